@@ -370,6 +370,7 @@ impl Serving {
             blocks_per_sequence: memory.blocks_per_sequence,
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
+            tiers: memory.tiers,
             ..limits
         })
     }

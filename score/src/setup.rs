@@ -187,6 +187,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             preemption: Preemption::Recompute,
             order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
         },
         batcher: batching,

@@ -193,6 +193,7 @@ mod tests {
             preemption: Preemption::Recompute,
             order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let batcher = serve::batcher::named("vllm-v1").expect("listed");

@@ -5,6 +5,7 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
+use serve::kv::tiers::NO_TIERS;
 use serve::replica::{Limits, Order, Preemption};
 use toml_span::Value;
 use toml_span::value::ValueInner;
@@ -40,6 +41,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         preemption: Preemption::Recompute,
         order: Order::Arrival,
         shares_prefixes: false,
+        tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }

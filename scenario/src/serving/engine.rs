@@ -4,15 +4,16 @@ use std::num::NonZeroU32;
 
 use engine::cost::experts::Routing;
 use engine::verdict::Refused;
-use hw::{Bytes, Gpu, Seconds};
+use hw::{Bytes, BytesPerSecond, Gpu, Seconds};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
+use serve::kv::tiers::{N_TIERS, NO_TIERS, Tier};
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Order, Preemption};
 use serve::step_cost::ticks_of;
 
-use super::operation::{self, Operation};
+use super::operation::{self, Operation, TierTerms};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
 use input::diagnostic::Code;
 use input::reader::{Reader, Section, small};
@@ -196,6 +197,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         preemption: Preemption::Recompute,
         order,
         shares_prefixes,
+        tiers: NO_TIERS,
         recv_interval,
     };
     EngineSection {
@@ -227,6 +229,8 @@ pub struct Memory {
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
     pub preemption: Preemption,
+    /// Where prefixes go that leave the device.
+    pub tiers: [Tier; N_TIERS],
 }
 
 /// What follows from model, degrees and the memory of a group.
@@ -253,7 +257,17 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption })
+    // Disks are the replica's together, and so is their bandwidth.
+    let of_tier = |tier: &TierTerms, bandwidth: BytesPerSecond, bytes: u64| Tier {
+        blocks: blocks_of(tier.room, bytes_per_block * n_gpus),
+        ticks_per_block: ticks_of(Bytes(bytes) / tier.bandwidth.unwrap_or(bandwidth)),
+    };
+    let [host, disk] = &choice.operation.tiers;
+    let tiers = [
+        of_tier(host, host_bandwidth * HOST_LINK_REACHED, bytes_per_block),
+        of_tier(disk, host_bandwidth * HOST_LINK_REACHED, bytes_per_block * n_gpus),
+    ];
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

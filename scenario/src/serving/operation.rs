@@ -2,7 +2,9 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use hw::Seconds;
+use hw::{Bytes, BytesPerSecond, Seconds};
+use serve::kv::lending::Borrow;
+use serve::kv::tiers::N_TIERS;
 use serve::replica::batcher::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
@@ -11,7 +13,7 @@ use serve::step_cost::host::EngineLoop;
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Finding};
 use input::reader::{Reader, Section, small};
 
 /// How an engine works.
@@ -29,8 +31,19 @@ pub struct Operation {
     pub drafts: Option<Drafts>,
     /// What it computes with.
     pub kernels: Kernels,
+    /// Where prefixes go that leave the device: host memory, disk.
+    pub tiers: [TierTerms; N_TIERS],
     /// Engine whose published runs are asked.
     pub framework: Option<String>,
+}
+
+/// A tier below the device, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierTerms {
+    /// Memory of a replica.
+    pub room: Bytes,
+    /// What a GPU reads of the host, or a replica of its disks; `None` is the GPU's host link.
+    pub bandwidth: Option<BytesPerSecond>,
 }
 
 /// `speculation`: how tokens are drafted.
@@ -77,6 +90,7 @@ impl Operation {
         engine_loop: EngineLoop::Serial,
         drafts: None,
         kernels: Kernels::PLAIN,
+        tiers: [TierTerms { room: Bytes(0), bandwidth: None }; N_TIERS],
         framework: None,
     };
 
@@ -108,8 +122,37 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
+    let tiers = section.table("tiers").map_or(base.tiers, tiers);
     let tensor_degree = base.tensor_degree;
-    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, framework }
+    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, tiers, framework }
+}
+
+/// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6 }`; none of what has no room.
+fn tiers(mut section: Section<'_>) -> [TierTerms; N_TIERS] {
+    let gib = |gib: f64| Bytes::from_gib(gib);
+    let host = TierTerms {
+        room: gib(section.number("host_gib", 0.0, 0.0..=1e6)),
+        bandwidth: rate(&mut section, "host_gb_per_s"),
+    };
+    let disk = TierTerms {
+        room: gib(section.number("disk_gib", 0.0, 0.0..=1e6)),
+        bandwidth: rate(&mut section, "disk_gb_per_s"),
+    };
+    if disk.room > Bytes(0) {
+        section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
+    }
+    for (key, tier) in [("host_gib", host), ("disk_gib", disk)] {
+        if tier.room == Bytes(0) && tier.bandwidth.is_some() {
+            let what = format!("a bandwidth of `tiers` changes nothing without `{key}`");
+            section.find(Finding::warning(Code::NoEffect, section.at(), what).help("give the tier some room"));
+        }
+    }
+    section.finish();
+    [host, disk]
+}
+
+fn rate(section: &mut Section<'_>, key: &'static str) -> Option<BytesPerSecond> {
+    section.some_number(key, 1e-3..=1e5).map(|gb| BytesPerSecond::new(gb * 1e9))
 }
 
 /// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
@@ -195,6 +238,17 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     if kernels.chunking(&choice.limits).is_some() && choice.batcher.cut() == Cut::Never {
         let what = format!("`{}` computes whole prompts", choice.batcher.name());
         wrong(what, "no `chunk_tokens` and `chunk_sizes`, or a policy that cuts prompts");
+    }
+    let has_tiers = choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
+    if has_tiers && !choice.limits.shares_prefixes {
+        wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "`prefix_cache = true`, or no `tiers`");
+    }
+    if has_tiers && (matches!(serving.law, CostLaw::Stages(_)) || choice.kv.borrow != Borrow::Never) {
+        let what = "`tiers` beside `cost.stage_ms` or memory that is lent".to_owned();
+        wrong(
+            what,
+            "costs of operations and `borrow = \"never\"`: the others know no keys and values below the device",
+        );
     }
     if matches!(serving.law, CostLaw::Stages(_)) && (kernels.sparse_weights().is_some() || kernels.attention.is_some())
     {

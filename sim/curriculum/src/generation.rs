@@ -231,6 +231,7 @@ mod tests {
 
     use super::*;
     use serve::fleet::serve;
+    use serve::kv::tiers::NO_TIERS;
     use serve::replica::{self, Order, Preemption, Spans};
     use serve::request::{Request, Requests};
     use serve::{batcher, router};
@@ -315,6 +316,7 @@ mod tests {
                 preemption: Preemption::Recompute,
                 order: Order::Arrival,
                 shares_prefixes: false,
+                tiers: NO_TIERS,
                 recv_interval: std::num::NonZeroU32::MIN,
             },
             table: table(),

@@ -8,6 +8,7 @@
 use hw::{Seconds, Span, Time};
 
 use crate::fleet::serve;
+use crate::kv::tiers::NO_TIERS;
 use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
 use crate::replica::{Engine, Limits, Order, Preemption, Replica, Spans};
@@ -98,6 +99,7 @@ impl Run {
             preemption: Preemption::Recompute,
             order: Order::Arrival,
             shares_prefixes: false,
+            tiers: NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let profile = Profile::parse(self.profile).expect("shipped");

@@ -152,6 +152,10 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("n_steps", f(sum(&|counts| counts.n_steps)));
     add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
     add("prefix_hit_ratio", f(cached) / f(cached + computed));
+    let brought = sum(&|counts| counts.brought_tokens);
+    if brought > 0 {
+        add("brought_ratio", f(brought) / f(cached + computed));
+    }
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     let of_replica = served.counts.iter().zip(&served.paid_ticks);

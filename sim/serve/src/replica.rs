@@ -26,6 +26,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
 
 use crate::kv::pool::Pool;
+use crate::kv::tiers::{N_TIERS, Tier};
 use crate::request::Requests;
 use crate::step_cost::StepTable;
 use batcher::{Batcher, Cut, Reserve};
@@ -76,6 +77,8 @@ pub struct Limits {
     pub order: Order,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
+    /// Where prefixes go that leave the device.
+    pub tiers: [Tier; N_TIERS],
     /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
     pub recv_interval: NonZeroU32,
 }
@@ -94,6 +97,7 @@ impl Limits {
         preemption: Preemption::Recompute,
         order: Order::Arrival,
         shares_prefixes: false,
+        tiers: crate::kv::tiers::NO_TIERS,
         recv_interval: NonZeroU32::MIN,
     };
 }
@@ -276,6 +280,8 @@ pub struct Counts {
     pub n_preempted: u64,
     /// Prompt tokens that a cached prefix saved.
     pub cached_tokens: u64,
+    /// Those of them that came from a tier below the device.
+    pub brought_tokens: u64,
     /// Prompt tokens computed, again after preemptions included.
     pub prefill_tokens: u64,
     /// Output tokens.
@@ -307,7 +313,8 @@ impl<'a> Replica<'a> {
             engine,
             requests,
             model: 0,
-            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
+            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids)
+                .with_tiers(&limits.tiers),
             waiting: VecDeque::new(),
             n_unseen: 0,
             looks: Looks::default(),

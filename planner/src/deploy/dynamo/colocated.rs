@@ -212,6 +212,7 @@ pub(super) mod tests {
             preemption: Preemption::Recompute,
             order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let table = StepTable::linear(Seconds::new(0.01), Seconds::new(1e-4), Seconds::ZERO);

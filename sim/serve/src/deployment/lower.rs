@@ -8,6 +8,7 @@ use super::{Deployment, EngineOptions, Link, Replica};
 use crate::assignment::Assignment;
 use crate::batcher::{self, Batcher};
 use crate::fleet::{self, Fleet, Group};
+use crate::kv::tiers::NO_TIERS;
 use crate::replica::{Engine, Limits, Order, Preemption, Role, Spans};
 use crate::step_cost::StepTable;
 
@@ -102,6 +103,7 @@ fn limits(options: &EngineOptions) -> Limits {
         preemption: Preemption::Recompute,
         order: Order::Arrival,
         shares_prefixes: options.prefix_cache,
+        tiers: NO_TIERS,
         recv_interval: options.recv_interval,
     }
 }

@@ -3,6 +3,7 @@
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
 use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
+use crate::step_cost::{Chunk, StepLoad};
 
 /// What whoever waits would take.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,9 @@ pub(super) struct Claim<'a> {
     pub(super) shift: i64,
     /// Its prefixes that are cached.
     pub(super) held: &'a [u32],
-    /// Tokens that are not cached.
+    /// Its prefixes behind them that come from a tier below the device, and the ticks that takes.
+    pub(super) brought: (&'a [u32], u64),
+    /// Tokens that are neither cached nor brought.
     pub(super) rest: u32,
     /// Tokens of its first chunk.
     pub(super) tokens: u32,
@@ -90,7 +93,9 @@ impl<'a> Replica<'a> {
         let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
         let ids = &ids[..ids.len().min(usable as usize)];
         let shared = self.pool.cached(ids);
-        let cached_tokens = shared * self.pool.prefix_tokens();
+        let brought = self.brought(&ids[shared as usize..], shared, target);
+        let n_brought = u32::try_from(brought.0.len()).expect("fewer than 2^32 prefixes");
+        let cached_tokens = (shared + n_brought) * self.pool.prefix_tokens();
         let rest = target - cached_tokens;
         let is_here = self.role() != Role::Outputs;
         let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
@@ -99,7 +104,31 @@ impl<'a> Replica<'a> {
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
         let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
-        Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
+        Claim { request, generated, target, shift, held, brought, rest, tokens, blocks, next, is_whole }
+    }
+
+    /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: all that are there, where that takes less time
+    /// than they add to what is computed.
+    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], u64) {
+        let (n, ticks) = self.pool.below(ids);
+        if n == 0 || self.role() == Role::Outputs {
+            return (&[], 0);
+        }
+        let (cached, brought) = (shared * self.pool.prefix_tokens(), (shared + n) * self.pool.prefix_tokens());
+        let saved = self.prompt_ticks(cached, target).saturating_sub(self.prompt_ticks(brought, target));
+        if ticks < saved { (&ids[..n as usize], ticks) } else { (&[], 0) }
+    }
+
+    /// Ticks to compute a prompt by itself from so many tokens on, in iterations that are as large as may be.
+    fn prompt_ticks(&self, mut past: u32, target: u32) -> u64 {
+        let mut ticks = 0;
+        while past < target {
+            let new = (target - past).min(self.limits().tokens_max);
+            let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, ..StepLoad::default() };
+            ticks += self.engine.table.round(&load, [Chunk { past, new }].into_iter()).ticks;
+            past += new;
+        }
+        ticks
     }
 
     /// Blocks that a sequence of so many cached tokens takes in its first iteration, with so many output tokens left.
@@ -147,6 +176,10 @@ impl<'a> Replica<'a> {
         }
         let Some(id) = self.take_in(head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
+        let (brought, ticks) = claim.brought;
+        self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
+        self.pool.bring(brought);
+        composed.transfer_ticks += ticks;
         self.prefilling.push_back(id);
         self.remember(id);
         composed.chunks.push((id, claim.tokens));
