@@ -78,6 +78,16 @@ impl Drafter {
     }
 }
 
+fn drafter(name: &str) -> Option<Drafter> {
+    if name == OWN { Some(Drafter::Own) } else { engine::model::embedded(name).map(Drafter::Model) }
+}
+
+fn drafter_names() -> Vec<&'static str> {
+    let mut names = engine::model::embedded_names();
+    names.push(OWN);
+    names
+}
+
 /// Word of `draft_model` for the served model's own prediction.
 const OWN: &str = "mtp";
 
@@ -159,11 +169,8 @@ fn rate(section: &mut Section<'_>, key: &'static str) -> Option<BytesPerSecond> 
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    let names = || engine::model::embedded_names().chain([OWN]);
-    let known = |name: &str| {
-        if name == OWN { Some(Drafter::Own) } else { engine::model::embedded(name).map(Drafter::Model) }
-    };
-    let by = section.known("draft_model", (Code::UnknownModel, "model"), names, known).unwrap_or(Drafter::LookUp);
+    let by =
+        section.known("draft_model", (Code::UnknownModel, "model"), drafter_names, drafter).unwrap_or(Drafter::LookUp);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
         section.missing(

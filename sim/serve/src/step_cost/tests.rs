@@ -102,9 +102,9 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
     let table = |config: &ReplicaConfig<'_>| StepTable::new(config, (4096, 512), &cost, Case::Expected);
     let speculation = Speculation { n_drafts: 1, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
     let (plain, drafts) = (table(&base), table(&drafted).speculating(&speculation));
-    let layer = f64::from(u32::try_from(plain.tokens_at(1)).expect("small")) / 61.0;
+    let layer = hw::real(plain.tokens_at(1)) / 61.0;
     let added = drafts.law(1).fixed - plain.tokens_at(2) - plain.head_at(2) - plain.decode_fixed(1, 0);
-    let added = f64::from(u32::try_from(added - plain.head_at(1)).expect("small"));
+    let added = hw::real(added - plain.head_at(1));
     // 2 · 7168² numbers of 16 bits at 8 TB/s, as far as a roofline reaches it; one of 61 layers is dense in three and has all experts in the others.
     let joins_s = 2.0 * 7168.0 * 7168.0 * 2.0 / 8e12;
     let joins = joins_s * 1e9 * hw::Tokens(TICKS_PER_NS).as_f64();
