@@ -2,9 +2,9 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use hw::{Bytes, BytesPerSecond, Seconds};
+use hw::{Bytes, Seconds};
 use serve::kv::lending::Borrow;
-use serve::kv::tiers::N_TIERS;
+use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::batcher::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
@@ -13,7 +13,7 @@ use serve::step_cost::host::EngineLoop;
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Reader, Section, small};
 
 /// How an engine works.
@@ -32,18 +32,9 @@ pub struct Operation {
     /// What it computes with.
     pub kernels: Kernels,
     /// Where prefixes go that leave the device: host memory, disk.
-    pub tiers: [TierTerms; N_TIERS],
+    pub tiers: [Store; N_TIERS],
     /// Engine whose published runs are asked.
     pub framework: Option<String>,
-}
-
-/// A tier below the device, as it is written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TierTerms {
-    /// Memory of a replica.
-    pub room: Bytes,
-    /// What a GPU reads of the host, or a replica of its disks; `None` is the GPU's host link.
-    pub bandwidth: Option<BytesPerSecond>,
 }
 
 /// `speculation`: how tokens are drafted.
@@ -100,7 +91,7 @@ impl Operation {
         engine_loop: EngineLoop::Serial,
         drafts: None,
         kernels: Kernels::PLAIN,
-        tiers: [TierTerms { room: Bytes(0), bandwidth: None }; N_TIERS],
+        tiers: [NO_STORE; N_TIERS],
         framework: None,
     };
 
@@ -138,31 +129,22 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
 }
 
 /// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6 }`; none of what has no room.
-fn tiers(mut section: Section<'_>) -> [TierTerms; N_TIERS] {
-    let gib = |gib: f64| Bytes::from_gib(gib);
-    let host = TierTerms {
-        room: gib(section.number("host_gib", 0.0, 0.0..=1e6)),
-        bandwidth: rate(&mut section, "host_gb_per_s"),
-    };
-    let disk = TierTerms {
-        room: gib(section.number("disk_gib", 0.0, 0.0..=1e6)),
-        bandwidth: rate(&mut section, "disk_gb_per_s"),
-    };
+fn tiers(mut section: Section<'_>) -> [Store; N_TIERS] {
+    let host = store(&mut section, ["host_gib", "host_gb_per_s"]);
+    let disk = store(&mut section, ["disk_gib", "disk_gb_per_s"]);
     if disk.room > Bytes(0) {
         section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
-    }
-    for (key, tier) in [("host_gib", host), ("disk_gib", disk)] {
-        if tier.room == Bytes(0) && tier.bandwidth.is_some() {
-            let what = format!("a bandwidth of `tiers` changes nothing without `{key}`");
-            section.find(Finding::warning(Code::NoEffect, section.at(), what).help("give the tier some room"));
-        }
     }
     section.finish();
     [host, disk]
 }
 
-fn rate(section: &mut Section<'_>, key: &'static str) -> Option<BytesPerSecond> {
-    section.some_number(key, 1e-3..=1e5).map(|gb| BytesPerSecond::new(gb * 1e9))
+fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
+    let gib = section.number(room, 0.0, 0.0..=1e6);
+    if gib == 0.0 {
+        section.idle(&[rate], &format!("some `{room}`"));
+    }
+    Store { room: Bytes::from_gib(gib), gb_per_s: section.some_number(rate, 1e-3..=1e5) }
 }
 
 /// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.

@@ -6,6 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use hw::{Bytes, BytesPerSecond};
+
+use crate::step_cost::ticks_of;
+
 /// Tiers below the device.
 pub const N_TIERS: usize = 2;
 
@@ -16,6 +20,38 @@ pub struct Tier {
     pub blocks: u32,
     /// Ticks to bring a block to the device.
     pub ticks_per_block: u64,
+}
+
+/// Memory that is a tier, as it is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Store {
+    /// What a replica has of it.
+    pub room: Bytes,
+    /// What each GPU reads of the host, or a replica of all its disks, in GB per second; `None` is the link of the GPU to its host.
+    pub gb_per_s: Option<f64>,
+}
+
+/// No memory.
+pub const NO_STORE: Store = Store { room: Bytes(0), gb_per_s: None };
+
+/// Bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockBytes {
+    /// On each GPU.
+    pub of_gpu: u64,
+    /// On all GPUs of a replica.
+    pub of_replica: u64,
+}
+
+/// The tiers of host and disk. Every GPU reads its own part of a block over its own link of the host; disks are read for all GPUs together.
+#[must_use]
+pub fn of([host, disk]: &[Store; N_TIERS], link: BytesPerSecond, block: BlockBytes) -> [Tier; N_TIERS] {
+    let tier = |store: &Store, bytes: u64| {
+        let bandwidth = store.gb_per_s.map_or(link, |rate| BytesPerSecond::new(rate * 1e9));
+        let blocks = u32::try_from(store.room.0 / block.of_replica.max(1)).unwrap_or(u32::MAX);
+        Tier { blocks, ticks_per_block: ticks_of(Bytes(bytes) / bandwidth) }
+    };
+    [tier(host, block.of_gpu), tier(disk, block.of_replica)]
 }
 
 /// No tier.
@@ -117,6 +153,18 @@ mod tests {
         assert_eq!(all(&found), [None, Some(20), Some(100), Some(20), None]);
         found.forget();
         assert_eq!(all(&found), [None; 5]);
+    }
+
+    #[test]
+    fn a_block_comes_over_every_gpus_link_or_from_the_disks_of_all() {
+        // A megabyte of each of two GPUs: 20 us over links of 50 GB/s, 2 MB at 10 GB/s from disk in 200 us. A GB holds 500 blocks.
+        let store = Store { room: Bytes(1_000_000_000), gb_per_s: None };
+        let disk = Store { gb_per_s: Some(10.0), ..store };
+        let block = BlockBytes { of_gpu: 1_000_000, of_replica: 2_000_000 };
+        let found = of(&[store, disk], BytesPerSecond::new(50e9), block);
+        let ticks = |us: f64| ticks_of(hw::Seconds::new(us / 1e6));
+        let tier = |us: f64| Tier { blocks: 500, ticks_per_block: ticks(us) };
+        assert_eq!(found, [tier(20.0), tier(200.0)]);
     }
 
     #[test]
