@@ -138,16 +138,6 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", f(requests.len() as u64));
     add("n_refused", f(served.n_refused));
-    if !requests.is_patient() {
-        let ended = |end| f(served.records.count(end));
-        add("n_served", ended(End::Served));
-        add("n_timed_out", ended(End::TimedOut));
-        add("n_cancelled", ended(End::Cancelled));
-        add(
-            "lost_output_tokens_ratio",
-            1.0 - f(kept_tokens(requests, served)) / f(sum(&|counts| counts.output_tokens)),
-        );
-    }
     add("n_preempted", f(sum(&|counts| counts.n_preempted)));
     add("n_steps", f(sum(&|counts| counts.n_steps)));
     add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
@@ -167,7 +157,23 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
+    if !requests.is_patient() {
+        ways(&mut figures, requests, served);
+    }
     figures
+}
+
+/// Adds how requests ended, and the share of output tokens that nobody has.
+fn ways(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served) {
+    let ended = |end| hw::real(served.records.count(end));
+    into.insert("n_served".to_owned(), ended(End::Served));
+    into.insert("n_timed_out".to_owned(), ended(End::TimedOut));
+    into.insert("n_cancelled".to_owned(), ended(End::Cancelled));
+    let given: u64 = served.counts.iter().map(|counts| counts.output_tokens).sum();
+    if given > 0 {
+        let kept = hw::real(kept_tokens(requests, served)) / hw::real(given);
+        into.insert("lost_output_tokens_ratio".to_owned(), 1.0 - kept);
+    }
 }
 
 /// Output tokens of requests whose clients have all of them.

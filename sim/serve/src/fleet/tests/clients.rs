@@ -9,6 +9,7 @@ use crate::fleet::held::{Held, Users};
 use crate::fleet::{Fleet, Group, Link, Served};
 use crate::metrics::{self, Slo};
 use crate::records::End;
+use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Limits, Order, Role, Spans};
 use crate::request::{Patience, Request, Requests};
 use crate::step_cost::StepTable;
@@ -129,9 +130,9 @@ fn check_books(requests: &Requests, served: &Served, at: &str) {
     assert!(served.blocks.iter().all(|(peak, total)| peak <= total), "{at}");
 }
 
-fn linear(batcher: usize, kv_blocks: u32, order: Order, spans: Spans) -> Engine {
+fn linear(batcher: &'static dyn Batcher, kv_blocks: u32, order: Order, spans: Spans) -> Engine {
     let table = StepTable::linear(Seconds::new(2e-3), Seconds::new(1e-5), Seconds::new(3e-7));
-    let mut engine = Engine { table, spans, batcher: BATCHERS[batcher], ..engine(8) };
+    let mut engine = Engine { table, spans, batcher, ..engine(8) };
     (engine.limits.kv_blocks, engine.limits.order) = (kv_blocks, order);
     engine
 }
@@ -150,11 +151,11 @@ fn play(requests: &Requests, at: &str, fleet: &dyn Fn(Spans) -> Fleet) -> Served
 
 #[test]
 fn everybody_ends_once_whatever_the_engine() {
-    for batcher in 0..BATCHERS.len() {
+    for batcher in BATCHERS {
         for (seed, kv_blocks) in [(1, 1000), (2, 60), (3, 25)] {
             for order in [Order::Arrival, Order::Priority] {
                 let requests = hurried(800, 500.0, seed);
-                let at = format!("{}, {kv_blocks} blocks, {order:?}", BATCHERS[batcher].name());
+                let at = format!("{}, {kv_blocks} blocks, {order:?}", batcher.name());
                 play(&requests, &at, &|spans| {
                     let mut engine = linear(batcher, kv_blocks, order, spans);
                     engine.limits.recv_interval =
@@ -180,8 +181,10 @@ fn everybody_ends_once_on_split_and_failing_fleets() {
     for (seed, kv_blocks) in [(1, 1000), (2, 60), (3, 25)] {
         for order in [Order::Arrival, Order::Priority] {
             let requests = hurried(800, 400.0, seed);
-            let group =
-                |name: &str, role, spans| Group { role, ..Group::new(name, linear(0, kv_blocks, order, spans), 2) };
+            let group = |name: &str, role, spans| Group {
+                role,
+                ..Group::new(name, linear(BATCHERS[0], kv_blocks, order, spans), 2)
+            };
             let split = |spans| Fleet {
                 groups: vec![group("prefill", Role::Prefill, spans), group("decode", Role::Decode, spans)],
                 links: vec![link],
