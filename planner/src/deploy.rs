@@ -91,9 +91,6 @@ pub enum RentalError {
     /// Nothing that can be rented serves the demand.
     #[error("{0}")]
     Infeasible(String),
-    /// What was played asked for more memory than there is.
-    #[error("{0}")]
-    Memory(String),
     /// The search ended before it found anything.
     #[error("{0}")]
     Budget(String),
@@ -104,11 +101,7 @@ pub enum RentalError {
 
 impl From<RentalError> for Refused {
     fn from(error: RentalError) -> Self {
-        match error {
-            RentalError::Budget(why) => Self::out_of_time(why),
-            RentalError::Memory(why) => Self::out_of_memory(why),
-            _ => Self::infeasible(error),
-        }
+        if let RentalError::Budget(why) = error { Self::out_of_time(why) } else { Self::infeasible(error) }
     }
 }
 

@@ -18,8 +18,8 @@ use hw::{Dtype, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use score::training::constants::Constants;
-use train::Problem;
 use train::problem::{Execution, Framework, Launches};
+use train::{Layout, Problem};
 
 use crate::cost::Cost;
 use crate::{Head, Overrides, cluster, cost, expect, model};
@@ -122,7 +122,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
-    let training = training::training(reader.section("training"));
+    let Layout { pp, cp, chunks, .. } = parallel.layout;
+    let n_ranks = [pp, cp, chunks].map(|degree| u64::from(degree.max(1))).iter().product();
+    let training = training::training(reader.section("training"), n_ranks);
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
     let overlap = training::overlap(reader.section("overlap"));

@@ -4,7 +4,10 @@ use engine::formats::Formats;
 use hw::{Dtype, Seconds};
 use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 
+use planner::effort;
+
 use super::compression;
+use crate::effort::is_within_reason;
 use crate::formats;
 use input::reader::Section;
 
@@ -22,10 +25,16 @@ pub struct Training {
     pub execution: Execution,
 }
 
-/// Reads `[training]`.
-pub fn training(mut section: Section<'_>) -> Training {
-    let batch_size = section.count("batch_size", None, 1..=1_000_000).0;
+/// Reads `[training]`; a pipeline has so many ranks.
+pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
+    let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
     let steps = section.count("steps", Some(1), 1..=10_000).0;
+    let effort = effort::stepped(steps, batch_size, n_ranks);
+    let what = format!("{steps} steps of {batch_size} sequences on pipelines of {n_ranks} ranks");
+    let help = "lower `training.batch_size` or `training.steps`";
+    // Nothing is drawn of what is refused.
+    let (batch_size, steps) =
+        if is_within_reason(&mut section, effort, (at, &what, help)) { (batch_size, steps) } else { (1, 1) };
     let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;

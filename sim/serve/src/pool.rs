@@ -4,7 +4,7 @@
 //! A request takes its path once, with its prompt; each token that it generates follows the same path, because keys and values lie there.
 //! Batches are first in, first out within limits. `fleet/stations.rs` plays them in the loop of all fleets, `path.rs` the seam of how paths are chosen (a file each for
 //! Helix's flow weights, SWARM's priorities and random choice), `curve.rs` the time of a layer. Source: Helix (arXiv:2406.01566, section 5)
-//! and its public simulator. A node evicts nothing: whoever plays a pool looks whether its fullest moment had room (`kv_peak`).
+//! and its public simulator. Not modelled: a node whose cache is full evicts nothing; the fullest moment is reported instead.
 //!
 //! Units: nanoseconds inside, seconds and bytes per second at the border, tokens; a cache is counted in tokens times layers.
 

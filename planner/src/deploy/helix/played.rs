@@ -385,7 +385,8 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
     let decode = sum(outcomes, |outcome| outcome.decode_tokens);
     let prompts: Vec<u64> = outcomes.iter().flat_map(|outcome| outcome.prompt_ns.iter().copied()).collect();
     let tokens: Vec<u64> = outcomes.iter().flat_map(|outcome| outcome.decode_ns.iter().copied()).collect();
-    let peak = nodes(parts, outcomes)
+    // Publications without admission count what requests ask for; a cache holds no more than it has.
+    let asked = nodes(parts, outcomes)
         .map(|(node, peak, _)| Tokens(peak).as_f64() / Tokens(node.cache().max(1)).as_f64())
         .fold(0.0, f64::max);
     let busy: f64 = nodes(parts, outcomes).map(|(_, _, busy)| seconds(busy) / until_s).sum();
@@ -398,7 +399,8 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
         ("prompt_latency_s.p99", p99_s(prompts)),
         ("decode_latency_s.mean", mean_s(&tokens)),
         ("decode_latency_s.p99", p99_s(tokens)),
-        ("kv_peak_ratio", peak),
+        ("kv_peak_ratio", asked.min(1.0)),
+        ("kv_asked_ratio", asked),
         ("busy_ratio", busy / n_nodes.max(1.0)),
         ("n_requests", sum(outcomes, |outcome| outcome.n_ended)),
         ("n_waiting", sum(outcomes, |outcome| outcome.n_waiting)),
@@ -406,22 +408,6 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
         ("n_nodes", n_nodes),
     ];
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-/// Whether every node had room for the keys and values that it was asked to hold: without admission nobody looks before.
-///
-/// # Errors
-/// The node that lacks most, and by how much.
-pub fn fits(parts: &[Pool], outcomes: &[Outcome]) -> Result<(), RentalError> {
-    let over = |(node, peak, _): (&Node, u64, u64)| {
-        (Tokens(peak).as_f64() / Tokens(node.cache().max(1)).as_f64(), node.name.clone())
-    };
-    let fullest = nodes(parts, outcomes).map(over).max_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((ratio, name)) = fullest.filter(|(ratio, _)| *ratio > 1.0) else { return Ok(()) };
-    Err(RentalError::Memory(format!(
-        "node `{name}` is asked to hold {ratio:.2} times what its cache has room for: nobody looks for room before a request is admitted, so \
-         let fewer run at a time (`load.in_flight`, or a lower rate), or schedule by flow, which looks"
-    )))
 }
 
 /// What limits a run, in a sentence.
@@ -434,40 +420,12 @@ pub fn words(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> String {
         format!("busiest is node {} with layers {} to {last}, {share:.0} % of the time", node.name, node.first)
     });
     let waiting: u64 = outcomes.iter().map(|outcome| outcome.n_waiting).sum();
+    let n_over = nodes(parts, outcomes).filter(|(node, peak, _)| *peak > node.cache()).count();
     if waiting > 0 {
         text += &format!("; {waiting} requests wait for room in caches at the end");
     }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use engine::verdict::{Ended, Refused};
-    use serve::pool::{Curve, Room};
-
-    #[test]
-    fn a_pool_that_asks_for_more_cache_than_there_is_is_out_of_memory() {
-        // Two layers with room for 100 tokens each: 200 are held, 201 are not.
-        let curve = Curve::new(vec![(1.0, 1e-3)]).expect("a curve");
-        let room = Room { layers: 2, kv_tokens: 100, prompts: 1, decodes: 8 };
-        let node = Node { name: "only".to_owned(), first: 0, end: 2, prompt: curve.clone(), decode: curve, room };
-        let pool = Pool {
-            n_layers: 2,
-            nodes: vec![node],
-            hops: Vec::new(),
-            activation_bytes: 1.0,
-            token_bytes: 1.0,
-            copy_bytes_per_s: 1e9,
-            prompt_tokens_max: 1,
-            context_per_decode: 1,
-        };
-        let asked = |peak| Outcome { kv_peak: vec![peak], busy_ns: vec![0], ..Outcome::default() };
-        assert_eq!(fits(std::slice::from_ref(&pool), &[asked(200)]), Ok(()));
-        let over = Refused::from(fits(&[pool], &[asked(250)]).expect_err("too much"));
-        assert!(
-            over.ended == Ended::OutOfMemory && over.why.contains("`only`") && over.why.contains("1.25 times"),
-            "{over:?}"
-        );
+    if n_over > 0 {
+        text += &format!("; {n_over} nodes are asked for more cache than they have, so a real pool would be slower");
     }
+    text
 }
