@@ -8,9 +8,10 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 20] = [
+const SHARES: [&str; 22] = [
     "bound_from_start_ratio",
     "bound_ratio",
+    "brought_ratio",
     "bubble_ratio",
     "busy_ratio",
     "comm_exposed_ratio",
@@ -18,6 +19,7 @@ const SHARES: [&str; 20] = [
     "hfu_ratio",
     "hit_ratio",
     "kv_peak_ratio",
+    "lost_output_tokens_ratio",
     "mfu_ratio",
     "offload_hidden_ratio",
     "outside_hull_ratio",

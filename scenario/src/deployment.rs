@@ -29,7 +29,6 @@ pub enum Objective {
 }
 
 /// A checked question of each objective.
-#[expect(clippy::large_enum_variant, reason = "a program reads one of them")]
 pub enum Asked {
     /// What to rent so that work ends soonest.
     Time(time::Rental),

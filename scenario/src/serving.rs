@@ -2,6 +2,7 @@
 
 mod best;
 mod capacity;
+mod clients;
 mod costs;
 pub mod dynamics;
 mod engine;
@@ -50,7 +51,7 @@ pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
-pub use operation::Operation;
+pub use operation::{Drafter, Operation};
 pub use requests::Stream;
 use scaling::ServingScaling;
 
@@ -177,6 +178,8 @@ pub struct ServingGroup {
     pub name: String,
     /// Architecture.
     pub model: Model,
+    /// The model's own layer that predicts tokens further on, where it has one.
+    pub predicting: Option<Model>,
     /// Position of its model among those of all groups.
     pub model_index: u32,
     /// Machine.
@@ -326,7 +329,8 @@ impl Serving {
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
-            draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
+            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),
+            draft_is_own: operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own),
             formats: operation.kernels.formats(group.model.formats),
             sparse_weights: operation.kernels.sparse_weights(),
             prompt_attention: PromptKernel {
@@ -366,6 +370,7 @@ impl Serving {
             blocks_per_sequence: memory.blocks_per_sequence,
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
+            tiers: memory.tiers,
             ..limits
         })
     }
@@ -465,6 +470,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     }
     if reader.n_errors() == before {
         kv::check(reader, serving);
+        clients::check(reader, serving);
         holds(reader, serving);
         shares(reader, serving);
     }

@@ -13,7 +13,7 @@ use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset, Version};
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Preemption, Role};
+use serve::replica::{Limits, Order, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::host::EngineLoop;
 
@@ -185,7 +185,9 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             kv_blocks: 0,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
+            order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
         },
         batcher: batching,

@@ -54,6 +54,9 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     } else if flags.is("async-scheduling") {
         server.key("loop", "\"async\"", "--async-scheduling");
     }
+    if let Some(order) = flags.text("scheduling-policy") {
+        server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
+    }
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.drafts = drafts(&mut flags);
     server.import(flags, machine)

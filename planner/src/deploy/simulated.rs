@@ -173,7 +173,7 @@ mod tests {
     use hw::{Seconds, Tokens};
     use serve::assignment::Assignment;
     use serve::fleet::Group;
-    use serve::replica::{Limits, Preemption, Spans};
+    use serve::replica::{Limits, Order, Preemption, Spans};
     use serve::step_cost::StepTable;
 
     use super::super::Demand;
@@ -191,7 +191,9 @@ mod tests {
             kv_blocks: 1 << 12,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
+            order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let batcher = serve::batcher::named("vllm-v1").expect("listed");

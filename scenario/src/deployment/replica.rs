@@ -5,7 +5,8 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
-use serve::replica::{Limits, Preemption};
+use serve::kv::tiers::NO_TIERS;
+use serve::replica::{Limits, Order, Preemption};
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
@@ -38,7 +39,9 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         kv_blocks: 0,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
+        tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }

@@ -8,14 +8,15 @@ use hw::{Bytes, Gpu, Seconds};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
+use serve::kv::tiers::{self, BlockBytes, N_TIERS, NO_TIERS, Tier};
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Preemption};
+use serve::replica::{Limits, Order, Preemption};
 use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
 use input::diagnostic::Code;
-use input::reader::{Reader, Section, small};
+use input::reader::{Place, Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
 const HOST_LINK_REACHED: f64 = 0.75;
@@ -142,6 +143,17 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 2] 
     ]
 }
 
+/// Every decoding sequence has its tokens in an iteration.
+fn enough_tokens(section: &mut Section<'_>, (tokens_max, at): (u64, Place), sequences_max: u32, per_sequence: u32) {
+    if tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        let what =
+            format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
+        let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
+        section.refuse(Code::FewTokens, at, what, help);
+    }
+}
+
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let preset = preset(&mut section);
@@ -163,6 +175,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
+    let order = section.one_of("scheduling", Order::Arrival, &Order::ALL);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
@@ -175,14 +188,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    let per_sequence = operation.tokens_per_sequence();
-    if tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
-        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
-        let what =
-            format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
-        let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
-        section.refuse(Code::FewTokens, tokens_at, what, help);
-    }
+    enough_tokens(&mut section, (tokens_max, tokens_at), sequences_max, operation.tokens_per_sequence());
     section.finish();
     let limits = Limits {
         sequences_max,
@@ -193,7 +199,9 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         kv_blocks,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order,
         shares_prefixes,
+        tiers: NO_TIERS,
         recv_interval,
     };
     EngineSection {
@@ -225,6 +233,8 @@ pub struct Memory {
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
     pub preemption: Preemption,
+    /// Where prefixes go that leave the device.
+    pub tiers: [Tier; N_TIERS],
 }
 
 /// What follows from model, degrees and the memory of a group.
@@ -240,18 +250,21 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-    let (n_gpus, host_bandwidth) = (u64::from(deployment.n_gpus()), group.cluster.gpu.host_bandwidth);
+    let host_link = group.cluster.gpu.host_bandwidth * HOST_LINK_REACHED;
+    let of_replica = bytes_per_block * u64::from(deployment.n_gpus());
+    let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
-        host_blocks: blocks_of(bytes, bytes_per_block * n_gpus),
-        ticks_per_block: ticks_of(Bytes(bytes_per_block) / (host_bandwidth * HOST_LINK_REACHED)),
+        host_blocks: blocks_of(bytes, of_replica),
+        ticks_per_block: ticks_of(Bytes(bytes_per_block) / host_link),
     });
     let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption })
+    let tiers = tiers::of(&choice.operation.tiers, host_link, block);
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

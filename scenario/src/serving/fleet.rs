@@ -283,6 +283,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
             model: model.clone(),
+            predicting: model.predicting(),
             model_index: 0,
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
             cluster,
@@ -357,6 +358,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
         model: serving.model.clone(),
+        predicting: serving.model.predicting(),
         model_index: 0,
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),

@@ -2,7 +2,9 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use hw::Seconds;
+use hw::{Bytes, Seconds};
+use serve::kv::lending::Borrow;
+use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::batcher::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
@@ -29,6 +31,8 @@ pub struct Operation {
     pub drafts: Option<Drafts>,
     /// What it computes with.
     pub kernels: Kernels,
+    /// Where prefixes go that leave the device: host memory, disk.
+    pub tiers: [Store; N_TIERS],
     /// Engine whose published runs are asked.
     pub framework: Option<String>,
 }
@@ -38,9 +42,45 @@ pub struct Operation {
 pub struct Drafts {
     /// Drafts, their acceptance and their cost.
     pub speculation: Speculation,
-    /// Model that drafts, where one does.
-    pub model: Option<Model>,
+    /// Who drafts.
+    pub by: Drafter,
 }
+
+/// Who drafts tokens.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one per way of serving")]
+pub enum Drafter {
+    /// Nobody in particular: look-up, or heads whose time is given.
+    LookUp,
+    /// A model of its own.
+    Model(Model),
+    /// The served model's own layer that predicts tokens further on.
+    Own,
+}
+
+impl Drafter {
+    /// The model that drafts on a group.
+    pub(super) const fn model<'m>(&'m self, group: &'m ServingGroup) -> Option<&'m Model> {
+        match self {
+            Self::LookUp => None,
+            Self::Model(model) => Some(model),
+            Self::Own => group.predicting.as_ref(),
+        }
+    }
+}
+
+fn drafter(name: &str) -> Option<Drafter> {
+    if name == OWN { Some(Drafter::Own) } else { engine::model::embedded(name).map(Drafter::Model) }
+}
+
+fn drafter_names() -> Vec<&'static str> {
+    let mut names = engine::model::embedded_names();
+    names.push(OWN);
+    names
+}
+
+/// Word of `draft_model` for the served model's own prediction.
+const OWN: &str = "mtp";
 
 impl Operation {
     /// One stage, experts cut like everything else, nothing drafted, a serial loop.
@@ -51,6 +91,7 @@ impl Operation {
         engine_loop: EngineLoop::Serial,
         drafts: None,
         kernels: Kernels::PLAIN,
+        tiers: [NO_STORE; N_TIERS],
         framework: None,
     };
 
@@ -82,16 +123,36 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
+    let tiers = section.table("tiers").map_or(base.tiers, tiers);
     let tensor_degree = base.tensor_degree;
-    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, framework }
+    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, tiers, framework }
+}
+
+/// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6 }`; none of what has no room.
+fn tiers(mut section: Section<'_>) -> [Store; N_TIERS] {
+    let host = store(&mut section, ["host_gib", "host_gb_per_s"]);
+    let disk = store(&mut section, ["disk_gib", "disk_gb_per_s"]);
+    if disk.room > Bytes(0) {
+        section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
+    }
+    section.finish();
+    [host, disk]
+}
+
+fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
+    let gib = section.number(room, 0.0, 0.0..=1e6);
+    if gib == 0.0 {
+        section.idle(&[rate], &format!("some `{room}`"));
+    }
+    Store { room: Bytes::from_gib(gib), gb_per_s: section.some_number(rate, 1e-3..=1e5) }
 }
 
 /// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    let names = engine::model::embedded_names;
-    let model = section.known("draft_model", (Code::UnknownModel, "model"), names, engine::model::embedded);
+    let by =
+        section.known("draft_model", (Code::UnknownModel, "model"), drafter_names, drafter).unwrap_or(Drafter::LookUp);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
         section.missing(
@@ -102,7 +163,7 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     section.finish();
     let (per_draft, n_drafts) = (Seconds::new(per_draft / 1e6), u32::try_from(n_drafts).expect("few drafts"));
     let speculation = Speculation { n_drafts, acceptance: acceptance.max(0.0), per_draft, seed: 0 };
-    (n_drafts > 0).then_some(Drafts { speculation, model })
+    (n_drafts > 0).then_some(Drafts { speculation, by })
 }
 
 /// A misfit: its code, what is wrong, and what to do.
@@ -167,6 +228,17 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
         let what = format!("`{}` computes whole prompts", choice.batcher.name());
         wrong(what, "no `chunk_tokens` and `chunk_sizes`, or a policy that cuts prompts");
     }
+    let has_tiers = choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
+    if has_tiers && !choice.limits.shares_prefixes {
+        wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "`prefix_cache = true`, or no `tiers`");
+    }
+    if has_tiers && (matches!(serving.law, CostLaw::Stages(_)) || choice.kv.borrow != Borrow::Never) {
+        let what = "`tiers` beside `cost.stage_ms` or memory that is lent".to_owned();
+        wrong(
+            what,
+            "costs of operations and `borrow = \"never\"`: the others know no keys and values below the device",
+        );
+    }
     if matches!(serving.law, CostLaw::Stages(_)) && (kernels.sparse_weights().is_some() || kernels.attention.is_some())
     {
         let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
@@ -190,10 +262,18 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     }
     found.extend(expert_misfit(&group.model, tp, ep));
     if let Some(drafts) = &choice.operation.drafts
-        && let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
+        && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {
         let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
         found.push((what, "the draft model runs on the same GPUs"));
+    }
+    let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
+    if drafts_itself && group.predicting.is_none() {
+        let what = format!(
+            "`draft_model = \"{OWN}\"`, and `{}` has no layer that predicts tokens further on",
+            group.model.name
+        );
+        found.push((what, "a model whose config.json has `num_nextn_predict_layers`, or a `draft_model` of its own"));
     }
     if let Some(n) = choice.replicas.filter(|n| *n > deployment.replicas_max()) {
         let (each, has) = (deployment.n_gpus(), group.cluster.n_gpus());

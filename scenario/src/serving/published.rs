@@ -2,7 +2,7 @@
 
 use engine::cost::published_runs::{Format, Setting};
 use engine::formats::Formats;
-use serve::replica::Role;
+use serve::replica::{Order, Role};
 
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
 use input::diagnostic::{Code, Finding};
@@ -83,6 +83,8 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
         ("failures", group.failures.is_some() || !serving.outages.is_empty()),
         ("scaling", group.scaling.is_some()),
         ("capacity question", serving.capacity.is_some()),
+        ("clients who leave", !serving.requests.is_patient()),
+        ("an order by priority", choice.limits.order == Order::Priority),
         ("choice among several ways", choice.candidate.is_some()),
     ];
     given.into_iter().find(|(_, is_given)| *is_given).map(|(what, _)| what)

@@ -13,6 +13,7 @@ use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format};
 
+use super::clients::{self, Clients};
 use super::{long, users};
 use crate::effort::is_within_reason;
 use input::diagnostic::{Code, Finding};
@@ -61,6 +62,8 @@ pub struct Stream {
     pub held: Option<u64>,
     /// Model that they ask for, where they say.
     pub model: Option<(String, Place)>,
+    /// How its clients wait.
+    pub clients: Clients,
 }
 
 /// Reads the section: the requests, and what other seeds give.
@@ -101,6 +104,7 @@ fn drawn(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u
         if let Some(long) = &long {
             long.lay(&mut requests, seed);
         }
+        let requests = stream.clients.lay(requests, seed);
         let long_from = long.map(|long| long.tokens[0]);
         return Some(Asked { requests, streams: vec![stream], source, long_from, draws: Vec::new() });
     }
@@ -110,10 +114,12 @@ fn drawn(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u
         let name = table.name();
         let at = table.at();
         let model = table.text("model");
-        let found = stream(&mut table, folder, (seed.wrapping_add(n_streams), block_tokens));
+        let seed = seed.wrapping_add(n_streams);
+        let found = stream(&mut table, folder, (seed, block_tokens));
         table.finish();
         names.push((name.clone(), at));
         read.extend(found.zip(name).map(|((requests, stream, source), name)| {
+            let requests = stream.clients.lay(requests, seed);
             (requests, Stream { name, model: model.clone(), ..stream }, source)
         }));
     });
@@ -150,13 +156,15 @@ fn stream(
     let taken = taken(section, folder, seed);
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
     let asked = asked(section, taken.as_ref().is_some_and(|taken| taken.has_arrivals));
+    let clients = clients::read(section);
     let users = users::read(section, (asked.kind == HELD).then_some(asked.concurrency), block_tokens);
     let (requests, source) = match &users.sessions {
         Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
         None => lay(section, taken?, &asked, seed)?,
     };
     let requests = users.pause(requests, seed);
-    Some((requests, Stream { lengths, users: users.users, held: users.held(), ..Stream::default() }, source))
+    let stream = Stream { lengths, users: users.users, held: users.held(), clients, ..Stream::default() };
+    Some((requests, stream, source))
 }
 
 /// Makes sessions of requests; arrivals are those of sessions.

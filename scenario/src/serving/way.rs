@@ -1,6 +1,7 @@
 //! A way of serving: a batching policy, a router, limits and options of the engine. Variants, `[[policies.best]]` and `[tune]` have these keys.
 
 use serve::batcher::{self, BATCHERS};
+use serve::replica::Order;
 use serve::router::{self, ROUTERS, RouterKind};
 use toml_span::value::ValueInner;
 
@@ -36,6 +37,7 @@ pub fn way(
     limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
+    limits.order = section.one_of("scheduling", limits.order, &Order::ALL);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
     let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);

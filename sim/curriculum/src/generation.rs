@@ -231,7 +231,8 @@ mod tests {
 
     use super::*;
     use serve::fleet::serve;
-    use serve::replica::{self, Preemption, Spans};
+    use serve::kv::tiers::NO_TIERS;
+    use serve::replica::{self, Order, Preemption, Spans};
     use serve::request::{Request, Requests};
     use serve::{batcher, router};
 
@@ -313,7 +314,9 @@ mod tests {
                 kv_blocks: 10_000,
                 watermark_blocks: 0,
                 preemption: Preemption::Recompute,
+                order: Order::Arrival,
                 shares_prefixes: false,
+                tiers: NO_TIERS,
                 recv_interval: std::num::NonZeroU32::MIN,
             },
             table: table(),

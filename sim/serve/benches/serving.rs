@@ -8,7 +8,8 @@ use engine::cost::roofline::Roofline;
 use engine::play::Case;
 use serve::arrivals::{Arrivals, lay};
 use serve::fleet::serve;
-use serve::replica::{Engine, Limits, Preemption, Spans};
+use serve::kv::tiers::NO_TIERS;
+use serve::replica::{Engine, Limits, Order, Preemption, Spans};
 use serve::request::Requests;
 use serve::step_cost::{Chunk, ReplicaConfig, StepLoad, StepTable};
 use serve::{batcher, lengths, router};
@@ -26,7 +27,9 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         kv_blocks: 26_000,
         watermark_blocks: 260,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
+        tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
     };
     let table = StepTable::new(&deployment, (tokens_max, sequences_max), &Roofline::new(&cluster), Case::Expected);

@@ -55,9 +55,12 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
     let element = deployment.dtype.bytes();
     let tensor_degree = deployment.tensor_degree;
-    let draft = deployment.draft.map_or((0, 0), |draft| {
-        let weights = (draft.n_parameters() * element).div_ceil(u64::from(tensor_degree));
-        (weights, kv_bytes_per_token(draft, tensor_degree, element))
+    let draft = deployment.of_draft().map_or((0, 0), |draft| {
+        if deployment.draft_is_own {
+            return of_own_draft(&draft, deployment.model.n_predicting);
+        }
+        let weights = (draft.model.n_parameters() * element).div_ceil(u64::from(tensor_degree));
+        (weights, kv_bytes_per_token(draft.model, tensor_degree, element))
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     let kept = kept_bytes_per_sequence(&shard);
@@ -75,6 +78,16 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let capacities = deployment.stages().iter().map(of_stage).collect::<Vec<_>>();
     let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
     capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
+}
+
+/// Bytes of weights, and of keys and values of a token, of so many layers that predict tokens further on: without embedding and head, which are the
+/// model's, and with the product that joins state and embedding, which every GPU has whole.
+fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
+    let stage = Stage { first: false, last: false, ..draft.stages()[0] };
+    let joins = 2 * draft.model.hidden * draft.model.hidden * draft.dtype.bytes();
+    let layer = Bytes::from_f64(stage_weight_bytes(&draft.shard(), &stage)).0 + joins;
+    let kv = kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes());
+    (n_layers * layer, n_layers * kv)
 }
 
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
@@ -231,6 +244,24 @@ mod tests {
         // 57 KB and 197 KB of keys and values per token.
         let kv = |name: &str| kv_bytes_per_token(&engine::model::embedded(name).expect("listed"), 1, 2);
         assert_eq!((kv("qwen2.5-7b"), kv("qwen2.5-14b")), (57_344, 196_608));
+    }
+
+    #[test]
+    fn a_layer_that_predicts_takes_its_own_parameters_and_keys_and_no_second_head() {
+        // In 16 bits on one tensor group of eight: what the model counts, its product that joins states whole on every GPU.
+        let model = engine::model::embedded("deepseek-v3.2").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("b200").expect("listed"), 2, 8);
+        let predicting = model.predicting().expect("one layer");
+        let base = ReplicaConfig::new(&model, &cluster, 16);
+        let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+        let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
+        let joins = 2 * model.hidden * model.hidden;
+        let cut = hw::real(model.predicting_parameters() - joins) / 16.0;
+        let expected = 2.0 * (cut + hw::real(joins));
+        let found = hw::real(with.weights.0 - plain.weights.0);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found} bytes, expected {expected}");
+        // Keys and values of one layer more.
+        assert_eq!(with.bytes_per_token * model.n_layers, plain.bytes_per_token * (model.n_layers + 1));
     }
 
     #[test]

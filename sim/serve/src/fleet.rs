@@ -133,6 +133,17 @@ pub struct Changes {
     pub n_stopped: u64,
 }
 
+/// A replica begins to be paid, or is paid no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaidChange {
+    /// When.
+    pub tick: u64,
+    /// Which.
+    pub replica: u32,
+    /// Whether it is paid from then on.
+    pub is_paid: bool,
+}
+
 /// What replicas lent each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaned {
@@ -163,6 +174,8 @@ pub struct Served {
     pub group_of: Vec<u32>,
     /// Ticks for which every replica is paid.
     pub paid_ticks: Vec<u64>,
+    /// When replicas began to be paid, and when they ended to be, in order of time.
+    pub paid_changes: Vec<PaidChange>,
     /// Requests that no replica could hold.
     pub n_refused: u64,
     /// What moved between replicas.

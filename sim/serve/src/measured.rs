@@ -8,9 +8,10 @@
 use hw::{Seconds, Span, Time};
 
 use crate::fleet::serve;
+use crate::kv::tiers::NO_TIERS;
 use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
-use crate::replica::{Engine, Limits, Preemption, Replica, Spans};
+use crate::replica::{Engine, Limits, Order, Preemption, Replica, Spans};
 use crate::request::{Request, Requests};
 use crate::step_cost::{ReplicaConfig, StepTable, TICKS_PER_NS, ticks_of};
 use crate::{batcher, router};
@@ -96,7 +97,9 @@ impl Run {
             kv_blocks: self.kv_blocks,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
+            order: Order::Arrival,
             shares_prefixes: false,
+            tiers: NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let profile = Profile::parse(self.profile).expect("shipped");
@@ -128,7 +131,7 @@ impl Run {
 /// Requests served and waiting and the percentage of blocks in use at some moments, in seconds.
 fn sampled(engine: &Engine, requests: &Requests, seconds: impl Iterator<Item = f64>) -> Vec<[f64; 3]> {
     let mut replica = Replica::new(engine, requests);
-    let mut records = Records::new(requests.len());
+    let mut records = Records::new(requests);
     let mut arrivals = (0_u32..).zip(&requests.list).peekable();
     let mut end = u64::MAX;
     seconds

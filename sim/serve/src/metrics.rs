@@ -2,7 +2,8 @@
 //!
 //! TTFT: arrival to first token. TPOT: (last token − first token) / (output tokens − 1), requests with one token left out. Quantiles
 //! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token; latencies are of
-//! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
+//! requests that arrive in it, rates count what ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client
+//! had enough before the end is nobody's any more and counts neither way. Units: seconds, requests, tokens.
 
 pub mod average;
 pub mod fleet;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use hw::{Seconds, Time};
 
 use crate::fleet::Served;
+use crate::records::End;
 use crate::request::Requests;
 
 /// Limits that a request should meet; absent ones are met by all.
@@ -51,7 +53,7 @@ pub struct Latencies {
     pub e2e_s: f64,
 }
 
-/// Latencies of every request, `None` for refused ones.
+/// Latencies of every request that was served, `None` for all others.
 pub fn latencies<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator<Item = Option<Latencies>> + 'a {
     requests.list.iter().zip(&served.records.list).map(|(request, record)| {
         let since = |time: Time, start: Time| (time - start).to_seconds().get();
@@ -94,7 +96,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let start = Time::ZERO + hw::Span::from_seconds(warm_up);
-    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(start);
+    let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(start);
     let window_s = if end > start { (end - start).to_seconds().get() } else { 0.0 };
     let (mut ttft, mut tpot, mut e2e, mut queue) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut n_arrived, mut n_met, mut n_ended, mut output_tokens) = (0_u64, 0_u64, 0_u64, 0_u64);
@@ -104,7 +106,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
             n_ended += 1;
             output_tokens += u64::from(request.output);
         }
-        if request.arrival < start {
+        if request.arrival < start || record.end() == End::Cancelled {
             continue;
         }
         n_arrived += 1;
@@ -140,6 +142,10 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("n_steps", f(sum(&|counts| counts.n_steps)));
     add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
     add("prefix_hit_ratio", f(cached) / f(cached + computed));
+    let brought = sum(&|counts| counts.brought_tokens);
+    if brought > 0 {
+        add("brought_ratio", f(brought) / f(cached + computed));
+    }
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     let of_replica = served.counts.iter().zip(&served.paid_ticks);
@@ -151,7 +157,29 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
+    if !requests.is_patient() {
+        ways(&mut figures, requests, served);
+    }
     figures
+}
+
+/// Adds how requests ended, and the share of output tokens that nobody has.
+fn ways(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served) {
+    let ended = |end| hw::real(served.records.count(end));
+    into.insert("n_served".to_owned(), ended(End::Served));
+    into.insert("n_timed_out".to_owned(), ended(End::TimedOut));
+    into.insert("n_cancelled".to_owned(), ended(End::Cancelled));
+    let given: u64 = served.counts.iter().map(|counts| counts.output_tokens).sum();
+    if given > 0 {
+        let kept = hw::real(kept_tokens(requests, served)) / hw::real(given);
+        into.insert("lost_output_tokens_ratio".to_owned(), 1.0 - kept);
+    }
+}
+
+/// Output tokens of requests whose clients have all of them.
+fn kept_tokens(requests: &Requests, served: &Served) -> u64 {
+    let both = requests.list.iter().zip(&served.records.list);
+    both.filter(|(_, record)| record.finished().is_some()).map(|(request, _)| u64::from(request.output)).sum()
 }
 
 /// Adds times to the first token of requests from so many prompt tokens on, and of the shorter ones.

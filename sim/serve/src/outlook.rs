@@ -54,11 +54,11 @@ pub struct Outlook<'l> {
 }
 
 impl<'r> Load<'r> {
-    /// Sums of requests; `None` where there are none, or where prompts share prefixes that need not be computed.
+    /// Sums of requests; `None` where there are none, or where work may be left out: prefixes are shared, or clients leave.
     #[must_use]
     pub fn of(requests: &'r Requests) -> Option<Self> {
         let (first, last) = (requests.list.first()?, requests.list.last()?);
-        if requests.prefix_tokens > 0 {
+        if requests.prefix_tokens > 0 || !requests.is_patient() {
             return None;
         }
         let seconds = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();

@@ -1,20 +1,34 @@
-//! When each request was scheduled, gave its first token and ended.
+//! When each request was scheduled, gave its first token and ended, and how it ended.
 //!
-//! Units: ticks of the engine. Invariant: each moment is set once, in order; `NEVER` until then.
+//! A client that has patience for so long gives up at a deadline; what comes later is nobody's. Units: ticks of the engine. Invariant:
+//! each moment is set once, in order; `NEVER` until then. Every request ends once.
 
 use hw::Time;
 
-use crate::step_cost::time_of;
+use crate::request::{Patience, Requests};
+use crate::step_cost::{TICKS_PER_NS, time_of};
 
 /// A moment that has not come.
 const NEVER: u64 = u64::MAX;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its client has all that it asked for, or it has not ended.
+    Served,
+    /// Its client gave up at a deadline.
+    TimedOut,
+    /// Its client had enough before the end.
+    Cancelled,
+}
 
 /// Moments of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     scheduled: u64,
     first_token: u64,
-    finished: u64,
+    ended: u64,
+    end: End,
     /// Replica that served it; `u32::MAX` for a refused request.
     pub replica: u32,
     /// Times that it lost its blocks.
@@ -28,7 +42,8 @@ impl Record {
     const NEW: Self = Self {
         scheduled: NEVER,
         first_token: NEVER,
-        finished: NEVER,
+        ended: NEVER,
+        end: End::Served,
         replica: u32::MAX,
         n_preempted: 0,
         cached_tokens: 0,
@@ -48,10 +63,22 @@ impl Record {
         (self.first_token != NEVER).then(|| time_of(self.first_token))
     }
 
-    /// Last output token.
+    /// Last output token of a request whose client has all of them.
     #[must_use]
     pub fn finished(&self) -> Option<Time> {
-        (self.finished != NEVER).then(|| time_of(self.finished))
+        self.ended().filter(|_| self.end == End::Served)
+    }
+
+    /// When it ended, whichever way.
+    #[must_use]
+    pub fn ended(&self) -> Option<Time> {
+        (self.ended != NEVER).then(|| time_of(self.ended))
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub const fn end(&self) -> End {
+        self.end
     }
 }
 
@@ -60,23 +87,79 @@ impl Record {
 pub struct Records {
     /// By request.
     pub list: Vec<Record>,
-    n_finished: u64,
+    /// Ticks until which each client waits for its first token and for its last; empty where all have patience.
+    deadlines: Vec<[u64; 2]>,
+    /// Whether each client has enough before the end; empty where none has.
+    cancels: Vec<bool>,
+    n_ended: u64,
     n_refused: u64,
     /// Requests that ended or were refused since somebody looked; `None` where nobody does.
     ended: Option<Vec<u32>>,
 }
 
 impl Records {
-    /// Nothing has happened to any of `n` requests.
+    /// Nothing has happened to any of the requests.
     #[must_use]
-    pub fn new(n: usize) -> Self {
-        Self { list: vec![Record::NEW; n], n_finished: 0, n_refused: 0, ended: None }
+    pub fn new(requests: &Requests) -> Self {
+        let n = requests.len();
+        let cancels = if requests.asked.is_empty() { 0 } else { n };
+        Self {
+            list: vec![Record::NEW; n],
+            deadlines: vec![[NEVER; 2]; if requests.has_deadlines() { n } else { 0 }],
+            cancels: (0..cancels).map(|index| requests.is_cancelled(index)).collect(),
+            n_ended: 0,
+            n_refused: 0,
+            ended: None,
+        }
     }
 
-    /// Requests that have ended.
+    /// Requests that have ended, whichever way.
     #[must_use]
-    pub const fn n_finished(&self) -> u64 {
-        self.n_finished
+    pub const fn n_ended(&self) -> u64 {
+        self.n_ended
+    }
+
+    /// How many requests ended in a way.
+    #[must_use]
+    pub fn count(&self, end: End) -> u64 {
+        self.list.iter().filter(|record| record.ended != NEVER && record.end == end).count() as u64
+    }
+
+    /// A client sends a request at a tick and waits as long as it has patience. Returns the ticks at which it may give up.
+    pub fn wait(&mut self, request: u32, since: u64, patience: &Patience) -> [u64; 2] {
+        let until = |limit: Option<hw::Span>| limit.map_or(NEVER, |span| since + span.as_ns() * TICKS_PER_NS);
+        let deadlines = [until(patience.first_token), until(patience.whole)];
+        self.deadlines[request as usize] = deadlines;
+        deadlines
+    }
+
+    /// The deadline that a request has missed, or will miss if nothing comes; `NEVER` where there is none.
+    fn deadline(&self, request: u32) -> u64 {
+        let Some(&[first, last]) = self.deadlines.get(request as usize) else { return NEVER };
+        if self.list[request as usize].first_token > first { first.min(last) } else { last }
+    }
+
+    /// Whether the client of a request gives up at a tick, as far as its tokens have come.
+    #[must_use]
+    pub fn is_late(&self, request: u32, tick: u64) -> bool {
+        self.list[request as usize].ended == NEVER && self.deadline(request) <= tick
+    }
+
+    /// Whether the client of a request has given up at a tick by which all that came has come; notes it.
+    pub fn expire(&mut self, request: u32, tick: u64) -> bool {
+        let is_gone = self.is_late(request, tick);
+        if is_gone {
+            self.note_end(request, self.deadline(request), End::TimedOut);
+        }
+        is_gone
+    }
+
+    fn note_end(&mut self, request: u32, tick: u64, end: End) {
+        let record = &mut self.list[request as usize];
+        assert!(record.ended == NEVER, "request {request} ends once");
+        (record.ended, record.end) = (tick, end);
+        self.n_ended += 1;
+        self.ended.iter_mut().for_each(|ended| ended.push(request));
     }
 
     /// Requests that were refused.
@@ -103,13 +186,15 @@ impl Records {
     /// Notes that nobody can hold a request.
     pub fn refuse(&mut self, request: u32) {
         self.n_refused += 1;
+        // It is answered at once.
+        self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [NEVER; 2]);
         self.ended.iter_mut().for_each(|ended| ended.push(request));
     }
 
-    /// Tick of the last token of all; 0 where nothing was served.
+    /// Tick at which the last request of all ended; 0 where nothing was served.
     #[must_use]
     pub fn end_ticks(&self) -> u64 {
-        self.list.iter().map(|record| record.finished).filter(|finished| *finished != NEVER).max().unwrap_or(0)
+        self.list.iter().map(|record| record.ended).filter(|ended| *ended != NEVER).max().unwrap_or(0)
     }
 
     /// Notes the replica that takes a request.
@@ -146,16 +231,17 @@ impl Records {
         }
     }
 
-    /// Notes the last token.
+    /// Notes the last token; one that comes after its client gave up is nobody's.
     ///
     /// # Panics
     /// When the request has ended before, which is a bug of the engine.
     pub fn finish(&mut self, request: u32, tick: u64) {
-        let record = &mut self.list[request as usize];
-        assert!(record.finished == NEVER, "request {request} ends once");
-        assert!(record.first_token <= tick, "request {request} ends after its first token");
-        record.finished = tick;
-        self.n_finished += 1;
-        self.ended.iter_mut().for_each(|ended| ended.push(request));
+        let deadline = self.deadline(request);
+        if deadline < tick {
+            return self.note_end(request, deadline, End::TimedOut);
+        }
+        assert!(self.list[request as usize].first_token <= tick, "request {request} ends after its first token");
+        let is_cancelled = self.cancels.get(request as usize).is_some_and(|cancels| *cancels);
+        self.note_end(request, tick, if is_cancelled { End::Cancelled } else { End::Served });
     }
 }

@@ -10,12 +10,14 @@
 mod admission;
 pub mod batcher;
 mod flow;
+mod gone;
 mod handover;
 mod loans;
 mod looks;
 mod loss;
 mod outputs;
 mod preempt;
+mod queue;
 mod run;
 mod verify;
 
@@ -24,6 +26,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
 
 use crate::kv::pool::Pool;
+use crate::kv::tiers::{N_TIERS, Tier};
 use crate::request::Requests;
 use crate::step_cost::StepTable;
 use batcher::{Batcher, Cut, Reserve};
@@ -34,6 +37,7 @@ use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
+pub use queue::Order;
 use run::Going;
 
 /// What happens to a sequence that has to give up its blocks.
@@ -69,8 +73,12 @@ pub struct Limits {
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
     pub preemption: Preemption,
+    /// Who comes first, and who gives way when blocks run out.
+    pub order: Order,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
+    /// Where prefixes go that leave the device.
+    pub tiers: [Tier; N_TIERS],
     /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
     pub recv_interval: NonZeroU32,
 }
@@ -87,7 +95,9 @@ impl Limits {
         kv_blocks: 100_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
+        tiers: crate::kv::tiers::NO_TIERS,
         recv_interval: NonZeroU32::MIN,
     };
 }
@@ -211,6 +221,7 @@ pub struct Replica<'a> {
     model: u32,
     /// Blocks.
     pub pool: Pool,
+    /// In order of admission; those that the host has not seen are at the end.
     waiting: VecDeque<Waiting>,
     /// Those at its end that the next iteration is composed without: the host is an iteration ahead, or has not looked since they came.
     n_unseen: usize,
@@ -246,6 +257,8 @@ pub struct Replica<'a> {
     loans: Option<Box<Loans>>,
     /// Sequences that were computed elsewhere and have given no token yet, with their epochs.
     firsts: Vec<(u32, u32)>,
+    /// Requests whose clients gave up during what is under way.
+    leaving: Vec<u32>,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
@@ -267,6 +280,8 @@ pub struct Counts {
     pub n_preempted: u64,
     /// Prompt tokens that a cached prefix saved.
     pub cached_tokens: u64,
+    /// Those of them that came from a tier below the device.
+    pub brought_tokens: u64,
     /// Prompt tokens computed, again after preemptions included.
     pub prefill_tokens: u64,
     /// Output tokens.
@@ -298,7 +313,8 @@ impl<'a> Replica<'a> {
             engine,
             requests,
             model: 0,
-            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
+            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids)
+                .with_tiers(&limits.tiers),
             waiting: VecDeque::new(),
             n_unseen: 0,
             looks: Looks::default(),
@@ -320,6 +336,7 @@ impl<'a> Replica<'a> {
             flow: Flow::default(),
             loans: None,
             firsts: Vec::new(),
+            leaving: Vec::new(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),
@@ -449,9 +466,9 @@ impl<'a> Replica<'a> {
         if !self.serves(request) {
             return false;
         }
-        let request = &self.requests.list[request as usize];
+        let index = request as usize;
         let limits = self.limits();
-        let tokens = u64::from(request.prompt) + u64::from(request.output);
+        let tokens = u64::from(self.requests.list[index].prompt) + u64::from(self.requests.asked_of(index));
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
         let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
@@ -490,32 +507,6 @@ impl<'a> Replica<'a> {
             self.preempt_latest(composed);
         }
         composed.decodes = self.n_decode > 0;
-    }
-
-    /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
-    /// blocks suffice, which may be the prompt itself.
-    pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
-        let mut left = budget;
-        let mut index = 0;
-        while left > 0 && index < self.prefilling.len() {
-            let id = self.prefilling[index];
-            let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
-            let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
-            let mut is_there = true;
-            while is_there && !self.pool.take(missing) {
-                self.preempt_latest(composed);
-                is_there = self.slots[id as usize].epoch == slot.epoch;
-            }
-            if !is_there {
-                break;
-            }
-            self.slots[id as usize].blocks += missing;
-            composed.chunks.push((id, tokens));
-            composed.n_chunk_tokens += tokens;
-            left -= tokens;
-            index += 1;
-        }
     }
 
     const fn phase_of(&self, step: u64) -> usize {

@@ -3,6 +3,7 @@
 //! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
 //! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
 
+use engine::random;
 use hw::{Span, Time};
 
 /// Most tokens that a prompt or an output may have.
@@ -31,6 +32,23 @@ impl Request {
     }
 }
 
+/// How long a client waits before it gives up; without a limit it waits for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patience {
+    /// For the first token.
+    pub first_token: Option<Span>,
+    /// For the last one.
+    pub whole: Option<Span>,
+}
+
+impl Patience {
+    /// Whether it ever ends.
+    #[must_use]
+    pub const fn ends(&self) -> bool {
+        self.first_token.is_some() || self.whole.is_some()
+    }
+}
+
 /// Requests in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -50,6 +68,12 @@ pub struct Requests {
     pub follows: Vec<bool>,
     /// How long each request's user pauses before it; empty where nobody does.
     pub pauses: Vec<Span>,
+    /// Output tokens that each request asks for: more than its `output` where the client has enough after those. Empty where none has.
+    pub asked: Vec<u32>,
+    /// Priority of every stream, lower first; empty where none has one.
+    pub priorities: Vec<u32>,
+    /// How long clients of every stream wait; empty where all wait for ever.
+    pub patience: Vec<Patience>,
 }
 
 impl Requests {
@@ -66,14 +90,19 @@ impl Requests {
     /// When prefix identities of two streams stand for different numbers of tokens.
     #[must_use]
     pub fn merged(streams: Vec<Self>) -> Self {
-        let mut all: Vec<(u32, Request, bool, Span)> = Vec::new();
+        let mut all: Vec<(u32, Request, bool, Span, u32)> = Vec::new();
         let (has_turns, has_pauses) =
             (streams.iter().any(|part| !part.follows.is_empty()), streams.iter().any(|part| !part.pauses.is_empty()));
+        let (has_cancels, has_limits) =
+            (streams.iter().any(|part| !part.asked.is_empty()), streams.iter().any(Self::has_deadlines));
+        let has_classes = streams.iter().any(|part| !part.priorities.is_empty());
         let mut merged = Self::default();
         for (stream, part) in (0..).zip(streams) {
+            merged.patience.extend(has_limits.then(|| part.patience_of(0)));
+            merged.priorities.extend(has_classes.then(|| part.priority_of(0)));
             let ids_before = u32::try_from(merged.prefix_ids.len()).expect("fewer than 2^32 identities");
             let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
-            let row = |at: usize| (stream, moved(part.list[at]), part.is_turn(at), part.pause(at));
+            let row = |at: usize| (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at));
             all.extend((0..part.len()).map(row));
             merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));
             merged.n_prefix_ids += part.n_prefix_ids;
@@ -83,11 +112,12 @@ impl Requests {
             }
         }
         all.sort_by_key(|(_, request, ..)| request.arrival);
-        for (stream, request, is_turn, pause) in all {
+        for (stream, request, is_turn, pause, asked) in all {
             merged.streams.push(stream);
             merged.list.push(request);
             merged.follows.extend(has_turns.then_some(is_turn));
             merged.pauses.extend(has_pauses.then_some(pause));
+            merged.asked.extend(has_cancels.then_some(asked));
         }
         merged
     }
@@ -112,7 +142,57 @@ impl Requests {
         let streams = kept.iter().map(|&index| self.stream_of(index)).collect();
         let follows = kept.iter().filter_map(|&index| self.follows.get(index).copied()).collect();
         let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
-        Self { list, streams, follows, pauses, ..self.clone() }
+        let asked = kept.iter().filter_map(|&index| self.asked.get(index).copied()).collect();
+        Self { list, streams, follows, pauses, asked, ..self.clone() }
+    }
+
+    /// Output tokens that a request asks for, by its position.
+    #[must_use]
+    pub fn asked_of(&self, index: usize) -> u32 {
+        self.asked.get(index).copied().unwrap_or_else(|| self.list[index].output)
+    }
+
+    /// Whether a request's client has enough before the end, by the request's position.
+    #[must_use]
+    pub fn is_cancelled(&self, index: usize) -> bool {
+        self.asked_of(index) > self.list[index].output
+    }
+
+    /// How long a request's client waits, by the request's position.
+    #[must_use]
+    pub fn patience_of(&self, index: usize) -> Patience {
+        self.patience.get(self.stream_of(index) as usize).copied().unwrap_or_default()
+    }
+
+    /// Priority of a request, lower first, by its position.
+    #[must_use]
+    pub fn priority_of(&self, index: usize) -> u32 {
+        self.priorities.get(self.stream_of(index) as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether some client gives up.
+    #[must_use]
+    pub fn has_deadlines(&self) -> bool {
+        self.patience.iter().any(Patience::ends)
+    }
+
+    /// Whether every client waits for all that it has asked for.
+    #[must_use]
+    pub fn is_patient(&self) -> bool {
+        self.asked.is_empty() && !self.has_deadlines()
+    }
+
+    /// Lets the clients of a share of the requests have enough after a part of their output, drawn evenly from the first token on to the
+    /// last but one. A request of one token has no such part.
+    pub fn cancel(&mut self, share_ratio: f64, seed: u64) {
+        let mut stream = random::stream(seed, "clients who have enough");
+        self.asked = self.list.iter().map(|request| request.output).collect();
+        for request in &mut self.list {
+            let (is_drawn, part) = (stream.unit() < share_ratio, stream.next_u64());
+            if is_drawn && request.output > 1 {
+                request.output = 1 + u32::try_from(part % u64::from(request.output - 1)).expect("below the output");
+            }
+        }
     }
 
     /// Whether a request is a further turn of the session of the one before, by its position.
@@ -157,7 +237,10 @@ impl Requests {
     #[must_use]
     pub fn window(mut self, start: Time, end: Time) -> Self {
         assert!(self.streams.is_empty(), "a window is cut before streams come together");
-        self.list.retain(|request| (start..end).contains(&request.arrival));
+        let is_inside = |request: &Request| (start..end).contains(&request.arrival);
+        let both = self.list.iter().zip(&self.asked);
+        self.asked = both.filter(|(request, _)| is_inside(request)).map(|(_, asked)| *asked).collect();
+        self.list.retain(is_inside);
         for request in &mut self.list {
             request.arrival = Time::ZERO + (request.arrival - start);
         }

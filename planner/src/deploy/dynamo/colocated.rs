@@ -194,7 +194,7 @@ impl Colocated<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use hw::Seconds;
-    use serve::replica::{Limits, Preemption, Spans};
+    use serve::replica::{Limits, Order, Preemption, Spans};
     use serve::step_cost::StepTable;
 
     use super::*;
@@ -210,7 +210,9 @@ pub(super) mod tests {
             kv_blocks: 1 << 14,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
+            order: Order::Arrival,
             shares_prefixes: false,
+            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
         };
         let table = StepTable::linear(Seconds::new(0.01), Seconds::new(1e-4), Seconds::ZERO);

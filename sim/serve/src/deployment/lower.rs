@@ -8,7 +8,8 @@ use super::{Deployment, EngineOptions, Link, Replica};
 use crate::assignment::Assignment;
 use crate::batcher::{self, Batcher};
 use crate::fleet::{self, Fleet, Group};
-use crate::replica::{Engine, Limits, Preemption, Role, Spans};
+use crate::kv::tiers::NO_TIERS;
+use crate::replica::{Engine, Limits, Order, Preemption, Role, Spans};
 use crate::step_cost::StepTable;
 
 /// Why the loop cannot play a deployment as it is.
@@ -100,7 +101,9 @@ fn limits(options: &EngineOptions) -> Limits {
         kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
         watermark_blocks: options.watermark_blocks,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: options.prefix_cache,
+        tiers: NO_TIERS,
         recv_interval: options.recv_interval,
     }
 }

@@ -16,7 +16,7 @@ use engine::random::{self, Stream};
 use hw::Seconds;
 
 use super::ends::IDLE;
-use super::run::{Run, Waiter};
+use super::run::Run;
 use super::{Fleet, Served};
 use crate::replica::Engine;
 use crate::request::{Request, Requests};
@@ -169,7 +169,7 @@ impl Run<'_, '_> {
                 self.next_event(arrival);
             } else if client.on_the_way.peek().is_some_and(|Reverse((tick, _))| *tick <= now) {
                 let Reverse((_, request)) = client.on_the_way.pop().expect("it was looked at");
-                self.dispatch(Waiter { request, again: None }, now);
+                self.arrive(request, client.sent[request as usize], now);
             }
             // A request that nobody can hold is answered at once.
             for request in self.records.take_ended() {
@@ -188,8 +188,9 @@ fn as_sent(requests: &Requests, (sent, mut served): (Vec<u64>, Served)) -> (Requ
     let list = order.iter().map(sent_at).collect();
     served.records.list = order.iter().map(|&request| served.records.list[request]).collect();
     let streams = order.iter().filter_map(|&request| requests.streams.get(request).copied()).collect();
+    let asked = order.iter().filter_map(|&request| requests.asked.get(request).copied()).collect();
     let (follows, pauses) = (Vec::new(), Vec::new());
-    (Requests { list, streams, follows, pauses, ..requests.clone() }, served)
+    (Requests { list, streams, follows, pauses, asked, ..requests.clone() }, served)
 }
 
 impl Fleet {

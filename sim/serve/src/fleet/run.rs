@@ -6,11 +6,13 @@
 //! arrivals, then ends by the replica's index, then other events; so equal inputs give equal outputs on any machine, and a
 //! boundary inside a span sees the same as the end of a single step.
 
+mod clients;
 mod control;
 mod lending;
 mod split;
 pub(super) mod stations;
 
+use clients::Clients;
 use control::Control;
 use lending::Lending;
 use split::Split;
@@ -48,6 +50,7 @@ pub(super) struct Run<'a, 'r> {
     pub(super) ends: Ends,
     pub(super) split: Split,
     pub(super) control: Control,
+    clients: Clients,
     pub(super) lending: Lending<'r>,
     /// Replicas of a part of the layers, in place of `replicas`.
     pub(super) stations: Option<Stations<'r>>,
@@ -77,10 +80,11 @@ impl<'a, 'r> Run<'a, 'r> {
             candidates: [Vec::new(), Vec::new()],
             router,
             scaler: None,
-            records: Records::new(requests.len()),
+            records: Records::new(requests),
             ends: Ends::new(group_of.len()),
             split: Split::new(fleet, &group_of),
             control: Control::new(fleet, &group_of),
+            clients: Clients::new(requests),
             lending: Lending::new(fleet, &group_of),
             stations: None,
             replicas,
@@ -110,7 +114,7 @@ impl<'a, 'r> Run<'a, 'r> {
             let now = request.arrival.as_ns() * TICKS_PER_NS;
             self.run_until(now);
             let request = u32::try_from(index).expect("fewer than 2^32 requests");
-            self.dispatch(Waiter { request, again: None }, now);
+            self.arrive(request, now, now);
         }
         while self.side != IDLE && self.n_ended() < self.requests.len() as u64 {
             self.next_event(IDLE);
@@ -120,7 +124,7 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Requests that ended or were refused.
     pub(super) const fn n_ended(&self) -> u64 {
-        self.records.n_finished() + self.records.n_refused()
+        self.records.n_ended() + self.records.n_refused()
     }
 
     /// Tick of the next event; `IDLE` where nothing goes on.
@@ -133,6 +137,7 @@ impl<'a, 'r> Run<'a, 'r> {
         // Nobody is left who would see a change; what is under way ends.
         self.control.end();
         self.lending.end();
+        self.clients.end();
         self.find_side();
         self.run_until(IDLE);
         self.served()
@@ -168,18 +173,19 @@ impl<'a, 'r> Run<'a, 'r> {
             self.pass_on(now);
             self.change(now);
             self.lend(now);
+            self.give_up(now);
             self.find_side();
         }
         true
     }
 
     const fn has_sides(&self) -> bool {
-        self.split.is_active || self.control.is_active || self.lending.is_active
+        self.split.is_active || self.control.is_active || self.lending.is_active || self.clients.is_active
     }
 
     fn find_side(&mut self) {
         let stations = self.stations.as_ref().and_then(Stations::next);
-        let next = [self.split.next(), self.control.next(), self.lending.next(), stations];
+        let next = [self.split.next(), self.control.next(), self.lending.next(), self.clients.next(), stations];
         self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
     }
 
@@ -193,6 +199,10 @@ impl<'a, 'r> Run<'a, 'r> {
     /// Sends a request to a replica; keeps it at the router where one may come that can hold it, and refuses it where none can.
     pub(super) fn dispatch(&mut self, waiter: Waiter, now: u64) {
         let Waiter { request, again } = waiter;
+        // One that comes back from a lost replica may be nobody's by now.
+        if self.records.expire(request, now) {
+            return;
+        }
         let Some(chosen) = self.choose(request, None) else {
             if self.may_come(request, 0) {
                 self.control.backlog.push_back(waiter);
@@ -249,6 +259,7 @@ impl<'a, 'r> Run<'a, 'r> {
         let end = self.records.end_ticks();
         Served {
             paid_ticks: self.control.paid_until(end),
+            paid_changes: self.control.paid_changes,
             counts: self.replicas.iter().map(|replica| replica.counts).collect(),
             blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),
             group_of: self.group_of,

@@ -1,6 +1,7 @@
 //! Queues with a theory, Little's law, balance of routers, and the same result from the same seed.
 
 mod changes;
+mod clients;
 mod lending;
 mod lent_attention;
 mod models;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::tiers::{N_TIERS, Tier, Tiers};
+
 /// Marks a prefix that is not cached.
 const ABSENT: u32 = u32::MAX;
 
@@ -36,6 +38,8 @@ pub struct Pool {
     evictable: BTreeMap<u64, u32>,
     clock: u64,
     peak: u32,
+    /// Where prefixes go that are evicted.
+    tiers: Tiers,
 }
 
 impl Pool {
@@ -57,7 +61,27 @@ impl Pool {
             evictable: BTreeMap::new(),
             clock: 0,
             peak: 0,
+            tiers: Tiers::default(),
         }
+    }
+
+    /// The same with tiers below the device.
+    #[must_use]
+    pub fn with_tiers(self, tiers: &[Tier; N_TIERS]) -> Self {
+        let tiers = Tiers::new(tiers, self.entries.len(), self.blocks_per_prefix);
+        Self { tiers, ..self }
+    }
+
+    /// How many of the leading prefixes tiers below the device have, and ticks to bring them.
+    #[must_use]
+    pub fn below(&self, ids: &[u32]) -> (u32, u64) {
+        let found = ids.iter().map_while(|id| self.tiers.ticks(*id));
+        found.fold((0, 0), |(n, ticks), more| (n + 1, ticks + more))
+    }
+
+    /// Notes that prefixes are brought from below.
+    pub fn bring(&mut self, ids: &[u32]) {
+        ids.iter().for_each(|id| self.tiers.put(*id));
     }
 
     /// Blocks that can be had at once.
@@ -143,6 +167,7 @@ impl Pool {
         while self.free < n {
             let (_, id) = self.evictable.pop_first().expect("what is available is free or evictable");
             self.entries[id as usize].holders = ABSENT;
+            self.tiers.put(id);
             self.n_cached -= 1;
             self.free += self.blocks_per_prefix;
         }
@@ -256,6 +281,7 @@ impl Pool {
 
     /// Memory is lost: cached prefixes that nobody holds are gone.
     pub fn forget(&mut self) {
+        self.tiers.forget();
         for (_, id) in std::mem::take(&mut self.evictable) {
             self.entries[id as usize].holders = ABSENT;
             self.n_cached -= 1;

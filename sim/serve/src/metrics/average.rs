@@ -1,6 +1,7 @@
 //! What an iteration of a run held on average.
 
 use crate::fleet::Served;
+use crate::records::{End, Record};
 use crate::request::Requests;
 use crate::step_cost::average::Average;
 
@@ -10,7 +11,9 @@ pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
     let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
     let computed: u64 = served.counts.iter().map(|counts| counts.prefill_tokens).sum();
     let (mut decoded, mut keys, mut prompts) = (0.0, 0.0, 0.0);
-    for request in &requests.list {
+    // What was begun for clients who gave up is left out.
+    let has_left = |record: &Record| record.end() == End::TimedOut;
+    for (request, _) in requests.list.iter().zip(&served.records.list).filter(|(_, record)| !has_left(record)) {
         let more = f64::from(request.output - 1);
         decoded += more;
         keys += more * (f64::from(request.prompt) + more / 2.0);

@@ -2,13 +2,15 @@
 //!
 //! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Between its first and
 //! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
-//! preemption; `output_tokens_per_s` of a sample is the mean over the time to the next one.
+//! preemption. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
 use hw::{Span, Time};
 
-use crate::fleet::Served;
+use crate::fleet::{Fleet, Served};
 use crate::metrics::{latencies, quantile};
-use crate::request::Requests;
+use crate::records::End;
+use crate::request::{Request, Requests};
+use crate::step_cost::time_of;
 
 /// One request as it was served.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,8 +25,57 @@ pub struct RequestRow {
     pub tokens: [u32; 2],
     /// Tokens of the prompt that were cached.
     pub cached_tokens: u32,
-    /// Replica, group and latencies; `None` where no replica could hold it.
+    /// Arrival to the moment at which its client gave up, or had enough.
+    pub left_s: [Option<f64>; 2],
+    /// Replica, group and latencies; `None` where it was not served to the end.
     pub served: Option<ServedRow>,
+}
+
+/// Columns of a file of requests, in the order of `RequestRow::cells`.
+pub const REQUEST_COLUMNS: [&str; 15] = [
+    "request",
+    "stream",
+    "arrival_s",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "timed_out_s",
+    "cancelled_s",
+    "replica",
+    "group",
+    "queue_s",
+    "ttft_s",
+    "tpot_s",
+    "e2e_s",
+    "n_preempted",
+];
+
+fn count(n: u32) -> Option<f64> {
+    Some(f64::from(n))
+}
+
+impl RequestRow {
+    /// Its cells.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Option<f64>> {
+        let mut cells = vec![count(self.request), count(self.stream), Some(self.arrival_s)];
+        cells.extend(self.tokens.map(count));
+        cells.push(count(self.cached_tokens));
+        cells.extend(self.left_s);
+        cells.extend(match self.served {
+            None => [None; 7],
+            Some(of) => [
+                count(of.replica),
+                count(of.group),
+                Some(of.queue_s),
+                Some(of.ttft_s),
+                of.tpot_s,
+                Some(of.e2e_s),
+                count(of.n_preempted),
+            ],
+        });
+        cells
+    }
 }
 
 /// Where and how fast a request was served.
@@ -66,6 +117,10 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             arrival_s: (request.arrival - Time::ZERO).to_seconds().get(),
             tokens: [request.prompt, request.output],
             cached_tokens: record.cached_tokens,
+            left_s: [End::TimedOut, End::Cancelled].map(|end| {
+                let left = record.ended().filter(|_| record.end() == end)?;
+                Some((left - request.arrival).to_seconds().get())
+            }),
             served,
         }
     })
@@ -103,10 +158,40 @@ pub struct Sample {
     pub waiting: u32,
     /// Requests that are served.
     pub running: u32,
-    /// Requests that have ended.
+    /// Requests that have ended, whichever way.
     pub ended: u32,
     /// Output tokens per second until the next sample.
     pub output_tokens_per_s: f64,
+    /// Tokens of requests that are served, prompt and output so far: what their keys and values take without shared prefixes.
+    pub kv_tokens: f64,
+    /// Replicas that are paid.
+    pub replicas: u32,
+    /// Dollars so far, where every group has a price.
+    pub cost_usd: Option<f64>,
+}
+
+/// Columns of a file of samples, in the order of `Sample::cells`.
+pub const SAMPLE_COLUMNS: [&str; 8] = [
+    "at_s",
+    "waiting_requests",
+    "running_requests",
+    "ended_requests",
+    "output_tokens_per_s",
+    "kv_tokens",
+    "replicas",
+    "cost_usd",
+];
+
+impl Sample {
+    /// Its cells.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Option<f64>> {
+        let requests = [self.waiting, self.running, self.ended].map(count);
+        let mut cells = vec![Some(self.at_s)];
+        cells.extend(requests);
+        cells.extend([Some(self.output_tokens_per_s), Some(self.kv_tokens), count(self.replicas), self.cost_usd]);
+        cells
+    }
 }
 
 /// Samples at equal distances from the start to the last token, `n` of them.
@@ -116,19 +201,47 @@ pub struct Sample {
 #[must_use]
 pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
     assert!(n > 0, "a series has a sample");
-    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(Time::ZERO);
+    let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(Time::ZERO);
     let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
     let mut tally = Tally::new(n, step);
     for (request, record) in requests.list.iter().zip(&served.records.list) {
-        let (Some(scheduled), Some(first), Some(last)) = (record.scheduled(), record.first_token(), record.finished())
-        else {
-            continue;
-        };
+        let Some(last) = record.ended() else { continue };
+        let scheduled = record.scheduled().unwrap_or(last).min(last);
         tally.wait(request.arrival, scheduled);
         tally.run(scheduled, last);
-        tally.give(first, last, request.output);
+        tally.hold([scheduled, record.first_token().unwrap_or(last), last], request);
+        if let Some(first) = record.first_token().filter(|first| *first <= last && record.end() != End::TimedOut) {
+            tally.give(first, last, request.output);
+        }
     }
     tally.samples()
+}
+
+/// Adds what is paid at each sample.
+pub fn add_paid(samples: &mut [Sample], fleet: &Fleet, served: &Served) {
+    let usd_per_s = |replica: u32| {
+        let group = &fleet.groups[served.group_of[replica as usize] as usize];
+        Some(group.usd_per_gpu_hour? * f64::from(group.gpus_per_replica) / 3600.0)
+    };
+    let mut changes = served.paid_changes.iter().peekable();
+    let (mut replicas, mut rate, mut paid, mut since) = (0, Some(0.0), Some(0.0), 0.0);
+    for sample in samples {
+        while let Some(change) = changes.next_if(|change| seconds_of(change.tick) <= sample.at_s) {
+            let at = seconds_of(change.tick);
+            let sign = if change.is_paid { 1.0 } else { -1.0 };
+            replicas = if change.is_paid { replicas + 1 } else { replicas - 1 };
+            paid = paid.zip(rate).map(|(paid, rate): (f64, f64)| paid + rate * (at - since));
+            rate = rate.zip(usd_per_s(change.replica)).map(|(rate, more)| rate + sign * more);
+            since = at;
+        }
+        paid = paid.zip(rate).map(|(paid, rate)| paid + rate * (sample.at_s - since));
+        since = sample.at_s;
+        (sample.replicas, sample.cost_usd) = (replicas, paid);
+    }
+}
+
+fn seconds_of(tick: u64) -> f64 {
+    (time_of(tick) - Time::ZERO).to_seconds().get()
 }
 
 /// Changes at each sample, summed at the end.
@@ -138,12 +251,14 @@ struct Tally {
     running: Vec<i64>,
     ended: Vec<i64>,
     tokens: Vec<f64>,
+    held: Vec<f64>,
 }
 
 impl Tally {
     fn new(n: u32, step: Span) -> Self {
         let zeros = vec![0; n as usize + 1];
-        Self { step, waiting: zeros.clone(), running: zeros.clone(), ended: zeros, tokens: vec![0.0; n as usize + 1] }
+        let none = vec![0.0; n as usize + 1];
+        Self { step, waiting: zeros.clone(), running: zeros.clone(), ended: zeros, tokens: none.clone(), held: none }
     }
 
     /// First sample that sees what happened at a moment.
@@ -163,6 +278,18 @@ impl Tally {
         self.running[from] += 1;
         self.running[to] -= 1;
         self.ended[to] += 1;
+    }
+
+    /// Prompt and output so far at every sample from its beginning to its end; output grows evenly from the first token to the last.
+    fn hold(&mut self, [scheduled, first, last]: [Time; 3], request: &Request) {
+        let (from, to) = (self.sample(scheduled), self.sample(last));
+        let whole = (last.max(first) - first).to_seconds().get();
+        for index in from..to {
+            let at = Time::from_ns(index as u64 * self.step.as_ns());
+            let since = (at.max(first) - first).to_seconds().get();
+            let given = if whole > 0.0 { since / whole } else { 0.0 };
+            self.held[index] += f64::from(request.prompt) + f64::from(request.output) * given;
+        }
     }
 
     /// The first token at its moment, the others evenly until the last.
@@ -190,7 +317,7 @@ impl Tally {
         let (mut waiting, mut running, mut ended) = (0, 0, 0);
         let count = |n: i64| u32::try_from(n).expect("what began ends later");
         let mut found = Vec::with_capacity(self.tokens.len());
-        for (index, tokens) in self.tokens.iter().enumerate() {
+        for (index, (tokens, held)) in self.tokens.iter().zip(&self.held).enumerate() {
             waiting += self.waiting[index];
             running += self.running[index];
             ended += self.ended[index];
@@ -200,6 +327,8 @@ impl Tally {
                 running: count(running),
                 ended: count(ended),
                 output_tokens_per_s: tokens / step_s,
+                kv_tokens: *held,
+                ..Sample::default()
             });
         }
         found
@@ -211,9 +340,9 @@ mod tests {
     use hw::Seconds;
 
     use super::*;
-    use crate::fleet::serve;
+    use crate::fleet::dynamics::{Outage, Rule, Scaling};
+    use crate::fleet::{Group, serve};
     use crate::replica::{Engine, Limits, Spans};
-    use crate::request::Request;
     use crate::step_cost::StepTable;
     use crate::{batcher, router};
 
@@ -239,9 +368,34 @@ mod tests {
         assert_eq!((at(0), at(3), at(4), at(6)), ((1, 1, 0), (1, 1, 0), (0, 1, 1), (0, 0, 2)));
         let tokens: f64 = samples.iter().map(|sample| sample.output_tokens_per_s).sum();
         assert!((tokens - 6.0).abs() < 1e-9, "six tokens in samples a second apart: {tokens}");
+        // At 3 s the first has its prompt and two thirds of the way from its first token to its last of four.
+        assert!((samples[3].kv_tokens - (10.0 + 4.0 * 2.0 / 3.0)).abs() < 1e-9, "{}", samples[3].kv_tokens);
         // First tokens after 1 and 5 s, both a token a second, ends after 4 and 6 s.
         let [ttft, tpot, e2e] = curves(&requests, &served, 4);
         assert_eq!(ttft, [1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!((tpot[2], e2e[0], e2e[4]), (1.0, 4.0, 6.0));
+    }
+
+    #[test]
+    fn what_is_paid_is_counted_by_hand() {
+        // Two replicas of one GPU at 36 dollars an hour, a cent a second. The second comes at 2 s by a timetable; the first is lost at 6 s.
+        let mut group = Group { usd_per_gpu_hour: Some(36.0), ..Group::new("all", engine(4), 2) };
+        let second = |s: u64| Time::from_ns(s * 1_000_000_000);
+        let rule = Rule::Timetable(vec![(second(2), 2)]);
+        group.scaling = Some(Scaling { replicas_min: 1, replicas_first: 1, start_up: Seconds::ZERO, rule });
+        let mut fleet = Fleet::of(group);
+        fleet.outages = vec![Outage { group: 0, replica: 0, at: second(6), notice: Seconds::ZERO, back_after: None }];
+        let list = vec![Request::new(Time::ZERO, 10, 4), Request::new(second(3), 10, 7)];
+        let requests = Requests::of(list);
+        let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+        let mut samples = series(&requests, &served, 10);
+        add_paid(&mut samples, &fleet, &served);
+        let at =
+            |index: usize| (samples[index].at_s, samples[index].replicas, samples[index].cost_usd.expect("priced"));
+        assert_eq!([at(0).1, at(2).1, at(6).1], [1, 2, 1]);
+        for (index, cents) in [(0, 0.0), (2, 2.0), (4, 6.0), (6, 10.0), (8, 12.0)] {
+            let (at_s, _, usd) = at(index);
+            assert!((usd - cents / 100.0).abs() < 1e-9, "{usd} dollars at {at_s} s");
+        }
     }
 }

@@ -8,6 +8,7 @@ use hw::{Seconds, Time};
 
 use super::{Slo, latencies, meets, spread};
 use crate::fleet::Served;
+use crate::records::End;
 use crate::request::Requests;
 
 /// Adds the figures of every stream that has requests after the warm-up.
@@ -29,9 +30,18 @@ pub fn add(
 fn of(stream: u32, requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
     let start = Time::ZERO + hw::Span::from_seconds(warm_up);
     let (mut ttft, mut tpot, mut n, mut n_met) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+    let (mut n_timed_out, mut n_cancelled) = (0_u64, 0_u64);
     for (index, found) in latencies(requests, served).enumerate() {
         if requests.stream_of(index) != stream || requests.list[index].arrival < start {
             continue;
+        }
+        match served.records.list[index].end() {
+            End::Served => {}
+            End::TimedOut => n_timed_out += 1,
+            End::Cancelled => {
+                n_cancelled += 1;
+                continue;
+            }
         }
         n += 1;
         let Some(found) = found else { continue };
@@ -44,6 +54,10 @@ fn of(stream: u32, requests: &Requests, served: &Served, slo: &Slo, warm_up: Sec
     spread(&mut figures, "tpot_s", tpot);
     if slo.is_given() && n > 0 {
         figures.insert("slo_attainment_ratio".to_owned(), hw::Tokens(n_met).as_f64() / hw::Tokens(n).as_f64());
+    }
+    if !requests.is_patient() {
+        figures.insert("n_timed_out".to_owned(), hw::Tokens(n_timed_out).as_f64());
+        figures.insert("n_cancelled".to_owned(), hw::Tokens(n_cancelled).as_f64());
     }
     figures
 }

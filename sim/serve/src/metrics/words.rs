@@ -38,6 +38,7 @@ pub fn of(fleet: &Fleet, router: &str, requests: &Requests, values: &BTreeMap<St
     let mut limits = Vec::new();
     for (key, words) in [
         ("n_refused", "requests refused"),
+        ("n_timed_out", "requests whose clients gave up"),
         ("n_retried", "requests computed again as replicas were lost"),
         ("n_preempted", "preemptions as blocks ran out"),
     ] {

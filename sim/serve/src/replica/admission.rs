@@ -1,8 +1,9 @@
-//! Admission: who waits longest gets blocks and a slot, or waits on.
+//! Admission: who waits longest gets blocks and a slot, or waits on. Prompts that are under way get their chunks.
 //!
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
 use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
+use crate::step_cost::{Chunk, StepLoad};
 
 /// What whoever waits would take.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,9 @@ pub(super) struct Claim<'a> {
     pub(super) shift: i64,
     /// Its prefixes that are cached.
     pub(super) held: &'a [u32],
-    /// Tokens that are not cached.
+    /// Its prefixes behind them that come from a tier below the device, and the ticks that takes.
+    pub(super) brought: (&'a [u32], u64),
+    /// Tokens that are neither cached nor brought.
     pub(super) rest: u32,
     /// Tokens of its first chunk.
     pub(super) tokens: u32,
@@ -42,6 +45,39 @@ impl<'a> Replica<'a> {
         }
     }
 
+    /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
+    /// blocks suffice, which may be the prompt itself.
+    pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
+        let before = composed.n_chunk_tokens;
+        let mut index = 0;
+        while index < self.prefilling.len() {
+            let left = budget.saturating_sub(composed.n_chunk_tokens.saturating_sub(before));
+            if left == 0 {
+                break;
+            }
+            let id = self.prefilling[index];
+            let slot = self.slots[id as usize];
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
+            let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
+            let mut is_there = true;
+            while is_there && !self.pool.take(missing) {
+                self.preempt_latest(composed);
+                is_there = self.slots[id as usize].epoch == slot.epoch;
+            }
+            if !is_there {
+                break;
+            }
+            if composed.n_preempted > 0 {
+                // By priority, one that is ahead may have given way.
+                index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
+            }
+            self.slots[id as usize].blocks += missing;
+            composed.chunks.push((id, tokens));
+            composed.n_chunk_tokens += tokens;
+            index += 1;
+        }
+    }
+
     /// What whoever waits would take of blocks and of an iteration.
     pub(super) fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
         let (request, generated, target, shift) = match waiting {
@@ -57,7 +93,9 @@ impl<'a> Replica<'a> {
         let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
         let ids = &ids[..ids.len().min(usable as usize)];
         let shared = self.pool.cached(ids);
-        let cached_tokens = shared * self.pool.prefix_tokens();
+        let brought = self.brought(&ids[shared as usize..], shared, target);
+        let n_brought = u32::try_from(brought.0.len()).expect("fewer than 2^32 prefixes");
+        let cached_tokens = (shared + n_brought) * self.pool.prefix_tokens();
         let rest = target - cached_tokens;
         let is_here = self.role() != Role::Outputs;
         let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
@@ -66,7 +104,31 @@ impl<'a> Replica<'a> {
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
         let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
-        Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
+        Claim { request, generated, target, shift, held, brought, rest, tokens, blocks, next, is_whole }
+    }
+
+    /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: all that are there, where that takes less time
+    /// than they add to what is computed.
+    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], u64) {
+        let (n, ticks) = self.pool.below(ids);
+        if n == 0 || self.role() == Role::Outputs {
+            return (&[], 0);
+        }
+        let (cached, brought) = (shared * self.pool.prefix_tokens(), (shared + n) * self.pool.prefix_tokens());
+        let saved = self.prompt_ticks(cached, target).saturating_sub(self.prompt_ticks(brought, target));
+        if ticks < saved { (&ids[..n as usize], ticks) } else { (&[], 0) }
+    }
+
+    /// Ticks to compute a prompt by itself from so many tokens on, in iterations that are as large as may be.
+    fn prompt_ticks(&self, mut past: u32, target: u32) -> u64 {
+        let mut ticks = 0;
+        while past < target {
+            let new = (target - past).min(self.limits().tokens_max);
+            let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, ..StepLoad::default() };
+            ticks += self.engine.table.round(&load, [Chunk { past, new }].into_iter()).ticks;
+            past += new;
+        }
+        ticks
     }
 
     /// Blocks that a sequence of so many cached tokens takes in its first iteration, with so many output tokens left.
@@ -114,6 +176,10 @@ impl<'a> Replica<'a> {
         }
         let Some(id) = self.take_in(head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
+        let (brought, ticks) = claim.brought;
+        self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
+        self.pool.bring(brought);
+        composed.transfer_ticks += ticks;
         self.prefilling.push_back(id);
         self.remember(id);
         composed.chunks.push((id, claim.tokens));

@@ -114,7 +114,9 @@ impl Replica<'_> {
     /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
     pub fn expect(&mut self, moving: Moving, now: u64, records: &mut Records) -> Option<u64> {
         self.count_in(moving.request, now);
-        self.handover.expected.push_back(moving);
+        let class = self.class_of(moving.request);
+        let at = self.handover.expected.partition_point(|other| self.class_of(other.request) <= class);
+        self.handover.expected.insert(at, moving);
         let end = self.interrupt(now, records);
         // Blocks are bookkeeping of the host: whoever finds them free needs not wait for the end of an iteration.
         if self.going.is_some() {
@@ -195,7 +197,7 @@ impl Replica<'_> {
         (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);
         slot.target = self.requests.list[request as usize].prompt + generated;
         (slot.computed, slot.blocks, slot.shared, slot.shift) = (0, 0, 0, 0);
-        self.waiting.push_back(Waiting::Again(id));
+        self.queue(Waiting::Again(id));
         self.interrupt(now, records)
     }
 }

@@ -50,6 +50,7 @@ impl Replica<'_> {
         self.prefilling.clear();
         self.order.clear();
         self.newcomers.clear();
+        self.leaving.clear();
         self.ends.clear();
         self.composed.clear();
         self.flow_stops();
@@ -125,10 +126,7 @@ impl Replica<'_> {
         let mut lost = Lost::default();
         self.count_time(now);
         for waiting in std::mem::take(&mut self.waiting) {
-            let request = match waiting {
-                Waiting::New(request) => request,
-                Waiting::Again(id) => self.slots[id as usize].request,
-            };
+            let request = self.who(waiting);
             match waiting {
                 _ if self.can_hold(request) => self.waiting.push_back(waiting),
                 Waiting::Again(id) => self.lose_one(id, &mut lost),
@@ -150,7 +148,7 @@ impl Replica<'_> {
     }
 
     /// Loses one sequence in the middle of an iteration, which ends as it would have.
-    fn lose_one(&mut self, id: u32, lost: &mut Lost) {
+    pub(super) fn lose_one(&mut self, id: u32, lost: &mut Lost) {
         let slot = self.slots[id as usize];
         match slot.phase {
             Phase::Prefill => {

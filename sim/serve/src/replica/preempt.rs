@@ -1,11 +1,12 @@
 //! Who gives up its blocks when they run out, and what becomes of it: computed again, or moved to the host and back.
 
-use super::{Composed, Phase, Preemption, Replica, Waiting};
+use super::{Composed, Phase, Preemption, Replica};
 
 impl Replica<'_> {
-    /// Takes the blocks of the sequence that was admitted last.
+    /// Takes the blocks of the sequence that was admitted last; by priority, of the last one of the class that gives way first.
     pub(super) fn preempt_latest(&mut self, composed: &mut Composed) {
-        let (id, epoch) = self.order.pop().expect("blocks are held by someone who runs");
+        let last = self.gives_way().or_else(|| self.order.pop());
+        let (id, epoch) = last.expect("blocks are held by someone who runs");
         if self.slots[id as usize].epoch == epoch {
             self.preempt(composed, id);
         }
@@ -17,7 +18,6 @@ impl Replica<'_> {
         if self.going.is_none() {
             composed.clear();
         }
-        composed.drop_chunk(id);
         self.preempt(&mut composed, id);
         self.composed = composed;
     }
@@ -33,6 +33,7 @@ impl Replica<'_> {
         } else {
             let index = self.prefilling.iter().rposition(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
+            composed.drop_chunk(id);
             (0, slot.blocks)
         };
         if slot.phase == Phase::Spent {
@@ -56,7 +57,7 @@ impl Replica<'_> {
                 self.swap_out(composed, id, tokens);
             }
         }
-        self.waiting.push_front(Waiting::Again(id));
+        self.queue_first(id);
         composed.n_preempted += 1;
         self.counts.n_preempted += 1;
     }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use super::loans::Elsewhere;
-use super::{Composed, Phase, Replica, Role, Spans, Waiting};
+use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
 use crate::records::Records;
 use crate::step_cost::{Chunk, StepLoad};
 
@@ -62,7 +62,7 @@ impl Going {
     }
 
     /// Tick at which `k` of its iterations are done.
-    const fn end_of(&self, k: u64) -> u64 {
+    pub(super) const fn end_of(&self, k: u64) -> u64 {
         if self.n_least == 0 {
             return self.start + self.device(k);
         }
@@ -87,7 +87,7 @@ impl Going {
     }
 
     /// Fewest iterations, at least one, that are done at a tick or after it.
-    const fn steps_until(&self, tick: u64) -> u64 {
+    pub(super) const fn steps_until(&self, tick: u64) -> u64 {
         let (mut low, mut high) = (1, self.n_steps);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -127,20 +127,30 @@ impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
     pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
         self.count_in(request, now);
-        let was_empty = self.waiting.is_empty();
-        self.waiting.push_back(Waiting::New(request));
+        let goes_ahead = self.goes_ahead(request);
         let n_ahead = u64::from(self.engine.table.is_asynchronous());
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
         let has_chunks = !self.composed.chunks.is_empty();
         let moved = match &mut self.going {
-            None => return self.begin(now, records),
+            None => {
+                self.queue(Waiting::New(request));
+                return self.begin(now, records);
+            }
             Some(going) => {
                 let seen_after = looks.from(going.steps_until(now), has_chunks, interval) + n_ahead;
-                self.n_unseen += usize::from(seen_after > going.n_steps);
-                // Who waits already cannot be admitted before the span ends, and the newcomer is behind.
-                let has_moved = was_empty && seen_after < going.n_steps;
+                // Behind somebody whom the host has not seen, nobody is seen.
+                let is_behind = self.n_unseen > 0 && self.engine.limits.order == Order::Priority;
+                let is_unseen = is_behind || seen_after > going.n_steps;
+                // Who waits already cannot be admitted before the span ends, and a newcomer behind them neither.
+                let has_moved = goes_ahead && seen_after < going.n_steps;
                 going.n_steps = if has_moved { seen_after } else { going.n_steps };
-                has_moved.then(|| going.end_of(seen_after))
+                let end = going.end_of(seen_after);
+                if is_unseen {
+                    self.queue_unseen(request);
+                } else {
+                    self.queue(Waiting::New(request));
+                }
+                has_moved.then_some(end)
             }
         };
         self.note_newcomer(request, now);
@@ -170,7 +180,7 @@ impl Replica<'_> {
         }
         // A host that is not ahead composes with whoever it sees now.
         if self.looks.now() && !self.engine.table.is_asynchronous() {
-            self.n_unseen = 0;
+            self.see_all();
         }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
@@ -183,7 +193,7 @@ impl Replica<'_> {
         batcher.compose(self, &mut composed);
         if composed.is_empty() && self.has_waiting() {
             // Nothing is under way, so the host sees who came last. Or blocks of a sequence that had ended came free in the attempt.
-            self.n_unseen = 0;
+            self.see_all();
             composed.clear();
             batcher.compose(self, &mut composed);
         }
@@ -210,7 +220,9 @@ impl Replica<'_> {
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
-        self.n_unseen = if self.looks.now() { 0 } else { self.n_unseen };
+        if self.looks.now() {
+            self.see_all();
+        }
         Some(end)
     }
 
@@ -222,7 +234,8 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
-            let is_settled = is_same && elsewhere == Elsewhere::default() && self.n_unseen == 0;
+            let is_looked_for = self.n_unseen > 0 || !self.leaving.is_empty();
+            let is_settled = is_same && elsewhere == Elsewhere::default() && !is_looked_for;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
             let (rate, least) = (law.rate, law.least);
@@ -303,6 +316,9 @@ impl Replica<'_> {
         }
         self.prefilled(now, now - going.start, records);
         self.finish_ended(now, records);
+        if !self.leaving.is_empty() && self.looks.now() {
+            self.let_leave(now, records);
+        }
         self.begin(now, records)
     }
 

@@ -7,6 +7,7 @@ mod chunks;
 mod flow;
 mod host;
 mod lanes;
+mod tiers;
 mod verify;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use hw::{Seconds, Time};
 use super::*;
 use crate::batcher;
 use crate::fleet::{Served, serve};
+use crate::kv::tiers::NO_TIERS;
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::{Chunk, StepLoad, TICKS_PER_NS, time_of};
@@ -33,7 +35,9 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         kv_blocks,
         watermark_blocks: 1,
         preemption,
+        order: Order::Arrival,
         shares_prefixes: true,
+        tiers: NO_TIERS,
         recv_interval: NonZeroU32::MIN,
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));

@@ -45,6 +45,11 @@ pub struct ReplicaConfig<'a> {
     pub engine_loop: EngineLoop,
     /// Model that drafts tokens on the same tensor groups, with all its layers on each.
     pub draft: Option<&'a Model>,
+    /// Whether the draft is the model's own layer that predicts tokens further on: it has the model's formats and experts' layout, shares
+    /// embedding and head, and joins the model's last state with the next token's embedding (arXiv:2412.19437, section 2.2).
+    pub draft_is_own: bool,
+    /// Whether this is such a layer by itself.
+    pub joins_states: bool,
     /// Products whose weights are kept sparse; `None` keeps all dense.
     pub sparse_weights: Option<SparseLayers>,
     /// Attention of prompts.
@@ -90,6 +95,8 @@ impl<'a> ReplicaConfig<'a> {
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
+            draft_is_own: false,
+            joins_states: false,
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
@@ -128,7 +135,12 @@ impl<'a> ReplicaConfig<'a> {
     /// The draft model by itself on one of the tensor groups.
     #[must_use]
     pub fn of_draft(&self) -> Option<Self> {
-        Some(Self { dtype: self.dtype, ..Self::new(self.draft?, self.cluster, self.tensor_degree) })
+        let draft = Self { dtype: self.dtype, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
+        if !self.draft_is_own {
+            return Some(draft);
+        }
+        let (formats, expert_degree, routing) = (self.formats, self.expert_degree, self.routing);
+        Some(Self { formats, expert_degree, routing, joins_states: true, ..draft })
     }
 
     /// Batches that the replica has under way at once.

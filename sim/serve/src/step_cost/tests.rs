@@ -91,6 +91,30 @@ fn of_model(name: &str, tp: u32, pp: u32, ep: u32) -> StepTable {
 }
 
 #[test]
+fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
+    // A roofline at few sequences reads weights: a verification of no accepted draft costs one layer, the head and the product of joined
+    // states on top of the pass, which has two tokens for each sequence.
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("b200").expect("listed"), 1, 8);
+    let model = engine::model::embedded("deepseek-v3.2").expect("listed");
+    let (predicting, cost) = (model.predicting().expect("one layer"), Roofline::new(&cluster));
+    let base = ReplicaConfig::new(&model, &cluster, 8);
+    let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+    let table = |config: &ReplicaConfig<'_>| StepTable::new(config, (4096, 512), &cost, Case::Expected);
+    let speculation = Speculation { n_drafts: 1, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+    let (plain, drafts) = (table(&base), table(&drafted).speculating(&speculation));
+    let layer = hw::real(plain.tokens_at(1)) / 61.0;
+    let added = drafts.law(1).fixed - plain.tokens_at(2) - plain.head_at(2) - plain.decode_fixed(1, 0);
+    let added = hw::real(added - plain.head_at(1));
+    // 2 · 7168² numbers of 16 bits at 8 TB/s, as far as a roofline reaches it; one of 61 layers is dense in three and has all experts in the others.
+    let joins_s = 2.0 * 7168.0 * 7168.0 * 2.0 / 8e12;
+    let joins = joins_s * 1e9 * hw::Tokens(TICKS_PER_NS).as_f64();
+    assert!(
+        added > 0.8 * layer + joins && added < 2.5 * (layer + joins),
+        "{added} ticks, a layer takes {layer}, joins {joins}"
+    );
+}
+
+#[test]
 fn stages_divide_a_batch_and_add_hand_offs() {
     let (one, four) = (of_model("llama-3-70b", 8, 1, 1), of_model("llama-3-70b", 8, 4, 1));
     // 64 sequences are four batches of 16; the head of each runs on the last stage, one after another.

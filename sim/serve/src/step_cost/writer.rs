@@ -159,6 +159,12 @@ impl<'a> Writer<'a> {
             ops.extend(reduces);
         }
         ops.extend(self.exchanges(m));
+        if self.deployment.joins_states {
+            // Two norms and a product of its own, whole on every GPU.
+            let (hidden, dtype) = (self.shard.model.hidden, self.shard.dtype);
+            ops.push((Op::Elementwise { bytes: 4 * m * hidden * dtype.bytes() }, 1));
+            ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
+        }
         self.sum(ops) + own
     }
 

@@ -11,7 +11,7 @@ use hw::Seconds;
 use super::{Run, Waiter};
 use crate::fleet::dynamics::{Rule, Scaling, Wishes};
 use crate::fleet::scaler::{GroupSeen, Watch};
-use crate::fleet::{Changes, Fleet};
+use crate::fleet::{Changes, Fleet, PaidChange};
 use crate::replica::{Lost, Role};
 use crate::step_cost::TICKS_PER_NS;
 use crate::transfer::ticks;
@@ -79,6 +79,7 @@ pub(in crate::fleet) struct Control {
     /// What the planner of the fleet has not seen yet.
     watch: Watch,
     pub(in crate::fleet) changes: Changes,
+    pub(in crate::fleet) paid_changes: Vec<PaidChange>,
 }
 
 impl Control {
@@ -110,6 +111,7 @@ impl Control {
             scalers: fleet.groups.iter().map(|_| (Wishes::default(), 0, 0)).collect(),
             watch: Watch::default(),
             changes: Changes::default(),
+            paid_changes: Vec::new(),
         };
         if is_active {
             control.first_events(fleet, group_of);
@@ -119,6 +121,9 @@ impl Control {
                 .map(|_| Place { state: State::Up, epoch: 0, paid: 0, since: Some(0), stream: None })
                 .collect();
         }
+        let is_up = |(place, _): &(&Place, u32)| place.since.is_some();
+        let first = |(_, replica)| PaidChange { tick: 0, replica, is_paid: true };
+        control.paid_changes = control.places.iter().zip(0..).filter(is_up).map(first).collect();
         control
     }
 
@@ -184,6 +189,9 @@ impl Control {
         let place = &mut self.places[replica as usize];
         (place.state, place.epoch) = (state, place.epoch + 1);
         let is_paid = matches!(state, State::Starting | State::Up | State::Draining | State::Noticed);
+        if place.since.is_some() != is_paid {
+            self.paid_changes.push(PaidChange { tick: now, replica, is_paid });
+        }
         match place.since {
             None if is_paid => place.since = Some(now),
             Some(since) if !is_paid => {

@@ -85,6 +85,11 @@ impl Split {
         self.handed.is_empty() && self.held.is_empty() && self.moves.is_empty()
     }
 
+    /// Replica of a computed prompt for which there is no decode replica now.
+    pub(in crate::fleet) fn holder(&self, request: u32) -> Option<u32> {
+        self.held.iter().find(|(moving, _)| moving.request == request).map(|(_, from)| *from)
+    }
+
     /// Prompts of a lost replica go nowhere.
     pub(in crate::fleet) fn drop_handed(&mut self, requests: &[u32]) {
         self.handed.retain(|Reverse((moving, _))| !requests.contains(&moving.request));
@@ -144,13 +149,15 @@ impl Run<'_, '_> {
     /// Chooses who decodes.
     pub(in crate::fleet) fn onward(&mut self, moving: Moving, from: u32, now: u64) {
         let request = moving.request;
+        if self.records.expire(request, now) {
+            return self.leave_prefill(request, from, now);
+        }
         let Some(to) = self.choose(request, Some(self.group_of[from as usize])) else {
             if self.may_come(request, 1) {
                 self.split.held.push((moving, from));
             } else {
                 self.records.refuse(request);
-                let end = self.replicas[from as usize].sent(request, now, &mut self.records);
-                self.reset(from, end);
+                self.leave_prefill(request, from, now);
             }
             return;
         };
@@ -159,6 +166,12 @@ impl Run<'_, '_> {
         let end = self.replicas[to as usize].expect(moving, now, &mut self.records);
         self.reset(to, end);
         self.collect(to, now);
+    }
+
+    /// A computed prompt goes nowhere: its blocks come free.
+    pub(in crate::fleet) fn leave_prefill(&mut self, request: u32, from: u32, now: u64) {
+        let end = self.replicas[from as usize].sent(request, now, &mut self.records);
+        self.reset(from, end);
     }
 
     /// Moves transfers on to now.

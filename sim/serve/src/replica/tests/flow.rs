@@ -6,6 +6,7 @@ use hw::{Seconds, Time};
 use super::super::*;
 use crate::batcher;
 use crate::fleet::{Fleet, Group};
+use crate::kv::tiers::NO_TIERS;
 use crate::metrics::latencies;
 use crate::request::Request;
 use crate::router;
@@ -32,7 +33,9 @@ fn engine(table: StepTable) -> Engine {
         kv_blocks: 10_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
+        tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
     };
     Engine { limits, table, batcher: batcher::named("one-prompt").expect("listed"), spans: Spans::Closed }

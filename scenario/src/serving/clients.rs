@@ -1,0 +1,83 @@
+//! Clients of `[trace]`: how long they wait, how many have enough before the end, and whose requests come first.
+
+use hw::{Seconds, Span};
+use serve::kv::lending::Borrow;
+use serve::replica::Order;
+use serve::request::{Patience, Requests};
+
+use super::Serving;
+use input::diagnostic::{Code, Finding};
+use input::reader::{Reader, Section};
+
+/// Longest wait, seconds.
+const WAIT_S_MAX: f64 = 1e6;
+
+/// What a stream says of its clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clients {
+    patience: Patience,
+    cancel_ratio: f64,
+    priority: Option<u32>,
+}
+
+/// Reads the keys.
+pub fn read(section: &mut Section<'_>) -> Clients {
+    let at = section.place("first_token_timeout_s").flatten();
+    let first_s = section.some_number("first_token_timeout_s", 1e-6..=WAIT_S_MAX);
+    let whole_s = section.some_number("timeout_s", 1e-6..=WAIT_S_MAX);
+    if let (Some(first), Some(whole)) = (first_s, whole_s)
+        && first >= whole
+    {
+        let what =
+            format!("`first_token_timeout_s` = {first} changes nothing: clients leave after `timeout_s` = {whole}");
+        section.find(Finding::warning(Code::NoEffect, at, what).help("make it shorter, or leave it out"));
+    }
+    let span = |seconds: Option<f64>| Some(Span::from_seconds(Seconds::new(seconds?)));
+    let cancel_ratio = section.number("cancel_ratio", 0.0, 0.0..=1.0);
+    let priority = section.some_count("priority", 0..=1_000_000);
+    Clients { patience: Patience { first_token: span(first_s), whole: span(whole_s) }, cancel_ratio, priority }
+}
+
+impl Clients {
+    /// The requests of a stream, as its clients ask for them.
+    pub fn lay(&self, mut requests: Requests, seed: u64) -> Requests {
+        if self.patience.ends() {
+            requests.patience = vec![self.patience];
+        }
+        if self.cancel_ratio > 0.0 {
+            requests.cancel(self.cancel_ratio, seed);
+        }
+        requests.priorities = self.priority.into_iter().collect();
+        requests
+    }
+}
+
+/// Priorities and the order of engines belong together, and clients who leave are known to whoever plays their requests.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    let priorities = &serving.requests.priorities;
+    let has_classes = priorities.windows(2).any(|pair| pair[0] != pair[1]);
+    let asks = |order: Order| serving.choices.iter().any(|choice| choice.limits.order == order);
+    let mut idle = |what: &str, help: &str| reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+    if !priorities.is_empty() && !asks(Order::Priority) {
+        idle("`priority` changes nothing", "it needs `scheduling = \"priority\"` in `[engine]` or in a variant");
+    }
+    if asks(Order::Priority) && !has_classes {
+        idle("`scheduling = \"priority\"` changes nothing", "it needs `[[trace.stream]]` of different `priority`");
+    }
+    let is_planned = serving.groups.iter().any(|group| group.scaling.as_ref().is_some_and(|of| of.planned.is_some()));
+    if is_planned && !serving.requests.is_patient() {
+        let what = "clients who leave, and a rule of `scaling` whose bound serves everybody";
+        let help = "no `timeout_s`, `first_token_timeout_s` and `cancel_ratio`, or `rule = \"concurrency\"`";
+        reader.refuse(Code::WrongOperation, None, what, help);
+    }
+    for choice in serving.choices.iter().filter(|choice| choice.kv.borrow != Borrow::Never) {
+        let what = match choice.limits.order {
+            Order::Priority => "an order by priority",
+            Order::Arrival if serving.requests.has_deadlines() => "clients who time out",
+            Order::Arrival => continue,
+        };
+        let what = format!("`{}`: memory that is lent beside {what}", choice.name);
+        let help = "a loan is made for whoever came first and waits for it: `borrow = \"never\"`, or serve in order of arrival to clients who wait";
+        reader.refuse(Code::WrongOperation, None, what, help);
+    }
+}

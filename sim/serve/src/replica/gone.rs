@@ -1,0 +1,72 @@
+//! Clients who give up: what was computed for them is lost, and their blocks come free.
+//!
+//! They leave at the end of the iteration under way, or at the host's next look where it does not look at every boundary. Approximation: an
+//! asynchronous engine, which has composed one iteration more by then, is not charged for it.
+
+use super::{Lost, Phase, Replica, Slot, Waiting};
+use crate::records::Records;
+
+impl Replica<'_> {
+    /// The client of a request that is here gives up. Returns the end of what is under way, if that is new or has moved.
+    pub fn give_up(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+        self.leaving.push(request);
+        if self.going.is_none() {
+            self.let_leave(now, records);
+            return self.interrupt(now, records);
+        }
+        self.look_soon(now)
+    }
+
+    /// Request of whoever waits.
+    pub(super) fn who(&self, waiting: Waiting) -> u32 {
+        match waiting {
+            Waiting::New(request) => request,
+            Waiting::Again(id) => self.slots[id as usize].request,
+        }
+    }
+
+    fn leave_queue(&mut self, index: usize, now: u64) {
+        let is_unseen = index + self.n_unseen >= self.waiting.len();
+        self.n_unseen -= usize::from(is_unseen);
+        let waiting = self.waiting.remove(index).expect("a position in the queue");
+        self.count_time(now);
+        match waiting {
+            Waiting::Again(id) => self.lose_one(id, &mut Lost::default()),
+            Waiting::New(request) => {
+                self.newcomers.retain(|(newcomer, _)| *newcomer != request);
+                self.count_out(request);
+            }
+        }
+    }
+
+    /// What is under way ends at the next boundary after `now` at which the host looks.
+    fn look_soon(&mut self, now: u64) -> Option<u64> {
+        let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
+        let has_chunks = !self.composed.chunks.is_empty();
+        let going = self.going.as_mut()?;
+        let seen_after = looks.from(going.steps_until(now + 1), has_chunks, interval);
+        let has_moved = seen_after < going.n_steps;
+        going.n_steps = going.n_steps.min(seen_after);
+        has_moved.then(|| going.end_of(seen_after))
+    }
+
+    /// At a look between iterations: requests of clients who have given up leave. Some may have had their token in time after all.
+    pub(super) fn let_leave(&mut self, now: u64, records: &mut Records) {
+        for request in std::mem::take(&mut self.leaving) {
+            if !records.expire(request, now) {
+                continue;
+            }
+            match self.waiting.iter().position(|waiting| self.who(*waiting) == request) {
+                Some(index) => self.leave_queue(index, now),
+                None => self.leave_batch(request, now),
+            }
+        }
+    }
+
+    fn leave_batch(&mut self, request: u32, now: u64) {
+        let is_here = |slot: &Slot| slot.request == request && slot.phase != Phase::Free;
+        let slot = self.slots.iter().position(is_here).expect("a request that is here");
+        self.count_time(now);
+        self.lose_one(u32::try_from(slot).expect("fewer than 2^32 slots"), &mut Lost::default());
+    }
+}
