@@ -7,7 +7,7 @@ mod checkpoint;
 
 use engine::Model;
 use engine::formats::Formats;
-use hw::{Bytes, Cluster, Dtype};
+use hw::{Bytes, Cluster, Dtype, Seconds};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -133,7 +133,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         client,
         in_flight,
         lengths: [run.prompt, run.output],
-        constants: EngineConstants::of(&run.engine),
+        constants: constants(run, preset, recipe),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
@@ -141,6 +141,15 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         (limits.kv_blocks, limits.blocks_per_sequence) = room;
     }
     Ok(setup)
+}
+
+/// Constants of a run's engine; who captures iterations with prompts up to the whole budget has no launches.
+fn constants(run: &Run, preset: &EnginePreset, recipe: &Recipe) -> EngineConstants {
+    let found = EngineConstants::of(&run.engine);
+    if recipe.captures_prompts != Some(true) || preset.captures_prompts {
+        return found;
+    }
+    EngineConstants { host_per_layer: Seconds::ZERO, host_per_expert_layer: Seconds::ZERO, ..found }
 }
 
 /// Workers of one kind, their blocks left open.
@@ -187,11 +196,12 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             preemption: Preemption::Recompute,
             shares_prefixes: false,
             recv_interval: recipe.recv_interval(in_flight),
+            gather: recipe.gather(tokens_max),
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: rule.sizes(largest),
-        captures_prompts: preset.captures_prompts,
+        captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
     })
 }
 

@@ -193,6 +193,7 @@ mod tests {
             preemption: Preemption::Recompute,
             shares_prefixes: false,
             recv_interval: std::num::NonZeroU32::MIN,
+            gather: None,
         };
         let batcher = serve::batcher::named("vllm-v1").expect("listed");
         Engine { limits, table: StepTable::constant(Seconds::new(1e-3)), batcher, spans: Spans::Closed }

@@ -40,6 +40,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         preemption: Preemption::Recompute,
         shares_prefixes: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }
 }

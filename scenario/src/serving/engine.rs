@@ -195,6 +195,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         preemption: Preemption::Recompute,
         shares_prefixes,
         recv_interval,
+        gather: None,
     };
     EngineSection {
         tensor_degree,

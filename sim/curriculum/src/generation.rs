@@ -315,6 +315,7 @@ mod tests {
                 preemption: Preemption::Recompute,
                 shares_prefixes: false,
                 recv_interval: std::num::NonZeroU32::MIN,
+                gather: None,
             },
             table: table(),
             batcher: batcher::named("vllm-v1").expect("listed"),

@@ -28,6 +28,7 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         preemption: Preemption::Recompute,
         shares_prefixes: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     let table = StepTable::new(&deployment, (tokens_max, sequences_max), &Roofline::new(&cluster), Case::Expected);
     Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }

@@ -98,6 +98,7 @@ impl Run {
             preemption: Preemption::Recompute,
             shares_prefixes: false,
             recv_interval: std::num::NonZeroU32::MIN,
+            gather: None,
         };
         let profile = Profile::parse(self.profile).expect("shipped");
         let cost = Profiled::new(&profile, &cluster);

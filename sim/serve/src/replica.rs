@@ -12,6 +12,7 @@ pub mod batcher;
 mod flow;
 mod handover;
 mod loans;
+mod gathering;
 mod looks;
 mod loss;
 mod outputs;
@@ -32,6 +33,7 @@ use handover::Handover;
 pub use handover::{Moving, Role};
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
+pub use gathering::Gather;
 use looks::Looks;
 pub use loss::Lost;
 use run::Going;
@@ -73,6 +75,8 @@ pub struct Limits {
     pub shares_prefixes: bool,
     /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
     pub recv_interval: NonZeroU32,
+    /// How long prompts wait for others, where they do.
+    pub gather: Option<Gather>,
 }
 
 #[cfg(test)]
@@ -89,6 +93,7 @@ impl Limits {
         preemption: Preemption::Recompute,
         shares_prefixes: false,
         recv_interval: NonZeroU32::MIN,
+        gather: None,
     };
 }
 
@@ -173,6 +178,8 @@ pub struct Composed {
     returning: Vec<u32>,
     /// Host transfers that the iteration waits for.
     transfer_ticks: u64,
+    /// Whether prompts wait for others, so that the policy is asked again after one iteration.
+    gathers: bool,
 }
 
 impl Composed {
@@ -192,7 +199,8 @@ impl Composed {
     fn clear(&mut self) {
         self.chunks.clear();
         self.returning.clear();
-        (self.decodes, self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (false, 0, 0, 0);
+        (self.decodes, self.gathers) = (false, false);
+        (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, 0);
     }
 
     /// A prompt that has lost its blocks gets no chunk.
@@ -216,6 +224,8 @@ pub struct Replica<'a> {
     n_unseen: usize,
     /// When the host looks for them.
     looks: Looks,
+    /// Iterations for which prompts have waited for others.
+    n_gathered: u32,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Slots whose prompts are not done, oldest first.
@@ -302,6 +312,7 @@ impl<'a> Replica<'a> {
             waiting: VecDeque::new(),
             n_unseen: 0,
             looks: Looks::default(),
+            n_gathered: 0,
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

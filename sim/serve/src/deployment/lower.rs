@@ -102,6 +102,7 @@ fn limits(options: &EngineOptions) -> Limits {
         preemption: Preemption::Recompute,
         shares_prefixes: options.prefix_cache,
         recv_interval: options.recv_interval,
+        gather: None,
     }
 }
 

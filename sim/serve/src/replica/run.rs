@@ -222,7 +222,7 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
-            let is_settled = is_same && elsewhere == Elsewhere::default() && self.n_unseen == 0;
+            let is_settled = is_same && elsewhere == Elsewhere::default() && self.n_unseen == 0 && !composed.gathers;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
             let (rate, least) = (law.rate, law.least);

@@ -35,6 +35,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         preemption,
         shares_prefixes: true,
         recv_interval: NonZeroU32::MIN,
+        gather: None,
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
     Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }
@@ -81,6 +82,7 @@ fn closed_spans_give_what_single_steps_give() {
                     let mut engine = engine(batcher, kv_blocks + 12 * more, preemption, spans);
                     engine.limits.blocks_per_sequence = more;
                     engine.limits.recv_interval = looks_every([1, 4, 30][seed as usize % 3]);
+                    engine.limits.gather = (seed > 2).then_some(Gather { iterations: 5, tokens: 60 });
                     engine
                 };
                 let closed = run(&requests, &engine(Spans::Closed));
