@@ -465,7 +465,7 @@ impl<'a> Replica<'a> {
         let tokens = u64::from(request.prompt) + u64::from(request.output);
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
-        let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
+        let fits_step = self.engine.batcher.cut() == Cut::Chunked || self.at_once(request) <= limits.tokens_max;
         tokens <= u64::from(limits.context_max)
             && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
             && fits_step

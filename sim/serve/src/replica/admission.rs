@@ -2,6 +2,8 @@
 //!
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
+use crate::request::Request;
+
 use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
 
 /// What whoever waits would take.
@@ -40,6 +42,15 @@ impl<'a> Replica<'a> {
             Some(_) if self.role() == Role::Outputs => false,
             Some(&head) => self.admit_prompt(composed, head, budget, reserve, cut),
         }
+    }
+
+    /// Tokens of a request that an iteration has to hold where prompts are not cut: all of them where it may be computed again, its prompt
+    /// where memory holds everybody, so that nobody ever is.
+    pub(super) fn at_once(&self, request: &Request) -> u32 {
+        let limits = self.limits();
+        let each = u64::from(limits.context_max.div_ceil(limits.block_tokens) + limits.blocks_per_sequence);
+        let holds_all = each * u64::from(limits.sequences_max) <= u64::from(limits.kv_blocks);
+        request.prompt + if holds_all { 0 } else { request.output }
     }
 
     /// What whoever waits would take of blocks and of an iteration.
