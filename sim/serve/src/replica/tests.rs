@@ -5,6 +5,7 @@
 
 mod chunks;
 mod flow;
+mod gathering;
 mod host;
 mod lanes;
 mod verify;
