@@ -18,12 +18,7 @@ const EACH_CAPTURED: Recipe =
     Recipe { sequences_max: Some(IN_FLIGHT), graphs: Some((GraphRule::Each, IN_FLIGHT)), ..PLAIN };
 
 pub(super) static RECIPES: [Recipe; 4] = [
-    Recipe {
-        of: Of { engine: "vllm", ..GENERATED },
-        tokens_max: Some(ONE_PROMPT),
-        source: RULES,
-        ..EACH_CAPTURED
-    },
+    Recipe { of: Of { engine: "vllm", ..GENERATED }, tokens_max: Some(ONE_PROMPT), source: RULES, ..EACH_CAPTURED },
     Recipe {
         of: Of { engine: "sglang", since: Version(0, 5, 6), ..GENERATED },
         batcher: Some("trtllm"),

@@ -187,11 +187,7 @@ pub(super) static RECIPES: [Recipe; 38] = [
         ..LLAMA_VLLM
     },
     LLAMA_VLLM,
-    Recipe {
-        of: Of { lengths: CHAT, tensor: [1, 7], ..LLAMA_TRTLLM.of },
-        wait: Some((20, 0.9)),
-        ..LLAMA_TRTLLM
-    },
+    Recipe { of: Of { lengths: CHAT, tensor: [1, 7], ..LLAMA_TRTLLM.of }, wait: Some((20, 0.9)), ..LLAMA_TRTLLM },
     LLAMA_TRTLLM,
     GPT_OSS_TRTLLM,
     Recipe {
@@ -201,11 +197,7 @@ pub(super) static RECIPES: [Recipe; 38] = [
         source: "@ 12d601c4c, gptoss_fp4_b200_trt_slurm.sh",
         ..GPT_OSS_TRTLLM
     },
-    Recipe {
-        of: Of { days: ["", EVALUATIONS], ..DEEPSEEK_H200.of },
-        tokens_max: Some(ONE_PROMPT),
-        ..DEEPSEEK_H200
-    },
+    Recipe { of: Of { days: ["", EVALUATIONS], ..DEEPSEEK_H200.of }, tokens_max: Some(ONE_PROMPT), ..DEEPSEEK_H200 },
     DEEPSEEK_H200,
     Recipe {
         of: Of { format: "fp4", days: ["", EVALUATIONS], ..DEEPSEEK_B200.of },
@@ -270,11 +262,7 @@ pub(super) static RECIPES: [Recipe; 38] = [
         ..DEEPSEEK_SGLANG
     },
     DEEPSEEK_SGLANG,
-    Recipe {
-        of: Of { format: "bf16", ..QWEN_SGLANG.of },
-        kv: None,
-        ..QWEN_SGLANG
-    },
+    Recipe { of: Of { format: "bf16", ..QWEN_SGLANG.of }, kv: None, ..QWEN_SGLANG },
     Recipe {
         of: Of { card: "b300", format: "fp8", ..QWEN_SGLANG.of },
         tokens_max: Some(fixed(16_384)),

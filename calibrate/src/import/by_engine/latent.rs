@@ -62,7 +62,9 @@ pub(super) fn all(source: &Source<'_>, profile: &Profile) -> Result<Part, Import
     for kv in [Dtype::Bf16, Dtype::Fp8] {
         for is_prompt in [true, false] {
             let stand_in = if is_prompt { None } else { stand_in(source, kv)? };
-            let Some((table, path, of_block)) = stand_in.map_or_else(|| table(source, is_prompt), |found| Ok(Some(found)))? else {
+            let Some((table, path, of_block)) =
+                stand_in.map_or_else(|| table(source, is_prompt), |found| Ok(Some(found)))?
+            else {
                 continue;
             };
             let (blocks, kernel) =

@@ -35,7 +35,8 @@ const STAND_IN: &str = "sglang";
 /// Why they do.
 const TIMES_THE_HOST: &str = "its own rows time the host, launch by launch";
 /// What is taken out of the fp8 products of TensorRT-LLM.
-const WITHOUT_QUANTISATION: &str = "without the quantisation of the input, which its own rows time as a kernel of its own";
+const WITHOUT_QUANTISATION: &str =
+    "without the quantisation of the input, which its own rows time as a kernel of its own";
 /// Most rows and most elements of a row with which a product does nothing but launch.
 const LAUNCH_ALONE: [f64; 2] = [16.0, 1024.0];
 /// Bytes that the quantisation of an element reads and writes.
@@ -50,8 +51,10 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     for (word, format) in FORMATS {
         let times_the_host = source.engine == "vllm" && format == Format::Fp8Block;
         let quantises = source.engine == "trtllm" && format == Format::Fp8;
-        let other = if times_the_host || quantises { source.table("gemm", STAND_IN, "gemm_perf.csv.gz")? } else { None };
-        let (table, path) = other.as_ref().filter(|_| times_the_host).map_or((&table, &path), |(table, path)| (table, path));
+        let other =
+            if times_the_host || quantises { source.table("gemm", STAND_IN, "gemm_perf.csv.gz")? } else { None };
+        let (table, path) =
+            other.as_ref().filter(|_| times_the_host).map_or((&table, &path), |(table, path)| (table, path));
         let (mut rows, kernel) = rows(source, table, (word, format))?;
         if let Some((other, _)) = other.as_ref().filter(|_| quantises) {
             let bandwidth = source.roofline.cluster().gpu.memory_bandwidth.get();

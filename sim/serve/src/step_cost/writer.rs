@@ -121,7 +121,9 @@ impl<'a> Writer<'a> {
     /// A layer whose kernel fills every expert up to whole blocks of rows, visited or not: at least the products of so many rows, as a dense
     /// product of the same library takes, and the traffic of the activation between them.
     fn filled_up(&self, layer: &FusedExperts, found: Estimate) -> Estimate {
-        let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else { return found };
+        let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else {
+            return found;
+        };
         let n_experts = experts.n_routed / u64::from(self.shard.ep);
         let rows = (layer.tokens * layer.top_k + n_experts * (block - 1)).next_multiple_of(block);
         let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
