@@ -36,6 +36,7 @@ pub use explain::keys;
 use given::Given;
 
 /// How a verb fails.
+#[derive(Debug)]
 pub enum Failure {
     /// A gate failed or nothing was feasible: exit 1.
     Gate(String),

@@ -38,7 +38,7 @@ fn every_code_is_explained_and_has_its_number_once() {
         assert_eq!(code.to_string().parse(), Ok(*code));
     }
     let last = Code::ALL.last().expect("there are codes").to_string();
-    assert!("S1000".parse::<Code>().unwrap_err().contains(&last), "the nearest codes are named");
+    assert!("S1000".parse::<Code>().unwrap_err().to_string().contains(&last), "the nearest codes are named");
 }
 
 #[test]

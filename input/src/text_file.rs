@@ -1,49 +1,84 @@
 //! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them; written whole or not at all.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use thiserror::Error;
 
 /// Largest file that is read whole: 20 million lengths of a workload fit.
 const BYTES_MAX: u64 = 128 << 20;
 
+/// Why a file gives no text.
+#[derive(Debug, Error)]
+pub enum NoText {
+    /// The system refuses it.
+    #[error(transparent)]
+    Refused(#[from] io::Error),
+    /// A folder has no text.
+    #[error("it is a folder")]
+    Folder,
+    /// It might never end.
+    #[error("it is a pipe or a device, and no regular file")]
+    Device,
+    /// It is larger than what is read whole.
+    #[error("it is longer than {} MiB", BYTES_MAX >> 20)]
+    TooLong,
+    /// Bytes that are no characters.
+    #[error("it is not UTF-8 text (byte {byte})")]
+    NotUtf8 {
+        /// The first of them, counted from 1.
+        byte: usize,
+    },
+}
+
 /// The text of a file.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
-pub fn read(path: &Path) -> Result<String, String> {
+/// Why it cannot be read.
+pub fn read(path: &Path) -> Result<String, NoText> {
     open(path).and_then(text)
+}
+
+/// The bytes of a file, of any length.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, NoText> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A file that has an end: a regular one, or what another program writes to the standard input or to a descriptor of this process. Any other
 /// pipe or device might never answer.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
-pub fn open(path: &Path) -> Result<File, String> {
+/// Why it cannot be read.
+pub fn open(path: &Path) -> Result<File, NoText> {
     let is_given = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin");
-    let kind = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    let kind = std::fs::metadata(path)?;
     if kind.is_dir() {
-        return Err("it is a folder".to_owned());
+        return Err(NoText::Folder);
     }
     if !kind.is_file() && !is_given {
-        return Err("it is a pipe or a device, and no regular file".to_owned());
+        return Err(NoText::Device);
     }
-    File::open(path).map_err(|error| error.to_string())
+    Ok(File::open(path)?)
 }
 
 /// The text that a reader holds.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
-pub fn text(reader: impl Read) -> Result<String, String> {
+/// Why it cannot be read.
+pub fn text(reader: impl Read) -> Result<String, NoText> {
     let mut bytes = Vec::new();
-    reader.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    reader.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > BYTES_MAX {
-        return Err(format!("it is longer than {} MiB", BYTES_MAX >> 20));
+        return Err(NoText::TooLong);
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|error| format!("it is not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1))?;
+    let text =
+        String::from_utf8(bytes).map_err(|error| NoText::NotUtf8 { byte: error.utf8_error().valid_up_to() + 1 })?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
@@ -52,7 +87,7 @@ pub fn text(reader: impl Read) -> Result<String, String> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     // A link keeps its place, and its target gets the content.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if target.exists() && !target.is_file() {
@@ -79,19 +114,20 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_text() {
-        assert_eq!(text("\u{feff}100\n".as_bytes()), Ok("100\n".to_owned()));
-        assert_eq!(text(&b"37\xe4"[..]), Err("it is not UTF-8 text (byte 3)".to_owned()));
+        assert!(text("\u{feff}100\n".as_bytes()).is_ok_and(|text| text == "100\n"));
+        assert!(matches!(text(&b"37\xe4"[..]), Err(NoText::NotUtf8 { byte: 3 })));
     }
 
     #[cfg(unix)]
     #[test]
     fn a_device_or_a_folder_is_refused_before_it_is_opened() {
-        assert!(open(Path::new("/dev/zero")).is_err_and(|why| why.contains("no regular file")));
-        assert!(open(&std::env::temp_dir()).is_err_and(|why| why.contains("folder")));
+        assert!(open(Path::new("/dev/zero")).is_err_and(|why| matches!(why, NoText::Device)));
+        assert!(open(&std::env::temp_dir()).is_err_and(|why| matches!(why, NoText::Folder)));
     }
 
     #[test]
     fn a_file_without_an_end_is_refused() {
-        assert_eq!(text(std::io::repeat(b' ')), Err("it is longer than 128 MiB".to_owned()));
+        let why = text(io::repeat(b' ')).expect_err("it has no end");
+        assert_eq!(why.to_string(), "it is longer than 128 MiB");
     }
 }

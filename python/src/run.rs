@@ -27,7 +27,7 @@ impl Asked {
     pub fn read(self) -> PyResult<Arc<dyn Kind>> {
         let (source, folder) = match self.text {
             Some(text) => (Source { path: self.name, text }, PathBuf::new()),
-            None => scenario::find(&self.name).map_err(errors::wrong)?,
+            None => scenario::find(&self.name).map_err(|why| errors::wrong(why.to_string()))?,
         };
         let found = ask::scenario(source, &folder, &self.overrides).map_err(|found| errors::refused(&found))?;
         Ok(found.into())

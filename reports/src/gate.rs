@@ -2,7 +2,8 @@
 
 mod bound;
 
-use bound::Bound;
+use bound::{Bound, WrongBound};
+use thiserror::Error;
 
 use crate::comparison::{Comparison, Entry, Spread};
 use crate::junit::Case;
@@ -27,23 +28,80 @@ pub struct Gate {
     bound: Bound,
 }
 
+/// Why a gate cannot be read, or cannot be held against a comparison.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum WrongGate {
+    /// Nothing is written.
+    #[error("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`")]
+    Empty,
+    /// It is not written like a gate.
+    #[error("gate `{gate}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`")]
+    Form {
+        /// As it was written.
+        gate: String,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// Its bound cannot be read.
+    #[error("gate `{gate}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`")]
+    Bound {
+        /// As it was written.
+        gate: String,
+        /// What is wrong with it.
+        why: WrongBound,
+    },
+    /// Its bound does not fit the metric.
+    #[error("gate `{gate}`: {why}")]
+    Unfit {
+        /// As it was written.
+        gate: String,
+        /// What does not fit.
+        why: WrongBound,
+    },
+    /// No row is of the policy.
+    #[error("gate `{gate}`: no policy `{policy}` besides the baseline{hint}")]
+    NoPolicy {
+        /// As it was written.
+        gate: String,
+        /// The policy that it asks for.
+        policy: String,
+        /// The nearest one.
+        hint: String,
+    },
+    /// The comparison has one row.
+    #[error("gate `{gate}`: there is nothing besides the baseline")]
+    Nothing {
+        /// As it was written.
+        gate: String,
+    },
+    /// No row has the metric.
+    #[error("gate `{gate}`: no metric `{metric}`{hint}")]
+    NoMetric {
+        /// As it was written.
+        gate: String,
+        /// The metric that it asks for.
+        metric: String,
+        /// The nearest one.
+        hint: String,
+    },
+}
+
 impl Gate {
     /// Reads a gate.
     ///
     /// # Errors
     /// What is wrong with it and what is allowed.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong =
-            |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`");
+    pub fn parse(text: &str) -> Result<Self, WrongGate> {
+        let wrong = |why| WrongGate::Form { gate: text.to_owned(), why };
         if text.trim().is_empty() {
-            return Err("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`".to_owned());
+            return Err(WrongGate::Empty);
         }
         let (left, relation, right) = match (text.split_once("<="), text.split_once(">=")) {
             (Some((left, right)), _) => (left, Relation::AtMost, right),
             (_, Some((left, right))) => (left, Relation::AtLeast, right),
             _ => return Err(wrong("no `<=` or `>=`")),
         };
-        let bound = Bound::parse(right).map_err(|why| wrong(&why))?;
+        let bound = Bound::parse(right).map_err(|why| WrongGate::Bound { gate: text.to_owned(), why })?;
         let (policy, metric) = match left.trim().split_once(':') {
             Some((policy, metric)) => (Some(policy.to_owned()), metric.to_owned()),
             None => (None, left.trim().to_owned()),
@@ -84,8 +142,9 @@ impl Gate {
         comparison: &Comparison,
         confidence: Option<f64>,
         nearest: Nearest,
-    ) -> Result<Vec<Case>, String> {
-        let is_amount = self.bound.is_amount(&self.metric).map_err(|why| format!("gate `{}`: {why}", self.text))?;
+    ) -> Result<Vec<Case>, WrongGate> {
+        let gate = || self.text.clone();
+        let is_amount = self.bound.is_amount(&self.metric).map_err(|why| WrongGate::Unfit { gate: gate(), why })?;
         // An amount is asked of the baseline as well; a ratio to itself says nothing.
         let about = |entry: &&Entry| {
             (is_amount || !entry.is_baseline) && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy))
@@ -96,20 +155,16 @@ impl Gate {
         };
         if let (Some(policy), true) = (&self.policy, entries.is_empty()) {
             let names = comparison.entries.iter().map(|entry| entry.policy.as_str()).collect();
-            return Err(format!(
-                "gate `{}`: no policy `{policy}` besides the baseline{}",
-                self.text,
-                hint(policy, names)
-            ));
+            return Err(WrongGate::NoPolicy { gate: gate(), policy: policy.clone(), hint: hint(policy, names) });
         }
         if entries.is_empty() {
-            return Err(format!("gate `{}`: there is nothing besides the baseline", self.text));
+            return Err(WrongGate::Nothing { gate: gate() });
         }
         let known: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
         if !known.is_empty() && !known.contains(&self.metric.as_str()) {
             let near = hint(&self.metric, known);
             let near = if near.is_empty() { "; metrics are those of result.json".to_owned() } else { near };
-            return Err(format!("gate `{}`: no metric `{}`{near}", self.text, self.metric));
+            return Err(WrongGate::NoMetric { gate: gate(), metric: self.metric.clone(), hint: near });
         }
         Ok(entries.into_iter().map(|entry| self.case(entry, is_amount, confidence)).collect())
     }

@@ -22,6 +22,7 @@ mod nested;
 pub mod origin;
 pub mod parquet;
 mod quantity;
+pub mod read;
 mod rows;
 mod serving;
 mod shown;

@@ -23,7 +23,8 @@ use reports::expect::Expectation;
 use train::plan::Origin;
 
 use input::diagnostic::Source;
-use input::text_file;
+use input::text_file::{self, NoText};
+use thiserror::Error;
 
 use input::reader::{Reader, Section};
 
@@ -48,17 +49,44 @@ pub fn shipped(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// Why there is no scenario of a name.
+#[derive(Debug, Error)]
+pub enum NotFound {
+    /// Standard input gives no text.
+    #[error("cannot read standard input: {0}")]
+    Input(#[source] NoText),
+    /// No name at all.
+    #[error("the name of the scenario is empty")]
+    Empty,
+    /// The file is there.
+    #[error("cannot read scenario `{name}`: {why}")]
+    Unreadable {
+        /// As it was asked.
+        name: String,
+        /// What the file says.
+        why: NoText,
+    },
+    /// Neither a file nor a shipped one.
+    #[error("cannot read scenario `{name}`; {hint}")]
+    Unknown {
+        /// As it was asked.
+        name: String,
+        /// Where to look.
+        hint: String,
+    },
+}
+
 /// Finds a scenario: a file, standard input (`-`), or a shipped one by name.
 ///
 /// # Errors
-/// A sentence when there is neither.
-pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
+/// When there is neither.
+pub fn find(name: &str) -> Result<(Source, PathBuf), NotFound> {
     if name == "-" {
-        let text = text_file::text(std::io::stdin()).map_err(|why| format!("cannot read standard input: {why}"))?;
+        let text = text_file::text(std::io::stdin()).map_err(NotFound::Input)?;
         return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
     if name.is_empty() {
-        return Err("the name of the scenario is empty".to_owned());
+        return Err(NotFound::Empty);
     }
     let path = Path::new(name);
     let why = match text_file::read(path) {
@@ -72,14 +100,14 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
         return Ok((Source { path: format!("{name} (shipped)"), text: text.to_owned() }, PathBuf::new()));
     }
     if path.exists() {
-        return Err(format!("cannot read scenario `{name}`: {why}"));
+        return Err(NotFound::Unreadable { name: name.to_owned(), why });
     }
     let names = EMBEDDED.iter().map(|(name, _)| *name);
     let hint = input::diagnostic::nearest(name, names).map_or_else(
         || "`skrull-sim list scenarios` shows the shipped ones".to_owned(),
         |near| format!("did you mean the shipped scenario `{near}`?"),
     );
-    Err(format!("cannot read scenario `{name}`; {hint}"))
+    Err(NotFound::Unknown { name: name.to_owned(), hint })
 }
 
 /// Whose a scenario is and what it was read from: what every report says, whatever was asked.

@@ -3,8 +3,8 @@
 use reports::capacity::{Capacity, html, markdown};
 
 use super::{Failure, begin, load, out_dir, print, write};
+use crate::ask;
 use crate::cli::{CapacityArgs, Format};
-use crate::kinds;
 use crate::progress;
 use input::diagnostic::Code;
 use scenario::{self, Overrides};
@@ -39,14 +39,12 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
 /// The report of a scenario with keys laid over it.
 ///
 /// # Errors
-/// A sentence where the scenario is wrong or asks nothing about capacity.
-pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
+/// When the scenario is wrong or asks nothing about capacity.
+pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, Failure> {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-    let (source, folder) = scenario::find(name)?;
-    let overrides = Overrides { set, ..Overrides::default() };
-    let checked = kinds::check(source, &folder, &overrides);
-    let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
-    job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))
+    let (source, folder) = scenario::find(name).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let job = ask::scenario(source, &folder, &Overrides { set, ..Overrides::default() }).map_err(Failure::Findings)?;
+    job.capacity().ok_or_else(|| nothing_asked(name))
 }
 
 fn nothing_asked(name: &str) -> Failure {
@@ -57,10 +55,4 @@ fn nothing_asked(name: &str) -> Failure {
          `skrull-sim show serving/capacity` is one"
         ),
     )
-}
-
-/// The first error in a sentence.
-fn why(findings: &[input::diagnostic::Finding]) -> String {
-    let first = findings.iter().find(|finding| finding.severity == input::diagnostic::Severity::Error);
-    first.map_or_else(|| "the scenario cannot be read".to_owned(), |finding| finding.what.clone())
 }

@@ -1,7 +1,5 @@
 //! `compare`: policies of scenarios of any kind side by side over seeded batches, or earlier results against the first; gates for CI.
 
-mod vary;
-
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -14,6 +12,7 @@ use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
 use input::diagnostic::{Code, nearest};
+use input::text_file;
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
@@ -71,7 +70,7 @@ fn is_result(input: &str) -> bool {
 
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
-    let variations = vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
+    let variations = sweep::vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
     let mut batches: Vec<(String, Box<dyn Kind>)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
@@ -119,7 +118,9 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
             let what = format!("`{path}` is given twice, and has nothing to differ from");
             return Err(Failure::input(Code::NotComparable, what));
         }
-        let run = read_result(path).map_err(|why| Failure::input(Code::WrongResult, why))?;
+        let wrong = |why: String| Failure::input(Code::WrongResult, why);
+        let text = text_file::read(Path::new(path)).map_err(|why| wrong(format!("cannot read `{path}`: {why}")))?;
+        let run = reports::read::result(&text).map_err(|why| wrong(format!("`{path}` {why}")))?;
         runs.push((path.clone(), run));
     }
     if let Some(why) = comparison::unrelated(&runs) {
@@ -127,24 +128,4 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
         return Err(Failure::input(Code::NotComparable, format!("{why}\n  = {help}")));
     }
     Ok(comparison::across(&runs))
-}
-
-/// A result of `run`, with what a file can get wrong beyond its form.
-fn read_result(path: &str) -> Result<RunResult, String> {
-    let text = input::text_file::read(Path::new(path)).map_err(|why| format!("cannot read `{path}`: {why}"))?;
-    let run: RunResult =
-        serde_json::from_str(&text).map_err(|error| format!("`{path}` is no result of a run: {error}"))?;
-    if run.schema != reports::SCHEMA {
-        return Err(format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA));
-    }
-    for (index, row) in run.results.iter().enumerate() {
-        let policy = &row.policy;
-        if run.results[..index].iter().any(|other| other.policy == *policy) {
-            return Err(format!("`{path}` has policy `{policy}` twice"));
-        }
-    }
-    if run.results.is_empty() {
-        return Err(format!("`{path}` has no policy"));
-    }
-    Ok(run)
 }

@@ -1,6 +1,7 @@
 //! `execute`: run a plan on real hardware. The plan carries its scenario, so the file is all that the machine needs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 
 use engine::validation::How;
@@ -17,7 +18,7 @@ use scenario::Overrides;
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let none = Overrides::default();
     let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
-    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why.to_string()))?;
+    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
     let mut device = open(&args.device)?;
     let cost = pipeline::cost_model(&scenario);
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)
@@ -44,6 +45,6 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     ))
 }
 
-fn unusable(path: &Path, why: &str) -> Failure {
+fn unusable(path: &Path, why: &dyn Display) -> Failure {
     Failure::input(Code::UnusablePlan, format!("`{}` cannot be executed: {why}", path.display()))
 }

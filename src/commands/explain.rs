@@ -31,7 +31,7 @@ pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return print(&keys().page());
     }
     let Some(text) = &args.code else { return print(&codes::listed()) };
-    let code: Code = text.parse().map_err(|why: String| {
+    let code: Code = text.parse().map_err(|why: codes::NoCode| {
         Failure::Input(format!("error[{}]: {why}\n  = `skrull-sim explain` lists all", Code::UnknownCode))
     })?;
     print(&codes::explained(code))

@@ -1,5 +1,6 @@
 //! `export`: a plan → files of another stack, with the prediction in a remark.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use input::diagnostic::Code;
@@ -23,19 +24,20 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
 
 /// Writes the files of a plan into a folder.
 pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
-    let unusable = |why: String| Failure::input(Code::NotExported, format!("`{}` is no plan: {why}", plan.display()));
-    let text = text_file::read(plan).map_err(unusable)?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    let unusable =
+        |why: &dyn Display| Failure::input(Code::NotExported, format!("`{}` is no plan: {why}", plan.display()));
+    let text = text_file::read(plan).map_err(|why| unusable(&why))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
     let files = if json["schema"] == kinds::DEPLOYMENT_SCHEMA {
         let deployments: Vec<Deployment> =
-            serde_json::from_value(json["deployments"].clone()).map_err(|error| unusable(error.to_string()))?;
+            serde_json::from_value(json["deployments"].clone()).map_err(|why| unusable(&why))?;
         let words = json["why"].as_str().unwrap_or_default().to_owned();
         let scenario = json["scenario"].as_str().unwrap_or_default().to_owned();
         let words = Words { scenario, predicted: words };
         targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
     } else {
-        let (found, scenario) = given::read(plan, &Overrides::default()).map_err(unusable)?;
-        let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(why.to_string()))?;
+        let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
+        let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
         let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
             Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
             Err(why) => format!("no step: {why}"),

@@ -6,10 +6,14 @@ use planner::train::chosen::Decided;
 use reports::RunResult;
 use train::Plan;
 
-use crate::hardware;
+use thiserror::Error;
+
+use crate::ask::WrongInput;
+use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Kind, Run};
 use input::diagnostic::{self, Source};
+use input::text_file::NoText;
 use scenario::training::Scenario;
 use scenario::{Head, Overrides};
 
@@ -19,18 +23,44 @@ pub struct Given {
     plan: Plan,
 }
 
+/// Why a file is no plan that can be used.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    /// It gives no text.
+    #[error(transparent)]
+    NoText(#[from] NoText),
+    /// It is not written like a plan.
+    #[error(transparent)]
+    Form(#[from] serde_json::Error),
+    /// It is written like another one.
+    #[error("its schema is `{found}`, expected `{}`", train::plan::SCHEMA)]
+    Schema {
+        /// What it says.
+        found: String,
+    },
+    /// Only the scenario says what it is a plan of.
+    #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
+    NoScenario,
+    /// The scenario that it carries is wrong.
+    #[error("{}", diagnostic::render(&.0.source, &.0.findings))]
+    WrongScenario(WrongInput),
+    /// It is no plan of the scenario that it carries.
+    #[error(transparent)]
+    Unfit(#[from] WrongPlan),
+}
+
 /// Reads a plan and the scenario that it carries; `set` is laid over what the plan was made with.
 ///
 /// # Errors
 /// Why it cannot be used.
-pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), String> {
+pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable> {
     let text = input::text_file::read(path)?;
-    let plan: Plan = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let plan: Plan = serde_json::from_str(&text)?;
     if plan.schema != train::plan::SCHEMA {
-        return Err(format!("its schema is `{}`, expected `{}`", plan.schema, train::plan::SCHEMA));
+        return Err(Unusable::Schema { found: plan.schema });
     }
     let Some(origin) = plan.origin.clone() else {
-        return Err("it does not carry its scenario; `skrull-sim plan` writes plans that do".to_owned());
+        return Err(Unusable::NoScenario);
     };
     let set = [origin.set, more.set.clone()].concat();
     let source = Source { path: origin.scenario, text: origin.text };
@@ -38,7 +68,7 @@ pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), String> {
     let checked = kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) });
     match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
         Some(scenario) => Ok((plan, scenario)),
-        None => Err(diagnostic::render(&checked.source, &checked.findings)),
+        None => Err(Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings })),
     }
 }
 
@@ -47,9 +77,9 @@ impl Given {
     ///
     /// # Errors
     /// Why it cannot be scored.
-    pub fn read(path: &Path, more: &Overrides) -> Result<Self, String> {
+    pub fn read(path: &Path, more: &Overrides) -> Result<Self, Unusable> {
         let (plan, mut scenario) = read(path, more)?;
-        hardware::of_file(&scenario, plan.clone()).map_err(|why| why.to_string())?;
+        hardware::of_file(&scenario, plan.clone())?;
         scenario.head.name += "-plan";
         scenario.head.baseline.clone_from(&plan.policy);
         Ok(Self { scenario, plan })

@@ -1,5 +1,7 @@
 //! `score`: measured runs of serving or steps of training, predicted over measured.
 
+use std::fmt::Display;
+
 use calibrate::profiles;
 use engine::CostModel;
 use engine::cost::calibrated::Calibrated;
@@ -20,6 +22,7 @@ use crate::cli::ScoreArgs;
 use crate::costs::cost_model;
 use crate::progress;
 use input::diagnostic::Code;
+use input::text_file;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
@@ -28,9 +31,9 @@ const WIDTH: u16 = 100;
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
     let path = args.table.display().to_string();
-    let wrong = |error: std::io::Error| Failure::input(Code::WrongTables, format!("{path}: {error}"));
-    let bytes = std::fs::read(&args.table).map_err(wrong)?;
-    let table = tables::unpacked(bytes).map_err(wrong)?;
+    let wrong = |why: &dyn Display| Failure::input(Code::WrongTables, format!("{path}: {why}"));
+    let bytes = text_file::bytes(&args.table).map_err(|why| wrong(&why))?;
+    let table = tables::unpacked(bytes).map_err(|why| wrong(&why))?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     match tables::read(&table) {
         Some(rows) => steps(args, rows.map_err(broken)?),

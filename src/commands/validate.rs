@@ -3,6 +3,7 @@
 mod epoch;
 mod measured;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use calibrate::campaign;
@@ -20,6 +21,7 @@ use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::run as pipeline;
 use input::diagnostic::Code;
+use input::text_file;
 use scenario::Head;
 use scenario::training::Scenario;
 
@@ -133,10 +135,11 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
 }
 
 fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Profile, Failure> {
-    let wrong =
-        |why: String| Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = Profile::parse(&text).map_err(|why| wrong(why.to_string()))?;
+    let wrong = |why: &dyn Display| {
+        Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()))
+    };
+    let text = text_file::read(path).map_err(|why| wrong(&why))?;
+    let profile = Profile::parse(&text).map_err(|why| wrong(&why))?;
     let of = profile.device.as_ref().map_or("an unnamed device", |device| &device.name);
     if of != device.facts().name && !args.allow_foreign_profile {
         return Err(Failure::input(
@@ -283,15 +286,16 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
 const FIGURES: [&str; 6] = ["step_error", "operator_error", "tau", "regret", "ttft_error", "tpot_error"];
 
 fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
+    let figures = FIGURES.join(", ");
+    let wrong = |why: String| Failure::input(Code::WrongGate, why);
     let gate = |text: &String| {
-        let gate = Gate::parse(text).map_err(|why| format!("{why}; figures are {}", FIGURES.join(", ")))?;
+        let gate = Gate::parse(text).map_err(|why| wrong(format!("{why}; figures are {figures}")))?;
         if FIGURES.contains(&gate.metric()) {
             return Ok(gate);
         }
-        Err(format!("gate `{text}`: no figure `{}`; allowed are {}", gate.metric(), FIGURES.join(", ")))
+        Err(wrong(format!("gate `{text}`: no figure `{}`; allowed are {figures}", gate.metric())))
     };
-    let gates = texts.iter().map(gate).collect::<Result<Vec<Gate>, String>>();
-    gates.map_err(|why| Failure::input(Code::WrongGate, why))
+    texts.iter().map(gate).collect()
 }
 
 /// Holds the gates against the report.

@@ -8,7 +8,7 @@ use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::servers::{Layout, layout, sglang, shares, vllm};
+use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
 const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
@@ -120,26 +120,25 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
 }
 
 /// A replica kind as both forms need it.
-fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Group<'a>, String> {
+fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Group<'a>, Unsayable> {
     let engine = match replica.engine.batcher.as_str() {
         "sglang" => &SGLANG,
         "vllm-v0" | "vllm-v1" => &VLLM,
-        other => return Err(format!("the batching rule `{other}`, which neither vLLM nor SGLang has")),
+        other => return Err(Unsayable::Batcher(other.to_owned())),
     };
     // Stages on several machines are pods of several kinds, for which there is no group.
     let layout = layout(deployment, replica, target)?;
-    let first = replica.stages.first().ok_or("no stages")?;
+    let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     if replica.stages.iter().any(|stage| stage.machine != first.machine) {
-        return Err("stages on different machines".to_owned());
+        return Err(Unsayable::Machines);
     }
-    let machine = deployment.machines.get(first.machine as usize).ok_or("a machine that the plan does not list")?;
+    let machine = deployment.machines.get(first.machine as usize).ok_or(Unsayable::NoMachine)?;
     let known = GPUS.iter().find(|(name, ..)| *name == machine.gpu);
-    let (_, label, accelerator) =
-        known.ok_or_else(|| format!("GPUs of type `{}`, whose name there is not known", machine.gpu))?;
+    let (_, label, accelerator) = known.ok_or_else(|| Unsayable::Gpu(machine.gpu.clone()))?;
     let n_gpus = replica.n_gpus();
     let per_node = machine.gpus_per_node.max(1);
     if n_gpus > per_node && !n_gpus.is_multiple_of(per_node) {
-        return Err(format!("{n_gpus} GPUs on nodes of {per_node}: no whole number of nodes"));
+        return Err(Unsayable::Nodes { n_gpus, per_node });
     }
     let mut command = (engine.command)(&layout);
     command.push(format!("--host 0.0.0.0 --port {PORT}"));

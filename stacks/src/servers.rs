@@ -4,6 +4,7 @@
 
 use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::Role;
+use thiserror::Error;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 
@@ -82,27 +83,56 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
     head + &(engine.command)(layout).join(" \\\n    ") + "\n"
 }
 
+/// What the flags of a server cannot say of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Unsayable {
+    #[error("prompts that machines outside of the fleet compute")]
+    Outputs,
+    #[error("no stages")]
+    NoStages,
+    #[error("a part of the layers ({first} to {end})")]
+    SomeLayers { first: u32, end: u32 },
+    #[error("stages with GPUs of different numbers")]
+    UnevenGpus,
+    #[error("stages on different machines")]
+    Machines,
+    #[error("stages with layers of their own")]
+    UnevenLayers,
+    #[error("the batching rule `{0}`, which neither vLLM nor SGLang has")]
+    Batcher(String),
+    #[error("a machine that the plan does not list")]
+    NoMachine,
+    #[error("GPUs of type `{0}`, whose name there is not known")]
+    Gpu(String),
+    #[error("{n_gpus} GPUs on nodes of {per_node}: no whole number of nodes")]
+    Nodes { n_gpus: u32, per_node: u32 },
+}
+
 /// Degrees of a replica, where its stages are alike.
-pub(crate) fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Layout<'a>, String> {
+pub(crate) fn layout<'a>(
+    deployment: &'a Deployment,
+    replica: &'a Replica,
+    target: &str,
+) -> Result<Layout<'a>, Unsayable> {
     if replica.role == Role::Outputs {
-        return Err("prompts that machines outside of the fleet compute".to_owned());
+        return Err(Unsayable::Outputs);
     }
-    let Some(first) = replica.stages.first() else { return Err("no stages".to_owned()) };
+    let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     let layers = replica.layers();
     if layers.n() != deployment.n_layers {
-        return Err(format!("a part of the layers ({} to {})", layers.first, layers.end));
+        return Err(Unsayable::SomeLayers { first: layers.first, end: layers.end });
     }
     let is_even = |stage: &serve::deployment::Stage| stage.tensor == first.tensor && stage.gpus.n() == first.gpus.n();
     if !replica.stages.iter().all(is_even) {
-        return Err("stages with GPUs of different numbers".to_owned());
+        return Err(Unsayable::UnevenGpus);
     }
     if replica.stages.iter().any(|stage| stage.machine != first.machine) && target != "vllm" {
-        return Err("stages on different machines".to_owned());
+        return Err(Unsayable::Machines);
     }
     let most = replica.stages.iter().map(|stage| stage.layers.n()).max().unwrap_or(0);
     let least = replica.stages.iter().map(|stage| stage.layers.n()).min().unwrap_or(0);
     if most - least > 1 {
-        return Err("stages with layers of their own".to_owned());
+        return Err(Unsayable::UnevenLayers);
     }
     let n = u32::try_from(replica.stages.len()).unwrap_or(u32::MAX);
     let ranks = first.gpus.n() / first.tensor.max(1);

@@ -3,6 +3,7 @@
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, items};
 use serde_json::Value;
+use thiserror::Error;
 use toml_span::value::ValueInner;
 
 /// Values of an axis at most.
@@ -62,18 +63,32 @@ impl Range {
     }
 }
 
+/// Why axes are no grid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoGrid {
+    /// A range without a number of values.
+    #[error("the range of `{}` says no `steps`, which a grid needs", keys.join("`, `"))]
+    NoSteps {
+        /// Keys of the axis.
+        keys: Vec<String>,
+    },
+    /// Nobody ends so many runs.
+    #[error("the grid has more than 2^64 points")]
+    Endless,
+}
+
 impl Axis {
     /// Values of a grid, in order.
     ///
     /// # Errors
-    /// A sentence where a range says no steps.
-    pub fn listed(&self) -> Result<Vec<Vec<Value>>, String> {
+    /// When a range says no steps.
+    pub fn listed(&self) -> Result<Vec<Vec<Value>>, NoGrid> {
         let range = match &self.values {
             Values::List(all) => return Ok(all.clone()),
             Values::Range(range) => range,
         };
         let Some(steps) = range.steps else {
-            return Err(format!("the range of `{}` says no `steps`, which a grid needs", self.keys.join("`, `")));
+            return Err(NoGrid::NoSteps { keys: self.keys.clone() });
         };
         let last = f64::from(steps.max(2) - 1);
         let mut all: Vec<Vec<Value>> = (0..steps).map(|step| vec![range.value(f64::from(step) / last)]).collect();

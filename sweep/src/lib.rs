@@ -15,6 +15,7 @@ pub mod row;
 pub mod sample;
 mod sobol;
 pub mod store;
+pub mod vary;
 
 pub use axis::Axis;
 pub use given::Sweep;

@@ -6,6 +6,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use thiserror::Error;
 
+use crate::axis::NoGrid;
 use crate::front::{candidates, front};
 use crate::given::Sweep;
 use crate::key::{Key, Keys};
@@ -23,13 +24,18 @@ pub struct Shard {
     pub n: u32,
 }
 
+/// A word that is no part of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("write I/N with I from 1 to N, for example 2/8")]
+pub struct NoShard;
+
 impl std::str::FromStr for Shard {
-    type Err = String;
+    type Err = NoShard;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split_once('/').and_then(|(index, n)| Some((index.parse().ok()?, n.parse().ok()?)));
         let found = parts.map(|(index, n)| Self { index, n }).filter(|shard| (1..=shard.n).contains(&shard.index));
-        found.ok_or_else(|| "write I/N with I from 1 to N, for example 2/8".to_owned())
+        found.ok_or(NoShard)
     }
 }
 
@@ -73,7 +79,7 @@ pub struct Played {
 pub enum SweepError {
     /// The axes make no points.
     #[error("{0}")]
-    Axes(String),
+    Axes(#[from] NoGrid),
     /// The front is to be refined, and the sweep says no objective.
     #[error("`--until` refines around the front, and the sweep has no `[front]`")]
     NoFront,
@@ -114,8 +120,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Every point; whether it came to the end.
     fn all(&mut self, sweep: &Sweep) -> Result<bool, SweepError> {
-        let n = points(sweep).map_err(SweepError::Axes)?.count() as u64;
-        let mut all = points(sweep).map_err(SweepError::Axes)?;
+        let n = points(sweep)?.count() as u64;
+        let mut all = points(sweep)?;
         let mut done = 0;
         loop {
             let chunk: Vec<Point> = all.by_ref().take(self.chunk).collect();
@@ -135,7 +141,7 @@ impl Run<'_> {
         if sweep.objectives.is_empty() {
             return Err(SweepError::NoFront);
         }
-        let grid = Grid::of(sweep).map_err(SweepError::Axes)?;
+        let grid = Grid::of(sweep)?;
         let mut refinement = Refinement::new(grid.sizes());
         let mut positions: Vec<(Vec<usize>, Point)> = Vec::new();
         let mut round = refinement.first();

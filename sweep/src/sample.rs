@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::axis::Axis;
+use crate::axis::{Axis, NoGrid};
 use crate::condition::Condition;
 use crate::given::{Sample, Sweep};
 use crate::sobol::Sobol;
@@ -53,8 +53,8 @@ impl<'a> Grid<'a> {
     /// The grid of a sweep.
     ///
     /// # Errors
-    /// A sentence where a range says no steps.
-    pub fn of(sweep: &'a Sweep) -> Result<Self, String> {
+    /// When a range says no steps.
+    pub fn of(sweep: &'a Sweep) -> Result<Self, NoGrid> {
         let values = sweep.axes.iter().map(Axis::listed).collect::<Result<_, _>>()?;
         Ok(Self { axes: &sweep.axes, conditions: &sweep.conditions, values })
     }
@@ -92,12 +92,12 @@ impl<'a> Grid<'a> {
 /// Every point of a sweep in order, each with each of its seeds.
 ///
 /// # Errors
-/// A sentence where the axes are no grid.
-pub fn points(sweep: &Sweep) -> Result<Box<dyn Iterator<Item = Point> + '_>, String> {
+/// When the axes are no grid.
+pub fn points(sweep: &Sweep) -> Result<Box<dyn Iterator<Item = Point> + '_>, NoGrid> {
     let plain: Box<dyn Iterator<Item = Point> + '_> = match sweep.sample {
         Sample::Grid => {
             let grid = Grid::of(sweep)?;
-            let n = grid.n().ok_or("the grid has more than 2^64 points")?;
+            let n = grid.n().ok_or(NoGrid::Endless)?;
             Box::new((0..n).filter_map(move |number| grid.numbered(number)))
         }
         Sample::Random { points, seed } => {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use thiserror::Error;
 
 /// Declares every code once: number, name and meaning.
 macro_rules! codes {
@@ -157,20 +158,38 @@ impl fmt::Display for Code {
     }
 }
 
+/// Why a word is no code.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoCode {
+    /// It is not written like one.
+    #[error("`{word}` is no code; codes are `S` and three digits")]
+    Form {
+        /// What was written.
+        word: String,
+    },
+    /// No finding has it.
+    #[error("no finding has the code `{word}`; the nearest are {}", near.iter().map(Code::to_string).collect::<Vec<_>>().join(", "))]
+    Unknown {
+        /// What was written.
+        word: String,
+        /// The three nearest codes, in order.
+        near: Vec<Code>,
+    },
+}
+
 impl FromStr for Code {
-    type Err = String;
+    type Err = NoCode;
 
     /// Reads `S036`, also as `s036` or `36`; the nearest codes where there is none of that number.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NoCode> {
         let number = text.strip_prefix(['S', 's']).unwrap_or(text).parse::<u16>();
-        let number = number.map_err(|_| format!("`{text}` is no code; codes are `S` and three digits"))?;
+        let number = number.map_err(|_| NoCode::Form { word: text.to_owned() })?;
         Self::ALL.iter().copied().find(|code| *code as u16 == number).ok_or_else(|| {
             let mut near = Self::ALL.to_vec();
             near.sort_by_key(|code| (*code as u16).abs_diff(number));
             near.truncate(3);
             near.sort();
-            let near: Vec<String> = near.iter().map(Self::to_string).collect();
-            format!("no finding has the code `{text}`; the nearest are {}", near.join(", "))
+            NoCode::Unknown { word: text.to_owned(), near }
         })
     }
 }

@@ -1,5 +1,7 @@
 //! What a figure is held against: a ratio to the baseline, or an amount with its unit.
 
+use thiserror::Error;
+
 /// A bound as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
@@ -64,26 +66,62 @@ impl Dimension {
     }
 }
 
+/// Why a bound says nothing, or nothing of a metric.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum WrongBound {
+    /// What stands there is no number.
+    #[error("the bound is not a number")]
+    NotANumber,
+    /// A unit that no key has.
+    #[error("no unit `{unit}`; `x` is times the baseline's, and units are {}", known())]
+    Unit {
+        /// What was written.
+        unit: String,
+    },
+    /// A number far from one can be a ratio or an amount.
+    #[error("{number} may be an amount or a ratio; write `{number}x` for times the baseline's, or a unit: {units}")]
+    Ambiguous {
+        /// What was written.
+        number: f64,
+        /// Units of the metric.
+        units: String,
+    },
+    /// The unit is of something else.
+    #[error("`{metric}` has another unit; write {units}")]
+    OtherUnit {
+        /// What is held.
+        metric: String,
+        /// Units that it has.
+        units: String,
+    },
+    /// A count has no unit.
+    #[error("`{metric}` is a number without a unit")]
+    NoUnit {
+        /// What is held.
+        metric: String,
+    },
+}
+
 impl Bound {
     /// Reads `1.02`, `1.02x`, `2s`, `40GiB`, `99%`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, WrongBound> {
         let text = text.trim();
         let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
         let end = text.find(|c| !is_of_number(c)).unwrap_or(text.len());
         let (number, unit) = (&text[..end], text[end..].trim());
-        let number: f64 = number.parse().map_err(|_| "the bound is not a number".to_owned())?;
+        let number: f64 = number.parse().map_err(|_| WrongBound::NotANumber)?;
         if !number.is_finite() {
-            return Err("the bound is not a number".to_owned());
+            return Err(WrongBound::NotANumber);
         }
         match unit {
             "" => Ok(Self::Bare(number)),
             "x" | "×" => Ok(Self::Times(number)),
             _ => match UNITS.iter().find(|(known, ..)| *known == unit) {
                 Some((_, dimension, factor)) => Ok(Self::Amount(number * factor, *dimension)),
-                None => Err(format!("no unit `{unit}`; `x` is times the baseline's, and units are {}", known())),
+                None => Err(WrongBound::Unit { unit: unit.to_owned() }),
             },
         }
     }
@@ -99,17 +137,16 @@ impl Bound {
     ///
     /// # Errors
     /// When it can be either, or the unit is of something else.
-    pub(crate) fn is_amount(self, metric: &str) -> Result<bool, String> {
+    pub(crate) fn is_amount(self, metric: &str) -> Result<bool, WrongBound> {
         match (self, Dimension::of(metric)) {
             (Self::Times(_), _) => Ok(false),
-            (Self::Bare(number), Some(of)) if (number - 1.0).abs() > NEAR_ONE => Err(format!(
-                "{number} may be an amount or a ratio; write `{number}x` for times the baseline's, or a unit: {}",
-                of.units()
-            )),
+            (Self::Bare(number), Some(of)) if (number - 1.0).abs() > NEAR_ONE => {
+                Err(WrongBound::Ambiguous { number, units: of.units() })
+            }
             (Self::Bare(_), _) => Ok(false),
             (Self::Amount(_, dimension), Some(of)) if dimension == of => Ok(true),
-            (Self::Amount(..), Some(of)) => Err(format!("`{metric}` has another unit; write {}", of.units())),
-            (Self::Amount(..), None) => Err(format!("`{metric}` is a number without a unit")),
+            (Self::Amount(..), Some(of)) => Err(WrongBound::OtherUnit { metric: metric.to_owned(), units: of.units() }),
+            (Self::Amount(..), None) => Err(WrongBound::NoUnit { metric: metric.to_owned() }),
         }
     }
 }
@@ -128,8 +165,8 @@ mod tests {
         assert_eq!(is_amount("1.02", "ttft_s.p99"), Ok(false));
         assert_eq!(is_amount("2s", "ttft_s.p99"), Ok(true));
         assert_eq!(is_amount("2x", "ttft_s.p99"), Ok(false));
-        assert!(is_amount("2", "ttft_s.p99").unwrap_err().contains("write `2x`"));
-        assert!(is_amount("2GiB", "ttft_s.p99").unwrap_err().contains("another unit"));
+        assert!(is_amount("2", "ttft_s.p99").unwrap_err().to_string().contains("write `2x`"));
+        assert!(matches!(is_amount("2GiB", "ttft_s.p99"), Err(WrongBound::OtherUnit { .. })));
         assert!(is_amount("2s", "n_refused").is_err());
         // Counts have no unit, so a ratio is all that it can be.
         assert_eq!(is_amount("2", "n_refused"), Ok(false));
@@ -141,6 +178,6 @@ mod tests {
         assert_eq!(Bound::parse("40 GiB"), Ok(Bound::Amount(40.0 * 1_073_741_824.0, Dimension::Bytes)));
         assert_eq!(Bound::parse("99%"), Ok(Bound::Amount(0.99, Dimension::Share)));
         assert_eq!(Bound::parse("3/s"), Ok(Bound::Amount(3.0, Dimension::PerSecond)));
-        assert!(Bound::parse("2 parsecs").unwrap_err().contains("no unit `parsecs`"));
+        assert!(Bound::parse("2 parsecs").unwrap_err().to_string().contains("no unit `parsecs`"));
     }
 }

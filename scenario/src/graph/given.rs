@@ -14,6 +14,7 @@ use ::planner::graph::source::{Source, trained};
 
 use input::diagnostic::Code;
 use input::reader::{Place, Section, small};
+use input::text_file;
 
 /// Exponent of degrees where nothing is said: an assumption, social and web graphs lie between 2 and 2.5.
 const EXPONENT: f64 = 2.2;
@@ -194,7 +195,7 @@ fn file(section: &mut Section<'_>, folder: &Path, is_temporal: bool) -> Option<G
     let width = section.has("features").then(|| section.count("features", None, 1..=65_536).0);
     let features = section.text("features_file");
     let path = edges_of(&folder.join(&name));
-    let bytes = match read_bytes(&path) {
+    let bytes = match text_file::bytes(&path) {
         Ok(bytes) => bytes,
         Err(why) => {
             section.wrong(Code::UnreadableFile, at, format!("cannot read `{name}`: {why}"));
@@ -258,10 +259,6 @@ fn edges_of(path: &Path) -> PathBuf {
     found.unwrap_or_else(|| path.to_path_buf())
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|why| why.to_string())
-}
-
 /// Width of the features in a file.
 fn features_of(
     section: &mut Section<'_>,
@@ -270,7 +267,8 @@ fn features_of(
     n_vertices: u64,
     given: Option<u64>,
 ) -> Option<u64> {
-    let width = read_bytes(&folder.join(name))
+    let width = text_file::bytes(&folder.join(name))
+        .map_err(|why| why.to_string())
         .and_then(|bytes| read::width(name, &bytes, n_vertices).map_err(|why| why.to_string()));
     match (width, given) {
         (Ok(width), Some(given)) if width != given => {

@@ -9,6 +9,8 @@
 pub mod fine_tuning;
 pub mod generation;
 
+use thiserror::Error;
+
 /// How well a model knows a fact, from answers to several prompts: greedy ones, and samples at a temperature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -63,6 +65,27 @@ const NORMAL_90: f64 = 1.644_853_6;
 /// How far a row may be from adding up to 1.
 const ROW_TOLERANCE: f64 = 1e-6;
 
+/// Why numbers are no matrix of transitions: the first row that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum WrongRow {
+    /// Probabilities that are negative or do not add up to 1.
+    #[error("row `{}` adds up to {sum}, expected probabilities that add up to 1", class.key())]
+    Probabilities {
+        /// The row.
+        class: Class,
+        /// What it adds up to.
+        sum: f64,
+    },
+    /// Counts that are negative, all zero or beyond a float.
+    #[error("row `{}` adds up to {sum}, expected counts of at least one fact", class.key())]
+    Counts {
+        /// The row.
+        class: Class,
+        /// What it adds up to.
+        sum: f64,
+    },
+}
+
 /// Where a fact of each class goes: rows are classes before, columns classes after. Invariant: rows add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transition([[f64; 4]; 4]);
@@ -75,12 +98,12 @@ impl Transition {
     /// A matrix of probabilities.
     ///
     /// # Errors
-    /// A sentence about the first row that has a negative entry or does not add up to 1.
-    pub fn of_probabilities(rows: [[f64; 4]; 4]) -> Result<Self, String> {
+    /// The first row that has a negative entry or does not add up to 1.
+    pub fn of_probabilities(rows: [[f64; 4]; 4]) -> Result<Self, WrongRow> {
         for (class, row) in Class::ALL.into_iter().zip(&rows) {
             let sum: f64 = row.iter().sum();
             if row.iter().any(|p| *p < 0.0) || (sum - 1.0).abs() > ROW_TOLERANCE {
-                return Err(format!("row `{}` adds up to {sum}, expected probabilities that add up to 1", class.key()));
+                return Err(WrongRow::Probabilities { class, sum });
             }
         }
         Ok(Self::normalized(rows))
@@ -89,12 +112,12 @@ impl Transition {
     /// The matrix that counted facts show: `counts[i][j]` facts were in class i before and in class j after.
     ///
     /// # Errors
-    /// A sentence about the first row that has a negative entry, no fact at all or more than a float holds.
-    pub fn of_counts(counts: [[f64; 4]; 4]) -> Result<Self, String> {
+    /// The first row that has a negative entry, no fact at all or more than a float holds.
+    pub fn of_counts(counts: [[f64; 4]; 4]) -> Result<Self, WrongRow> {
         for (class, row) in Class::ALL.into_iter().zip(&counts) {
             let sum: f64 = row.iter().sum();
             if row.iter().any(|n| *n < 0.0) || sum <= 0.0 || !sum.is_finite() {
-                return Err(format!("row `{}` adds up to {sum}, expected counts of at least one fact", class.key()));
+                return Err(WrongRow::Counts { class, sum });
             }
         }
         Ok(Self::normalized(counts))

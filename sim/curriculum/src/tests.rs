@@ -149,12 +149,14 @@ fn mean_and_deviation_are_those_of_facts_that_are_drawn_one_by_one() {
 fn what_is_no_matrix_is_refused() {
     let mut rows = [[0.25; 4]; 4];
     rows[2][1] = 0.5;
-    assert!(Transition::of_probabilities(rows).expect_err("1.25").contains("`weakly_known` adds up to 1.25"));
+    assert!(
+        Transition::of_probabilities(rows).expect_err("1.25").to_string().contains("`weakly_known` adds up to 1.25")
+    );
     rows[2] = [1.5, -0.5, 0.0, 0.0];
     assert!(Transition::of_probabilities(rows).is_err());
     let mut counts = [[1.0; 4]; 4];
     counts[3] = [0.0; 4];
-    assert!(Transition::of_counts(counts).expect_err("empty").contains("`unknown` adds up to 0"));
+    assert!(Transition::of_counts(counts).expect_err("empty").to_string().contains("`unknown` adds up to 0"));
     counts[3] = [1e308; 4];
     assert!(Transition::of_counts(counts).is_err());
 }

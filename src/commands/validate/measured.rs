@@ -1,5 +1,6 @@
 //! `validate --measured`: what a benchmark client saw of an engine, beside what is predicted of the same requests; `--refit` calibrates the profile.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
@@ -26,9 +27,9 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     let choice = replay::choice(serving).map_err(|why| refused(why.to_string()))?;
     let mut benches = Vec::new();
     for path in &args.measured {
-        let wrong = |why: String| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let text = input::text_file::read(path).map_err(wrong)?;
-        benches.extend(bench::read(&text).map_err(|error| wrong(error.to_string()))?);
+        let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
+        let text = input::text_file::read(path).map_err(|why| wrong(&why))?;
+        benches.extend(bench::read(&text).map_err(|why| wrong(&why))?);
     }
     let plain = compared(serving, choice, &benches, None);
     let mut text = format!("policy `{}`\n\n{}", choice.name, compare::markdown(&plain));

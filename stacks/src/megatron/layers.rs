@@ -1,19 +1,18 @@
 //! Lists of layers as Python expressions: `([0]*3+[1]*11)`, `[1,0]*8` or a number.
 
-/// Layers with experts (1) and without (0), as `--moe-layer-freq` says.
-///
-/// # Errors
-/// What is allowed.
-pub(super) fn frequency(text: &str, n_layers: u64) -> Result<Vec<u8>, String> {
+/// What `frequency` reads, in words.
+pub(super) fn allowed(n_layers: u64) -> String {
+    format!(
+        "allowed is a number N for every N-th layer, or a list of {n_layers} times 0 or 1, for example `([0]*1+[1]*{})`",
+        n_layers.saturating_sub(1)
+    )
+}
+
+/// Layers with experts (1) and without (0), as `--moe-layer-freq` says; nothing where it says no layer or another number of them.
+pub(super) fn frequency(text: &str, n_layers: u64) -> Option<Vec<u8>> {
     let n = usize::try_from(n_layers).unwrap_or(usize::MAX);
-    let wanted = || {
-        format!(
-            "allowed is a number N for every N-th layer, or a list of {n_layers} times 0 or 1, for example `([0]*1+[1]*{})`",
-            n_layers.saturating_sub(1)
-        )
-    };
     if let Ok(every) = text.parse::<usize>() {
-        return if every == 0 { Err(wanted()) } else { Ok((0..n).map(|index| u8::from(index % every == 0)).collect()) };
+        return (every > 0).then(|| (0..n).map(|index| u8::from(index % every == 0)).collect());
     }
     let bare: String =
         text.chars().filter(|letter| !letter.is_whitespace() && *letter != '(' && *letter != ')').collect();
@@ -21,15 +20,15 @@ pub(super) fn frequency(text: &str, n_layers: u64) -> Result<Vec<u8>, String> {
     for term in bare.split('+') {
         let (items, times) =
             term.split_once('*').map_or((term, Some(1)), |(items, times)| (items, times.parse::<usize>().ok()));
-        let items = items.strip_prefix('[').and_then(|items| items.strip_suffix(']')).ok_or_else(wanted)?;
+        let items = items.strip_prefix('[').and_then(|items| items.strip_suffix(']'))?;
         let items: Option<Vec<u8>> = items.split(',').map(|item| item.parse().ok().filter(|item| *item < 2)).collect();
-        let (items, times) = (items.ok_or_else(wanted)?, times.ok_or_else(wanted)?);
+        let (items, times) = (items?, times?);
         if items.len().saturating_mul(times) > n {
-            return Err(wanted());
+            return None;
         }
         list.extend(items.repeat(times));
     }
-    if list.len() == n { Ok(list) } else { Err(wanted()) }
+    (list.len() == n).then_some(list)
 }
 
 #[cfg(test)]
@@ -38,11 +37,11 @@ mod tests {
 
     #[test]
     fn lists_are_those_of_python() {
-        assert_eq!(frequency("([0]*1+[1]*3)", 4), Ok(vec![0, 1, 1, 1]));
-        assert_eq!(frequency("[0,1]*2", 4), Ok(vec![0, 1, 0, 1]));
-        assert_eq!(frequency("2", 4), Ok(vec![1, 0, 1, 0]));
-        assert!(frequency("[1]*3", 4).is_err());
-        assert!(frequency("[1]*99999999999", 4).is_err());
-        assert!(frequency("__import__('os')", 4).is_err());
+        assert_eq!(frequency("([0]*1+[1]*3)", 4), Some(vec![0, 1, 1, 1]));
+        assert_eq!(frequency("[0,1]*2", 4), Some(vec![0, 1, 0, 1]));
+        assert_eq!(frequency("2", 4), Some(vec![1, 0, 1, 0]));
+        assert!(frequency("[1]*3", 4).is_none());
+        assert!(frequency("[1]*99999999999", 4).is_none());
+        assert!(frequency("__import__('os')", 4).is_none());
     }
 }

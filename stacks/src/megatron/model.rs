@@ -164,14 +164,14 @@ fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
     }
     if let Some(frequency) = flags.text("moe-layer-freq") {
         match super::layers::frequency(&frequency, n_layers) {
-            Ok(list) => {
+            Some(list) => {
                 let words: Vec<String> = list.iter().map(u8::to_string).collect();
                 out.set(SECTION, "moe_layer_freq", format!("[{}]", words.join(", ")), "--moe-layer-freq");
             }
-            Err(help) => flags.wrong(
+            None => flags.wrong(
                 "moe-layer-freq",
                 format!("`--moe-layer-freq {frequency}` is no list of the {n_layers} layers"),
-                help,
+                super::layers::allowed(n_layers),
             ),
         }
     }

@@ -3,8 +3,12 @@
 //! Stages stand along the path of a micro-batch with `|` between them: `E` the embedding, `t` a layer, `m` a layer that predicts further
 //! tokens, `L` the head. `*n` repeats a letter or what stands in parentheses.
 
+use thiserror::Error;
+
 /// Letters of a string after repetition.
 const LETTERS_MAX: usize = 100_000;
+/// Parentheses inside of each other.
+const DEPTH_MAX: usize = 8;
 
 /// What a stage holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +23,48 @@ pub struct Held {
     pub heads: u32,
 }
 
+/// Why a string is no layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WrongLayout {
+    /// More parentheses close than open.
+    #[error("a parenthesis closes that was not opened")]
+    NotOpened,
+    /// More parentheses open than close.
+    #[error("a parenthesis is not closed")]
+    NotClosed,
+    /// Nobody writes so many parentheses.
+    #[error("parentheses lie more than {DEPTH_MAX} deep")]
+    Deep,
+    /// Nobody has so many layers.
+    #[error("it has more than {LETTERS_MAX} letters")]
+    Long,
+    /// A repetition of nothing.
+    #[error("`*` has no number behind it")]
+    NoNumber,
+    /// A letter without a meaning.
+    #[error("`{letter}` is none of E, t, m, L, |")]
+    Letter {
+        /// As it was written.
+        letter: char,
+    },
+    /// The embedding stands elsewhere, or twice.
+    #[error("the first stage, and no other, holds the embedding `E`")]
+    Embedding,
+    /// The head stands elsewhere, or twice.
+    #[error("the last stage, and no other, holds the head `L`")]
+    Head,
+}
+
 /// Stages of a string.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(text: &str) -> Result<Vec<Held>, String> {
+pub fn read(text: &str) -> Result<Vec<Held>, WrongLayout> {
     let letters: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace() && *letter != ',').collect();
     let mut next = 0;
     let flat = repeated(&letters, &mut next, 0)?;
     if next < letters.len() {
-        return Err("a parenthesis closes that was not opened".to_owned());
+        return Err(WrongLayout::NotOpened);
     }
     let mut stages = vec![Held::default()];
     for letter in flat {
@@ -39,25 +75,25 @@ pub fn read(text: &str) -> Result<Vec<Held>, String> {
             'm' => stage.predicting += 1,
             'L' => stage.heads += 1,
             '|' => stages.push(Held::default()),
-            other => return Err(format!("`{other}` is none of E, t, m, L, |")),
+            other => return Err(WrongLayout::Letter { letter: other }),
         }
     }
     let n = stages.len();
     let (first, last) = (stages[0], stages[n - 1]);
     let count = |of: fn(&Held) -> u32| stages.iter().map(of).sum::<u32>();
     if first.embeddings != 1 || count(|stage| stage.embeddings) != 1 {
-        return Err("the first stage, and no other, holds the embedding `E`".to_owned());
+        return Err(WrongLayout::Embedding);
     }
     if last.heads != 1 || count(|stage| stage.heads) != 1 {
-        return Err("the last stage, and no other, holds the head `L`".to_owned());
+        return Err(WrongLayout::Head);
     }
     Ok(stages)
 }
 
 /// Letters up to the end or a closing parenthesis, repeated as they say.
-fn repeated(letters: &[char], next: &mut usize, depth: usize) -> Result<Vec<char>, String> {
-    if depth > 8 {
-        return Err("parentheses lie more than 8 deep".to_owned());
+fn repeated(letters: &[char], next: &mut usize, depth: usize) -> Result<Vec<char>, WrongLayout> {
+    if depth > DEPTH_MAX {
+        return Err(WrongLayout::Deep);
     }
     let mut out = Vec::new();
     while let Some(&letter) = letters.get(*next) {
@@ -67,7 +103,7 @@ fn repeated(letters: &[char], next: &mut usize, depth: usize) -> Result<Vec<char
                 *next += 1;
                 let inner = repeated(letters, next, depth + 1)?;
                 if letters.get(*next) != Some(&')') {
-                    return Err("a parenthesis is not closed".to_owned());
+                    return Err(WrongLayout::NotClosed);
                 }
                 inner
             }
@@ -76,7 +112,7 @@ fn repeated(letters: &[char], next: &mut usize, depth: usize) -> Result<Vec<char
         *next += 1;
         let times = times(letters, next)?;
         if out.len() + group.len().saturating_mul(times) > LETTERS_MAX {
-            return Err(format!("it has more than {LETTERS_MAX} letters"));
+            return Err(WrongLayout::Long);
         }
         out.extend(group.repeat(times));
     }
@@ -84,13 +120,13 @@ fn repeated(letters: &[char], next: &mut usize, depth: usize) -> Result<Vec<char
 }
 
 /// The number behind `*`, or 1.
-fn times(letters: &[char], next: &mut usize) -> Result<usize, String> {
+fn times(letters: &[char], next: &mut usize) -> Result<usize, WrongLayout> {
     if letters.get(*next) != Some(&'*') {
         return Ok(1);
     }
     let digits: String = letters[*next + 1..].iter().take_while(|letter| letter.is_ascii_digit()).collect();
     *next += 1 + digits.len();
-    digits.parse().map_err(|_| "`*` has no number behind it".to_owned())
+    digits.parse().map_err(|_| WrongLayout::NoNumber)
 }
 
 /// The string of stages with so many layers.
@@ -146,7 +182,7 @@ mod tests {
             ("((((((((((t))))))))))", "deep"),
         ] {
             let why = read(text).unwrap_err();
-            assert!(why.contains(word), "{text}: {why}");
+            assert!(why.to_string().contains(word), "{text}: {why}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `--vary section.key=a,b`: the same scenarios under every combination of some keys.
 
+use thiserror::Error;
+
 /// A combination: overrides as `--set` takes them, and how the scenario's name says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variation {
@@ -15,14 +17,22 @@ impl Variation {
     }
 }
 
+/// An argument without a key or without a value.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`--vary {argument}`: expected section.key=value,value")]
+pub struct WrongVariation {
+    /// As it was written.
+    argument: String,
+}
+
 /// Every combination, the first key slowest; one empty variation when nothing varies.
 ///
 /// # Errors
 /// When an argument has no key or no value.
-pub fn variations(arguments: &[String]) -> Result<Vec<Variation>, String> {
+pub fn variations(arguments: &[String]) -> Result<Vec<Variation>, WrongVariation> {
     let mut all = vec![Variation::default()];
     for argument in arguments {
-        let wrong = || format!("`--vary {argument}`: expected section.key=value,value");
+        let wrong = || WrongVariation { argument: argument.clone() };
         let (key, values) = argument.split_once('=').ok_or_else(wrong)?;
         let values: Vec<&str> = values.split(',').map(str::trim).collect();
         if key.trim().is_empty() || values.iter().any(|value| value.is_empty()) {
