@@ -4,7 +4,7 @@
 //! `batch_wait_max_tokens_ratio`. A boundary at which prompts could join counts one, until the tokens of the iteration would be enough or
 //! the count is full. Where nobody decodes, nobody waits. Units: iterations, tokens.
 
-use super::{Composed, Replica, Waiting};
+use super::{Composed, Replica, Reserve, Waiting};
 
 /// How long prompts wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,24 @@ impl Replica<'_> {
         let Some(gather) = self.engine.limits.gather else { return false };
         let room = self.tokens_left(composed);
         let prompts = self.prompts_within(room);
-        if !composed.decodes || prompts == 0 {
+        if !composed.decodes || prompts == 0 || !self.first_fits(room) {
             return false;
         }
         let decoding = self.tokens_max() - room;
         composed.gathers = self.n_gathered < gather.iterations && decoding + prompts < gather.tokens;
         self.n_gathered = if composed.gathers { self.n_gathered + 1 } else { 0 };
         composed.gathers
+    }
+
+    /// Whether memory holds whoever waits longest: who waits for blocks does not wait for others.
+    fn first_fits(&mut self, room: u32) -> bool {
+        let Some(head) = self.waiting.front().copied() else { return false };
+        let claim = self.claim(head, room, Reserve::Whole);
+        let spare = if self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        self.pool.hold(claim.held);
+        let fits = self.pool.available() >= claim.blocks + spare;
+        self.pool.let_go(claim.held);
+        fits
     }
 
     /// Tokens of the prompts that whole fit the room and the places of an iteration, oldest first.

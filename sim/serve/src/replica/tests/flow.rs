@@ -34,6 +34,7 @@ fn engine(table: StepTable) -> Engine {
         preemption: Preemption::Recompute,
         shares_prefixes: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     Engine { limits, table, batcher: batcher::named("one-prompt").expect("listed"), spans: Spans::Closed }
 }
