@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use engine::cost::roofline::Roofline;
 use input::diagnostic::{Finding, Severity, Source};
 use scenario::Overrides;
+use skrull_sim::hardware::PlannedStep;
 use skrull_sim::kinds;
 use stacks::Machine;
+use stacks::export::{ExportError, File, Planned, Words};
 
 /// Columns of the table of functional tests and the flags of Megatron-LM that they were read from.
 const COLUMNS: [(&str, &str); 26] = [
@@ -159,7 +162,7 @@ fn decided(plan: &train::Plan) -> (train::Layout, String, Vec<train::plan::Step>
 }
 
 /// A policy's plan in a scenario, with what it was asked.
-fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep, String> {
+pub fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep, String> {
     let scenario = training(text).ok_or("no training")?;
     let cost = kinds::training::run::cost_model(&scenario);
     let topology = hw::topology::Topology::of(&scenario.problem.cluster);
@@ -178,7 +181,7 @@ fn training(text: &str) -> Option<scenario::training::Scenario> {
 }
 
 /// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
-const ROUND_TRIPS: [&str; 16] = [
+const ROUND_TRIPS: [&str; 18] = [
     "long-context/bytescale-offload none",
     "megatron/gpt-145b-1536 megatron",
     "megatron/gpt-175b-1536 megatron",
@@ -195,17 +198,25 @@ const ROUND_TRIPS: [&str; 16] = [
     "moe/lsh-gpt-15b plain",
     "moe/lsh-gpt-52b plain",
     "moe/lsh-hashes plain",
+    "resilience/weeks megatron",
+    "resilience/weeks-100k megatron",
 ];
+
+/// The files of a plan for a target; one that wants times gets those of the datasheet.
+pub fn exported(planned: &PlannedStep, target: &str) -> Result<Vec<File>, ExportError> {
+    let cost = Roofline::new(&planned.problem.cluster);
+    let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan, cost: &cost };
+    stacks::targets::export(target, &asked, &Words::default())
+}
 
 /// The plan of a policy through a launch script and back; `None` where Megatron-LM cannot say it.
 fn round_trip(name: &str, text: &str, policy: &str) -> Option<()> {
     let first = planned(text, policy).ok()?;
-    let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };
-    let files = stacks::targets::export("megatron", &asked, &stacks::export::Words::default()).ok()?;
+    let files = exported(&first, "megatron").ok()?;
     let gpu = Some(first.problem.cluster.gpu.name.clone());
-    let stack = stacks::recognise(&files[0].text).expect("a launch script");
-    let imported = stacks::import(stack, &files[0].text, &Machine { gpu, ..Machine::default() });
-    assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text);
+    let stack = stacks::recognise(&files[0].text()).expect("a launch script");
+    let imported = stacks::import(stack, &files[0].text(), &Machine { gpu, ..Machine::default() });
+    assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text());
     let again = planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}"));
     assert_eq!(decided(&first.decision.plan), decided(&again.decision.plan), "{name} {policy}");
     Some(())
@@ -285,7 +296,10 @@ fn a_share_that_is_a_switch_elsewhere_stands_beside_it_in_words() {
     let text = scenario::EMBEDDED.iter().find(|(name, _)| *name == "megatron/gpt-175b-384").expect("shipped").1;
     let text = format!("{text}\n[overlap]\ntensor = 0.45\n");
     let first = planned(&text, "megatron").expect("a plan");
-    let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };
-    let files = stacks::targets::export("megatron", &asked, &stacks::export::Words::default()).expect("a script");
-    assert!(files[0].text.contains("--tp-comm-overlap is a switch; the prediction takes 0.45 of"), "{}", files[0].text);
+    let files = exported(&first, "megatron").expect("a script");
+    assert!(
+        files[0].text().contains("--tp-comm-overlap is a switch; the prediction takes 0.45 of"),
+        "{}",
+        files[0].text()
+    );
 }

@@ -1,12 +1,15 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
+mod a100;
 mod capacity;
+mod chakra;
 mod codes;
 mod combinations;
 mod compare;
 mod completions;
 mod compression;
 mod curriculum;
+mod data_order;
 mod determinism;
 mod docs;
 mod engine_options;
@@ -15,6 +18,7 @@ mod foreign;
 mod graph;
 mod hostile;
 mod keys;
+mod laws;
 mod long_context;
 mod long_serving;
 mod measured;
@@ -23,6 +27,7 @@ mod multi_task;
 mod mutations;
 mod paper;
 mod parallelism;
+mod readers;
 mod rental;
 mod report;
 mod rooms;

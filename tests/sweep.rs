@@ -4,8 +4,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Real kills; cuts at any byte are tested where no program has to start (`sweep/tests/resume.rs`).
+/// Real kills; cuts at any byte are tested where no program has to start (`sweep/tests/resume.rs`). `SKRULL_KILLS` asks for others.
 const KILLS: u64 = 20;
+
+fn kills() -> u64 {
+    std::env::var("SKRULL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
 
 const SWEEP: &str = "scenario = \"quickstart\"\nchunk = 3\nseeds = 2\n[[axis]]\nkey = \"training.steps\"\nvalues = [1, 2, 0]\n\
                      [[axis]]\nkey = \"parallel.cp\"\nvalues = [4, 8]\n[front]\nleast = [\"iteration_time_s\"]\n";
@@ -37,7 +41,7 @@ fn a_program_that_is_killed_goes_on_to_the_same_bytes() {
     let took = begun.elapsed();
     let rows = |out: &str| std::fs::read(folder.join(out).join("points.jsonl")).unwrap_or_default();
     let mut n_cut = 0;
-    for index in 0..KILLS {
+    for index in 0..kills() {
         let mut child = command(&folder, "killed").spawn().expect("it starts");
         // Moments from the start to beyond the end of an undisturbed run.
         std::thread::sleep(took.mul_f64((index % 7) as f64 / 6.0).min(Duration::from_secs(5)));

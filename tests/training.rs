@@ -124,3 +124,32 @@ fn memory_planned_from_the_device_fits_the_device() {
         assert!(rows[policy].status.is_ok(), "{policy}: {}", rows[policy].why);
     }
 }
+
+/// A job with experts over two nodes in the kernels of a framework, with a line of `[training]` and one of `[experts]`.
+fn experts(training: &str, experts: &str) -> scenario::training::Scenario {
+    let text = format!(
+        "kind = \"training\"\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n[parallel]\nep = 16\nzero = 1\n\
+         [training]\nframework = \"megatron-core\"\nbatch_size = 16\nbucket_tokens = 2048\nrecompute = \"full\"\n{training}\n[experts]\n{experts}\n\
+         [workload]\ntokens = 2048\n[policies]\nrun = [\"megatron\"]\n"
+    );
+    let source = input::diagnostic::Source { path: "experts.toml".to_owned(), text };
+    super::training(kinds::check(source, super::root(), &Overrides::default()))
+}
+
+#[test]
+fn graphs_and_dispatchers_are_asked_as_measured_steps_ask_them() {
+    use score::training::constants::{Constants, Graphs};
+    for (word, graphs) in Graphs::WORDS {
+        let execution = experts(&format!("graphs = \"{word}\""), "").problem.execution;
+        let (waits, launches) = Constants::of("h100-sxm").host(graphs);
+        assert_eq!((execution.host_overhead_per_layer, execution.launches), (waits, launches), "{word}");
+    }
+    let step = |training: &str, dispatch: &str| {
+        pipeline::run(&experts(training, dispatch), &|_| {}).result.results[0].metrics["iteration_time_s"]
+    };
+    let steps = ["none", "attention", "attention+router", "step"].map(|word| step(&format!("graphs = \"{word}\""), ""));
+    // The host launches less and less, until the device is what takes as long.
+    assert!(steps.windows(2).all(|pair| pair[1] <= pair[0]) && steps[3] < steps[1], "{steps:?}");
+    let dispatchers = ["alltoall", "flex"].map(|word| step("graphs = \"step\"", &format!("dispatcher = \"{word}\"")));
+    assert!(dispatchers[1] < dispatchers[0], "{dispatchers:?}");
+}

@@ -4,6 +4,7 @@
 
 pub mod curriculum;
 pub mod deploy;
+pub mod effort;
 pub mod graph;
 pub mod milp;
 pub mod proof;

@@ -8,7 +8,7 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 15] = [
+const SHARES: [&str; 20] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "bubble_ratio",
@@ -23,6 +23,11 @@ const SHARES: [&str; 15] = [
     "outside_hull_ratio",
     "padding_ratio",
     "prefix_hit_ratio",
+    "run_again_ratio",
+    "run_checkpoint_ratio",
+    "run_goodput_ratio",
+    "run_restart_ratio",
+    "run_waiting_ratio",
     "slo_attainment_ratio",
 ];
 

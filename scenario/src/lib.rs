@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod cost;
 pub mod curriculum;
 pub mod deployment;
+mod effort;
 pub mod elsewhere;
 pub mod expect;
 pub mod formats;

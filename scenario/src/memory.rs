@@ -9,6 +9,7 @@ use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use planner::train::rematerialisation::batches::{Compiler, Steps};
 use planner::train::rematerialisation::{Manager, Rules};
+use score::training::constants::Graphs;
 use train::problem::{AttentionKernel, Execution};
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::play::Eviction;
@@ -131,6 +132,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = cluster::cluster(reader.section("cluster"));
     let largest = step.batch_sizes.iter().max().copied().unwrap_or(1);
     let as_training = Training {
+        graphs: Graphs::Off,
         batch_size: u64::from(largest),
         steps: step.n_batches,
         bucket_tokens: 0,

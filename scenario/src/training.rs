@@ -2,6 +2,7 @@
 
 mod checks;
 mod compression;
+mod long_run;
 mod no_effect;
 mod parallel;
 mod policies;
@@ -18,8 +19,9 @@ use hw::{Dtype, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use score::training::constants::Constants;
-use train::Problem;
+use train::long_run::LongRun;
 use train::problem::{Execution, Framework, Launches};
+use train::{Layout, Problem};
 
 use crate::cost::Cost;
 use crate::{Head, Overrides, cluster, cost, expect, model};
@@ -37,6 +39,8 @@ pub struct Scenario {
     pub problem: Problem,
     /// Layouts to look at, where the layout is searched for.
     pub search: Option<Space>,
+    /// A run of days over its steps, where one is asked for.
+    pub long_run: Option<LongRun>,
     /// Policies, in order.
     pub policies: Vec<PolicyChoice>,
     /// Measured profile; `None` for the datasheet roofline.
@@ -51,7 +55,7 @@ pub struct Scenario {
     pub free_parameters: Vec<String>,
 }
 
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 14] = [
     "model",
     "cluster",
     "parallel",
@@ -64,6 +68,8 @@ const SECTIONS: [&str; 12] = [
     "cost",
     "expect",
     "stragglers",
+    "failures",
+    "checkpoint",
 ];
 
 /// What the scenario says of its costs itself; the rest is the card's, where the step is a framework's.
@@ -85,12 +91,12 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, execution: &Execution, gpu: &str) -> (Seconds, Launches) {
+    fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
+        let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        let constants = Constants::of(gpu);
-        (constants.host_per_layer(), Launches { each: constants.launch(), ..execution.launches })
+        Constants::of(gpu).host(training.graphs)
     }
 }
 
@@ -122,9 +128,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
-    let training = training::training(reader.section("training"));
+    let Layout { pp, cp, chunks, .. } = parallel.layout;
+    let n_ranks = [pp, cp, chunks].map(|degree| u64::from(degree.max(1))).iter().product();
+    let training = training::training(reader.section("training"), n_ranks);
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
+    let machine = cluster.as_ref().map(|(cluster, _)| cluster);
+    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
@@ -138,7 +148,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     free_parameters.extend(of_card.map(|constants| constants.to_string()));
     let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
-    let (host_overhead_per_layer, launches) = asked.host(&training.execution, &cluster.gpu.name);
+    let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     let execution = Execution {
         host_overhead_per_layer,
         launches,
@@ -173,6 +183,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         head: Head { baseline, expectations, ..head },
         problem,
         search,
+        long_run,
         policies,
         profile,
         strict_hull: cost.strict_hull,

@@ -1,6 +1,7 @@
 //! Forms in which a score is written: groups for people, everything for programs, a row a line, groups for pages.
 
 use crate::leave_out::LeftOut;
+use crate::operators::{self, Predicted};
 use crate::residual::Corrected;
 use crate::{summary, text, training, written};
 
@@ -60,6 +61,17 @@ impl Form {
             Self::Table | Self::Markdown => text::corrected(groups),
             Self::Json => written::rows_as_json(&written::corrected_rows(groups)),
             Self::Csv => written::rows_as_csv(&written::corrected_rows(groups)),
+        }
+    }
+
+    /// Measured operators, each device left out.
+    #[must_use]
+    pub fn operators(self, predicted: &[Predicted]) -> String {
+        let groups = operators::groups(predicted);
+        match self {
+            Self::Table | Self::Markdown => operators::markdown(&groups),
+            Self::Json => written::rows_as_json(&groups),
+            Self::Csv => written::rows_as_csv(predicted),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod form;
 pub mod leave_out;
 #[cfg(test)]
 mod measured;
+pub mod operators;
 pub mod order;
 pub mod play;
 pub mod reason;

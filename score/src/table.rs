@@ -175,6 +175,16 @@ impl Cells<'_> {
         None
     }
 
+    /// A number that has to be there; 0 with a fault where it is not.
+    pub fn number(&mut self, column: &str) -> f64 {
+        let text = self.word(column).to_owned();
+        let found = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        if found.is_none() {
+            self.fault(column, format!("`{text}` is not a number"));
+        }
+        found.unwrap_or(0.0)
+    }
+
     /// A positive duration in milliseconds, as seconds; 1 s with a fault where there is none.
     pub fn seconds(&mut self, column: &str) -> f64 {
         let text = self.word(column).to_owned();

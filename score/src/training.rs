@@ -1,7 +1,7 @@
 //! Measured training steps through the event engine: what is predicted, over what was measured.
 //!
 //! A table is recognised by its header (`tables.rs`), its reader makes a row of every line (`simumax.rs`, `torchtitan.rs`, `bridge.rs`,
-//! `megatron.rs`): a problem as it was run, or a reason why there is none (`reason.rs`). `play.rs` predicts its step and its memory, `summary.rs`
+//! `megatron.rs`, `sailor.rs`): a problem as it was run, or a reason why there is none (`reason.rs`). `play.rs` predicts its step and its memory, `summary.rs`
 //! sets them beside the measurement, `text.rs` and `written.rs` write them. Units: seconds, bytes.
 
 pub mod bridge;
@@ -13,6 +13,8 @@ pub mod models;
 pub mod play;
 pub mod reason;
 pub mod row;
+mod sailor;
+mod sailor_tables;
 pub mod select;
 mod setting;
 pub mod simumax;

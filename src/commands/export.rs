@@ -9,7 +9,7 @@ use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
 use stacks::targets;
 
-use super::{Failure, given, print, write};
+use super::{Failure, given, print, write_bytes};
 use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
@@ -38,12 +38,13 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
     } else {
         let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
-        let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
+        let cost = pipeline::cost_model(&scenario);
+        let predicted = match hardware::predict(&planned, cost.as_ref()) {
             Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
             Err(why) => format!("no step: {why}"),
         };
         let words = Words { scenario: scenario.head.name.clone(), predicted };
-        let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan };
+        let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan, cost: cost.as_ref() };
         targets::export(target, &asked, &words)
     };
     let files = files.map_err(|why| match &why {
@@ -54,7 +55,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", folder.display())))?;
     for file in files {
         let path = folder.join(&file.name);
-        write(&path, &file.text)?;
+        write_bytes(&path, &file.bytes)?;
         print(&format!("{}\n", path.display()))?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
 use score::leave_out::{self, Left, Tables};
+use score::operators::{self, Operator};
 use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
@@ -35,7 +36,11 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bytes = text_file::bytes(&args.table).map_err(|why| wrong(&why))?;
     let table = tables::unpacked(bytes).map_err(|why| wrong(&why))?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    match tables::read(&table) {
+    let beside = |name: &str| tables::unpacked(std::fs::read(args.table.with_file_name(name)).ok()?).ok();
+    if let Some(found) = operators::read(&table, &beside) {
+        return of_operators(args, &found.map_err(broken)?);
+    }
+    match tables::read(&table, &beside) {
         Some(rows) => steps(args, rows.map_err(broken)?),
         None => runs(args, run::read(&table).map_err(broken)?),
     }
@@ -47,6 +52,16 @@ fn width() -> usize {
 
 fn unknown(why: impl std::fmt::Display) -> Failure {
     Failure::input(Code::UnknownName, why)
+}
+
+/// Operators of several devices.
+fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
+    if !args.only.is_empty() || args.leave_out.is_some() || args.residual.is_some() || args.refit.is_some() {
+        return Err(unknown(
+            "a table of operators leaves every device out; `--only` and the other choices are of runs and steps",
+        ));
+    }
+    print(&Form::of_word(&args.format).operators(&operators::predict(found)))
 }
 
 /// Steps of training.

@@ -4,7 +4,7 @@ mod epoch;
 mod measured;
 
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use calibrate::campaign;
 use calibrate::device::Device;
@@ -134,7 +134,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     Ok(Known { profile, samples: campaign.samples, words })
 }
 
-fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Profile, Failure> {
+fn given(path: &Path, args: &ValidateArgs, device: &dyn Device) -> Result<Profile, Failure> {
     let wrong = |why: &dyn Display| {
         Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()))
     };

@@ -3,6 +3,9 @@
 //! Each file names the version of the target that it was written for and carries the prediction; where a format has no remarks, a file beside it
 //! does.
 
+use std::borrow::Cow;
+
+use engine::CostModel;
 use train::Problem;
 use train::plan::{Place, Plan};
 
@@ -11,13 +14,19 @@ use train::plan::{Place, Plan};
 pub struct File {
     /// Its name.
     pub name: String,
-    /// Its text.
-    pub text: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
 }
 
 impl File {
     pub(crate) fn new(name: &str, text: String) -> Self {
-        Self { name: name.to_owned(), text }
+        Self { name: name.to_owned(), bytes: text.into_bytes() }
+    }
+
+    /// What it holds as a text; what is none has marks in its place.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
     }
 }
 
@@ -58,6 +67,8 @@ pub enum Planned<'a> {
         problem: &'a Problem,
         /// What was decided.
         plan: &'a Plan,
+        /// What its operations take.
+        cost: &'a dyn CostModel,
     },
     /// Replicas that serve.
     Serving {
@@ -123,7 +134,7 @@ pub(crate) fn training<'a>(
     target: &'static str,
 ) -> Result<(&'a Problem, &'a Plan), ExportError> {
     match planned {
-        Planned::Training { problem, plan } => Ok((problem, plan)),
+        Planned::Training { problem, plan, .. } => Ok((problem, plan)),
         Planned::Serving { .. } => Err(ExportError::OtherKind { target, wanted: "plans of training steps" }),
     }
 }
@@ -174,6 +185,13 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
     let batches = || plan.steps.iter().flat_map(|step| &step.groups).flatten();
     if batches().any(|batch| !batch.offload_permille.is_empty()) {
         what.push("activations in host memory, micro-batch by micro-batch".to_owned());
+    }
+    let captured = problem.execution.launches.captured;
+    if captured.attention || captured.router {
+        what.push("modules that CUDA graphs replay".to_owned());
+    }
+    if problem.execution.experts.once_per_node {
+        what.push("a dispatcher that sends a token to a node once".to_owned());
     }
     if problem.workload.lengths.is_empty() || plan.steps.is_empty() {
         return Err(vec!["a plan without steps".to_owned()]);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn text(target: &str, deployments: &[Deployment]) -> String {
-        export(target, &Planned::Serving { deployments }, &Words::default()).expect("a fleet")[0].text.clone()
+        export(target, &Planned::Serving { deployments }, &Words::default()).expect("a fleet")[0].text().into_owned()
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Each table names the version of the stack that it was written for.
 
 pub mod bridge;
+pub mod chakra;
 pub mod data_order;
 pub mod deepspeed;
 pub mod document;

@@ -7,9 +7,7 @@ pub(crate) mod export;
 mod layers;
 mod model;
 mod parallel;
-pub mod stages;
-
-use std::sync::LazyLock;
+pub use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding, Severity};
 

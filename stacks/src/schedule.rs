@@ -43,10 +43,10 @@ pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, E
         .enumerate()
         .map(|(index, order)| {
             let name = if index == 0 { "schedule.csv".to_owned() } else { format!("schedule-{index}.csv") };
-            File { name, text: csv(problem, order) }
+            File::new(&name, csv(problem, order))
         })
         .collect();
-    files.push(File { text: remarks(problem, plan, words), ..words.beside(VERSION) });
+    files.push(File::new(&words.beside(VERSION).name, remarks(problem, plan, words)));
     Ok(files)
 }
 
@@ -155,7 +155,12 @@ mod tests {
     fn a_plan_without_a_pipeline_is_refused() {
         let problem = problem();
         let plan = Plan::new("megatron", &problem, vec![train::plan::Step::default()]);
-        let why = export("pytorch-schedule", &Planned::Training { problem: &problem, plan: &plan }, &Words::default());
+        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let why = export(
+            "pytorch-schedule",
+            &Planned::Training { problem: &problem, plan: &plan, cost: &cost },
+            &Words::default(),
+        );
         assert!(matches!(why, Err(ExportError::NotExpressible { .. })));
     }
 }

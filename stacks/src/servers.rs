@@ -283,8 +283,8 @@ mod tests {
         for target in ["vllm", "sglang", "trtllm"] {
             let files = export(target, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap();
             let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-            let stack = crate::recognise(&files[0].text).expect("a known stack");
-            let imported = crate::import(stack, &files[0].text, &machine);
+            let stack = crate::recognise(&files[0].text()).expect("a known stack");
+            let imported = crate::import(stack, &files[0].text(), &machine);
             for line in [
                 "name = \"llama-3-70b\"",
                 "tp = 4",

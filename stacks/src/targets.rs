@@ -1,10 +1,10 @@
 //! Every target of an export, one row each.
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::{bridge, data_order, deepspeed, fleet, megatron, schedule, servers, torchtitan};
+use crate::{bridge, chakra, data_order, deepspeed, fleet, megatron, schedule, servers, torchtitan};
 
 /// Every target.
-pub static TARGETS: [Target; 11] = [
+pub static TARGETS: [Target; 12] = [
     megatron::TARGET,
     bridge::TARGET,
     torchtitan::TARGET,
@@ -16,6 +16,7 @@ pub static TARGETS: [Target; 11] = [
     fleet::KUBERNETES,
     fleet::SKYPILOT,
     data_order::TARGET,
+    chakra::TARGET,
 ];
 
 /// Names of all targets.

@@ -150,6 +150,7 @@ codes! {
     UnsupportedJob = 196, "A job of another stack is of a kind that is not simulated.";
     NotExpressible = 197, "The target of an export cannot say what a plan has.";
     NotExported = 198, "A plan or a target of an export is none that is known.";
+    TakesTooLong = 199, "An answer would take longer than anybody waits.";
 }
 
 impl fmt::Display for Code {

@@ -64,7 +64,7 @@ pub fn link(mut section: Section<'_>) -> ServingLink {
         from: group_name(&mut section, "from"),
         to: group_name(&mut section, "to"),
         at: section.at(),
-        gb_per_s: section.some_number("gb_per_s", 1e-6..=1e6),
+        gb_per_s: section.some_number("gb_per_s", 1e-3..=1e6),
         latency_s: section.number("latency_us", 0.0, 0.0..=1e9) / 1e6,
         wire_ratio: section.number("wire_ratio", 1.0, 0.01..=1.0),
     };

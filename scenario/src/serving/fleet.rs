@@ -190,7 +190,7 @@ fn group(mut section: Section<'_>) -> Read {
         reserved: section.some_number("reserved_gib", 0.0..=10_000.0).map(Bytes::from_gib),
         shares: shares(&mut section),
         role: section.one_of("role", Role::ALL[0].1, &Role::ALL),
-        port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
+        port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-3..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
         lends: section.flag("lend", true),

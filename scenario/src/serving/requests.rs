@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use hw::{Seconds, Span, Time};
+use planner::effort;
 use serve::arrivals::{self, Arrivals, Schedule};
 use serve::fleet::held::Users;
 use serve::lengths;
@@ -13,6 +14,7 @@ use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format};
 
 use super::{long, users};
+use crate::effort::is_within_reason;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
 
@@ -65,6 +67,13 @@ pub struct Stream {
 pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
     let at = section.place("seeds");
     let n_seeds = section.small("seeds", Some(1), 1..=SEEDS_MAX);
+    let n = section.aside(|mut section| section.size("requests", 0, 1..=100_000_000));
+    let effort = effort::served(n as u64, n_seeds.into());
+    let what = format!("{n} requests of {n_seeds} seeds");
+    let place = section.place("requests").flatten();
+    if !is_within_reason(&mut section, effort, (place, &what, "lower `trace.requests` or `trace.seeds`")) {
+        return None;
+    }
     let with_seed = |n: u32| {
         let seed = seed.wrapping_add(n.into());
         Some(section.aside(|mut section| drawn(&mut section, folder, (seed, block_tokens)))?.requests)

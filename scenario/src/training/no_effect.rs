@@ -4,7 +4,7 @@
 
 use train::Problem;
 use train::layout::Zero;
-use train::problem::Recompute;
+use train::problem::{Framework, Recompute};
 use train::schedule::Placement;
 
 use super::PolicyChoice;
@@ -23,10 +23,12 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 13] = [
+const KEYS: [Key; 15] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
+    of_model("experts", "dispatcher", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
+    of_model("training", "graphs", no_launches, "launches of a host, which `framework = \"megatron-core\"` has"),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_model(
         "training",
@@ -74,6 +76,10 @@ const fn of_layout(
 
 const fn has_no_experts(problem: &Problem) -> bool {
     problem.model.experts.is_none()
+}
+
+fn no_launches(problem: &Problem) -> bool {
+    problem.execution.framework == Framework::Formulas
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {

@@ -2,9 +2,13 @@
 
 use engine::formats::Formats;
 use hw::{Dtype, Seconds};
+use score::training::constants::Graphs;
 use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 
+use planner::effort;
+
 use super::compression;
+use crate::effort::is_within_reason;
 use crate::formats;
 use input::reader::Section;
 
@@ -18,15 +22,27 @@ pub struct Training {
     pub bucket_tokens: u64,
     /// Host time per layer and pass, microseconds: a free parameter.
     pub host_us: f64,
+    /// What CUDA graphs replay.
+    pub graphs: Graphs,
     /// How a step is executed.
     pub execution: Execution,
 }
 
-/// Reads `[training]`.
-pub fn training(mut section: Section<'_>) -> Training {
-    let batch_size = section.count("batch_size", None, 1..=1_000_000).0;
+/// Reads `[training]`; a pipeline has so many ranks.
+pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
+    let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
     let steps = section.count("steps", Some(1), 1..=10_000).0;
+    let effort = effort::stepped(steps, batch_size, n_ranks);
+    let what = format!("{steps} steps of {batch_size} sequences on pipelines of {n_ranks} ranks");
+    let help = "lower `training.batch_size` or `training.steps`";
+    // Nothing is drawn of what is refused.
+    let (batch_size, steps) =
+        if is_within_reason(&mut section, effort, (at, &what, help)) { (batch_size, steps) } else { (1, 1) };
     let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
+    if section.has("host_overhead_per_layer_us") {
+        section.idle(&["graphs"], "the launches of the card's host, which `host_overhead_per_layer_us` stands for");
+    }
+    let graphs = section.one_of("graphs", Graphs::Off, &Graphs::WORDS);
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
@@ -51,7 +67,7 @@ pub fn training(mut section: Section<'_>) -> Training {
     };
     section.word("dtype", 0, &["bf16", "fp16"]);
     section.finish();
-    Training { batch_size, steps, bucket_tokens, host_us, execution }
+    Training { batch_size, steps, bucket_tokens, host_us, graphs, execution }
 }
 
 /// Reads `[overlap]`.
@@ -73,8 +89,10 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
 pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::Given>) {
     let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
     let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
+    let once_per_node = section.word("dispatcher", 0, &["alltoall", "flex"]) == 1;
     let given = section.table("compression").map(compression::read);
     section.finish();
     // What is merged is decided per policy.
-    (ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity), ..ExpertTraffic::EVEN }, given)
+    let capacity = Some(capacity).filter(|capacity| *capacity > 0.0);
+    (ExpertTraffic { imbalance, capacity, compression: None, once_per_node }, given)
 }

@@ -8,11 +8,13 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
-    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Launches, Overlap, Recompute,
+    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute,
 };
+use train::stage_text;
 
+use super::constants::{Constants, Graphs};
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine};
 use crate::table::Cells;
 
@@ -57,24 +59,24 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let micro_batch = cells.positive("micro_batch_seqs");
     let batch = cells.positive("global_batch_seqs");
     let step_s = cells.positive_number("step_time_s");
-    let printed = Run { degrees, micro_batch, batch, tokens };
-    let asked = printed.asked(cells, &label).map(|asked| {
-        let other = other(cells, &label, &printed, &asked).map(Box::new);
-        Asked { other, ..asked }
+    let printed = Printed { degrees, micro_batch, batch, tokens };
+    let asked = printed.asked(cells, &label).map(|run| {
+        let other = other(cells, &label, &printed, &run).map(Box::new);
+        Asked::from(Run { other, ..run })
     });
     Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
 }
 
 /// What is cut how, and in which pieces it runs.
 #[derive(Clone, Copy)]
-struct Run {
+struct Printed {
     degrees: Degrees,
     micro_batch: u32,
     batch: u32,
     tokens: u64,
 }
 
-impl Run {
+impl Printed {
     /// With the micro-batch and the virtual stages of the recipe, where nothing else differs from it.
     fn by_recipe(self, word: &str) -> Option<Self> {
         let mut run = self;
@@ -89,20 +91,20 @@ impl Run {
         Some(run)
     }
 
-    fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Asked, Reason> {
+    fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Run, Reason> {
         let problem = asked(cells, label, &self.degrees)?;
         let (batch, step) = (self.batch, self.micro_batch * self.degrees.dp);
         if !batch.is_multiple_of(step) {
             return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
         }
         let n_micro_batches = batch / step;
-        Ok(Asked { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
+        Ok(Run { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
     }
 }
 
 /// What a row may have run instead: the recipe's micro-batch and virtual stages where the printed ones are not the recipe's, passes one after
 /// another where the recipe is of another tag, and unfused attention with sinks.
-fn other(cells: &Cells<'_>, label: &Label, printed: &Run, asked: &Asked) -> Option<Asked> {
+fn other(cells: &Cells<'_>, label: &Label, printed: &Printed, asked: &Run) -> Option<Run> {
     let by_recipe = printed.by_recipe(cells.word("recipe_match"));
     let mut other = by_recipe.and_then(|run| run.asked(cells, label).ok()).unwrap_or_else(|| asked.clone());
     let execution = &mut other.problem.execution;
@@ -125,17 +127,14 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
     execution.trains_adapters = cells.word("task") == "lora";
-    execution.layers = stage_layers(cells.word("pipeline_layout"));
+    execution.layers = stage_layers(cells.word("pipeline_layout"))?;
     let n_stages = (degrees.pp * degrees.chunks) as usize;
     if execution.layers.len() != n_stages || execution.layers.iter().sum::<u32>() != layers_of(&model) {
         execution.layers = Vec::new();
     }
     let mut problem = machine.problem(model, degrees, execution)?;
-    // What a graph replays was launched once.
-    if !matches!(cells.word("cuda_graph_impl"), "" | "none") {
-        problem.execution.host_overhead_per_layer = hw::Seconds::ZERO;
-        problem.execution.launches = captured(cells, problem.execution.launches);
-    }
+    let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
+    (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
     if cells.flag("moe_a2a_overlap") {
         let launches = &mut problem.execution.launches;
         launches.each = launches.each * INTERLEAVED;
@@ -146,15 +145,14 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     Ok(problem)
 }
 
-/// What remains for the host beside the graphs of a recipe.
-fn captured(cells: &Cells<'_>, launches: Launches) -> Launches {
-    let scopes: Vec<&str> = cells.word("cuda_graph_scope").split('+').collect();
-    let has = |scope: &str| scopes.contains(&scope);
-    if cells.word("cuda_graph_impl") != "transformer_engine" {
-        return Launches::UNSEEN;
+/// What graphs replay by a recipe.
+fn graphs(cells: &Cells<'_>) -> Graphs {
+    let has = |scope: &str| cells.word("cuda_graph_scope").split('+').any(|word| word == scope);
+    match cells.word("cuda_graph_impl") {
+        "" | "none" => Graphs::Off,
+        "transformer_engine" => Graphs::Modules(Captured { attention: has("attn"), router: has("moe_router") }),
+        _ => Graphs::Step,
     }
-    let captured = Captured { attention: has("attn"), router: has("moe_router") };
-    Launches { captured, ..launches }
 }
 
 fn layers_of(model: &Model) -> u32 {
@@ -241,37 +239,14 @@ fn model(word: &str) -> Result<Model, Reason> {
     engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })
 }
 
-/// Layers of every stage from a layout string of Megatron-LM, for example `Et*4|t*4|t*1mL`: `t` is a layer and `m` one that predicts a further
-/// token, `E` and `L` are embedding and loss, a bar ends a stage, brackets and stars repeat. Empty for an empty string.
-fn stage_layers(text: &str) -> Vec<u32> {
+/// Layers of every stage from a layout string of Megatron-LM, those that predict a further token with them. Empty for an empty string.
+fn stage_layers(text: &str) -> Result<Vec<u32>, Reason> {
     if text.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let plain = expanded(text);
-    plain.split('|').map(|stage| u32::try_from(stage.matches(['t', 'm']).count()).expect("few layers")).collect()
-}
-
-/// The string without repetitions.
-fn expanded(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let (unit, after) = match (first, rest.find(')')) {
-            ('(', Some(end)) => (expanded(&rest[1..end]), &rest[end + 1..]),
-            _ => (first.to_string(), &rest[1..]),
-        };
-        let (times, after) = repetition(after);
-        out += &unit.repeat(times);
-        rest = after;
-    }
-    out
-}
-
-/// How often what stands before is meant, and what follows.
-fn repetition(text: &str) -> (usize, &str) {
-    let Some(digits) = text.strip_prefix('*') else { return (1, text) };
-    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
-    (digits[..end].parse().unwrap_or(1), &digits[end..])
+    let wrong = |why| Reason::Degrees { what: format!("the layout `{text}`: {why}") };
+    let stages = stage_text::read(text).map_err(wrong)?;
+    Ok(stages.iter().map(|stage| stage.layers + stage.predicting).collect())
 }
 
 #[cfg(test)]
@@ -281,12 +256,14 @@ mod tests {
     #[test]
     fn layout_strings_of_recipes_are_read() {
         // DeepSeek-V3: 61 layers and one that predicts, on sixteen stages, and on 32 (eight ranks of four).
-        let sixteen = stage_layers("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*1mL");
+        let sixteen =
+            stage_layers("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*1mL").expect("a layout");
         assert_eq!((sixteen.len(), sixteen.iter().sum::<u32>()), (16, 62));
         assert_eq!((sixteen[0], sixteen[15]), (4, 2));
-        let many = stage_layers("Et|(tt|)*30mL");
+        let many = stage_layers("Et|(tt|)*30mL").expect("a layout");
         assert_eq!((many.len(), many.iter().sum::<u32>()), (32, 62));
         assert_eq!((many[0], many[1], many[31]), (1, 2, 1));
-        assert_eq!(stage_layers(""), Vec::<u32>::new());
+        assert_eq!(stage_layers(""), Ok(Vec::new()));
+        assert_eq!(stage_layers("Et|t").expect_err("no head").name(), "degrees");
     }
 }

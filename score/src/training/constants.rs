@@ -7,6 +7,7 @@ use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
+use train::problem::{Captured, Launches};
 
 /// Constants of a type of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +108,29 @@ pub static CONSTANTS: [Constants; 9] = [
 /// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
 const EXPOSED_LAUNCHES: f64 = 12.5;
 
+/// What CUDA graphs replay of a step, so that no host launches it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Graphs {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Modules of every layer, which may be none with experts.
+    Modules(Captured),
+    /// The whole step.
+    Step,
+}
+
+impl Graphs {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 5] = [
+        ("none", Self::Off),
+        ("attention", Self::Modules(Captured { attention: true, router: false })),
+        ("router", Self::Modules(Captured { attention: false, router: true })),
+        ("attention+router", Self::Modules(Captured { attention: true, router: true })),
+        ("step", Self::Step),
+    ];
+}
+
 impl std::fmt::Display for Constants {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { sustained, narrow_speed, link_share, launch_us, fitted_on, .. } = self;
@@ -129,6 +153,18 @@ impl Constants {
     #[must_use]
     pub fn host_per_layer(&self) -> Seconds {
         self.launch() * EXPOSED_LAUNCHES
+    }
+
+    /// Time per layer that the host takes of the device, and its lane of launches, with what graphs replay. A graph of a part of every layer runs
+    /// its first kernels while the host launches the rest.
+    #[must_use]
+    pub fn host(&self, graphs: Graphs) -> (Seconds, Launches) {
+        let launches = |captured| Launches { each: self.launch(), captured };
+        match graphs {
+            Graphs::Off => (self.host_per_layer(), launches(Captured::default())),
+            Graphs::Modules(captured) => (Seconds::ZERO, launches(captured)),
+            Graphs::Step => (Seconds::ZERO, Launches::UNSEEN),
+        }
     }
 
     /// Constants of a card of the catalogue.

@@ -12,7 +12,7 @@ use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overla
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine};
 use crate::table::Cells;
 
@@ -46,7 +46,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let step_s = cells.positive_number("iter_time_median_s").filter(|_| cells.flag("useful_for_time"));
     let bytes = cells.positive_number("peak_mem_allocated_bytes");
     let measured = Measured { step_s, memory: bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect() };
-    let asked = asked(cells, &label, &degrees);
+    let asked = asked(cells, &label, &degrees).map(Asked::from);
     Row { label, asked, measured }
 }
 
@@ -55,7 +55,7 @@ fn format_word(cells: &Cells<'_>) -> String {
     if recipe.is_empty() { cells.word("precision").to_owned() } else { format!("fp8 {recipe}") }
 }
 
-fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Asked, Reason> {
+fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Run, Reason> {
     let kind = cells.word("kind").to_owned();
     if !matches!(kind.as_str(), "gpt" | "moe") {
         return Err(Reason::Kind { word: kind });
@@ -75,7 +75,7 @@ fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Aske
     if cells.flag("deterministic") {
         problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
     }
-    Ok(Asked { problem, micro_batch, n_micro_batches, tokens, other: None })
+    Ok(Run { problem, micro_batch, n_micro_batches, tokens, other: None })
 }
 
 /// The shape that the flags state, GPT with learned positions unless they say otherwise.

@@ -10,7 +10,8 @@ use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
 use train::schedule::Pipeline;
 
-use super::row::Asked;
+use super::row::{Asked, Run};
+use train::timed::TimedStep;
 
 /// Costs of a machine.
 pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
@@ -43,10 +44,26 @@ pub struct Predicted {
 /// When lowering made a graph that cannot finish.
 #[must_use]
 pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
-    let found = predict_run(asked, costs);
-    match &asked.other {
+    let run = match asked {
+        Asked::Layout(run) => run,
+        Asked::Stages(step) => return predict_stages(step),
+    };
+    let found = predict_run(run, costs);
+    match &run.other {
         Some(other) => found.or(&predict_run(other, costs)),
         None => found,
+    }
+}
+
+/// A step of measured stages; its interval is what they leave open.
+fn predict_stages(step: &TimedStep) -> Predicted {
+    let step_s = step.played().to_seconds().get();
+    Predicted {
+        step_s,
+        interval: UNEXPLAINED.map(|factor| step_s * factor),
+        memory: Vec::new(),
+        source: Source::Measured,
+        why: step.why(),
     }
 }
 
@@ -58,7 +75,7 @@ impl Predicted {
     }
 }
 
-fn predict_run(asked: &Asked, costs: &Costs<'_>) -> Predicted {
+fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let problem = problem(asked);
     let cost = costs(&problem.cluster);
     let topology = Topology::of(&problem.cluster);
@@ -91,7 +108,7 @@ fn predict_run(asked: &Asked, costs: &Costs<'_>) -> Predicted {
 }
 
 /// The problem with the sequences of one step.
-fn problem(asked: &Asked) -> Problem {
+fn problem(asked: &Run) -> Problem {
     let mut problem = asked.problem.clone();
     let n = (problem.layout.dp * asked.n_micro_batches * asked.micro_batch) as usize;
     problem.workload.lengths = vec![asked.tokens; n];
@@ -100,7 +117,7 @@ fn problem(asked: &Asked) -> Problem {
 }
 
 /// Equal micro-batches in every group, cut over the context ranks.
-fn plan(asked: &Asked, problem: &Problem) -> Plan {
+fn plan(asked: &Run, problem: &Problem) -> Plan {
     let place = if problem.layout.cp > 1 { Place::Sharded } else { Place::Local(0) };
     let mut sequence = 0;
     let mut next = || {

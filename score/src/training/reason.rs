@@ -28,6 +28,18 @@ pub enum Reason {
         /// The table's word.
         word: String,
     },
+    /// No table has the times of a model's layers on a card.
+    LayerTimes {
+        /// Model.
+        model: &'static str,
+        /// Card.
+        card: String,
+    },
+    /// No table has the link between two cards.
+    Link {
+        /// Which.
+        between: String,
+    },
     /// A number format that is not known.
     Format {
         /// The table's word.
@@ -59,6 +71,8 @@ impl Reason {
             Self::Kind { .. } => "kind",
             Self::Layers { .. } => "layers",
             Self::Task { .. } => "task",
+            Self::LayerTimes { .. } => "layer times",
+            Self::Link { .. } => "link",
             Self::Format { .. } => "format",
             Self::GpusNotPublished => "gpus",
             Self::Vocabulary => "vocabulary",
@@ -76,6 +90,8 @@ impl Reason {
             Self::Kind { .. } => "a kind of model that training does not have",
             Self::Layers { .. } => "layers that training does not time",
             Self::Task { .. } => "only a part of the parameters is trained",
+            Self::LayerTimes { .. } => "layers that no table has times of",
+            Self::Link { .. } => "cards between which no link is stated",
             Self::Format { .. } => "a number format that is not known",
             Self::GpusNotPublished => "the number of GPUs is not published",
             Self::Vocabulary => "the size of the vocabulary is not stated",
@@ -94,6 +110,8 @@ impl Reason {
             | Self::Task { word }
             | Self::Format { word } => word.clone(),
             Self::Layers { what } | Self::Degrees { what } | Self::Option { what } => what.clone(),
+            Self::LayerTimes { model, card } => format!("{model} on {card}"),
+            Self::Link { between } => between.clone(),
             Self::GpusNotPublished | Self::Vocabulary => String::new(),
         }
     }

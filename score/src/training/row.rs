@@ -3,6 +3,7 @@
 //! Units: seconds, bytes, tokens, sequences, GPUs.
 
 use train::problem::Problem;
+use train::timed::TimedStep;
 
 use super::reason::Reason;
 
@@ -38,9 +39,24 @@ pub struct Label {
     pub variant: String,
 }
 
+/// What was run.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// A layout of a model, whose times come from the costs of its cards.
+    Layout(Box<Run>),
+    /// Stages whose times were measured.
+    Stages(TimedStep),
+}
+
+impl From<Run> for Asked {
+    fn from(run: Run) -> Self {
+        Self::Layout(Box::new(run))
+    }
+}
+
 /// A problem with the micro-batches of its step.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Run {
     /// Model, machine, layout and execution.
     pub problem: Problem,
     /// Sequences of a micro-batch.
@@ -50,7 +66,7 @@ pub struct Asked {
     /// Tokens of a sequence.
     pub tokens: u64,
     /// What may have been run instead, where a row does not say it; the prediction then lies between both.
-    pub other: Option<Box<Asked>>,
+    pub other: Option<Box<Run>>,
 }
 
 /// What was measured.

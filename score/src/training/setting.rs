@@ -3,10 +3,10 @@
 use engine::Model;
 use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::problem::{Execution, Launches, Problem};
+use train::problem::{Execution, Problem};
 use train::workload::Workload;
 
-use super::constants::Constants;
+use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::row::Label;
 use crate::table::Cells;
@@ -105,12 +105,8 @@ impl Machine {
             return Err(Reason::Layers { what: not_timed });
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
-        let constants = Constants::of(&self.cluster.gpu.name);
-        let execution = Execution {
-            host_overhead_per_layer: constants.host_per_layer(),
-            launches: Launches { each: constants.launch(), ..execution.launches },
-            ..execution
-        };
+        let (host_overhead_per_layer, launches) = Constants::of(&self.cluster.gpu.name).host(Graphs::Off);
+        let execution = Execution { host_overhead_per_layer, launches, ..execution };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::row::Row;
-use super::{bridge, megatron, simumax, torchtitan};
+use super::{bridge, megatron, sailor, sailor_tables, simumax, torchtitan};
 use crate::table::{Cells, Fault, Table};
 
 /// A table of measured steps.
@@ -11,37 +11,77 @@ struct Known {
     /// Columns that tell it from every other.
     header: &'static [&'static str],
     needed: &'static [&'static str],
-    row: fn(&mut Cells<'_>) -> Row,
+    row: Reader,
 }
 
-const TABLES: [Known; 5] = [
-    Known { header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"], needed: &simumax::NEEDED, row: simumax::row },
-    Known { header: &["iter_time_s", "time_uncertainty_pct"], needed: &simumax::NEEDED, row: simumax::row },
-    Known { header: &["fsdp_gpus", "activation_checkpointing"], needed: &torchtitan::NEEDED, row: torchtitan::row },
-    Known { header: &["recipe_tag", "tokens_per_s_per_gpu_best"], needed: &bridge::NEEDED, row: bridge::row },
+/// How a line becomes a row.
+enum Reader {
+    /// By itself.
+    Alone(fn(&mut Cells<'_>) -> Row),
+    /// With Sailor's layer times and links, which lie in files beside the table.
+    Timed(fn(&mut Cells<'_>, &sailor_tables::Tables) -> Row),
+}
+
+/// Text of a file in the table's folder, where it is there.
+pub type Beside<'b> = dyn Fn(&str) -> Option<String> + 'b;
+
+const TABLES: [Known; 6] = [
+    Known {
+        header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"],
+        needed: &simumax::NEEDED,
+        row: Reader::Alone(simumax::row),
+    },
+    Known {
+        header: &["iter_time_s", "time_uncertainty_pct"],
+        needed: &simumax::NEEDED,
+        row: Reader::Alone(simumax::row),
+    },
+    Known {
+        header: &["fsdp_gpus", "activation_checkpointing"],
+        needed: &torchtitan::NEEDED,
+        row: Reader::Alone(torchtitan::row),
+    },
+    Known {
+        header: &["recipe_tag", "tokens_per_s_per_gpu_best"],
+        needed: &bridge::NEEDED,
+        row: Reader::Alone(bridge::row),
+    },
     Known {
         header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
         needed: &megatron::NEEDED,
-        row: megatron::row,
+        row: Reader::Alone(megatron::row),
+    },
+    Known {
+        header: &["gpus_by_stage", "layers_by_stage", "iter_time_s"],
+        needed: &sailor::NEEDED,
+        row: Reader::Timed(sailor::row),
     },
 ];
 
-/// The rows of a table of measured steps; `None` where its header is of no such table.
+/// The rows of a table of measured steps; `None` where its header is of no such table. `beside` reads files that some tables need beside them.
 ///
 /// # Errors
 /// Every fault of the file.
 #[must_use]
-pub fn read(text: &str) -> Option<Result<Vec<Row>, Vec<Fault>>> {
+pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     let known = TABLES.iter().find(|known| known.header.iter().all(|name| names.contains(name)))?;
-    Some(rows(text, known))
+    Some(rows(text, known, beside))
 }
 
-fn rows(text: &str, known: &Known) -> Result<Vec<Row>, Vec<Fault>> {
+fn rows(text: &str, known: &Known, beside: &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>> {
     let table = Table::read(text, known.needed)?;
+    let timed = match known.row {
+        Reader::Alone(_) => None,
+        Reader::Timed(_) => Some(sailor_tables::Tables::read(beside)?),
+    };
     let (mut rows, mut faults) = (Vec::new(), Vec::new());
     for mut cells in table.rows() {
-        rows.push((known.row)(&mut cells));
+        rows.push(match (&known.row, &timed) {
+            (Reader::Timed(row), Some(tables)) => row(&mut cells, tables),
+            (Reader::Alone(row), _) => row(&mut cells),
+            (Reader::Timed(_), None) => unreachable!("read above"),
+        });
         faults.append(&mut cells.faults);
     }
     if faults.is_empty() { Ok(rows) } else { Err(faults) }
@@ -62,6 +102,7 @@ pub fn unpacked(bytes: Vec<u8>) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Asked;
     use super::super::setting::MEBIBYTE;
     use super::*;
 
@@ -69,14 +110,14 @@ mod tests {
                         iter_time_ms,peak_mem_allocated_mib_by_rank,memory_measured_in_this_run";
 
     fn rows(line: &str) -> Result<Vec<Row>, Vec<Fault>> {
-        read(&format!("{HEAD}\n{line}\n")).expect("a table of steps")
+        read(&format!("{HEAD}\n{line}\n"), &|_| None).expect("a table of steps")
     }
 
     #[test]
     fn a_table_is_known_by_its_header() {
-        assert!(read("id,silicon_ttft_ms\n1,2\n").is_none());
+        assert!(read("id,silicon_ttft_ms\n1,2\n", &|_| None).is_none());
         let rows = rows("2,llama3-70b,12,B200,8,4096,1,4,2,2,1,2,725.5,100 101 102 103 90 91 92 93,1").expect("a row");
-        let asked = rows[0].asked.as_ref().expect("a problem");
+        let Ok(Asked::Layout(asked)) = &rows[0].asked else { panic!("a problem") };
         assert_eq!((asked.problem.layout.tp, asked.problem.layout.dp, asked.problem.cluster.n_gpus()), (2, 2, 8));
         assert_eq!((asked.micro_batch, asked.n_micro_batches, asked.tokens), (1, 4, 4096));
         // Peaks of two stages of four ranks, the highest of each.
@@ -105,7 +146,8 @@ mod tests {
                 "line 2, column `iter_time_ms`: must be above 0, found `-7`",
             ]
         );
-        let missing = read("iter_time_ms,peak_mem_allocated_mib_by_rank\n1,2\n").expect("known").expect_err("columns");
+        let missing =
+            read("iter_time_ms,peak_mem_allocated_mib_by_rank\n1,2\n", &|_| None).expect("known").expect_err("columns");
         assert!(missing.iter().any(|fault| fault.words() == "line 1, column `layers`: no such column"));
     }
 }

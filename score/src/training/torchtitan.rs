@@ -11,7 +11,7 @@ use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompu
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, GIBIBYTE, Machine};
 use crate::table::Cells;
 
@@ -45,9 +45,9 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let measured = Measured { step_s: cells.positive_number("step_time_s"), memory: memory.into_iter().collect() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let asked = asked(cells, &label, &degrees).map(|problem| {
-        let asked = Asked { problem, micro_batch, n_micro_batches, tokens, other: None };
-        let other = other(&asked, &label, cells.word("compile").is_empty()).map(Box::new);
-        Asked { other, ..asked }
+        let run = Run { problem, micro_batch, n_micro_batches, tokens, other: None };
+        let other = other(&run, &label, cells.word("compile").is_empty()).map(Box::new);
+        Asked::from(Run { other, ..run })
     });
     Row { label, asked, measured }
 }
@@ -55,7 +55,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
 /// What a row may have run instead. It may not say whether layers were compiled. Products with a scale per row are known to be slow at that
 /// time: no faster than 16 bits at worst, with operands that are cast all the same. Pieces of a context are balanced by default
 /// (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
-fn other(asked: &Asked, label: &Label, compile_is_open: bool) -> Option<Asked> {
+fn other(asked: &Run, label: &Label, compile_is_open: bool) -> Option<Run> {
     let mut other = asked.clone();
     if let (true, Framework::Fsdp2(modules)) = (compile_is_open, asked.problem.execution.framework) {
         other.problem.execution.framework = Framework::Fsdp2(TorchModules { compiled: false, ..modules });

@@ -14,6 +14,9 @@ use crate::tcsr::Event;
 
 pub use npy::{Array, array, rows, width};
 
+/// Bytes over compressed bytes, at most: lists of edges and arrays of ids have below 20, runs of one byte 1,000.
+const UNPACKED_RATIO_MAX: u64 = 200;
+
 /// Why bytes are no graph.
 #[derive(Debug, Error)]
 pub enum ReadError {
@@ -79,6 +82,12 @@ pub enum ReadError {
     /// Bytes that cannot be decompressed.
     #[error("the compressed bytes end early or are broken: {0}")]
     Compressed(std::io::Error),
+    /// Bytes that become more than text and arrays ever do.
+    #[error("the compressed bytes become more than {ratio} times as many; write the file without compression")]
+    Trap {
+        /// Bytes over compressed ones.
+        ratio: u64,
+    },
     /// Arrays that are no graph.
     #[error(transparent)]
     Graph(#[from] CsrError),
@@ -119,8 +128,17 @@ pub fn plain(bytes: Vec<u8>) -> Result<Vec<u8>, ReadError> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
+    unpacked(flate2::read::MultiGzDecoder::new(&bytes[..]), bytes.len())
+}
+
+/// Bytes of a packed stream; one that becomes far larger than text does is a trap for memory.
+fn unpacked(packed: impl Read, packed_bytes: usize) -> Result<Vec<u8>, ReadError> {
+    let most = (packed_bytes as u64).saturating_mul(UNPACKED_RATIO_MAX).saturating_add(1 << 20);
     let mut out = Vec::new();
-    flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut out).map_err(ReadError::Compressed)?;
+    packed.take(most + 1).read_to_end(&mut out).map_err(ReadError::Compressed)?;
+    if out.len() as u64 > most {
+        return Err(ReadError::Trap { ratio: UNPACKED_RATIO_MAX });
+    }
     Ok(out)
 }
 

@@ -4,12 +4,13 @@
 //! wrong is reported with line, column and reason, up to `FAULTS_MAX`; the rest is counted. Units: seconds in files become `Time`.
 
 mod csv;
+mod instant;
 mod json;
 mod lines;
 
 use std::io::BufRead;
 
-use hw::{Seconds, Span, Time};
+use hw::{Span, Time};
 
 use crate::arrivals::ARRIVAL_S_MAX;
 use crate::request::{Request, Requests};
@@ -94,8 +95,8 @@ pub struct Trace {
 
 /// One row as a format gives it.
 struct Row {
-    /// Seconds, on any clock; `None` where the trace has no arrivals.
-    at_s: Option<f64>,
+    /// Nanoseconds, on any clock; `None` where the trace has no arrivals.
+    at_ns: Option<i128>,
     /// Column of the arrival, for faults.
     at_column: usize,
     prompt: u32,
@@ -147,33 +148,41 @@ pub fn read(format: Format, input: &mut dyn BufRead) -> Result<Trace, Faults> {
     if faults.found.is_empty() { Ok(builder.done(format)) } else { Err(faults) }
 }
 
+/// Whether an arrival is soon enough after the first one.
+fn is_early(since_ns: u64) -> bool {
+    Span::from_ns(since_ns).to_seconds().get() <= ARRIVAL_S_MAX
+}
+
 /// Collects rows into requests: counts time from the first arrival and makes prefix identities dense.
 #[derive(Default)]
 struct Builder {
     trace: Trace,
-    first_s: Option<f64>,
-    last: Option<(u64, f64)>,
+    first_ns: Option<i128>,
+    last: Option<(u64, i128)>,
     ids: std::collections::BTreeMap<u64, u32>,
 }
 
 impl Builder {
     fn add(&mut self, line: u64, row: Row, faults: &mut Faults) {
         let mut arrival = Time::ZERO;
-        if let Some(at_s) = row.at_s {
-            let since = at_s - *self.first_s.get_or_insert(at_s);
-            if let Some((earlier, before)) = self.last.filter(|(_, before)| *before > at_s) {
+        if let Some(at_ns) = row.at_ns {
+            let first_ns = *self.first_ns.get_or_insert(at_ns);
+            if let Some((earlier, before)) = self.last.filter(|(_, before)| *before > at_ns) {
+                let (at_s, before_s) = (instant::seconds(at_ns), instant::seconds(before));
                 let reason = format!(
-                    "arrival {at_s} s lies before {before} s of line {earlier}; sort the trace by its arrival column"
+                    "arrival {at_s} s lies before {before_s} s of line {earlier}; sort the trace by its arrival column"
                 );
                 return faults.add(line, row.at_column, reason);
             }
-            if since > ARRIVAL_S_MAX {
-                let reason = format!("arrival lies {since} s after the first one, allowed are {ARRIVAL_S_MAX} s");
+            let since = at_ns - first_ns;
+            let Some(since_ns) = u64::try_from(since).ok().filter(|ns| is_early(*ns)) else {
+                let since_s = instant::seconds(since);
+                let reason = format!("arrival lies {since_s} s after the first one, allowed are {ARRIVAL_S_MAX} s");
                 return faults.add(line, row.at_column, reason);
-            }
-            self.last = Some((line, at_s));
+            };
+            self.last = Some((line, at_ns));
             self.trace.has_arrivals = true;
-            arrival = Time::ZERO + Span::from_seconds(Seconds::new(since));
+            arrival = Time::from_ns(since_ns);
         }
         let requests = &mut self.trace.requests;
         let prefix_first = u32::try_from(requests.prefix_ids.len()).expect("fewer than 2^32 prefix blocks");

@@ -7,6 +7,7 @@ pub mod check;
 pub mod compression;
 pub mod experts;
 pub mod layout;
+pub mod long_run;
 pub mod lower;
 pub mod memory;
 pub mod metrics;
@@ -15,8 +16,10 @@ pub mod plan;
 pub mod problem;
 pub mod schedule;
 pub mod stage;
+pub mod stage_text;
 pub mod straggler;
 pub mod tensor_graph;
+pub mod timed;
 pub mod workload;
 
 pub use layout::Layout;

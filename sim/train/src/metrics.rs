@@ -38,6 +38,14 @@ pub struct Metrics {
     pub outside_hull: BTreeSet<&'static str>,
 }
 
+impl Metrics {
+    /// Time of a step, seconds.
+    #[must_use]
+    pub fn step_s(&self) -> f64 {
+        self.values["iteration_time_s"]
+    }
+}
+
 /// A played step.
 #[derive(Debug)]
 pub struct Played {

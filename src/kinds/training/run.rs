@@ -13,6 +13,7 @@ pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use train::long_run::LongRun;
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
@@ -89,7 +90,7 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);
     let result = PolicyResult { policy: decided.decision.plan.policy.clone(), ..PolicyResult::default() };
-    let row = judged(result, decided, 0.0, cost.as_ref(), &topology);
+    let row = judged(result, decided, 0.0, (cost.as_ref(), &topology), scenario.long_run.as_ref());
     of_rows(scenario, vec![row])
 }
 
@@ -186,7 +187,9 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     let begun = Instant::now();
     let result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     match decide(scenario, choice, cost, topology) {
-        Ok(decided) => judged(result, decided, begun.elapsed().as_secs_f64(), cost, topology),
+        Ok(decided) => {
+            judged(result, decided, begun.elapsed().as_secs_f64(), (cost, topology), scenario.long_run.as_ref())
+        }
         Err(why) => Row::failed(result, why),
     }
 }
@@ -196,8 +199,8 @@ fn judged(
     mut result: PolicyResult,
     decided: Decided,
     planner_wall_s: f64,
-    cost: &dyn CostModel,
-    topology: &Topology,
+    (cost, topology): (&dyn CostModel, &Topology),
+    long_run: Option<&LongRun>,
 ) -> Row {
     let Decided { problem, decision, found } = decided;
     result.planner = Some(kinds::facts(&decision));
@@ -213,8 +216,13 @@ fn judged(
     result.status = reports::Ended::Ok;
     result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
     result.interval.insert("iteration_time_s".to_owned(), interval);
-    result.metrics = metrics.values;
+    result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
+    if let Some(lasted) = long_run.map(|run| run.play(&problem, metrics.step_s())) {
+        result.interval.insert("run_goodput_ratio".to_owned(), lasted.goodput);
+        result.metrics.extend(lasted.values);
+        result.why = format!("{}; {}", result.why, lasted.why);
+    }
     result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
     Row {
         result,

@@ -7,8 +7,8 @@ use train::layout::{Axis, ContextExchange, Zero};
 use train::plan::Plan;
 use train::problem::{AttentionKernel, GradientSync, Recompute};
 
-use super::stages;
 use crate::export::{Even, ExportError, File, Planned, Target, Words, even, training, unsaid};
+use train::stage_text;
 
 const NAME: &str = "megatron";
 const VERSION: &str = "Megatron-LM core 0.15 (megatron/training/arguments.py @ 000c4ac24f61)";
@@ -224,7 +224,7 @@ fn pipeline(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
             given.push(n("num-virtual-stages-per-pipeline-rank", layout.chunks));
         }
     } else {
-        given.push(n("pipeline-model-parallel-layout", stages::write(&layers)));
+        given.push(n("pipeline-model-parallel-layout", stage_text::write(&layers)));
     }
     let overlaps = problem.execution.overlap.stage;
     if layout.chunks > 1 && !overlaps {

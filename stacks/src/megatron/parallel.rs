@@ -2,10 +2,11 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::{Shape, stages};
+use super::Shape;
 use crate::Machine;
 use crate::document::Document;
 use crate::flags::Flags;
+use train::stage_text;
 
 /// Degrees of a job.
 pub(super) struct Degrees {
@@ -143,7 +144,7 @@ impl Degrees {
     /// Stages that a string lists.
     fn of_layout(&mut self, flags: &mut Flags<'_>, text: &str, shape: &Shape) {
         const NAME: &str = "pipeline-model-parallel-layout";
-        let found = match stages::read(text) {
+        let found = match stage_text::read(text) {
             Ok(found) => found,
             Err(why) => {
                 let help =

@@ -385,7 +385,8 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
     let decode = sum(outcomes, |outcome| outcome.decode_tokens);
     let prompts: Vec<u64> = outcomes.iter().flat_map(|outcome| outcome.prompt_ns.iter().copied()).collect();
     let tokens: Vec<u64> = outcomes.iter().flat_map(|outcome| outcome.decode_ns.iter().copied()).collect();
-    let peak = nodes(parts, outcomes)
+    // Publications without admission count what requests ask for; a cache holds no more than it has.
+    let asked = nodes(parts, outcomes)
         .map(|(node, peak, _)| Tokens(peak).as_f64() / Tokens(node.cache().max(1)).as_f64())
         .fold(0.0, f64::max);
     let busy: f64 = nodes(parts, outcomes).map(|(_, _, busy)| seconds(busy) / until_s).sum();
@@ -398,7 +399,8 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
         ("prompt_latency_s.p99", p99_s(prompts)),
         ("decode_latency_s.mean", mean_s(&tokens)),
         ("decode_latency_s.p99", p99_s(tokens)),
-        ("kv_peak_ratio", peak),
+        ("kv_peak_ratio", asked.min(1.0)),
+        ("kv_asked_ratio", asked),
         ("busy_ratio", busy / n_nodes.max(1.0)),
         ("n_requests", sum(outcomes, |outcome| outcome.n_ended)),
         ("n_waiting", sum(outcomes, |outcome| outcome.n_waiting)),

@@ -2,8 +2,6 @@
 //!
 //! Whole numbers of 4 or 8 bytes in little-endian order, as `numpy.save` and `scipy.sparse.save_npz` write them.
 
-use std::io::Read;
-
 use super::ReadError;
 use crate::csr::{Csr, index};
 
@@ -46,7 +44,9 @@ pub fn array(name: &str, bytes: &[u8]) -> Result<Array, ReadError> {
         .map(str::parse)
         .collect::<Result<_, _>>()
         .map_err(|_| wrong(name, "has a shape that is no list of counts"))?;
-    Ok(Array { numbers: numbers(name, kind, &bytes[end..], shape.iter().product())?, shape })
+    // Sizes that multiply to more than a file can hold are as wrong as a file that is cut off.
+    let n = shape.iter().try_fold(1, |n: u64, size| n.checked_mul(*size)).unwrap_or(u64::MAX);
+    Ok(Array { numbers: numbers(name, kind, &bytes[end..], n)?, shape })
 }
 
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
@@ -61,7 +61,7 @@ fn numbers(name: &str, kind: &str, bytes: &[u8], n: u64) -> Result<Vec<u64>, Rea
         "<f4" | "<f2" | "<f8" | "|u1" | "|i1" | "|b1" => return Ok(Vec::new()),
         other => return Err(wrong(name, format!("has numbers of type `{other}`; write `<i8` or `<i4`"))),
     };
-    if (bytes.len() as u64) < n * size {
+    if (bytes.len() as u64) < n.saturating_mul(size) {
         return Err(wrong(name, format!("has {} bytes for {n} numbers of {size}", bytes.len())));
     }
     let is_signed = kind.starts_with("<i");
@@ -103,19 +103,20 @@ pub fn rows(archive: &[u8]) -> Result<Csr, ReadError> {
 /// A file of a zip archive, stored or deflated.
 fn member(archive: &[u8], name: &str) -> Result<Vec<u8>, ReadError> {
     const ENTRY: &[u8] = b"PK\x01\x02";
+    const ENTRY_BYTES: usize = 46;
     let mut names = Vec::new();
     let mut at = directory(archive).ok_or_else(|| wrong(name, "the archive has no directory"))?;
-    while archive[at..].starts_with(ENTRY) && archive.len() >= at + 46 {
+    while archive.get(at..).is_some_and(|rest| rest.starts_with(ENTRY) && rest.len() >= ENTRY_BYTES) {
         let short = |offset: usize| usize::from(u16::from_le_bytes([archive[at + offset], archive[at + offset + 1]]));
         let long = |offset: usize| {
             archive[at + offset..at + offset + 4].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
         };
-        let own = archive.get(at + 46..at + 46 + short(28)).unwrap_or_default();
+        let own = archive.get(at + ENTRY_BYTES..at + ENTRY_BYTES + short(28)).unwrap_or_default();
         if own == name.as_bytes() {
             return unpacked(archive, name, (short(10), long(20), long(42)));
         }
         names.push(String::from_utf8_lossy(own).into_owned());
-        at += 46 + short(28) + short(30) + short(32);
+        at += ENTRY_BYTES + short(28) + short(30) + short(32);
     }
     Err(wrong(name, format!("is not in the archive, which has {}", names.join(", "))))
 }
@@ -137,11 +138,7 @@ fn unpacked(archive: &[u8], name: &str, (method, size, start): (usize, usize, us
     let packed = archive.get(first..first + size).ok_or_else(broken)?;
     match method {
         0 => Ok(packed.to_vec()),
-        8 => {
-            let mut out = Vec::new();
-            flate2::read::DeflateDecoder::new(packed).read_to_end(&mut out).map_err(ReadError::Compressed)?;
-            Ok(out)
-        }
+        8 => super::unpacked(flate2::read::DeflateDecoder::new(packed), packed.len()),
         other => {
             Err(wrong(name, format!("is packed by method {other}; write it with `numpy.savez` or `savez_compressed`")))
         }

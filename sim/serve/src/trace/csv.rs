@@ -1,5 +1,6 @@
 //! CSV traces: columns by the names of the header, fields checked one by one.
 
+use super::instant::{self, NS_PER_S, Unit};
 use super::{Faults, Format, Parsed, Row};
 use crate::request::TOKENS_MAX;
 
@@ -45,8 +46,8 @@ pub(super) fn row(format: Format, columns: Option<&Columns>, line: u64, text: &s
     };
     let (arrival, prompt, output) = (field(0), field(1), field(2));
     let at_column = arrival.map_or(1, |(column, _)| column);
-    let at_s = arrival.and_then(|(column, text)| match seconds(format, text) {
-        Ok(seconds) => Some(seconds),
+    let at_ns = arrival.and_then(|(column, text)| match moment(format, text) {
+        Ok(ns) => Some(ns),
         Err(reason) => {
             faults.add(line, column, reason.to_string());
             None
@@ -71,7 +72,7 @@ pub(super) fn row(format: Format, columns: Option<&Columns>, line: u64, text: &s
     match (prompt, output) {
         (Some(0), _) | (_, Some(0)) => Parsed::LeftOut,
         (Some(prompt), Some(output)) => {
-            Parsed::Row(Row { at_s, at_column, prompt, output, estimated: false, hashes: Vec::new() })
+            Parsed::Row(Row { at_ns, at_column, prompt, output, estimated: false, hashes: Vec::new() })
         }
         _ => Parsed::Bad,
     }
@@ -109,19 +110,16 @@ fn tokens(text: &str, low: u32) -> Result<u32, Unread> {
     }
 }
 
-/// An arrival in seconds.
-fn seconds(format: Format, text: &str) -> Result<f64, Unread> {
+/// An arrival in nanoseconds.
+fn moment(format: Format, text: &str) -> Result<i128, Unread> {
     if format == Format::Azure {
         return date(text).ok_or_else(|| Unread::Date(text.to_owned()));
     }
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(Unread::Arrival(text.to_owned())),
-    }
+    instant::of_text(text, Unit::Seconds).ok_or_else(|| Unread::Arrival(text.to_owned()))
 }
 
-/// Seconds since 2000-01-01 of `YYYY-MM-DD HH:MM:SS.fffffff`, which keeps 100 ns exact in a float.
-fn date(text: &str) -> Option<f64> {
+/// Nanoseconds since 2000-01-01 of `YYYY-MM-DD HH:MM:SS.fffffff`.
+fn date(text: &str) -> Option<i128> {
     let (day, clock) = text.split_once([' ', 'T'])?;
     let whole = |text: &str, range: std::ops::RangeInclusive<i64>| {
         text.parse::<i64>().ok().filter(|value| range.contains(value))
@@ -131,13 +129,12 @@ fn date(text: &str) -> Option<f64> {
     let (year, month, date) = (whole(year, 2000..=2999)?, whole(month, 1..=12)?, whole(date, 1..=31)?);
     let mut parts = clock.trim_end_matches('Z').split("+00:00").next()?.splitn(3, ':');
     let (hour, minute, second) = (whole(parts.next()?, 0..=23)?, whole(parts.next()?, 0..=59)?, parts.next()?);
-    let second: f64 = second.parse().ok().filter(|second| (0.0..61.0).contains(second))?;
+    let second = instant::of_text(second, Unit::Seconds).filter(|ns| *ns < 61 * NS_PER_S)?;
     // Days of the proleptic Gregorian calendar, with years that start in March.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + date - 1;
     let since_2000 = days - 730_425;
-    let seconds = i32::try_from(since_2000).ok()?;
-    Some(f64::from(seconds) * 86_400.0 + f64::from(i32::try_from(hour * 3600 + minute * 60).ok()?) + second)
+    Some(i128::from(since_2000 * 86_400 + hour * 3600 + minute * 60) * NS_PER_S + second)
 }
 
 #[cfg(test)]
@@ -147,9 +144,9 @@ mod tests {
     #[test]
     fn dates_count_from_2000() {
         // 2000-03-01 is day 60 of a leap year; 2001-01-01 is day 366.
-        assert_eq!(date("2000-01-01 00:00:00.0"), Some(0.0));
-        assert_eq!(date("2000-03-01 00:00:01.5"), Some(60.0 * 86_400.0 + 1.5));
-        assert_eq!(date("2001-01-01 01:01:00"), Some(366.0 * 86_400.0 + 3660.0));
+        assert_eq!(date("2000-01-01 00:00:00.0"), Some(0));
+        assert_eq!(date("2000-03-01 00:00:01.5"), Some(60 * 86_400 * NS_PER_S + 1_500_000_000));
+        assert_eq!(date("2001-01-01 01:01:00"), Some((366 * 86_400 + 3660) * NS_PER_S));
         assert_eq!(date("2001-13-01 01:01:00"), None);
         assert_eq!(date("yesterday"), None);
     }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::instant::{self, Unit};
 use super::{Faults, MOONCAKE_BLOCK_TOKENS, Parsed, Row};
 use crate::request::TOKENS_MAX;
 
@@ -55,20 +56,20 @@ fn object<T: serde::de::DeserializeOwned>(line: u64, text: &str, faults: &mut Fa
 /// Reads a Mooncake row. Its last hash is of a block that is not full, which no cache shares, and is left out.
 pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let Some(row) = object::<Mooncake>(line, text, faults) else { return Parsed::Bad };
-    let at_ms = row.timestamp.filter(|at| at.is_finite() && *at >= 0.0);
-    if at_ms.is_none() {
+    let at_ns = row.timestamp.and_then(|at| instant::of_float(at, Unit::Milliseconds));
+    if at_ns.is_none() {
         let found = row.timestamp.map_or("missing".to_owned(), |at| at.to_string());
         let reason = format!("`timestamp` is {found}, expected milliseconds from 0 on");
         faults.add(line, column_of(text, "timestamp"), reason);
     }
     let prompt = tokens(line, text, "input_length", row.input_length, faults);
     let output = tokens(line, text, "output_length", row.output_length, faults);
-    let (Some(at_ms), Some(prompt), Some(output)) = (at_ms, prompt, output) else { return Parsed::Bad };
+    let (Some(at_ns), Some(prompt), Some(output)) = (at_ns, prompt, output) else { return Parsed::Bad };
     let n_full = (prompt / MOONCAKE_BLOCK_TOKENS) as usize;
     let mut hashes = row.hash_ids;
     hashes.truncate(n_full);
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row { at_s: Some(at_ms / 1000.0), at_column, prompt, output, estimated: false, hashes })
+    Parsed::Row(Row { at_ns: Some(at_ns), at_column, prompt, output, estimated: false, hashes })
 }
 
 #[derive(Deserialize)]
@@ -136,7 +137,7 @@ fn conversation(line: u64, turns: &[Turn], faults: &mut Faults) -> Parsed {
     let [question, answer, ..] = turns else { return Parsed::LeftOut };
     let mut count = |turn: &Turn| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
     let (Some(prompt), Some(output)) = (count(question), count(answer)) else { return Parsed::Bad };
-    Parsed::Row(Row { at_s: None, at_column: 1, prompt, output, estimated: true, hashes: Vec::new() })
+    Parsed::Row(Row { at_ns: None, at_column: 1, prompt, output, estimated: true, hashes: Vec::new() })
 }
 
 /// Reads an OpenAI request: a line of a batch file (`body`), a bare request, or a log line with `usage`.
@@ -145,7 +146,8 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     if let Some(turns) = &row.conversations {
         return conversation(line, turns, faults);
     }
-    if row.timestamp.is_some_and(|at| !(at.is_finite() && at >= 0.0)) {
+    let at_ns = row.timestamp.and_then(|at| instant::of_float(at, Unit::Seconds));
+    if row.timestamp.is_some() && at_ns.is_none() {
         faults.add(line, column_of(text, "timestamp"), "`timestamp` is not a time in seconds from 0 on");
         return Parsed::Bad;
     }
@@ -170,5 +172,5 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let (Some(prompt), Some(output)) = (prompt, output) else { return Parsed::Bad };
     let estimated = recorded.0.is_none() || recorded.1.is_none();
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row { at_s: row.timestamp, at_column, prompt, output, estimated, hashes: Vec::new() })
+    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, hashes: Vec::new() })
 }

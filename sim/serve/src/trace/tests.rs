@@ -38,6 +38,24 @@ fn every_format_is_read() {
 }
 
 #[test]
+fn a_clock_far_from_its_zero_gives_the_same_arrivals() {
+    let rows = |offset: u64| {
+        let arrivals = ["0.000000001", "0.25", "7.123456789", "7.123456790", "7999999.5"];
+        let shifted = arrivals.map(|at| {
+            let (whole, fraction) = at.split_once('.').expect("a point");
+            format!("{}.{fraction},5,5\n", whole.parse::<u64>().expect("a number") + offset)
+        });
+        format!("arrived_at,num_prefill_tokens,num_decode_tokens\n{}", shifted.concat())
+    };
+    let read = |offset| read_text(Format::Vidur, &rows(offset)).expect("a good trace").requests;
+    let near = read(0);
+    assert_eq!(near.list[2].arrival, Time::from_ns(7_123_456_788));
+    for offset in [1, 1_000_000_000, 1_700_000_000, u64::from(u32::MAX) * 1000] {
+        assert_eq!(read(offset), near, "{offset} s");
+    }
+}
+
+#[test]
 fn mooncake_hashes_become_dense_and_the_partial_block_is_left_out() {
     let text = "{\"timestamp\": 100, \"input_length\": 1100, \"output_length\": 5, \"hash_ids\": [70, 80, 90]}\n\n\
                 {\"timestamp\": 350, \"input_length\": 1024, \"output_length\": 6, \"hash_ids\": [70, 95]}\n";

@@ -51,7 +51,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("max_flow_tokens_per_s", "planned flow"),
     ("prompt_latency_s.mean", "prompt"),
     ("decode_latency_s.mean", "token"),
-    ("kv_peak_ratio", "cache"),
+    ("kv_asked_ratio", "cache"),
 ];
 
 /// `plan.json` and its words.

@@ -1,4 +1,4 @@
-//! Layout strings of a pipeline: `Et*2|(tt|)*5t|tmL`.
+//! Layout strings of a pipeline, as Megatron-LM reads them: `Et*2|(tt|)*5t|tmL`.
 //!
 //! Stages stand along the path of a micro-batch with `|` between them: `E` the embedding, `t` a layer, `m` a layer that predicts further
 //! tokens, `L` the head. `*n` repeats a letter or what stands in parentheses.

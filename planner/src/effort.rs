@@ -1,0 +1,93 @@
+//! How long an answer takes and how much memory, from counts alone: before anything is drawn, played or searched.
+//!
+//! Nothing is timed, so a question has the same estimate on every machine. Rates are of one core of 2026 and right within a few times. That is
+//! enough to tell a minute from a week. Units: seconds of one core, bytes.
+
+use hw::{GIB, real};
+
+/// Requests that a core serves in a second: docs/benchmarks.md has two million, and a row is measured and drawn besides.
+const REQUESTS_PER_S: f64 = 1e6;
+/// Bytes of a request with what became of it.
+const REQUEST_BYTES: f64 = 128.0;
+/// Tasks of a step that a core plays in a second.
+const TASKS_PER_S: f64 = 1e6;
+/// Bytes of a task (docs/benchmarks.md).
+const TASK_BYTES: f64 = 170.0;
+/// Tasks of a sequence on a rank: passes, exchanges and messages, both ways.
+const TASKS_PER_SEQUENCE: f64 = 16.0;
+/// Times that everything is played: as expected, and at both ends of the costs.
+const CASES: f64 = 3.0;
+/// What is refused takes longer: six hours.
+const SECONDS_MAX: f64 = 21_600.0;
+/// What is told of takes longer.
+const SECONDS_QUIET: f64 = 120.0;
+/// What is refused needs more memory.
+const BYTES_MAX: f64 = 256.0 * GIB;
+
+/// What an answer takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Time of one core, seconds.
+    pub seconds: f64,
+    /// Memory, bytes.
+    pub bytes: f64,
+}
+
+/// Requests that one way of serving takes, with those of so many seeds.
+#[must_use]
+pub fn served(n_requests: u64, n_seeds: u64) -> Effort {
+    let n = real(n_requests) * (CASES + real(n_seeds));
+    Effort { seconds: n / REQUESTS_PER_S, bytes: real(n_requests) * (1.0 + real(n_seeds)) * REQUEST_BYTES }
+}
+
+/// Steps that one policy plans, of so many sequences, each on the ranks of a pipeline.
+#[must_use]
+pub fn stepped(n_steps: u64, n_sequences: u64, n_ranks: u64) -> Effort {
+    let tasks = real(n_sequences) * real(n_ranks) * TASKS_PER_SEQUENCE;
+    Effort { seconds: real(n_steps) * tasks * CASES / TASKS_PER_S, bytes: tasks * TASK_BYTES }
+}
+
+impl Effort {
+    /// Whether nobody waits for it, or no machine has the memory.
+    #[must_use]
+    pub fn is_beyond_reason(self) -> bool {
+        self.seconds > SECONDS_MAX || self.bytes > BYTES_MAX
+    }
+
+    /// Whether it is worth a word.
+    #[must_use]
+    pub fn is_long(self) -> bool {
+        self.seconds > SECONDS_QUIET
+    }
+
+    /// The estimate in words.
+    #[must_use]
+    pub fn words(self) -> String {
+        format!("about {} of one core and {:.1} GiB", span(self.seconds), self.bytes / GIB)
+    }
+}
+
+/// A time in the unit that people would use.
+fn span(seconds: f64) -> String {
+    let units = [(86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit).unwrap_or((1.0, "seconds"));
+    format!("{:.0} {name}", seconds / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effort_is_counts_over_rates() {
+        // A million requests are served three times, and once for each of two seeds: five million, of which a core serves a million a second.
+        assert!((served(1_000_000, 2).seconds - 5.0).abs() < 1e-9);
+        // 256 sequences on 8 ranks are 32,768 tasks a step, played three times: 0.1 s.
+        let small = stepped(2, 256, 8);
+        assert!((small.seconds - 2.0 * 32_768.0 * 3e-6).abs() < 1e-9 && !small.is_long());
+        assert!(!stepped(1, 65_536, 8).is_long() && stepped(100, 65_536, 8).is_long());
+        assert!(stepped(10_000, 65_536, 8).is_beyond_reason() && !stepped(100, 65_536, 8).is_beyond_reason());
+        assert!(stepped(1, 1_000_000, 1000).is_beyond_reason(), "it takes 13 hours and 2.5 TiB");
+        assert_eq!([30.0, 600.0, 90_000.0, 1e6].map(span), ["30 seconds", "10 minutes", "25 hours", "12 days"]);
+    }
+}

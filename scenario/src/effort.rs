@@ -1,0 +1,19 @@
+//! Holds what a scenario asks within reason, before anything of it is drawn.
+
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section};
+use planner::effort::Effort;
+
+/// Whether something is begun: beyond reason it is refused, and what is long is told. Says where, what it is, and what to do.
+pub fn is_within_reason(section: &mut Section<'_>, effort: Effort, (at, what, help): (Place, &str, &str)) -> bool {
+    let what = format!("{what} take {} for every policy", effort.words());
+    if effort.is_beyond_reason() {
+        section.refuse(Code::TakesTooLong, at, what, help);
+        return false;
+    }
+    if effort.is_long() {
+        let help = format!("{help}, or end it with `--time-limit 5m`");
+        section.find(Finding::warning(Code::TakesTooLong, at, what).help(help));
+    }
+    true
+}

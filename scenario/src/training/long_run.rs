@@ -1,0 +1,97 @@
+//! `[failures]` and `[checkpoint]`: a run of days over the steps of a scenario.
+
+use std::ops::RangeInclusive;
+
+use hw::Cluster;
+use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
+
+use input::diagnostic::Code;
+use input::reader::{Reader, Section};
+
+/// Seconds of a year.
+const YEAR: f64 = 31_536_000.0;
+/// Bandwidths of storage, GB/s.
+const STORAGE: RangeInclusive<f64> = 0.001..=1e6;
+/// From a failure until the job runs again, seconds: assumed, as for `malleus` with restarts.
+const RESTART_S: f64 = 300.0;
+/// Until a node is repaired, hours: assumed.
+const REPAIR_HOURS: f64 = 24.0;
+
+/// Reads both sections; `None` where the scenario is of steps alone.
+pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, has_stragglers: bool) -> Option<LongRun> {
+    let has_failures = reader.has("failures");
+    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
+    failures(reader.section("failures"), checkpoint, cluster, has_stragglers)
+}
+
+fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint> {
+    if !section.is_given() {
+        section.finish();
+        return None;
+    }
+    if !has_failures {
+        let what = "`[checkpoint]` has no effect without a section `[failures]`";
+        section.refuse_all(Code::NoEffect, what, "say what fails, or leave it out");
+    }
+    let mode = section.one_of("mode", CheckpointMode::Asynchronous, &CheckpointMode::WORDS);
+    let every_s = section.some_number("every_s", 0.001..=YEAR);
+    let storage = if mode == CheckpointMode::Memory {
+        section.idle(&["storage_gb_per_s"], "`mode = \"synchronous\"` or `\"asynchronous\"`");
+        section.number("storage_gb_per_s", 1.0, STORAGE)
+    } else {
+        section.needed("storage_gb_per_s", STORAGE, "what all nodes together write to storage, for example 100.0")
+    };
+    section.finish();
+    Some(Checkpoint { mode, every_s, storage_bytes_per_s: long_run::gigabytes(storage) })
+}
+
+fn failures(
+    mut section: Section<'_>,
+    checkpoint: Option<Checkpoint>,
+    cluster: Option<&Cluster>,
+    has_stragglers: bool,
+) -> Option<LongRun> {
+    if !section.is_given() {
+        section.finish();
+        return None;
+    }
+    if checkpoint.is_none() {
+        let what =
+            "`[failures]` needs a section `[checkpoint]`: without one every failure takes the run back to its start";
+        section.refuse_all(Code::MissingKey, what, "for example `[checkpoint]` with `storage_gb_per_s = 100.0`");
+    }
+    if has_stragglers {
+        let what = "`[failures]` and `[[stragglers]]` do not go together: steps of a run of days all take as long";
+        section.refuse_all(Code::NoEffect, what, "leave one of them out");
+    }
+    let days = section.needed("days", 0.001..=3650.0, "length of the run, for example 30.0");
+    if section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len() != 1 {
+        let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
+        section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
+    }
+    let gpu_mtbf_s = long_run::hours(section.some_number("gpu_mtbf_hours", 0.001..=1e9).unwrap_or(1.0));
+    let failures = match moments(&mut section, days) {
+        Some(at_s) => Failures::Trace { at_s },
+        None => Failures::Rate { gpu_mtbf_s },
+    };
+    let restart_s = section.number("restart_s", RESTART_S, 0.0..=YEAR);
+    let most = cluster.map_or(1_000_000, |cluster| u64::from(cluster.n_nodes));
+    let spares = section.small("spare_nodes", Some(0), 0..=most);
+    let repair_s = long_run::hours(section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0));
+    section.finish();
+    Some(LongRun { span_s: long_run::days(days), failures, restart_s, spares, repair_s, checkpoint: checkpoint? })
+}
+
+/// Hours from the start of the run, in order and inside of it, as seconds.
+fn moments(section: &mut Section<'_>, days: f64) -> Option<Vec<f64>> {
+    let (place, most) = (section.place("at_hours").flatten(), days * 24.0);
+    match section.numbers("at_hours", 0.0..=most)? {
+        Ok(hours) if hours.is_sorted() => Some(hours.into_iter().map(long_run::hours).collect()),
+        _ => {
+            let what = format!("`{}` is not a list of hours in order", section.full("at_hours"));
+            let help = format!("allowed are numbers from 0 to {most}, the length of the run");
+            section.refuse(Code::OutOfRange, place, what, help);
+            None
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Measured operators of several devices, each device left out in turn: what its datasheet and the others' shape of efficiency say of it.
+//!
+//! Source: sitar-lab/NeuSight @ 6945927d9afc, operators in 32 bits without tensor cores. The least time of an operator is that of its
+//! products or of its bytes by the datasheet; an efficiency is the least time over the measured one. A device's efficiency is the middle of
+//! those of other devices of the same maker, each taken from its nearest shapes. Nothing is fitted. Units: seconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::summary::median;
+use crate::table::{Cells, Fault, Table};
+use crate::text::percent_1;
+use crate::training::tables::Beside;
+
+/// Datasheets, in a file beside the table.
+const DEVICES: &str = "neusight_devices.csv";
+/// Columns that tell the table from every other, and without which nothing can be said.
+const NEEDED: [&str; 8] = ["device", "op", "b", "m", "n", "k", "h", "latency_ms"];
+/// Shapes of a device that stand for one that it has not run.
+const NEIGHBOURS: usize = 3;
+/// Bytes of a value.
+const BYTES: f64 = 4.0;
+
+/// Peaks of a device.
+#[derive(Clone, Copy)]
+struct Datasheet {
+    flops_per_s: f64,
+    bytes_per_s: f64,
+}
+
+/// An operator as it was measured.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    device: String,
+    op: String,
+    line: u64,
+    /// Logarithms of its sizes.
+    shape: [f64; 4],
+    /// Least time by the datasheet.
+    least_s: f64,
+    measured_s: f64,
+}
+
+/// An operator beside what is predicted of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Predicted {
+    /// Line of the table.
+    pub line: u64,
+    /// Device that was left out.
+    pub device: String,
+    /// Operator.
+    pub op: String,
+    /// As it was measured.
+    pub measured_s: f64,
+    /// As the other devices say; absent where no other one ran the operator.
+    pub predicted_s: Option<f64>,
+}
+
+/// Errors of an operator on a device that was left out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// Device.
+    pub device: String,
+    /// Operator; `all` for every one of the device.
+    pub op: String,
+    /// Measurements.
+    pub n_rows: usize,
+    /// Those with a prediction.
+    pub n_predicted: usize,
+    /// Median of |predicted / measured − 1|.
+    pub median_error: Option<f64>,
+    /// Its mean.
+    pub mean_error: Option<f64>,
+}
+
+/// Operators of a table; `None` where its header is of another one. `beside` reads the datasheets.
+#[must_use]
+pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Operator>, Vec<Fault>>> {
+    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
+    NEEDED.iter().all(|name| names.contains(name)).then(|| operators(text, beside))
+}
+
+fn operators(text: &str, beside: &Beside<'_>) -> Result<Vec<Operator>, Vec<Fault>> {
+    let devices = datasheets(beside)?;
+    let table = Table::read(text, &NEEDED)?;
+    let (mut operators, mut faults) = (Vec::new(), Vec::new());
+    for mut cells in table.rows() {
+        match devices.get(cells.word("device")) {
+            Some(datasheet) => operators.push(operator(&mut cells, *datasheet)),
+            None => faults.push(Fault {
+                line: cells.line,
+                column: "device".to_owned(),
+                what: format!("`{}` is not in `{DEVICES}`", cells.word("device")),
+            }),
+        }
+        faults.append(&mut cells.faults);
+    }
+    if faults.is_empty() { Ok(operators) } else { Err(faults) }
+}
+
+fn datasheets(beside: &Beside<'_>) -> Result<BTreeMap<String, Datasheet>, Vec<Fault>> {
+    let absent =
+        || vec![Fault { line: 1, column: String::new(), what: format!("needs `{DEVICES}` in the same folder") }];
+    let text = beside(DEVICES).ok_or_else(absent)?;
+    let table = Table::read(&text, &["device", "memory_bandwidth_gb_per_s", "fp32_gflop_per_s"])?;
+    let (mut devices, mut faults) = (BTreeMap::new(), Vec::new());
+    for mut cells in table.rows() {
+        let [bytes_per_s, flops_per_s] =
+            ["memory_bandwidth_gb_per_s", "fp32_gflop_per_s"].map(|name| cells.number(name) * 1e9);
+        devices.insert(cells.word("device").to_owned(), Datasheet { flops_per_s, bytes_per_s });
+        faults.append(&mut cells.faults);
+    }
+    if faults.is_empty() { Ok(devices) } else { Err(faults) }
+}
+
+fn operator(cells: &mut Cells<'_>, datasheet: Datasheet) -> Operator {
+    let op = cells.word("op").to_owned();
+    let [b, m, n, k, h] = ["b", "m", "n", "k", "h"].map(|name| f64::from(cells.count(name).unwrap_or(1).max(1)));
+    let is_product = matches!(op.as_str(), "bmm" | "linear");
+    let (flops, bytes) = if is_product {
+        (2.0 * b * m * n * k, BYTES * b * (m * k + k * n + m * n))
+    } else {
+        (0.0, BYTES * tensors(&op) * b * h)
+    };
+    Operator {
+        device: cells.word("device").to_owned(),
+        line: cells.line,
+        shape: if is_product { [b, m, n, k] } else { [b, h, 1.0, 1.0] }.map(libm::log),
+        least_s: (flops / datasheet.flops_per_s).max(bytes / datasheet.bytes_per_s),
+        measured_s: cells.seconds("latency_ms"),
+        op,
+    }
+}
+
+/// Tensors that an element-wise operator reads and writes: two inputs, or one.
+fn tensors(op: &str) -> f64 {
+    if matches!(op, "add" | "div" | "mul" | "pow") { 3.0 } else { 2.0 }
+}
+
+/// Predicts every operator from the devices that are not its own.
+#[must_use]
+pub fn predict(operators: &[Operator]) -> Vec<Predicted> {
+    let mut known: BTreeMap<(&str, &str), Vec<&Operator>> = BTreeMap::new();
+    for operator in operators {
+        known.entry((&operator.op, &operator.device)).or_default().push(operator);
+    }
+    let of = |operator: &Operator| Predicted {
+        line: operator.line,
+        device: operator.device.clone(),
+        op: operator.op.clone(),
+        measured_s: operator.measured_s,
+        predicted_s: efficiency(operator, &known).map(|efficiency| operator.least_s / efficiency),
+    };
+    operators.par_iter().map(of).collect()
+}
+
+/// The middle of the other devices' efficiencies, those of the same maker where there are any.
+fn efficiency(operator: &Operator, known: &BTreeMap<(&str, &str), Vec<&Operator>>) -> Option<f64> {
+    let is_other = |(of, _): &(&(&str, &str), &Vec<&Operator>)| of.0 == operator.op && of.1 != operator.device;
+    let others: Vec<(&str, f64)> =
+        known.iter().filter(is_other).map(|(of, all)| (of.1, nearest(operator, all))).collect();
+    let own_maker: Vec<f64> =
+        others.iter().filter(|(device, _)| maker(device) == maker(&operator.device)).map(|(_, log)| *log).collect();
+    let logs = if own_maker.is_empty() { others.iter().map(|(_, log)| *log).collect() } else { own_maker };
+    mean(&logs).map(libm::exp)
+}
+
+/// Whose device it is.
+fn maker(device: &str) -> &'static str {
+    if device.starts_with("AMD") { "AMD" } else { "NVIDIA" }
+}
+
+/// Mean logarithm of a device's efficiency at the shapes next to an operator's.
+fn nearest(operator: &Operator, all: &[&Operator]) -> f64 {
+    let mut found: Vec<(f64, f64)> = Vec::with_capacity(NEIGHBOURS + 1);
+    for other in all {
+        let distance: f64 = other.shape.iter().zip(operator.shape).map(|(a, b)| (a - b) * (a - b)).sum();
+        let at = found.partition_point(|(known, _)| *known <= distance);
+        if at < NEIGHBOURS {
+            found.insert(at, (distance, libm::log(other.least_s / other.measured_s)));
+            found.truncate(NEIGHBOURS);
+        }
+    }
+    let logs: Vec<f64> = found.iter().map(|(_, log)| *log).collect();
+    mean(&logs).unwrap_or(0.0)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    let n = u32::try_from(values.len()).ok().filter(|n| *n > 0)?;
+    Some(values.iter().sum::<f64>() / f64::from(n))
+}
+
+/// Errors by device, and by operator of each.
+#[must_use]
+pub fn groups(predicted: &[Predicted]) -> Vec<Group> {
+    let devices: BTreeSet<&str> = predicted.iter().map(|row| row.device.as_str()).collect();
+    let mut groups = Vec::new();
+    for device in devices {
+        let of_device: Vec<&Predicted> = predicted.iter().filter(|row| row.device == device).collect();
+        groups.push(group(device, "all", &of_device));
+        let ops: BTreeSet<&str> = of_device.iter().map(|row| row.op.as_str()).collect();
+        for op in ops {
+            let rows: Vec<&Predicted> = of_device.iter().copied().filter(|row| row.op == op).collect();
+            groups.push(group(device, op, &rows));
+        }
+    }
+    groups
+}
+
+fn group(device: &str, op: &str, rows: &[&Predicted]) -> Group {
+    let error = |row: &&Predicted| Some((row.predicted_s? / row.measured_s - 1.0).abs());
+    let errors: Vec<f64> = rows.iter().filter_map(error).collect();
+    Group {
+        device: device.to_owned(),
+        op: op.to_owned(),
+        n_rows: rows.len(),
+        n_predicted: errors.len(),
+        mean_error: mean(&errors),
+        median_error: (!errors.is_empty()).then(|| median(errors)),
+    }
+}
+
+/// Groups as a Markdown table.
+#[must_use]
+pub fn markdown(groups: &[Group]) -> String {
+    let share = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent_1);
+    let mut text = "| device left out | operator | rows | median | mean |\n|---|---|---|---|---|\n".to_owned();
+    for Group { device, op, n_rows, n_predicted, median_error, mean_error } in groups {
+        let [median, mean] = [*median_error, *mean_error].map(share);
+        text += &format!("| {device} | {op} | {n_predicted}/{n_rows} | {median} | {mean} |\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATASHEETS: &str = "device,memory_bandwidth_gb_per_s,fp32_gflop_per_s\none,100,1000\ntwo,200,4000\n";
+
+    fn read_rows(lines: &str) -> Result<Vec<Operator>, Vec<Fault>> {
+        let beside = |_: &str| Some(DATASHEETS.to_owned());
+        read(&format!("device,op,b,m,n,k,h,latency_ms\n{lines}"), &beside).expect("a table of operators")
+    }
+
+    #[test]
+    fn a_device_takes_the_efficiency_of_another_one() {
+        // 2 · 100³ operations at 1 TFLOP/s are 2 us, half of 4 us; the other device has a quarter of them, and half of its peak.
+        let rows = read_rows("one,bmm,1,100,100,100,,0.004\ntwo,bmm,1,100,100,100,,0.002\n").expect("rows");
+        let predicted = predict(&rows);
+        let close = |found: Option<f64>, wanted: f64| (found.expect("a time") / wanted - 1.0).abs() < 1e-9;
+        // By bytes the second one needs 0.6 us, more than its 0.5 us of operations: an efficiency of 0.3.
+        assert!(close(predicted[1].predicted_s, 1.2e-6), "{predicted:?}");
+        assert!(close(predicted[0].predicted_s, 2e-6 / 0.3), "{predicted:?}");
+    }
+
+    #[test]
+    fn an_operator_that_no_other_device_ran_has_no_prediction() {
+        let rows = read_rows("one,relu,8,,,,8,1\ntwo,add,8,,,,8,1\n").expect("rows");
+        let groups = groups(&predict(&rows));
+        assert!(groups.iter().all(|group| group.n_predicted == 0 && group.median_error.is_none()), "{groups:?}");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let faults = read_rows("three,relu,8,,,,8,1\none,relu,8,,,,8,-1\n").expect_err("faults");
+        let words: Vec<String> = faults.iter().map(Fault::words).collect();
+        assert_eq!(words[0], "line 2, column `device`: `three` is not in `neusight_devices.csv`");
+        assert_eq!(words[1], "line 3, column `latency_ms`: must be above 0, found `-1`");
+        assert!(read("row,model\n1,2\n", &|_| None).is_none());
+    }
+
+    #[test]
+    fn every_device_of_neusight_is_met_from_the_others() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/truth");
+        let beside = |name: &str| crate::training::tables::unpacked(std::fs::read(folder.join(name)).ok()?).ok();
+        let Some(text) = beside("neusight_ops.csv.gz") else {
+            println!("skipped: shared data absent ({})", folder.display());
+            return;
+        };
+        let rows = read(&text, &beside).expect("a table of operators").expect("no fault");
+        let groups = groups(&predict(&rows));
+        println!("{}", markdown(&groups));
+        for group in groups.iter().filter(|group| group.op == "all") {
+            assert_eq!(group.n_predicted, group.n_rows, "{}", group.device);
+            // P100 and V100 lie at 14.9 and 15.6 %: their kernels are the least and the most efficient ones of NVIDIA's.
+            assert!(group.median_error.expect("errors") < 0.16, "{group:?}");
+        }
+    }
+}

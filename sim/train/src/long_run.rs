@@ -1,0 +1,496 @@
+//! A run of days: failures, checkpoints, restarts and spare nodes, over steps that all take as long.
+//!
+//! The clock goes from event to event, so a run of a month takes no longer to simulate than it has checkpoints and failures. Every second of the
+//! run is useful, done again, in a checkpoint, in a restart, or in wait of a node. A node that fails takes the whole job down; a spare one takes
+//! its place, and it comes back when it is repaired. Failures strike while a job restarts as well.
+//!
+//! The interval between checkpoints is given, or the one of least expected loss (Daly, Future Generation Computer Systems 22, 2006): a segment
+//! of work τ behind which a checkpoint stalls δ takes M e^(R/M) (e^((τ+δ)/M) − 1) in the mean, with failures every M and restarts of R. Young's
+//! √(2 δ M) is where it ends for rare failures. Units: seconds.
+
+use std::collections::BTreeMap;
+
+use engine::random;
+use hw::Bytes;
+
+use crate::problem::Problem;
+
+/// Bytes of a parameter's master copy and its two moments.
+const OPTIMIZER_BYTES: f64 = 12.0;
+/// Runs that are drawn where failures are random; figures are their means.
+const DRAWS: u64 = 32;
+
+/// Hours as seconds.
+#[must_use]
+pub fn hours(hours: f64) -> f64 {
+    hours * 3600.0
+}
+
+/// Days as seconds.
+#[must_use]
+pub fn days(days: f64) -> f64 {
+    hours(days * 24.0)
+}
+
+/// Gigabytes per second as bytes per second.
+#[must_use]
+pub fn gigabytes(per_second: f64) -> f64 {
+    per_second * 1e9
+}
+
+/// How a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointMode {
+    /// The job stops until storage has it.
+    Synchronous,
+    /// The job stops until host memory has it; storage gets it behind.
+    Asynchronous,
+    /// The job stops until host memory has it; the memory of another node gets it behind (Gemini, SOSP 2023).
+    Memory,
+}
+
+impl CheckpointMode {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("synchronous", Self::Synchronous), ("asynchronous", Self::Asynchronous), ("memory", Self::Memory)];
+}
+
+/// Checkpoints of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// How they are written.
+    pub mode: CheckpointMode,
+    /// Work between two of them; `None` for the best.
+    pub every_s: Option<f64>,
+    /// Bandwidth of the storage, bytes per second.
+    pub storage_bytes_per_s: f64,
+}
+
+/// When nodes fail.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failures {
+    /// At random: mean time between failures of a GPU, with its share of the node around it.
+    Rate {
+        /// Seconds.
+        gpu_mtbf_s: f64,
+    },
+    /// At these moments of the run, in order.
+    Trace {
+        /// Seconds.
+        at_s: Vec<f64>,
+    },
+}
+
+/// A run of days.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRun {
+    /// How long it is.
+    pub span_s: f64,
+    /// When nodes fail.
+    pub failures: Failures,
+    /// From a failure until the job has started again and reads its checkpoint.
+    pub restart_s: f64,
+    /// Nodes that stand by.
+    pub spares: u32,
+    /// Until a node that failed is a spare again.
+    pub repair_s: f64,
+    /// Checkpoints.
+    pub checkpoint: Checkpoint,
+}
+
+/// What a checkpoint costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CheckpointTimes {
+    /// How long the job stops for one.
+    pub stall_s: f64,
+    /// From then until it can be read.
+    pub behind_s: f64,
+    /// Reading it.
+    pub restore_s: f64,
+}
+
+/// Where the seconds of a run went; they add up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Steps that were not lost.
+    pub useful_s: f64,
+    /// Steps that a failure took back.
+    pub again_s: f64,
+    /// In checkpoints.
+    pub checkpoint_s: f64,
+    /// Restarting and reading.
+    pub restart_s: f64,
+    /// In wait of a node.
+    pub waiting_s: f64,
+    /// Failures that took the job down.
+    pub failures: f64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lasted {
+    /// Contract keys.
+    pub values: BTreeMap<String, f64>,
+    /// Share of the run that is useful, the least and the most of all draws.
+    pub goodput: [f64; 2],
+    /// What costs most, in words.
+    pub why: String,
+}
+
+/// Bytes of a checkpoint: parameters in the format of training, and the optimizer's states.
+#[must_use]
+pub fn checkpoint_bytes(problem: &Problem) -> f64 {
+    let parameters = hw::Tokens(problem.model.n_parameters()).as_f64();
+    parameters * (Bytes(problem.dtype.bytes()).as_f64() + OPTIMIZER_BYTES)
+}
+
+/// Times of a checkpoint of a problem, every GPU with an equal part of it.
+#[must_use]
+pub fn checkpoint_times(problem: &Problem, checkpoint: &Checkpoint) -> CheckpointTimes {
+    let cluster = &problem.cluster;
+    let bytes = checkpoint_bytes(problem);
+    let of_gpu = bytes / f64::from(cluster.n_gpus());
+    let stored_s = bytes / checkpoint.storage_bytes_per_s;
+    let copied_s = of_gpu / cluster.gpu.host_bandwidth.get();
+    let sent_s = of_gpu / cluster.nic_bandwidth.get();
+    match checkpoint.mode {
+        CheckpointMode::Synchronous => CheckpointTimes { stall_s: stored_s, behind_s: 0.0, restore_s: stored_s },
+        CheckpointMode::Asynchronous => CheckpointTimes { stall_s: copied_s, behind_s: stored_s, restore_s: stored_s },
+        CheckpointMode::Memory => CheckpointTimes { stall_s: copied_s, behind_s: sent_s, restore_s: sent_s + copied_s },
+    }
+}
+
+/// Time that a segment of work takes in the mean, with the checkpoint behind it: failures every `between_s`, each with a restart.
+#[must_use]
+pub fn expected_segment_s(work_s: f64, stall_s: f64, restart_s: f64, between_s: f64) -> f64 {
+    between_s * libm::exp(restart_s / between_s) * libm::expm1((work_s + stall_s) / between_s)
+}
+
+/// Young's interval, the first term of the best one.
+#[must_use]
+pub fn young_s(stall_s: f64, between_s: f64) -> f64 {
+    (2.0 * stall_s * between_s).sqrt()
+}
+
+/// The interval of least expected time per work, but no shorter than `least_s`.
+#[must_use]
+pub fn best_interval_s(stall_s: f64, between_s: f64, least_s: f64) -> f64 {
+    // The best one solves e^x (1 − x) = e^(−δ/M) for x = τ/M: the left side falls from 1 to 0 between 0 and 1.
+    let wanted = libm::exp(-stall_s / between_s);
+    let (mut low, mut high) = (0.0_f64, 1.0_f64);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if libm::exp(middle) * (1.0 - middle) > wanted { low = middle } else { high = middle }
+    }
+    (low * between_s).max(least_s)
+}
+
+impl LongRun {
+    /// Mean time between failures of the whole job; endless where none is in the trace.
+    #[must_use]
+    pub fn between_s(&self, n_gpus: u32) -> f64 {
+        match &self.failures {
+            Failures::Rate { gpu_mtbf_s } => gpu_mtbf_s / f64::from(n_gpus),
+            Failures::Trace { at_s } if at_s.is_empty() => f64::INFINITY,
+            Failures::Trace { at_s } => self.span_s / count(at_s.len()),
+        }
+    }
+
+    /// Plays the run over steps of a problem that take so long.
+    #[must_use]
+    pub fn play(&self, problem: &Problem, step_s: f64) -> Lasted {
+        let times = checkpoint_times(problem, &self.checkpoint);
+        let between_s = self.between_s(problem.cluster.n_gpus());
+        // A checkpoint stands behind a whole step, and begins when the one before it is safe.
+        let least_s = step_s.max(times.behind_s - times.stall_s);
+        let best_s =
+            if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
+        let every_s = (self.checkpoint.every_s.unwrap_or(best_s) / step_s).round().max(1.0) * step_s;
+        let n_draws = if matches!(self.failures, Failures::Rate { .. }) { DRAWS } else { 1 };
+        let all: Vec<Spent> =
+            (0..n_draws).map(|draw| self.spent(every_s, &times, &mut self.strikes(problem, draw))).collect();
+        let mut lasted = Lasted::of(&all, self.span_s);
+        let Spent { useful_s, .. } = mean(&all);
+        let more = [
+            ("run_steps", useful_s / step_s),
+            ("checkpoint_interval_s", every_s),
+            ("checkpoint_best_interval_s", best_s),
+            ("checkpoint_stall_s", times.stall_s),
+            ("checkpoint_bytes", checkpoint_bytes(problem)),
+        ];
+        lasted.values.extend(more.map(|(key, value)| (key.to_owned(), value)));
+        lasted
+    }
+
+    /// Moments of failures from the start, endlessly many where they are drawn.
+    fn strikes(&self, problem: &Problem, draw: u64) -> Box<dyn FnMut() -> f64 + '_> {
+        match &self.failures {
+            Failures::Trace { at_s } => {
+                let mut rest = at_s.iter();
+                Box::new(move || rest.next().copied().unwrap_or(f64::INFINITY))
+            }
+            Failures::Rate { .. } => {
+                let between_s = self.between_s(problem.cluster.n_gpus());
+                let mut stream = random::stream(problem.seed, "failures").branch(draw);
+                let mut at_s = 0.0;
+                Box::new(move || {
+                    at_s += stream.exponential() * between_s;
+                    at_s
+                })
+            }
+        }
+    }
+
+    /// Where the seconds of one run go.
+    fn spent(&self, every_s: f64, times: &CheckpointTimes, next: &mut dyn FnMut() -> f64) -> Spent {
+        let mut clock = Clock {
+            run: self,
+            times,
+            now_s: 0.0,
+            strike_s: next(),
+            next,
+            spares: vec![0.0; self.spares as usize],
+            written: None,
+            done_s: 0.0,
+            safe_s: 0.0,
+            spent: Spent::default(),
+        };
+        while clock.now_s < self.span_s {
+            clock.segment(every_s);
+        }
+        Spent { useful_s: clock.done_s, ..clock.spent }
+    }
+}
+
+/// A run while it is played.
+struct Clock<'r> {
+    run: &'r LongRun,
+    times: &'r CheckpointTimes,
+    now_s: f64,
+    /// The next failure.
+    strike_s: f64,
+    next: &'r mut dyn FnMut() -> f64,
+    /// When each spare node is there.
+    spares: Vec<f64>,
+    /// A checkpoint that is written behind: its work, and when it can be read.
+    written: Option<(f64, f64)>,
+    /// Work that is done.
+    done_s: f64,
+    /// Work that a checkpoint holds.
+    safe_s: f64,
+    spent: Spent,
+}
+
+impl Clock<'_> {
+    /// Work up to the next checkpoint, and the checkpoint; or up to a failure, and the restart.
+    fn segment(&mut self, every_s: f64) {
+        self.done_s += self.pass(every_s);
+        if self.is_struck() {
+            return self.restart();
+        }
+        // Storage that still writes the one before is waited for.
+        let behind_s = self.written.map_or(0.0, |(_, ready_s)| (ready_s - self.now_s).max(0.0));
+        self.spent.checkpoint_s += self.pass(behind_s + self.times.stall_s);
+        if self.is_struck() {
+            return self.restart();
+        }
+        if self.now_s < self.run.span_s {
+            self.settle();
+            self.written = Some((self.done_s, self.now_s + self.times.behind_s));
+        }
+    }
+
+    /// Lets so much time pass, up to the next failure or the end of the run: the time that passed.
+    fn pass(&mut self, span_s: f64) -> f64 {
+        let until_s = (self.now_s + span_s).min(self.run.span_s).min(self.strike_s.max(self.now_s));
+        let passed_s = until_s - self.now_s;
+        self.now_s = until_s;
+        passed_s
+    }
+
+    fn is_struck(&self) -> bool {
+        self.strike_s <= self.now_s && self.now_s < self.run.span_s
+    }
+
+    /// A checkpoint that is written by now is safe.
+    fn settle(&mut self) {
+        if let Some((work_s, _)) = self.written.filter(|(_, ready_s)| *ready_s <= self.now_s) {
+            self.safe_s = work_s;
+            self.written = None;
+        }
+    }
+
+    /// Takes the job back to its last safe checkpoint and starts it again, as often as it is struck meanwhile.
+    fn restart(&mut self) {
+        self.settle();
+        self.written = None;
+        self.spent.again_s += self.done_s - self.safe_s;
+        self.done_s = self.safe_s;
+        while self.is_struck() {
+            self.spent.failures += 1.0;
+            self.replace();
+            self.spent.restart_s += self.pass(self.run.restart_s + self.times.restore_s);
+        }
+    }
+
+    /// Puts the first node that is there in the place of one that fails now. What fails while the job waits costs nothing more.
+    fn replace(&mut self) {
+        self.spares.push(self.now_s + self.run.repair_s);
+        let earlier = |a: &usize, b: &usize| self.spares[*a].total_cmp(&self.spares[*b]);
+        let first = (0..self.spares.len()).min_by(earlier).expect("one was added");
+        let ready_s = self.spares.swap_remove(first);
+        self.strike_s = f64::INFINITY;
+        self.spent.waiting_s += self.pass((ready_s - self.now_s).max(0.0));
+        self.strike_s = (self.next)();
+        while self.strike_s <= self.now_s {
+            self.strike_s = (self.next)();
+        }
+    }
+}
+
+impl Lasted {
+    fn of(all: &[Spent], span_s: f64) -> Self {
+        let Spent { useful_s, again_s, checkpoint_s, restart_s, waiting_s, failures } = mean(all);
+        let lost = [
+            ("work done again", again_s),
+            ("checkpoints", checkpoint_s),
+            ("restarts", restart_s),
+            ("waits for a node", waiting_s),
+        ];
+        let most = lost.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("four of them");
+        let useful = all.iter().map(|spent| spent.useful_s / span_s);
+        let goodput = useful.fold([f64::INFINITY, 0.0], |[least, most], share| [least.min(share), most.max(share)]);
+        let values = [
+            ("run_goodput_ratio", useful_s / span_s),
+            ("run_again_ratio", again_s / span_s),
+            ("run_checkpoint_ratio", checkpoint_s / span_s),
+            ("run_restart_ratio", restart_s / span_s),
+            ("run_waiting_ratio", waiting_s / span_s),
+            ("run_failures", failures),
+        ];
+        let why = format!(
+            "of the run {} is useful; {} cost most, {}",
+            percent(useful_s / span_s),
+            most.0,
+            percent(most.1 / span_s)
+        );
+        Self { values: values.map(|(key, value)| (key.to_owned(), value)).into(), goodput, why }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn count(n: usize) -> f64 {
+    hw::Tokens(n as u64).as_f64()
+}
+
+/// Mean over draws.
+fn mean(all: &[Spent]) -> Spent {
+    let of = |part: fn(&Spent) -> f64| all.iter().map(part).sum::<f64>() / count(all.len());
+    Spent {
+        useful_s: of(|spent| spent.useful_s),
+        again_s: of(|spent| spent.again_s),
+        checkpoint_s: of(|spent| spent.checkpoint_s),
+        restart_s: of(|spent| spent.restart_s),
+        waiting_s: of(|spent| spent.waiting_s),
+        failures: of(|spent| spent.failures),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: f64 = 3600.0;
+
+    fn run(failures: Failures) -> LongRun {
+        let checkpoint = Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e9 };
+        LongRun { span_s: 1000.0 * HOUR, failures, restart_s: 200.0, spares: 4, repair_s: HOUR, checkpoint }
+    }
+
+    fn times(stall_s: f64, behind_s: f64) -> CheckpointTimes {
+        CheckpointTimes { stall_s, behind_s, restore_s: 100.0 }
+    }
+
+    fn total(spent: &Spent) -> f64 {
+        spent.useful_s + spent.again_s + spent.checkpoint_s + spent.restart_s + spent.waiting_s
+    }
+
+    /// Share of useful work in the mean of many draws of failures every `between_s`.
+    fn drawn(run: &LongRun, every_s: f64, times: &CheckpointTimes, between_s: f64) -> f64 {
+        let of = |draw: u64| {
+            let mut stream = random::stream(7, "test").branch(draw);
+            let mut at_s = 0.0;
+            let mut next = || {
+                at_s += stream.exponential() * between_s;
+                at_s
+            };
+            let spent = run.spent(every_s, times, &mut next);
+            assert!((total(&spent) / run.span_s - 1.0).abs() < 1e-9, "{spent:?}");
+            spent.useful_s / run.span_s
+        };
+        (0..200).map(of).sum::<f64>() / 200.0
+    }
+
+    #[test]
+    fn drawn_runs_take_as_long_as_dalys_closed_form() {
+        let run = run(Failures::Trace { at_s: Vec::new() });
+        for (every_s, stall_s, between_s) in [(1800.0, 60.0, 4.0 * HOUR), (600.0, 60.0, HOUR), (3600.0, 300.0, HOUR)] {
+            let expected = every_s / expected_segment_s(every_s, stall_s, run.restart_s + 100.0, between_s);
+            let found = drawn(&run, every_s, &times(stall_s, 0.0), between_s);
+            assert!((found / expected - 1.0).abs() < 0.005, "every {every_s}: {found}, closed form {expected}");
+        }
+    }
+
+    #[test]
+    fn the_best_interval_is_youngs_for_rare_failures_and_beats_its_neighbours() {
+        let rare = best_interval_s(60.0, 1e7, 1.0) / young_s(60.0, 1e7);
+        assert!((rare - 1.0).abs() < 0.01, "{rare}");
+        for (stall_s, between_s) in [(60.0, 4.0 * HOUR), (300.0, HOUR), (10.0, 1000.0)] {
+            let best = best_interval_s(stall_s, between_s, 1.0);
+            let per_work = |work_s: f64| expected_segment_s(work_s, stall_s, 300.0, between_s) / work_s;
+            for factor in [0.5, 0.9, 1.1, 2.0] {
+                assert!(per_work(best) < per_work(best * factor), "stall {stall_s}, {factor}");
+            }
+            let run = run(Failures::Trace { at_s: Vec::new() });
+            let found = [0.4, 1.0, 2.5].map(|factor| drawn(&run, best * factor, &times(stall_s, 0.0), between_s));
+            assert!(found[1] > found[0] && found[1] > found[2], "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_counted_by_hand() {
+        // Segments of 100 s and checkpoints of 10: safe at 110 and 220. A failure at 250 takes 30 s back, restarts for 300 s, and 450 s remain.
+        let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: vec![250.0] }) };
+        let mut strikes = [250.0].into_iter();
+        let spent = run.spent(100.0, &times(10.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY));
+        assert_eq!((spent.again_s, spent.restart_s, spent.waiting_s, spent.failures), (30.0, 300.0, 0.0, 1.0));
+        // From 550 on: four checkpoints (at 650, 760, 870, 980), and ten seconds of work behind them.
+        assert_eq!((spent.useful_s, spent.checkpoint_s), (200.0 + 410.0, 60.0));
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_still_written_is_lost() {
+        let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: Vec::new() }) };
+        let spent = |at_s: f64| {
+            let mut strikes = [at_s].into_iter();
+            run.spent(100.0, &times(10.0, 50.0), &mut || strikes.next().unwrap_or(f64::INFINITY))
+        };
+        // The first one stalls until 110 and can be read from 160 on.
+        assert_eq!(spent(150.0).again_s, 140.0);
+        assert_eq!(spent(170.0).again_s, 60.0);
+    }
+
+    #[test]
+    fn without_a_spare_node_the_job_waits_for_the_repair() {
+        let base = LongRun { span_s: 10.0 * HOUR, ..run(Failures::Trace { at_s: Vec::new() }) };
+        let waits = |spares| {
+            let mut strikes = [1000.0, 3000.0, 5000.0].into_iter();
+            let run = LongRun { spares, repair_s: 2.0 * HOUR, ..base.clone() };
+            run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY)).waiting_s
+        };
+        assert_eq!([waits(0), waits(2), waits(3)], [2.0 * HOUR, 3200.0, 0.0]);
+    }
+}

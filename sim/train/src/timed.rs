@@ -1,0 +1,304 @@
+//! A step of pipelines whose stages stand on cards of their own: every stage of every replica brings its times along.
+//!
+//! So stages may have other cards, layers and tensor degrees than their neighbours, and replicas other cards than each other. Passes go by 1F1B.
+//! A message keeps both stages busy, the one that sends and the one that takes it: nothing runs behind it (Sailor, SOSP 2025, adds it to the
+//! slowest stage in both directions). Replicas of a stage reduce gradients when the last one of them has computed its own.
+
+use hw::topology::Topology;
+use hw::{Rank, Span};
+
+use crate::schedule::{self, PassKind, Pipeline, Slot};
+use engine::cost::fixed::Fixed;
+use engine::play::{Case, Machine, Outcome, simulate};
+use engine::task::{Lane, LaneId, Op, OpId, Role, Stream, Task, TaskGraph, TaskId};
+
+/// Times of a stage on the cards of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTimes {
+    /// GPUs that act as one: its tensor group.
+    pub n_gpus: u32,
+    /// Forward of a micro-batch.
+    pub forward: Span,
+    /// Backward of a micro-batch.
+    pub backward: Span,
+    /// Step of the optimizer.
+    pub update: Span,
+    /// A message to the next stage, or back from it; nothing for the last one.
+    pub message: Span,
+}
+
+/// A pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Its stages.
+    pub stages: Vec<StageTimes>,
+    /// Micro-batches that it computes in a step; at least one.
+    pub n_micro_batches: u32,
+}
+
+/// A step of pipelines of as many stages each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedStep {
+    /// Pipelines.
+    pub replicas: Vec<Replica>,
+    /// Reduction of the gradients of each stage over the replicas.
+    pub reductions: Vec<Span>,
+}
+
+impl TimedStep {
+    /// Its task graph: a lane for every stage of every replica.
+    ///
+    /// # Panics
+    /// When the replicas have different numbers of stages.
+    #[must_use]
+    pub fn lower(&self) -> TaskGraph {
+        let n_stages = self.reductions.len();
+        assert!(self.replicas.iter().all(|replica| replica.stages.len() == n_stages), "replicas have the same stages");
+        let mut graph = TaskGraph::with_lanes(self.lanes());
+        let mut computed: Vec<Vec<TaskId>> = vec![Vec::new(); n_stages];
+        for (index, replica) in self.replicas.iter().enumerate() {
+            let passes = Passes::new(&mut graph, replica, index * n_stages);
+            let ends = passes.lower(&mut graph);
+            computed.iter_mut().zip(ends).for_each(|(stage, end)| stage.push(end));
+        }
+        for (stage, ends) in computed.iter().enumerate() {
+            let reduce = host(&mut graph, self.reductions[stage]);
+            for (index, replica) in self.replicas.iter().enumerate() {
+                let lane = lane_id(index * n_stages + stage);
+                let task = |op, role| Task { op, ..of(lane, role, u32::MAX) };
+                let reduced = graph.add_task(task(reduce, Role::GradientSync), ends);
+                let update = host(&mut graph, replica.stages[stage].update);
+                graph.add_task(task(update, Role::Optimizer), &[reduced]);
+            }
+        }
+        graph
+    }
+
+    /// Time of the step.
+    ///
+    /// # Panics
+    /// Never: a step of 1F1B ends.
+    #[must_use]
+    pub fn played(&self) -> Span {
+        let graph = self.lower();
+        // Nothing but times is asked of the machine.
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let topology = Topology::of(&cluster);
+        let cost = Fixed::default();
+        let machine = Machine {
+            cost: &cost,
+            topology: &topology,
+            memory_bytes: u64::MAX,
+            case: Case::Expected,
+            speed_changes: &[],
+        };
+        match simulate(&graph, &machine) {
+            Outcome::Done(timeline) => timeline.span(),
+            other => panic!("a step of 1F1B ends: {other:?}"),
+        }
+    }
+
+    /// What sets the pace, in words.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let mut slowest = (Span::ZERO, String::new());
+        for (index, replica) in self.replicas.iter().enumerate() {
+            for (stage, times) in replica.stages.iter().enumerate() {
+                let [computed, sent] = [replica.computed(stage), replica.sent(stage)];
+                let all = Span::from_ns(computed.as_ns() + sent.as_ns());
+                if all > slowest.0 {
+                    let [computed, sent] = [computed, sent].map(|span| span.to_seconds().get());
+                    let n_gpus = times.n_gpus;
+                    let words = format!(
+                        "stage {stage} of replica {index} ({n_gpus} GPUs) computes {computed:.3} s and is in messages for {sent:.3} s"
+                    );
+                    slowest = (all, words);
+                }
+            }
+        }
+        slowest.1
+    }
+
+    fn lanes(&self) -> Vec<Lane> {
+        let (mut lanes, mut first) = (Vec::new(), 0);
+        for (group, replica) in (0_u32..).zip(&self.replicas) {
+            for (stage, times) in (0_u32..).zip(&replica.stages) {
+                lanes.push(Lane { rank: Rank(first), multiplicity: times.n_gpus, group, stage, rate: 1.0 });
+                first += times.n_gpus;
+            }
+        }
+        lanes
+    }
+}
+
+impl Replica {
+    fn computed(&self, stage: usize) -> Span {
+        let times = &self.stages[stage];
+        Span::from_ns(u64::from(self.n_micro_batches) * (times.forward.as_ns() + times.backward.as_ns()))
+    }
+
+    /// Messages of a stage, those to it and those from it.
+    fn sent(&self, stage: usize) -> Span {
+        let of = |stage: usize| self.stages[stage].message.as_ns();
+        let before = stage.checked_sub(1).map_or(0, of);
+        Span::from_ns(2 * u64::from(self.n_micro_batches) * (before + of(stage)))
+    }
+}
+
+fn lane_id(index: usize) -> LaneId {
+    LaneId(u32::try_from(index).expect("lanes fit u32"))
+}
+
+fn host(graph: &mut TaskGraph, time: Span) -> OpId {
+    graph.add_op(Op::Host { ns: time.as_ns() })
+}
+
+const fn of(lane: LaneId, role: Role, micro_batch: u32) -> Task {
+    Task { op: OpId(0), lane, stream: Stream::Compute, role, micro_batch, meeting: None }
+}
+
+/// Operations of a stage.
+struct StageOps {
+    forward: OpId,
+    backward: OpId,
+    message: OpId,
+}
+
+/// The passes of one replica while they are lowered.
+struct Passes {
+    ops: Vec<StageOps>,
+    first_lane: usize,
+    n_micro_batches: usize,
+    /// What a forward or a backward of a stage waits for, by stage and micro-batch.
+    forward_ready: Vec<Vec<Option<TaskId>>>,
+    backward_ready: Vec<Vec<Option<TaskId>>>,
+    /// Last task of each stage.
+    last: Vec<Option<TaskId>>,
+}
+
+impl Passes {
+    fn new(graph: &mut TaskGraph, replica: &Replica, first_lane: usize) -> Self {
+        let n_micro_batches = replica.n_micro_batches as usize;
+        let mut ops = |stage: &StageTimes| StageOps {
+            forward: host(graph, stage.forward),
+            backward: host(graph, stage.backward),
+            message: host(graph, stage.message),
+        };
+        let ops: Vec<StageOps> = replica.stages.iter().map(&mut ops).collect();
+        let nothing = vec![vec![None; n_micro_batches]; ops.len()];
+        Self {
+            first_lane,
+            n_micro_batches,
+            forward_ready: nothing.clone(),
+            backward_ready: nothing,
+            last: vec![None; ops.len()],
+            ops,
+        }
+    }
+
+    /// Adds slots as their inputs come to be known, stage after stage, and gives the last task of each stage.
+    fn lower(mut self, graph: &mut TaskGraph) -> Vec<TaskId> {
+        let one_f_one_b = schedule::named("1f1b").expect("listed");
+        let pipeline = Pipeline::of_schedule(one_f_one_b, self.ops.len(), 1, self.n_micro_batches);
+        let order = (one_f_one_b.order)(&pipeline);
+        let mut next = vec![0; self.ops.len()];
+        while next.iter().zip(&order).any(|(&at, slots)| at < slots.len()) {
+            for (stage, slots) in order.iter().enumerate() {
+                while next[stage] < slots.len() && self.is_ready(stage, slots[next[stage]]) {
+                    self.pass(graph, stage, slots[next[stage]]);
+                    next[stage] += 1;
+                }
+            }
+        }
+        self.last.into_iter().map(|task| task.expect("a replica has micro-batches")).collect()
+    }
+
+    fn is_ready(&self, stage: usize, slot: Slot) -> bool {
+        let micro_batch = slot.micro_batch as usize;
+        match slot.kind {
+            PassKind::Forward => stage == 0 || self.forward_ready[stage][micro_batch].is_some(),
+            _ => stage + 1 == self.ops.len() || self.backward_ready[stage][micro_batch].is_some(),
+        }
+    }
+
+    /// A pass with the message before it and the one behind it.
+    fn pass(&mut self, graph: &mut TaskGraph, stage: usize, slot: Slot) {
+        let micro_batch = slot.micro_batch as usize;
+        let is_forward = slot.kind == PassKind::Forward;
+        let (op, role, ready) = if is_forward {
+            (self.ops[stage].forward, Role::Forward, self.forward_ready[stage][micro_batch])
+        } else {
+            (self.ops[stage].backward, Role::Backward, self.backward_ready[stage][micro_batch])
+        };
+        // A message stands on the link behind the earlier one of its two stages.
+        let link = |is_before: bool| if is_before == is_forward { stage.checked_sub(1) } else { Some(stage) };
+        let mut add = |op, role, ready: Option<TaskId>| {
+            let task = Task { op, ..of(lane_id(self.first_lane + stage), role, slot.micro_batch) };
+            graph.add_task(task, ready.as_slice())
+        };
+        if let Some(ready) = ready {
+            add(self.ops[link(true).expect("a message has a link")].message, Role::StageExchange, Some(ready));
+        }
+        let done = add(op, role, None);
+        self.last[stage] = Some(done);
+        let to = if is_forward { Some(stage + 1).filter(|&to| to < self.ops.len()) } else { stage.checked_sub(1) };
+        if let Some(to) = to {
+            let link = link(false).expect("a message has a link");
+            self.last[stage] = Some(add(self.ops[link].message, Role::StageExchange, None));
+            let ready = if is_forward { &mut self.forward_ready } else { &mut self.backward_ready };
+            ready[to][micro_batch] = Some(done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span_of(step: &TimedStep) -> u64 {
+        step.played().as_ns()
+    }
+
+    fn stage(forward: u64, backward: u64, message: u64) -> StageTimes {
+        let [forward, backward, message] = [forward, backward, message].map(Span::from_ns);
+        StageTimes { n_gpus: 1, forward, backward, update: Span::from_ns(7), message }
+    }
+
+    fn step(stages: Vec<StageTimes>, n_micro_batches: u32) -> TimedStep {
+        let reductions = vec![Span::ZERO; stages.len()];
+        TimedStep { replicas: vec![Replica { stages, n_micro_batches }], reductions }
+    }
+
+    #[test]
+    fn equal_stages_without_messages_have_the_span_of_1f1b() {
+        // (m + p − 1)(f + b), and the optimizer.
+        for (p, m) in [(1, 1), (2, 8), (4, 8), (4, 3)] {
+            let found = span_of(&step(vec![stage(100, 200, 0); p], m));
+            assert_eq!(found, (u64::from(m) + p as u64 - 1) * 300 + 7, "{p} stages, {m} micro-batches");
+        }
+    }
+
+    #[test]
+    fn a_message_keeps_both_stages_busy() {
+        // One micro-batch through two stages: both forwards, both backwards, a message each way.
+        assert_eq!(span_of(&step(vec![stage(100, 200, 50), stage(100, 200, 0)], 1)), 600 + 2 * 50 + 7);
+        // Many: the slow stage computes, takes a message and sends one for each of them.
+        let few = span_of(&step(vec![stage(10, 20, 50), stage(100, 200, 0)], 40));
+        let more = span_of(&step(vec![stage(10, 20, 50), stage(100, 200, 0)], 41));
+        assert_eq!(more - few, 300 + 2 * 50);
+    }
+
+    #[test]
+    fn a_reduction_waits_for_the_slowest_replica_of_its_stage() {
+        let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4 };
+        let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions: vec![Span::from_ns(1000)] };
+        assert_eq!(span_of(&two), 4 * 500 + 1000 + 7);
+    }
+
+    #[test]
+    fn replicas_may_have_other_numbers_of_micro_batches() {
+        let replica = |forward, n_micro_batches| Replica { stages: vec![stage(forward, forward, 0)], n_micro_batches };
+        let two = TimedStep { replicas: vec![replica(100, 9), replica(300, 3)], reductions: vec![Span::ZERO] };
+        assert_eq!(span_of(&two), 1800 + 7);
+    }
+}
