@@ -77,7 +77,7 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 #[must_use]
 pub fn training(gpu: &hw::Gpu) -> Profile {
     let name = gpu.name.as_str();
-    let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&name);
+    let is_blackwell = BLACKWELL.contains(&name);
     let neighbour = if is_blackwell { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
@@ -126,7 +126,26 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
 /// Tables of an engine on the neighbour of a GPU, lent.
 #[must_use]
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
-    Some(parsed_of_engine(neighbour(gpu), engine)?.lent_to(&hw::catalog::gpu(gpu)?))
+    let mut profile = parsed_of_engine(neighbour(gpu), engine)?.clone();
+    if engine == "sglang" && BLACKWELL.contains(&gpu) {
+        with_latent_of(&mut profile, parsed_of_engine(neighbour(gpu), "trtllm")?);
+    }
+    Some(profile.lent_to(&hw::catalog::gpu(gpu)?))
+}
+
+/// Cards on which SGLang attends to latent vectors by TensorRT-LLM's kernels (`trtllm_mla`; sgl-project/sglang, server_args.py: the default of
+/// DeepSeek on devices of compute capability 10).
+const BLACKWELL: [&str; 4] = ["b200", "b300", "gb200", "gb300"];
+
+/// Takes the curves of latent attention from another engine.
+fn with_latent_of(profile: &mut Profile, other: &Profile) {
+    let is_latent = |name: &str| name.contains("-mla");
+    profile.operators.retain(|name, _| !is_latent(name));
+    profile.decode.retain(|name, _| !is_latent(name));
+    let operators = other.operators.iter().filter(|(name, _)| is_latent(name));
+    profile.operators.extend(operators.map(|(name, operator)| (name.clone(), operator.clone())));
+    let decode = other.decode.iter().filter(|(name, _)| is_latent(name));
+    profile.decode.extend(decode.map(|(name, curve)| (name.clone(), curve.clone())));
 }
 
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.

@@ -329,6 +329,10 @@ impl Serving {
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
+            expert_rows: self.engine.preset.and_then(|preset| {
+                let format = operation.kernels.formats(group.model.formats).experts;
+                preset.expert_rows_of(format, if operation.expert_degree > 1 { 1 } else { tensor_degree })
+            }),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),
             draft_is_own: operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own),
             formats: operation.kernels.formats(group.model.formats),

@@ -29,6 +29,8 @@ pub struct Run {
     pub id: String,
     /// Who measured it, as the table says it.
     pub source: String,
+    /// Day on which it was measured, as `2026-01-21`; empty where it is not stated.
+    pub measured: String,
     /// Engine.
     pub engine: String,
     /// Its version or that of its image.
@@ -185,6 +187,7 @@ fn run(cells: &mut Cells<'_>) -> Run {
         card: card(&text("system")),
         precision: text("precision"),
         formats: ["gemm_quant_mode", "moe_quant_mode"].map(text),
+        measured: day(&source),
         source,
         prompt,
         output,
@@ -224,6 +227,12 @@ fn worker(cells: &mut Cells<'_>, part: &str) -> Worker {
 fn stated(source: &str) -> Option<u32> {
     let rest = source.split("silicon_concurrency=").nth(1)?;
     rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok().filter(|n| *n > 0)
+}
+
+/// Day of the measurement as the source states it.
+fn day(source: &str) -> String {
+    let rest = source.split("measured=").nth(1).unwrap_or("");
+    rest.split(|letter: char| !letter.is_ascii_digit() && letter != '-').next().unwrap_or("").to_owned()
 }
 
 /// Requests in flight by the batches of a worker that does everything.

@@ -7,7 +7,7 @@ mod checkpoint;
 
 use engine::Model;
 use engine::formats::Formats;
-use hw::{Bytes, Cluster, Dtype};
+use hw::{Bytes, Cluster, Dtype, Format, Seconds};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -67,6 +67,9 @@ pub struct Part {
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
     captures_prompts: bool,
+    expert_rows: Option<u64>,
+    /// Tokens of an iteration that are enough where nobody is computed again.
+    tokens_asked: u32,
 }
 
 impl Setup {
@@ -85,6 +88,7 @@ impl Setup {
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
             captures_prompts: part.captures_prompts,
+            expert_rows: part.expert_rows,
             routing: engine_preset::ROUTING,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
@@ -98,6 +102,7 @@ struct Asked<'r> {
     recipe: &'static Recipe,
     in_flight: u32,
     gpu: hw::Gpu,
+    experts: Format,
 }
 
 /// The setup of a run.
@@ -113,7 +118,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
     formats.experts = recipe.experts.unwrap_or(formats.experts);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
-    let asked = Asked { run, preset, recipe, in_flight, gpu };
+    let asked = Asked { run, preset, recipe, in_flight, gpu, experts: formats.experts };
     let parts = match &run.workers {
         Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, 1))?],
         Workers::Split { prefill, decode } => {
@@ -133,14 +138,29 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         client,
         in_flight,
         lengths: [run.prompt, run.output],
-        constants: EngineConstants::of(&run.engine),
+        constants: constants(run, preset, recipe),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
+        let tokens_asked = setup.parts[index].tokens_asked;
         let limits = &mut setup.parts[index].limits;
         (limits.kv_blocks, limits.blocks_per_sequence) = room;
+        // Where all fit, nobody is computed again, and the budget is as it was asked for.
+        let each = limits.context_max.div_ceil(limits.block_tokens) + limits.blocks_per_sequence;
+        if limits.sequences_max.saturating_mul(each) <= limits.kv_blocks {
+            limits.tokens_max = limits.tokens_max.min(tokens_asked);
+        }
     }
     Ok(setup)
+}
+
+/// Constants of a run's engine; who captures iterations with prompts up to the whole budget has no launches.
+fn constants(run: &Run, preset: &EnginePreset, recipe: &Recipe) -> EngineConstants {
+    let found = EngineConstants::of(&run.engine);
+    if recipe.captures_prompts != Some(true) || preset.captures_prompts {
+        return found;
+    }
+    EngineConstants { host_per_layer: Seconds::ZERO, host_per_expert_layer: Seconds::ZERO, ..found }
 }
 
 /// Workers of one kind, their blocks left open.
@@ -165,7 +185,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let longest = run.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
-    let tokens_max = amount(recipe.tokens_max, sizes.tokens_max).max(least).max(sequences_max);
+    let tokens_asked = amount(recipe.tokens_max, sizes.tokens_max).max(sequences_max);
+    let tokens_max = tokens_asked.max(least);
     let largest = sizes.graph_max[usize::from(tensor >= 4)];
     let (rule, largest) =
         recipe.graphs.map_or((preset.graphs, largest), |(rule, most)| (rule, most.under(in_flight, run.prompt)));
@@ -189,11 +210,14 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             shares_prefixes: false,
             tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
+            gather: recipe.gather(tokens_asked),
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: rule.sizes(largest),
-        captures_prompts: preset.captures_prompts,
+        tokens_asked: tokens_asked.max(run.prompt + sequences_max),
+        expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
+        captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
     })
 }
 

@@ -195,6 +195,7 @@ mod tests {
             shares_prefixes: false,
             tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
+            gather: None,
         };
         let batcher = serve::batcher::named("vllm-v1").expect("listed");
         Engine { limits, table: StepTable::constant(Seconds::new(1e-3)), batcher, spans: Spans::Closed }

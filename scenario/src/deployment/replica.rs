@@ -43,6 +43,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         shares_prefixes: false,
         tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }
 }

@@ -154,6 +154,11 @@ fn enough_tokens(section: &mut Section<'_>, (tokens_max, at): (u64, Place), sequ
     }
 }
 
+/// What an engine takes of the memory when nobody says otherwise.
+fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
+    preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory)
+}
+
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let preset = preset(&mut section);
@@ -168,8 +173,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let block_tokens = section.small("block_tokens", of_preset(|preset| preset.block_tokens, 16), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
-    let plain_memory = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
-    let memory = memory_ratio.map_or(plain_memory, MemoryRule::OfDevice);
+    let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
     let plain_routing = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
     let routing = section.some_number("expert_skew", 0.01..=4.0).map_or(plain_routing, Routing::PowerLaw);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
@@ -203,6 +207,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         shares_prefixes,
         tiers: NO_TIERS,
         recv_interval,
+        gather: None,
     };
     EngineSection {
         tensor_degree,

@@ -318,6 +318,7 @@ mod tests {
                 shares_prefixes: false,
                 tiers: NO_TIERS,
                 recv_interval: std::num::NonZeroU32::MIN,
+                gather: None,
             },
             table: table(),
             batcher: batcher::named("vllm-v1").expect("listed"),

@@ -31,6 +31,7 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         shares_prefixes: false,
         tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     let table = StepTable::new(&deployment, (tokens_max, sequences_max), &Roofline::new(&cluster), Case::Expected);
     Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }

@@ -4,7 +4,7 @@
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
 use engine::cost::experts::Routing;
-use hw::{Bytes, Gpu};
+use hw::{Bytes, Format, Gpu};
 
 use crate::step_cost::host::EngineLoop;
 
@@ -33,6 +33,8 @@ pub struct EnginePreset {
     pub graphs: GraphRule,
     /// Whether iterations with chunks of prompts run in captured graphs too, as far as these reach.
     pub captures_prompts: bool,
+    /// Rows to which the kernel of block-scaled experts fills up every expert, and tensor degrees of experts below which it runs.
+    pub expert_rows: Option<(u64, u32)>,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where this stands.
@@ -128,17 +130,25 @@ const VLLM: EnginePreset = EnginePreset {
     sizes: &VLLM_SIZES,
     graphs: GraphRule::Vllm,
     captures_prompts: true,
+    expert_rows: None,
     memory: MemoryRule::OfDevice(0.9),
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 4] = [
+pub static PRESETS: [EnginePreset; 5] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
         source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default",
+        ..VLLM
+    },
+    EnginePreset {
+        since: Version(0, 11, 1),
+        expert_rows: Some((128, 8)),
+        source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
+                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260)",
         ..VLLM
     },
     VLLM,
@@ -152,6 +162,7 @@ pub static PRESETS: [EnginePreset; 4] = [
         sizes: &SGLANG_SIZES,
         graphs: GraphRule::Sglang,
         captures_prompts: false,
+        expert_rows: None,
         memory: MemoryRule::Reserve,
         source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
                  the overlap scheduler is on by default",
@@ -166,6 +177,7 @@ pub static PRESETS: [EnginePreset; 4] = [
         sizes: &TRTLLM_SIZES,
         graphs: GraphRule::Trtllm,
         captures_prompts: false,
+        expert_rows: None,
         memory: MemoryRule::OfFree(0.9),
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
                  overlap scheduler is on by default, chunked context is not",
@@ -189,6 +201,13 @@ pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
 }
 
 impl EnginePreset {
+    /// Rows to which experts of a format that are cut over so many GPUs are filled up.
+    #[must_use]
+    pub fn expert_rows_of(&self, format: Format, tensor_degree: u32) -> Option<u64> {
+        let (rows, below) = self.expert_rows?;
+        (format == Format::Fp8Block && tensor_degree < below).then_some(rows)
+    }
+
     /// Sizes on a device.
     #[must_use]
     pub fn sizes_on(&self, gpu: &Gpu) -> Sizes {
@@ -286,6 +305,11 @@ mod tests {
         let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
         assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
         assert_eq!(engine_loop("0.14.1"), EngineLoop::Asynchronous);
+        let rows = |version: &str, degree: u32| {
+            named("vllm", Version::parse(version)).expect("listed").expert_rows_of(Format::Fp8Block, degree)
+        };
+        assert_eq!(["0.11.0", "0.12.0", "0.14.0"].map(|version| rows(version, 4)), [None, Some(128), None]);
+        assert_eq!(rows("0.12.0", 8), None);
         assert_eq!(engine_loop("0.1.0"), EngineLoop::Serial);
         assert_eq!(named("tgi", Version::NEWEST), None);
         assert_eq!(names(), ["vllm", "sglang", "trtllm"]);

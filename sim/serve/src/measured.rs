@@ -101,6 +101,7 @@ impl Run {
             shares_prefixes: false,
             tiers: NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
+            gather: None,
         };
         let profile = Profile::parse(self.profile).expect("shipped");
         let cost = Profiled::new(&profile, &cluster);

@@ -10,6 +10,7 @@
 mod admission;
 pub mod batcher;
 mod flow;
+mod gathering;
 mod gone;
 mod handover;
 mod loans;
@@ -31,6 +32,7 @@ use crate::request::Requests;
 use crate::step_cost::StepTable;
 use batcher::{Batcher, Cut, Reserve};
 use flow::Flow;
+pub use gathering::Gather;
 use handover::Handover;
 pub use handover::{Moving, Role};
 use loans::Loans;
@@ -81,6 +83,8 @@ pub struct Limits {
     pub tiers: [Tier; N_TIERS],
     /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
     pub recv_interval: NonZeroU32,
+    /// How long prompts wait for others, where they do.
+    pub gather: Option<Gather>,
 }
 
 #[cfg(test)]
@@ -99,6 +103,7 @@ impl Limits {
         shares_prefixes: false,
         tiers: crate::kv::tiers::NO_TIERS,
         recv_interval: NonZeroU32::MIN,
+        gather: None,
     };
 }
 
@@ -183,6 +188,8 @@ pub struct Composed {
     returning: Vec<u32>,
     /// Host transfers that the iteration waits for.
     transfer_ticks: u64,
+    /// Whether prompts wait for others, so that the policy is asked again after one iteration.
+    gathers: bool,
 }
 
 impl Composed {
@@ -202,7 +209,8 @@ impl Composed {
     fn clear(&mut self) {
         self.chunks.clear();
         self.returning.clear();
-        (self.decodes, self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (false, 0, 0, 0);
+        (self.decodes, self.gathers) = (false, false);
+        (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, 0);
     }
 
     /// A prompt that has lost its blocks gets no chunk.
@@ -227,6 +235,8 @@ pub struct Replica<'a> {
     n_unseen: usize,
     /// When the host looks for them.
     looks: Looks,
+    /// Iterations for which prompts have waited for others.
+    n_gathered: u32,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Slots whose prompts are not done, oldest first.
@@ -318,6 +328,7 @@ impl<'a> Replica<'a> {
             waiting: VecDeque::new(),
             n_unseen: 0,
             looks: Looks::default(),
+            n_gathered: 0,
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),
@@ -471,7 +482,7 @@ impl<'a> Replica<'a> {
         let tokens = u64::from(self.requests.list[index].prompt) + u64::from(self.requests.asked_of(index));
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
-        let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
+        let fits_step = self.engine.batcher.cut() == Cut::Chunked || self.at_once(request) <= limits.tokens_max;
         tokens <= u64::from(limits.context_max)
             && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
             && fits_step

@@ -1,7 +1,9 @@
 //! Latent attention (MLA), of prompts and of decoding sequences.
 //!
 //! Where an engine's tables time attention by itself, that is fitted. Where they time the whole block of DeepSeek-V3, its products are taken
-//! off by the engine's own curves of products, and the error is that of the whole block. Prompts expand keys and values for every head, so
+//! off by the engine's own curves of products, and the error is that of the whole block. Decoding of vLLM in sixteen bits is an exception: its block
+//! was timed without `torch.compile`, so 40 µs of small kernels are in it that an engine fuses. SGLang's rows of the same kernel (`FlashAttention`'s
+//! for latent vectors), timed by itself, stand in. Prompts expand keys and values for every head, so
 //! heads are 192 wide (128 and 64 that rotate); decoding sequences read the latent vector of 512 and 64 elements that all heads share.
 
 use std::collections::BTreeMap;
@@ -59,7 +61,12 @@ pub(super) fn all(source: &Source<'_>, profile: &Profile) -> Result<Part, Import
     let mut part = Part::default();
     for kv in [Dtype::Bf16, Dtype::Fp8] {
         for is_prompt in [true, false] {
-            let Some((table, path, of_block)) = table(source, is_prompt)? else { continue };
+            let stand_in = if is_prompt { None } else { stand_in(source, kv)? };
+            let Some((table, path, of_block)) =
+                stand_in.map_or_else(|| table(source, is_prompt), |found| Ok(Some(found)))?
+            else {
+                continue;
+            };
             let (blocks, kernel) =
                 blocks(&table, kv, |block| if of_block { block.products_s(&model, is_prompt) } else { 0.0 })?;
             let name = names::of_width(if is_prompt { "attention" } else { "decode" }, None, kv);
@@ -73,6 +80,15 @@ pub(super) fn all(source: &Source<'_>, profile: &Profile) -> Result<Part, Import
         }
     }
     Ok(part)
+}
+
+/// The decoding kernel of vLLM in sixteen bits as SGLang's table times it by itself.
+fn stand_in(source: &Source<'_>, kv: Dtype) -> Result<Option<(Table, String, bool)>, ImportError> {
+    if source.engine != "vllm" || kv != Dtype::Bf16 {
+        return Ok(None);
+    }
+    let found = source.table("mla", "sglang", "generation_mla_perf.csv.gz")?;
+    Ok(found.map(|(table, path)| (table, path, false)))
 }
 
 /// The table of attention by itself, or that of the whole block, and which of the two it is.

@@ -214,6 +214,7 @@ pub(super) mod tests {
             shares_prefixes: false,
             tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: std::num::NonZeroU32::MIN,
+            gather: None,
         };
         let table = StepTable::linear(Seconds::new(0.01), Seconds::new(1e-4), Seconds::ZERO);
         let batcher = serve::batcher::named("vllm-v1").expect("listed");

@@ -26,6 +26,9 @@ impl Batcher for Trtllm {
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         replica.decode_all(composed);
+        if replica.gathers(composed) {
+            return;
+        }
         while composed.n_preempted == 0 {
             let left = replica.tokens_left(composed);
             if !replica.admit(composed, left, self.reserve(), self.cut()) {

@@ -78,6 +78,16 @@ impl<'a> Replica<'a> {
         }
     }
 
+    /// Tokens of a request that an iteration has to hold where prompts are not cut: all of them where it may be computed again, its prompt
+    /// where memory holds everybody, so that nobody ever is.
+    pub(super) fn at_once(&self, request: u32) -> u32 {
+        let index = request as usize;
+        let limits = self.limits();
+        let each = u64::from(limits.context_max.div_ceil(limits.block_tokens) + limits.blocks_per_sequence);
+        let holds_all = each * u64::from(limits.sequences_max) <= u64::from(limits.kv_blocks);
+        self.requests.list[index].prompt + if holds_all { 0 } else { self.requests.asked_of(index) }
+    }
+
     /// What whoever waits would take of blocks and of an iteration.
     pub(super) fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
         let (request, generated, target, shift) = match waiting {

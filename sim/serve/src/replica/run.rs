@@ -234,7 +234,7 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
-            let is_looked_for = self.n_unseen > 0 || !self.leaving.is_empty();
+            let is_looked_for = self.n_unseen > 0 || !self.leaving.is_empty() || composed.gathers;
             let is_settled = is_same && elsewhere == Elsewhere::default() && !is_looked_for;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);

@@ -5,6 +5,7 @@
 
 mod chunks;
 mod flow;
+mod gathering;
 mod host;
 mod lanes;
 mod tiers;
@@ -39,6 +40,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         shares_prefixes: true,
         tiers: NO_TIERS,
         recv_interval: NonZeroU32::MIN,
+        gather: None,
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
     Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }
@@ -85,6 +87,7 @@ fn closed_spans_give_what_single_steps_give() {
                     let mut engine = engine(batcher, kv_blocks + 12 * more, preemption, spans);
                     engine.limits.blocks_per_sequence = more;
                     engine.limits.recv_interval = looks_every([1, 4, 30][seed as usize % 3]);
+                    engine.limits.gather = (seed > 2).then_some(Gather { iterations: 5, tokens: 60 });
                     engine
                 };
                 let closed = run(&requests, &engine(Spans::Closed));

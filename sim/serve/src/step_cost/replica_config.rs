@@ -60,6 +60,8 @@ pub struct ReplicaConfig<'a> {
     pub graph_sizes: Vec<u32>,
     /// Whether iterations with chunks of prompts run in these graphs too, as far as they reach.
     pub captures_prompts: bool,
+    /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
+    pub expert_rows: Option<u64>,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -102,6 +104,7 @@ impl<'a> ReplicaConfig<'a> {
             routing: Routing::Even,
             graph_sizes: Vec::new(),
             captures_prompts: false,
+            expert_rows: None,
         }
     }
 

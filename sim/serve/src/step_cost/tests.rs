@@ -247,3 +247,37 @@ fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_laun
     assert!(step(&captured, 512) < Seconds::new(0.62));
     assert_eq!(step(&captured, 513), Seconds::new(0.62));
 }
+
+/// The datasheet, and a layer of experts that takes no time.
+struct FreeExperts(Roofline);
+
+impl CostModel for FreeExperts {
+    fn elementary(&self, op: &engine::task::Op) -> engine::cost::Estimate {
+        self.0.elementary(op)
+    }
+
+    fn experts(&self, _: &engine::cost::experts::FusedExperts) -> Option<engine::cost::Estimate> {
+        Some(engine::cost::Estimate::exact(Seconds::ZERO, Source::Measured))
+    }
+
+    fn least(&self, op: &engine::task::Op) -> Seconds {
+        self.0.least(op)
+    }
+}
+
+#[test]
+fn experts_that_are_filled_up_take_the_same_time_whatever_the_batch() {
+    let (model, cluster) = (engine::model::embedded("minimax-m2.5").expect("listed"), a100());
+    let plain = ReplicaConfig::new(&model, &cluster, 4);
+    let filled = ReplicaConfig { expert_rows: Some(128), ..plain.clone() };
+    let [plain, filled] = [plain, filled]
+        .map(|config| StepTable::new(&config, (64, 64), &FreeExperts(Roofline::new(&cluster)), Case::Expected));
+    let more = |n: u32| filled.law(n).fixed - plain.law(n).fixed;
+    // 256 experts of 127 rows and 8 of a token, in blocks of 128: 32,640 rows; with sixteen tokens the same.
+    assert!(more(1).abs_diff(more(16)) <= 1, "up to rounding");
+    // In 62 layers at the card's peak: 3 matrices of 3072 by 1536 over four GPUs.
+    let operations = 62.0 * 32_640.0 * 2.0 * 3.0 * 3072.0 * 1536.0 / 4.0;
+    let least = operations / cluster.gpu.peak(model.formats.experts).get();
+    let found = span_of(more(1)).to_seconds().get();
+    assert!(found > least && found < 3.0 * least, "{found} s, at least {least}");
+}

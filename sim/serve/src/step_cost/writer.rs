@@ -112,10 +112,28 @@ impl<'a> Writer<'a> {
         let Some((first, last)) = ends.filter(|(first, last)| *first > 0 && last + 1 < ops.len()) else {
             return Seconds::ZERO;
         };
-        let layer = self.fused_layer(&ops[first].0, m);
-        let Some(found) = layer.and_then(|layer| self.cost.experts(&layer)) else { return Seconds::ZERO };
+        let Some(layer) = self.fused_layer(&ops[first].0, m) else { return Seconds::ZERO };
+        let Some(found) = self.cost.experts(&layer) else { return Seconds::ZERO };
         ops.drain(first - 1..=last + 1);
-        self.own("experts", &found, n_layers)
+        self.own("experts", &self.filled_up(&layer, found), n_layers)
+    }
+
+    /// A layer whose kernel fills every expert up to whole blocks of rows, visited or not: at least the products of so many rows, as a dense
+    /// product of the same library takes, and the traffic of the activation between them.
+    fn filled_up(&self, layer: &FusedExperts, found: Estimate) -> Estimate {
+        let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else {
+            return found;
+        };
+        let n_experts = experts.n_routed / u64::from(self.shard.ep);
+        let rows = (layer.tokens * layer.top_k + n_experts * (block - 1)).next_multiple_of(block);
+        let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
+        let ops = vec![
+            (Op::Gemm { m: rows, n: wide, k: layer.hidden, format }, 1),
+            (Op::Elementwise { bytes: rows * (wide * self.shard.dtype.bytes() + layer.width) }, 1),
+            (Op::Gemm { m: rows, n: layer.hidden, k: layer.width, format }, 1),
+        ];
+        let filled = self.cost.estimate(&Op::Sequence(ops));
+        if filled.time > found.time { filled } else { found }
     }
 
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.

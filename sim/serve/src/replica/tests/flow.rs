@@ -37,6 +37,7 @@ fn engine(table: StepTable) -> Engine {
         shares_prefixes: false,
         tiers: NO_TIERS,
         recv_interval: std::num::NonZeroU32::MIN,
+        gather: None,
     };
     Engine { limits, table, batcher: batcher::named("one-prompt").expect("listed"), spans: Spans::Closed }
 }

@@ -1,0 +1,61 @@
+//! Prompts that wait for others while sequences decode, so that an iteration with prompts is worth its while.
+//!
+//! Source: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/py_executor.py` (`_waiting_requests`, Apache-2.0): `batch_wait_timeout_iters` and
+//! `batch_wait_max_tokens_ratio`. A boundary at which prompts could join counts one, until the tokens of the iteration would be enough or
+//! the count is full. Where nobody decodes, nobody waits. Units: iterations, tokens.
+
+use super::{Composed, Replica, Reserve, Waiting};
+
+/// How long prompts wait for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// Boundaries at which they stay behind, at most.
+    pub iterations: u32,
+    /// Tokens of an iteration, those of decoding sequences too, that are enough.
+    pub tokens: u32,
+}
+
+impl Replica<'_> {
+    /// Whether those who wait are left behind once more; counts the boundary.
+    pub fn gathers(&mut self, composed: &mut Composed) -> bool {
+        let Some(gather) = self.engine.limits.gather else { return false };
+        let room = self.tokens_left(composed);
+        let prompts = self.prompts_within(room);
+        if !composed.decodes || prompts == 0 || !self.first_fits(room) {
+            return false;
+        }
+        let decoding = self.tokens_max() - room;
+        composed.gathers = self.n_gathered < gather.iterations && decoding + prompts < gather.tokens;
+        self.n_gathered = if composed.gathers { self.n_gathered + 1 } else { 0 };
+        composed.gathers
+    }
+
+    /// Whether memory holds whoever waits longest: who waits for blocks does not wait for others.
+    fn first_fits(&mut self, room: u32) -> bool {
+        let Some(head) = self.waiting.front().copied() else { return false };
+        let claim = self.claim(head, room, Reserve::Whole);
+        let spare = if self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        self.pool.hold(claim.held);
+        let fits = self.pool.available() >= claim.blocks + spare;
+        self.pool.let_go(claim.held);
+        fits
+    }
+
+    /// Tokens of the prompts that whole fit the room and the places of an iteration, oldest first.
+    fn prompts_within(&self, room: u32) -> u32 {
+        let places = self.sequences_max().saturating_sub(self.n_running());
+        let n_seen = self.waiting.len().saturating_sub(self.n_unseen);
+        let mut taken = 0;
+        for waiting in self.waiting.iter().take(n_seen.min(places as usize)) {
+            let tokens = match waiting {
+                Waiting::New(request) => self.requests.list[*request as usize].prompt,
+                Waiting::Again(id) => self.slots[*id as usize].target,
+            };
+            if taken + tokens > room {
+                break;
+            }
+            taken += tokens;
+        }
+        taken
+    }
+}
