@@ -62,6 +62,8 @@ pub enum Cut {
     Cliques,
     /// With few edges between GPUs.
     Gpus,
+    /// As between cliques, but by METIS.
+    Metis,
 }
 
 /// A way to cache.
@@ -91,7 +93,7 @@ const LEGION: Policy = Policy {
 };
 
 /// Every policy.
-pub const POLICIES: [Policy; 9] = [
+pub const POLICIES: [Policy; 10] = [
     Policy {
         name: "dgl-uva",
         about: "DGL with UVA: no cache, GPUs sample and gather over PCIe",
@@ -141,6 +143,12 @@ pub const POLICIES: [Policy; 9] = [
         name: "legion-replicated",
         about: "Legion with the same cache on every GPU",
         share: Share::Same,
+        ..LEGION
+    },
+    Policy {
+        name: "legion-metis",
+        about: "Legion with the cut between cliques by METIS; the program is built with `--features metis` for it",
+        cut: Cut::Metis,
         ..LEGION
     },
     Policy {
@@ -198,7 +206,10 @@ impl Timed {
 #[must_use]
 pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Caches> {
     let cost = costs(&asked.machine.cluster);
-    let groups = groups::of(asked, policy, asked.machine.cluster.nvlink_island);
+    let groups = match groups::of(asked, policy, asked.machine.cluster.nvlink_island) {
+        Ok(groups) => groups,
+        Err(why) => return Judged::refused(Refused::infeasible(why)),
+    };
     let rows_bytes = groups[0].demand.rows.bytes();
     if policy.memory == Memory::Apart && rows_bytes > asked.cache_bytes {
         let why =

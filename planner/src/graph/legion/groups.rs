@@ -5,6 +5,7 @@ use graph::cache::{self, Epochs, Hotness, LINE_BYTES, Ranked, feature_bytes, fea
 use graph::distribution;
 use graph::legion::{Demand, Point, place};
 use graph::partition;
+use graph::partition::multilevel::{NoPartition, multilevel};
 use graph::sample::{Sampling, Visits, batches, epoch_stream, visits};
 use graph::step::GpuStep;
 use graph::traffic::{Counted, Owner, Owners, replay};
@@ -34,7 +35,10 @@ pub(super) struct Group {
 }
 
 /// Groups of a policy on a machine with cliques of this size, each with its demand.
-pub(super) fn of(asked: &Asked, policy: &Policy, clique: u32) -> Vec<Group> {
+///
+/// # Errors
+/// When no partition is to be had.
+pub(super) fn of(asked: &Asked, policy: &Policy, clique: u32) -> Result<Vec<Group>, NoPartition> {
     let n_gpus = asked.machine.cluster.n_gpus();
     let size = match policy.share {
         Share::Own => 1,
@@ -44,24 +48,29 @@ pub(super) fn of(asked: &Asked, policy: &Policy, clique: u32) -> Vec<Group> {
     let groups = (0..n_gpus).step_by(size as usize).map(|first| (first..first + size).collect::<Vec<u32>>());
     match &asked.known {
         Known::Whole { graph, train, .. } => {
-            let seeds = cut(graph, train, policy.cut, n_gpus, clique);
-            groups.map(|gpus| sampled(asked, policy, graph, &seeds, gpus)).collect()
+            let seeds = cut(graph, train, policy.cut, n_gpus, clique)?;
+            Ok(groups.map(|gpus| sampled(asked, policy, graph, &seeds, gpus)).collect())
         }
+        Known::Degrees { .. } if policy.cut == Cut::Metis => Err(NoPartition::NoEdges),
         Known::Degrees { degrees, n_train } => {
             let found = distribution::expected(degrees, &asked.sampling, *n_train, n_train / f64::from(n_gpus));
-            groups.map(|gpus| expected(asked, policy, &found, gpus)).collect()
+            Ok(groups.map(|gpus| expected(asked, policy, &found, gpus)).collect())
         }
     }
 }
 
 /// Training vertices of every GPU.
-fn cut(graph: &Csr, train: &[u32], cut: Cut, n_gpus: u32, clique: u32) -> Vec<Vec<u32>> {
+fn cut(graph: &Csr, train: &[u32], cut: Cut, n_gpus: u32, clique: u32) -> Result<Vec<Vec<u32>>, NoPartition> {
     let n_parts = match cut {
         Cut::Hash => 1,
-        Cut::Cliques => n_gpus / clique,
+        Cut::Cliques | Cut::Metis => n_gpus / clique,
         Cut::Gpus => n_gpus,
     };
-    let parts = if n_parts == 1 { vec![0; graph.n_vertices() as usize] } else { partition::streamed(graph, n_parts) };
+    let parts = match cut {
+        _ if n_parts == 1 => vec![0; graph.n_vertices() as usize],
+        Cut::Metis => multilevel(graph, n_parts)?,
+        Cut::Hash | Cut::Cliques | Cut::Gpus => partition::streamed(graph, n_parts),
+    };
     let mut seeds = vec![Vec::new(); n_gpus as usize];
     let in_part = n_gpus / n_parts;
     for (part, vertices) in (0..).zip(evened(train, &parts, n_parts)) {
@@ -69,7 +78,7 @@ fn cut(graph: &Csr, train: &[u32], cut: Cut, n_gpus: u32, clique: u32) -> Vec<Ve
             seeds[(part * in_part + partition::hash(vertex, in_part)) as usize].push(vertex);
         }
     }
-    seeds
+    Ok(seeds)
 }
 
 /// Training vertices of every part. All parts take as many steps, so those that one has too many of go to those with too few.

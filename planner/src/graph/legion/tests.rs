@@ -71,7 +71,7 @@ fn the_split_is_the_best_of_the_grid_and_no_worse_than_either_end() {
     let asked = asked(13, 60_000, 0.5, PLATFORMS[0], 0.4);
     let found = run(&asked, "legion").decision.expect("a plan");
     assert_eq!(found.status, Status::Optimal);
-    let groups = groups::of(&asked, &LEGION, 4);
+    let groups = groups::of(&asked, &LEGION, 4).expect("a streamed cut");
     for (group, (_, chosen)) in groups.iter().zip(&found.plan.groups) {
         for step in 0..=N_STEPS {
             let other = point(&group.demand, 4.0 * asked.cache_bytes, f64::from(step) / f64::from(N_STEPS));
@@ -115,6 +115,20 @@ fn a_hierarchical_cache_hits_no_less_than_a_replicated_one_of_equal_bytes() {
     let (own, same) =
         (run(&alone, "legion-hashed").metrics["hit_ratio"], run(&alone, "legion-replicated").metrics["hit_ratio"]);
     assert!(own >= same && own - same < 0.1, "{own} {same}");
+}
+
+/// Either it cuts, and hits at least about what a cut by hash hits; or it says how it is built in. Degrees have nothing to cut.
+#[test]
+fn the_cut_by_metis_is_asked_for_at_build_time() {
+    let mut asked = asked(11, 16_000, 0.57, PLATFORMS[0], 0.3);
+    let found = run(&asked, "legion-metis");
+    if cfg!(feature = "metis") {
+        assert!(found.metrics["hit_ratio"] >= run(&asked, "legion-hashed").metrics["hit_ratio"] - 0.02);
+    } else {
+        assert!(found.decision.is_none() && found.why.contains("--features metis"), "{}", found.why);
+    }
+    asked.known = Known::Degrees { degrees: graph::distribution::Degrees::power_law(1e5, 1e6, 2.2), n_train: 1e4 };
+    assert!(run(&asked, "legion-metis").why.contains("no edges to cut"));
 }
 
 /// Papers100M by its degrees on the first platform: the cache that is shared and ranked by sampling reads least, and nothing cached reads most.

@@ -184,7 +184,8 @@ fn what_if(asked: &Asked, policy: &Policy, groups: &[Group], now: &Timed, costs:
     if asked.machine.cluster.nvlink_island < n_gpus {
         let mut wider = asked.clone();
         wider.machine.cluster.nvlink_island = n_gpus;
-        let groups = groups::of(asked, policy, n_gpus);
+        // The whole machine is one clique, so nothing is cut.
+        let groups = groups::of(asked, policy, n_gpus).expect("one part needs no partition");
         let cost = costs(&wider.machine.cluster);
         notes.push(against("with NVLink between all GPUs", now, &timed(&wider, policy, &groups, cost.as_ref())));
     }
