@@ -97,7 +97,7 @@ fn a_longer_context_adds_its_keys_values_and_gradients() {
         metric(&job("long-context/chunkflow-7b-256k", 0, &set), "chunkflow", "peak_memory_bytes") / f64::from(1 << 30)
     };
     // 28 layers of four heads of width 128 in 16 bit, keys and values, over four ranks; and the same again for gradients.
-    let gib = |tokens: u64| 2.0 * 2.0 * 28.0 * 512.0 * 2.0 * hw::Tokens(tokens).as_f64() / 4.0 / f64::from(1 << 30);
+    let gib = |tokens: u64| 2.0 * 2.0 * 28.0 * 512.0 * 2.0 * hw::real(tokens) / 4.0 / f64::from(1 << 30);
     let found = peak(262_144) - peak(65_536);
     assert!((found - gib(262_144 - 65_536)).abs() < 0.02, "{found}");
 }

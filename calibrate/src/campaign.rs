@@ -318,7 +318,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
         }
     }
     let n_slow = samples.iter().filter(|sample| sample.slowdown > SLOW).count();
-    let float = |n: usize| hw::Tokens(n as u64).as_f64();
+    let float = |n: usize| hw::real(n as u64);
     let mut profile = Profile {
         lent_by: None,
         schema: SCHEMA.to_owned(),

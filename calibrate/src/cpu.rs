@@ -273,7 +273,7 @@ fn facts(threads: usize) -> Facts {
         gpu: Some("cpu".to_owned()),
         driver: "gemm 0.19, float32".to_owned(),
         clocks,
-        memory: Bytes::from_f64(hw::Bytes(kilobytes * 1024).as_f64() * MEMORY_SHARE),
+        memory: Bytes::from_f64(hw::real(kilobytes * 1024) * MEMORY_SHARE),
         tile: (16, 4, 1),
         n_devices: 1,
         reference: Op::Gemm { m: 256, n: 256, k: 256, format: hw::Format::Bf16 },

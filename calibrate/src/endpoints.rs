@@ -264,7 +264,7 @@ fn errors(runs: &[&Run], split: Split) -> [Residuals; 2] {
 fn conformal(ratios: &[f64]) -> Residuals {
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let n = hw::Tokens(sorted.len() as u64).as_f64();
+    let n = hw::real(sorted.len() as u64);
     let outside =
         usize::try_from(hw::Bytes::from_f64(((n + 1.0) * TAIL).floor()).0).expect("fewer than the rows").max(1);
     let round = |value: f64| (value * 1e4).round() / 1e4;

@@ -154,8 +154,7 @@ impl<'a> Running<'a> {
                 if !runnable[task] {
                     return self.modelled[task];
                 }
-                let times: Vec<f64> =
-                    passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
+                let times: Vec<f64> = passes.iter().map(|pass| hw::real(pass.end[task] - pass.start[task])).collect();
                 Span::from_ns(hw::Bytes::from_f64(quantile(&times, UNDISTURBED)).0)
             })
             .collect();
@@ -258,7 +257,7 @@ fn pass<'a>(
         }
         if let Some(times) = &mut times {
             for (op, start, end) in sent.parts {
-                times.entry(op).or_default().push(hw::Bytes(marks[end] - marks[start]).as_f64() / 1e9);
+                times.entry(op).or_default().push(hw::real(marks[end] - marks[start]) / 1e9);
             }
         }
     }

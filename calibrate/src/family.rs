@@ -53,7 +53,7 @@ impl Family {
     /// Place of one of its operations on its axes.
     #[must_use]
     pub fn point(op: &Op) -> Vec<f64> {
-        let f = |n: u64| hw::Tokens(n).as_f64();
+        let f = |n: u64| hw::real(n);
         match op {
             Op::Gemm { m, n, k, .. } => vec![f(*m), f(*n), f(*k)],
             Op::Collective { bytes, .. } => vec![f(*bytes)],
@@ -192,7 +192,7 @@ impl Region {
     #[must_use]
     pub fn at(&self, family: Family, place: [f64; 5]) -> Op {
         let scaled = |(low, high): Range, part: f64| {
-            let (low, high) = (hw::Tokens(low.max(1)).as_f64(), hw::Tokens(high.max(1)).as_f64());
+            let (low, high) = (hw::real(low.max(1)), hw::real(high.max(1)));
             hw::Bytes::from_f64((low * (high / low).powf(part)).round()).0.max(1)
         };
         match (self, family) {
@@ -204,7 +204,7 @@ impl Region {
             }
             (Self::Attention { heads, queries, documents, keys_ratio }, Family::Attention { pass, .. }) => {
                 let last = heads.len() - 1;
-                let index = hw::Bytes::from_f64(place[3] * hw::Tokens(heads.len() as u64).as_f64()).0;
+                let index = hw::Bytes::from_f64(place[3] * hw::real(heads.len() as u64)).0;
                 let [n_heads, n_kv_heads, head_dim] = heads[usize::try_from(index).unwrap_or(last).min(last)];
                 let n = scaled(*queries, place[0]);
                 let n_documents = scaled(*documents, place[1]);

@@ -136,7 +136,7 @@ pub fn residuals(ratios: &[f64], n_fit: usize) -> Residuals {
 }
 
 fn float(n: usize) -> f64 {
-    hw::Tokens(n as u64).as_f64()
+    hw::real(n as u64)
 }
 
 fn value(values: &[f64], corners: &[Corner]) -> f64 {

@@ -188,7 +188,7 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Oper
             let kv = if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] };
             let document = Document::causal(whole(length[row]));
             let base = roofline.attention_base(&document, whole(heads[row]), whole(kv), head_dim).get();
-            let tiles = batch[row] * heads[row] * hw::Tokens(whole(length[row]).div_ceil(ATTENTION_TILE)).as_f64();
+            let tiles = batch[row] * heads[row] * hw::real(whole(length[row]).div_ceil(ATTENTION_TILE));
             Row {
                 point: vec![document_length(&document), tiles, heads[row] / kv],
                 base_s: base * batch[row],

@@ -181,14 +181,14 @@ impl Rows {
             for row in (0..layer.len()).filter(|&row| time[row] > 0.0) {
                 let (m, seconds) = (hw::Bytes::from_f64(size[row]).0, time[row] * 1e-6);
                 if let Some([n, k]) = folder.product(&layer[row]) {
-                    let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+                    let point = [m, n, k].map(|size| hw::real(size)).to_vec();
                     let base_s = roofline.gemm_base(m, n, k, Format::Bf16).get();
                     self.products.push(Row { point, base_s, measured_s: seconds, shape: m });
                 } else if let Some(bytes) = folder.bytes(&layer[row]) {
-                    self.elementwise.push((size[row] * hw::Bytes(bytes).as_f64(), seconds));
+                    self.elementwise.push((size[row] * hw::real(bytes), seconds));
                 } else if layer[row] == "embedding" {
                     let bytes = 2 * folder.model.hidden * WIDE;
-                    self.embedding.push((size[row] * hw::Bytes(bytes).as_f64(), seconds));
+                    self.embedding.push((size[row] * hw::real(bytes), seconds));
                 }
             }
         }
@@ -220,13 +220,13 @@ impl Rows {
             let point = attention_point(&op).expect("attention").to_vec();
             self.prefill.push(law::Row { op, point, seconds: measured_s });
         }
-        let bytes_per_key = hw::Bytes(2 * n_kv_heads * m.head_dim * WIDE).as_f64();
+        let bytes_per_key = hw::real(2 * n_kv_heads * m.head_dim * WIDE);
         for row in (0..n.len()).filter(|&row| n[row] > 0.0) {
             let chunk_s =
                 if new[row] > 0.0 { chunks.get(&(whole(new[row]), whole(past[row]))).copied() } else { Some(0.0) };
             let Some(chunk_s) = chunk_s else { continue };
             let launch = Launch {
-                heads: n[row] * hw::Tokens(n_heads).as_f64(),
+                heads: n[row] * hw::real(n_heads),
                 read_s: n[row] * keys[row] * bytes_per_key / cluster.gpu.memory_bandwidth.get(),
                 chunk_s,
                 seconds: time[row] * 1e-6,

@@ -30,7 +30,7 @@ pub fn links(dir: &Path, port_gb_per_s: Option<f64>) -> Result<Vec<Link>, Import
         let mut by_size: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         rows.for_each(|row| by_size.entry(hw::Bytes::from_f64(size[row]).0).or_default().push(time[row] / 1e3));
         let points: Vec<(f64, f64)> =
-            by_size.into_iter().map(|(bytes, seconds)| (hw::Bytes(bytes).as_f64(), mean(&seconds))).collect();
+            by_size.into_iter().map(|(bytes, seconds)| (hw::real(bytes), mean(&seconds))).collect();
         if points.len() >= 4 && (!crosses_nodes || port_gb_per_s.is_some()) {
             links.push(link(&points, crosses_nodes, port_gb_per_s.filter(|_| crosses_nodes)));
         }
@@ -39,7 +39,7 @@ pub fn links(dir: &Path, port_gb_per_s: Option<f64>) -> Result<Vec<Link>, Import
 }
 
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / hw::Bytes(values.len() as u64).as_f64()
+    values.iter().sum::<f64>() / hw::real(values.len() as u64)
 }
 
 pub(crate) fn link(points: &[(f64, f64)], crosses_nodes: bool, port_gb_per_s: Option<f64>) -> Link {

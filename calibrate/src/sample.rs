@@ -103,7 +103,7 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     let references: Option<Vec<f64>> = references.into_iter().collect();
     let seconds = quantile(&times, UNDISTURBED);
     let off: Vec<f64> = times.iter().map(|time| (time - seconds).abs()).collect();
-    let spread = MAD_TO_SIGMA * quantile(&off, 0.5) / seconds.max(1e-12) / hw::Tokens(n).as_f64().sqrt();
+    let spread = MAD_TO_SIGMA * quantile(&off, 0.5) / seconds.max(1e-12) / hw::real(n).sqrt();
     Ok(Timed { seconds, spread, reference_s: references.map(|references| quantile(&references, UNDISTURBED)) })
 }
 

@@ -9,16 +9,16 @@ use engine::cost::published_runs::{Laws, Steady};
 
 fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[hw::Bytes::from_f64(hw::Tokens(values.len() as u64 - 1).as_f64() * share).0 as usize]
+    values[hw::Bytes::from_f64(hw::real(values.len() as u64 - 1) * share).0 as usize]
 }
 
 /// Median and 90 % error and share inside the interval, for TTFT and TPOT.
 fn errors(rows: &[&(&Run, Steady)]) -> [[f64; 3]; 2] {
     let of = |pairs: Vec<(f64, f64, [f64; 2])>| {
         let inside = pairs.iter().filter(|(measured, _, [low, high])| (low..=high).contains(&measured)).count();
-        let n = hw::Tokens(pairs.len() as u64).as_f64();
+        let n = hw::real(pairs.len() as u64);
         let mut off: Vec<f64> = pairs.iter().map(|(measured, mean, _)| (mean / measured - 1.0).abs()).collect();
-        [quantile(&mut off, 0.5), quantile(&mut off, 0.9), hw::Tokens(inside as u64).as_f64() / n]
+        [quantile(&mut off, 0.5), quantile(&mut off, 0.9), hw::real(inside as u64) / n]
     };
     [
         of(rows.iter().map(|(run, steady)| (run.ttft_s, steady.ttft.mean, steady.ttft.interval)).collect()),

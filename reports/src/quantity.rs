@@ -7,7 +7,7 @@ pub(crate) const ABSENT: &str = "-";
 
 /// A count as a float (exact below 2^53).
 pub(crate) const fn float(count: u64) -> f64 {
-    hw::Tokens(count).as_f64()
+    hw::real(count)
 }
 
 /// A length or position as a float.

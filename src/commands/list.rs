@@ -81,7 +81,7 @@ fn gpu(name: &str) -> String {
 
 fn model(name: &str) -> String {
     let Some(model) = engine::model::embedded(name) else { return String::new() };
-    let billions = |n: u64| hw::Tokens(n).as_f64() / 1e9;
+    let billions = |n: u64| hw::real(n) / 1e9;
     format!(
         "{:6.2} B parameters, {:5.2} B active, {} layers, hidden {}",
         billions(model.n_parameters()),

@@ -213,7 +213,7 @@ fn summary<'a>(validations: impl Iterator<Item = &'a Validation>) -> Errors {
         operators.extend(errors(&validation.points));
         steps.push(validation.step.error().abs());
     }
-    let mean = steps.iter().sum::<f64>() / hw::Tokens(steps.len().max(1) as u64).as_f64();
+    let mean = steps.iter().sum::<f64>() / hw::real(steps.len().max(1) as u64);
     Errors {
         operator_median: quantile(&operators, 0.5),
         operator_p90: quantile(&operators, 0.9),

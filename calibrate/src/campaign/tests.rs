@@ -11,13 +11,12 @@ use crate::family::{around, general};
 
 /// Nanoseconds of a device of 2 µs launches, 200 GFLOP/s and 20 GB/s, with 2 % of noise that depends on the launch.
 fn truth(op: &Op) -> f64 {
-    2e-6 + op.flops() / 2e11
-        + engine::cost::profile::memory_bound(op).map_or(0.0, |(_, bytes)| hw::Bytes(bytes).as_f64() / 2e10)
+    2e-6 + op.flops() / 2e11 + engine::cost::profile::memory_bound(op).map_or(0.0, |(_, bytes)| hw::real(bytes) / 2e10)
 }
 
 fn fake() -> Fake {
     Fake::new(Box::new(|op, launch| {
-        let noise = 1.0 + 0.02 * ((hw::Tokens(launch).as_f64() * 0.618).fract() - 0.5);
+        let noise = 1.0 + 0.02 * ((hw::real(launch) * 0.618).fract() - 0.5);
         hw::Bytes::from_f64(truth(op) * noise * 1e9).0.max(1)
     }))
 }

@@ -89,7 +89,7 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
                 + roofline.gemm_base(m, hidden, width, Format::Bf16);
             Row {
                 // The products have 2 · and 1 · hidden · width elements; the correction stands between them.
-                point: vec![routed / active, active, 1.5 * hw::Tokens(hidden * width).as_f64()],
+                point: vec![routed / active, active, 1.5 * hw::real(hidden * width)],
                 base_s: base.get() * active,
                 measured_s: columns[7][row] / 1e3,
                 shape: hidden * 1_000_003 + width * 1009 + whole(experts / ep) * 31,

@@ -170,7 +170,7 @@ impl Asked {
         let costs = Costs {
             classification_s: classified.seconds,
             evaluation_s: if n_held_out > 0.0 { evaluated.seconds / n_held_out } else { 0.0 },
-            training_s: step.seconds / hw::Tokens(training.batch_examples).as_f64(),
+            training_s: step.seconds / hw::real(training.batch_examples),
         };
         let full = batch(&way.prompts, &limits).expect("the pass found a batch");
         let words = [
@@ -252,7 +252,7 @@ impl Asked {
         put("evaluation_s", plan.evaluation_s);
         put("classification_ratio", ratio(plan.classification_s, total_s));
         put("n_classifications", f64::from(plan.n_classifications));
-        put("n_stages", hw::Tokens(plan.recipe.n_stages as u64).as_f64());
+        put("n_stages", hw::real(plan.recipe.n_stages as u64));
         put("held_out_ratio", question.held_out_ratio);
         put("answers_per_fact", generations);
         put("answer_s", question.costs.classification_s / (all * generations));

@@ -98,7 +98,7 @@ impl Peak {
         let arrivals: Vec<f64> =
             requests.list.iter().map(|request| (request.arrival - Time::ZERO).to_seconds().get()).collect();
         let last_s = arrivals.last().copied().unwrap_or(0.0);
-        let count = |n: usize| hw::Tokens(n as u64).as_f64();
+        let count = |n: usize| hw::real(n as u64);
         if last_s <= peak_s {
             let requests_per_s = if last_s > 0.0 { count(arrivals.len()) / last_s } else { 0.0 };
             return Self { from_s: 0.0, to_s: last_s, requests_per_s, is_whole: true };
@@ -345,8 +345,8 @@ impl Question {
                 if candidate.parts.len() == 1 { "replica_hours" } else { &format!("group_replica_hours.{group}") };
             Some(figure(key)? / hours?)
         });
-        let n = paid.unwrap_or_else(|| hw::Tokens(part.n_replicas).as_f64());
-        n * hw::Tokens(part.gpus_per_replica).as_f64() * self.quoted[part.quoted].usd_per_gpu_hour
+        let n = paid.unwrap_or_else(|| hw::real(part.n_replicas));
+        n * hw::real(part.gpus_per_replica) * self.quoted[part.quoted].usd_per_gpu_hour
     }
 
     fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Tried<'q> {

@@ -338,7 +338,7 @@ fn fit(service: &Service, prefill: &mut u32, decode: &mut u32) -> Result<Option<
     if asked <= most {
         return Ok(None);
     }
-    let part = f64::from(service.rules.n_gpus_max) / hw::Tokens(asked).as_f64();
+    let part = f64::from(service.rules.n_gpus_max) / hw::real(asked);
     *prefill = whole((f64::from(*prefill) * part).floor().max(1.0));
     // What one replica of prefill at least takes must not come on top.
     let left = most.saturating_sub(gpus(*prefill, 0)) / u64::from(service.decode_gpus);

@@ -215,7 +215,7 @@ mod tests {
             let bound = demand.bound(met_ratio);
             prop_assert!(bound <= some * (1.0 + 1e-9), "{bound} and {some}");
             // At least what one replica all the time takes, and less than everybody's.
-            let seconds = 60.0 * hw::Tokens(loads.len() as u64).as_f64();
+            let seconds = 60.0 * hw::real(loads.len() as u64);
             prop_assert!(bound >= seconds * (1.0 - 1e-9) && bound <= all * (1.0 + 1e-9));
         }
     }

@@ -272,7 +272,7 @@ fn metrics(question: &Question, decided: &Decided, replay: Option<&Replay>) -> B
         all.extend([
             ("replay_makespan_s", replay.makespan_s),
             ("replay_over_planned_ratio", replay.makespan_s / plan.makespan_s),
-            ("n_refused", hw::Tokens(replay.n_refused).as_f64()),
+            ("n_refused", hw::real(replay.n_refused)),
             ("cost_usd_per_mtok", plan.usd_per_hour * replay.makespan_s / 3600.0 / tokens * 1e6),
             ("requests_per_replica_least", asked.fold(f64::INFINITY, f64::min) / sum(&plan.replicas)),
         ]);

@@ -6,7 +6,7 @@
 //! and the host's time: compare plans with it, not absolute figures. Units: bytes, seconds, tokens; 16-bit numbers.
 
 use engine::model::Model;
-use hw::{Dtype, Gpu, Tokens};
+use hw::{Dtype, Gpu, real};
 
 /// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
 const COMPUTE_REACHED: f64 = 0.6;
@@ -46,21 +46,17 @@ pub(super) struct Pass {
     pub(super) read: f64,
 }
 
-fn f(count: u64) -> f64 {
-    Tokens(count).as_f64()
-}
-
 impl Layer {
     /// Of a model; parameters outside its layers are spread over them.
     pub(super) fn of(model: &Model) -> Self {
-        let layers = f(model.n_layers);
+        let layers = real(model.n_layers);
         let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
         Self {
-            weight_bytes: 2.0 * f(model.n_parameters()) / layers,
-            kv_bytes: 2.0 * f(width),
-            active: f(model.active_parameters()) / layers,
-            heads: f(model.n_heads * model.head_dim),
-            hidden: f(model.hidden),
+            weight_bytes: 2.0 * real(model.n_parameters()) / layers,
+            kv_bytes: 2.0 * real(width),
+            active: real(model.active_parameters()) / layers,
+            heads: real(model.n_heads * model.head_dim),
+            hidden: real(model.hidden),
         }
     }
 

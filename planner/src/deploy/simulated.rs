@@ -53,7 +53,7 @@ impl Dealer {
 /// Requests that are all there at the start, with the type of each; types are interleaved in their shares.
 fn mixed(work: &[(Lengths, u64)]) -> (Requests, Vec<usize>) {
     let n: u64 = work.iter().map(|(_, n)| n).sum();
-    let mut dealer = Dealer::new(work.iter().map(|&(_, n)| hw::Tokens(n).as_f64()).collect());
+    let mut dealer = Dealer::new(work.iter().map(|&(_, n)| hw::real(n)).collect());
     let kinds: Vec<usize> = (0..n).map(|_| dealer.next()).collect();
     let small = |tokens: hw::Tokens| u32::try_from(tokens.0).unwrap_or(u32::MAX).max(1);
     let of = |kind: &usize| Request::new(Time::ZERO, small(work[*kind].0.input), small(work[*kind].0.output));
@@ -112,7 +112,7 @@ pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {
 pub fn requests_per_s(engine: &Engine, lengths: Lengths) -> f64 {
     let n = u64::from(BATCHES * engine.limits.sequences_max);
     let (once, twice) = (alone_s(engine, &[(lengths, n)]), alone_s(engine, &[(lengths, 2 * n)]));
-    if twice.is_finite() { hw::Tokens(n).as_f64() / (twice - once) } else { 0.0 }
+    if twice.is_finite() { hw::real(n) / (twice - once) } else { 0.0 }
 }
 
 /// What serving a plan's requests with its replicas gave.
@@ -150,7 +150,7 @@ pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: A
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: coming.per_s }, coming.seed);
     let served = typed(fleet, kinds).serve(&requests, router("plan-weights").as_mut());
     let mut values = metrics::of(&requests, &served, &coming.slo, Seconds::ZERO);
-    values.insert("n_outages".to_owned(), hw::Tokens(served.changes.n_outages).as_f64());
+    values.insert("n_outages".to_owned(), hw::real(served.changes.n_outages));
     values
 }
 
@@ -221,7 +221,7 @@ mod tests {
         for n in 1..=100_usize {
             counts[dealer.next()] += 1;
             for (count, share) in counts.iter().zip([0.5, 0.0, 0.3, 0.2]) {
-                let (count, n) = (Tokens(*count as u64).as_f64(), Tokens(n as u64).as_f64());
+                let (count, n) = (hw::real(*count as u64), hw::real(n as u64));
                 assert!((count - share * n).abs() < 1.0 + 1e-9, "{counts:?}");
             }
         }

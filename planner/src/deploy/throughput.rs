@@ -10,7 +10,7 @@
 //! approximation: no interference, no queueing, attention of the prompt at the matrix rate. Compare plans with it, not absolute figures.
 
 use engine::model::Model;
-use hw::{Gpu, Tokens};
+use hw::{Gpu, Tokens, real};
 
 use super::Configuration;
 use super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
@@ -44,23 +44,19 @@ pub struct Replica<'a> {
     pub parallel: Parallel,
 }
 
-fn f(count: u64) -> f64 {
-    Tokens(count).as_f64()
-}
-
 impl Replica<'_> {
     fn n_gpus(&self) -> f64 {
         f64::from(self.parallel.tp) * f64::from(self.parallel.pp)
     }
 
     fn weight_bytes(&self) -> f64 {
-        2.0 * f(self.model.n_parameters())
+        2.0 * real(self.model.n_parameters())
     }
 
     /// Bytes of keys and values of one token in all layers.
     #[must_use]
     pub fn kv_bytes(&self) -> f64 {
-        f(self.model.n_layers) * Layer::of(self.model).kv_bytes
+        real(self.model.n_layers) * Layer::of(self.model).kv_bytes
     }
 
     /// Requests in the batch when the cache is full; 0 where not one fits.
@@ -73,7 +69,7 @@ impl Replica<'_> {
 
     /// Seconds of one of the equal stages.
     fn stage_s(&self, pass: Pass) -> f64 {
-        let layers = f(self.model.n_layers) / f64::from(self.parallel.pp);
+        let layers = real(self.model.n_layers) / f64::from(self.parallel.pp);
         layers * Layer::of(self.model).seconds(self.gpu, f64::from(self.parallel.tp), pass)
     }
 

@@ -174,7 +174,7 @@ impl Task {
     /// Bytes of a prompt's keys and values on the wire.
     #[must_use]
     pub fn wire_bytes(&self, input: f64) -> f64 {
-        let token = 4.0 * hw::Tokens(self.model.n_layers * self.model.kv_width()).as_f64();
+        let token = 4.0 * hw::real(self.model.n_layers * self.model.kv_width());
         input * token * f64::from(self.wire_bits) / 16.0
     }
 

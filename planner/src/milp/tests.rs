@@ -21,8 +21,8 @@ fn knapsack(values: &[f64], weights: &[f64], room: f64) -> (Program, Vec<Variabl
 /// A knapsack that takes many nodes: weights close to each other, room for about half.
 fn hard() -> (Program, Vec<Variable>) {
     let mut random = engine::random::stream(3, "knapsack");
-    let weights: Vec<f64> = (0..60).map(|_| 1000.0 + hw::Tokens(random.below(100)).as_f64()).collect();
-    let values: Vec<f64> = weights.iter().map(|weight| weight + hw::Tokens(random.below(10)).as_f64()).collect();
+    let weights: Vec<f64> = (0..60).map(|_| 1000.0 + hw::real(random.below(100))).collect();
+    let values: Vec<f64> = weights.iter().map(|weight| weight + hw::real(random.below(10))).collect();
     let room = weights.iter().sum::<f64>() / 2.0 + 0.5;
     knapsack(&values, &weights, room)
 }

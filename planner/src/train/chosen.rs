@@ -218,7 +218,7 @@ pub fn simulate(
         for outcome in engine::play::simulate_cases(&graph, &machine, &[Case::Expected, Case::Low, Case::High]) {
             timelines.push(finished(&graph, outcome, step_index)?);
         }
-        let n = hw::Tokens(n_steps as u64).as_f64();
+        let n = hw::real(n_steps as u64);
         for (end, timeline) in ends.iter_mut().zip(&timelines[1..]) {
             *end += timeline.span().to_seconds().get() / n;
         }
@@ -237,7 +237,7 @@ fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Ti
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
             let micro_batch = graph.tasks[task.0 as usize].micro_batch;
-            let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / hw::GIB;
+            let gib = |bytes: u64| hw::real(bytes) / hw::GIB;
             let why = format!(
                 "step {step_index}, rank {}, micro-batch {micro_batch}: `{allocation}` needs {:.1} GiB, {:.1} GiB are free",
                 rank.0,

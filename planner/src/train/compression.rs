@@ -12,7 +12,7 @@ use engine::CostModel;
 use engine::compression::{Compression, ExpertRows};
 use engine::layer;
 use engine::verdict::Refused;
-use hw::Seconds;
+use hw::{Seconds, real};
 use train::Problem;
 use train::compression::hash::Family;
 use train::compression::merge::{self, Merging, StandIn};
@@ -94,7 +94,7 @@ pub struct Choice {
 #[must_use]
 pub fn rows_per_expert(problem: &Problem) -> f64 {
     let Some(experts) = problem.model.experts else { return 0.0 };
-    f(layer::dispatched(&problem.shard(), experts, problem.bucket_tokens)) / f(experts.n_routed)
+    real(layer::dispatched(&problem.shard(), experts, problem.bucket_tokens)) / real(experts.n_routed)
 }
 
 /// Functions for every layer.
@@ -110,7 +110,7 @@ pub fn choose(question: &Question, problem: &Problem) -> Result<Choice, Refused>
         }
         (None, _) => counted(question, problem, n_layers)?,
     };
-    let n = f(layers.len().max(1) as u64);
+    let n = real(layers.len().max(1) as u64);
     let hashes = layers.iter().map(|layer| f64::from(layer.hashes)).sum::<f64>() / n;
     let rate = layers.iter().map(|layer| layer.rate).sum::<f64>() / n;
     let least = least_rate.map(|rate| compression(question, problem, 1.0, rate));
@@ -121,7 +121,7 @@ fn compression(question: &Question, problem: &Problem, hashes: f64, rate: f64) -
     let width = question.family.columns(question.hash_width.unwrap_or(problem.model.hidden));
     let whole = |number: f64| hw::Bytes::from_f64(number).0;
     Compression {
-        columns: whole(hashes * f(width)),
+        columns: whole(hashes * real(width)),
         rate_permille: whole(rate * 1000.0),
         expert_rows: question.expert_rows,
         compensation: question.compensation,
@@ -146,14 +146,14 @@ fn counted(question: &Question, problem: &Problem, n_layers: usize) -> Result<(V
         };
         layers.push(found);
     }
-    let least = layers.iter().map(|(_, rate)| rate).sum::<f64>() / f(n_layers.max(1) as u64);
+    let least = layers.iter().map(|(_, rate)| rate).sum::<f64>() / real(n_layers.max(1) as u64);
     Ok((layers.into_iter().map(|(layer, _)| layer).collect(), Some(least)))
 }
 
 /// Functions of a layer whose tokens have that spread, and the rate of one function.
 fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Layer, f64), Refused> {
     let sample = &question.sample;
-    let rows = sample.rows.map_or_else(|| rows_per_expert(problem), f);
+    let rows = sample.rows.map_or_else(|| rows_per_expert(problem), real);
     let rows = hw::Bytes::from_f64(rows).0.clamp(1, ROWS_MAX);
     let small = |n: u64| usize::try_from(n.min(WIDTH_MAX)).expect("small");
     let width = small(problem.model.hidden);
@@ -222,7 +222,7 @@ pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost:
     let layer_s = seconds(Some(choice.compression));
     let bound = choice.least.map(|least| Bound::plain(seconds(Some(least))));
     let overhead = at(1000) / uncompressed_s - 1.0;
-    let judged = Judged { layer_s, uncompressed_s, overhead, crossover: f(pays) / 1000.0 };
+    let judged = Judged { layer_s, uncompressed_s, overhead, crossover: real(pays) / 1000.0 };
     Decision::new(judged, Aim::Seconds, layer_s).bounded(bound, Status::Heuristic)
 }
 
@@ -230,7 +230,7 @@ pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost:
 #[must_use]
 pub fn figures(choice: &Choice, decision: &Decision<Judged>) -> BTreeMap<String, f64> {
     let judged = &decision.plan;
-    let n = f(choice.layers.len().max(1) as u64);
+    let n = real(choice.layers.len().max(1) as u64);
     let mean = |get: &dyn Fn(&Layer) -> f64| choice.layers.iter().map(get).sum::<f64>() / n;
     let mut figures: BTreeMap<String, f64> = [
         ("hashes", mean(&|layer| f64::from(layer.hashes))),
@@ -283,7 +283,7 @@ pub fn notes(question: &Question, choice: &Choice, judged: &Judged, problem: &Pr
         }
         _ => {}
     }
-    let (rows, rate) = (rows_per_expert(problem), f(choice.compression.rate_permille) / 1000.0);
+    let (rows, rate) = (rows_per_expert(problem), real(choice.compression.rate_permille) / 1000.0);
     if question.rate.is_some() && rate * rows < 1.0 {
         notes.push(format!(
             "with even routing a rank sends {rows:.1} rows to an expert, and no fewer than one of them can travel: the given rate of {:.1} % asks for uneven routing or larger micro-batches",
@@ -310,10 +310,6 @@ fn alike(layers: &[Layer]) -> impl Iterator<Item = (usize, usize, &Layer)> {
         from += run.len();
         (first, from, &run[0])
     })
-}
-
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
 }
 
 #[cfg(test)]
@@ -425,7 +421,7 @@ mod tests {
             layer_s(&problem, Some(compression), &micro_batch(), &cost)
         };
         let pays = (0..=1000).rev().find(|&rate| seconds(rate) <= judged.uncompressed_s).expect("rate 0 pays");
-        assert!((judged.crossover - f(pays) / 1000.0).abs() < 1e-12);
+        assert!((judged.crossover - real(pays) / 1000.0).abs() < 1e-12);
         assert!(decision.bound().expect("counted") <= judged.layer_s);
         assert!(judged.overhead > 0.0 && judged.crossover < 1.0);
         let times: Vec<f64> = (0..=10).map(|tenth| seconds(100 * tenth)).collect();

@@ -5,6 +5,7 @@
 //! Invariant of the strict roll-back: no rank holds more than C tokens, a shard counted as ⌈S/N⌉.
 
 use engine::Model;
+use hw::real;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 
@@ -46,12 +47,8 @@ pub enum First {
 /// Model operations of one layer forward for a sequence: (20h² + 4h·h_kv)·S + 4h·S².
 #[must_use]
 pub fn flops(model: &Model, tokens: u64) -> f64 {
-    let (h, kv, s) = (count(model.hidden), count(model.kv_width()), count(tokens));
+    let (h, kv, s) = (real(model.hidden), real(model.kv_width()), real(tokens));
     (20.0 * h * h + 4.0 * h * kv) * s + 4.0 * h * s * s
-}
-
-fn count(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
 }
 
 /// Limits and rules of one placement.
@@ -261,7 +258,7 @@ impl Terms {
     /// Terms of a problem: compute at the device's peak (the ratio of plans does not depend on it).
     #[must_use]
     pub fn of(problem: &Problem) -> Self {
-        let width = count(problem.model.kv_width());
+        let width = real(problem.model.kv_width());
         Self {
             peak_flops_per_s: problem.cluster.gpu.peak(problem.dtype).get(),
             exchange_s_per_token: EXCHANGE_BYTES_PER_TOKEN_AND_WIDTH * width * EXCHANGE_S_PER_BYTE,
@@ -298,7 +295,7 @@ impl Terms {
                 // DACP itself makes no smaller rings.
                 Place::Sharded | Place::Ring { .. } => {
                     sharded += seconds / f64::from(n_ranks);
-                    tokens += count(placement.tokens);
+                    tokens += real(placement.tokens);
                 }
             }
         }
@@ -334,7 +331,7 @@ mod tests {
         // 4hS² = (20h² + 4h·h_kv)·S at S = 5h + h_kv; 4608 for h 896 and h_kv 128, 18,432 for 3584 and 512.
         for (name, crossover) in [("qwen2.5-0.5b", 4608_u64), ("qwen2.5-7b", 18_432)] {
             let model = engine::model::embedded(name).expect("embedded");
-            let quadratic = 4.0 * count(model.hidden) * count(crossover) * count(crossover);
+            let quadratic = 4.0 * real(model.hidden) * real(crossover) * real(crossover);
             assert_eq!(flops(&model, crossover), 2.0 * quadratic, "{name}");
         }
         let model = engine::model::embedded("qwen2.5-0.5b").expect("embedded");

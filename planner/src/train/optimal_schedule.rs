@@ -167,7 +167,7 @@ struct Model {
 impl Model {
     /// `None` when the windows alone show that no order spans `upper` or less.
     fn new(pipeline: &Pipeline, passes: &Passes, unit: u64, lower: u64, upper: u64) -> Option<Self> {
-        let time = |ns: u64| hw::Tokens(ns / unit).as_f64();
+        let time = |ns: u64| hw::real(ns / unit);
         let mut variables = ProblemVariables::new();
         let span = variables.add(variable().min(time(lower)).max(time(upper)));
         let mut start = Vec::with_capacity(passes.all.len());
@@ -196,7 +196,7 @@ impl Model {
     /// Passes of a rank exclude each other.
     fn add_rank(&mut self, passes: &Passes, rank: usize, upper: u64) -> Option<()> {
         let ids = &passes.of_rank[rank];
-        let time = |ns: u64| hw::Tokens(ns / self.unit).as_f64();
+        let time = |ns: u64| hw::real(ns / self.unit);
         let mut rows = Vec::with_capacity(ids.len());
         for (row, &a) in ids.iter().enumerate() {
             let mut firsts = Vec::with_capacity(ids.len() - row);
@@ -247,7 +247,7 @@ impl Model {
     /// When a forward starts, what was taken before and is not given back leaves room for it.
     fn limit_memory(&mut self, passes: &Passes, rank: usize, limit: u64) {
         let ids = &passes.of_rank[rank];
-        let float = |n: u64| hw::Tokens(n).as_f64();
+        let float = |n: u64| hw::real(n);
         let taken: u64 = ids.iter().map(|&id| &passes.all[id]).filter(|p| p.takes()).map(|p| p.activation).sum();
         if taken <= limit {
             return;

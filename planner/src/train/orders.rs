@@ -62,7 +62,7 @@ pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) -> Opt
         return None;
     }
     let is_optimal = *problem.schedule == OPTIMAL;
-    let n_steps = hw::Tokens(plan.steps.len() as u64).as_f64();
+    let n_steps = hw::real(plan.steps.len() as u64);
     let (mut span_s, mut bound_s, mut status) = (0.0, 0.0, Status::Optimal);
     for step_index in 0..plan.steps.len() {
         let (pipelines, order_of) = pipelines(problem, plan, step_index, cost);

@@ -157,7 +157,7 @@ pub fn simulate(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topol
         let graph = lower::training::lower(problem, plan, step_index);
         total += play(problem, &graph, context, topology)?.span().to_seconds().get();
     }
-    Some(total / hw::Tokens(plan.steps.len() as u64).as_f64())
+    Some(total / hw::real(plan.steps.len() as u64))
 }
 
 /// What dominates the steps of a problem, in words.

@@ -75,7 +75,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let count = requests.list.len();
         let every = count.div_ceil(N_CLASSES);
         let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
-        let share = 1.0 / Tokens(drawn.len() as u64).as_f64();
+        let share = 1.0 / hw::real(drawn.len() as u64);
         let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
         let classes = drawn.iter().map(of).collect();
         let task = Task {

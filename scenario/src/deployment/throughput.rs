@@ -119,7 +119,7 @@ fn machines(
     let model = model?;
     let machines = Machines {
         n_layers: small(model.n_layers),
-        activation_bytes: 2.0 * hw::Tokens(model.hidden).as_f64(),
+        activation_bytes: 2.0 * hw::real(model.hidden),
         types,
         inventory: stock.inventory.by_machine(),
         typical,

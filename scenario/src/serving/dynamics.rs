@@ -122,7 +122,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
 /// Bytes of keys and values of a token, each once.
 pub fn kv_bytes(groups: &[&ServingGroup]) -> f64 {
     let model = groups.first().map(|group| &group.model);
-    hw::Bytes(model.map_or(0, |model| kv_bytes_per_token(model, 1, KV_ELEMENT_BYTES))).as_f64()
+    hw::real(model.map_or(0, |model| kv_bytes_per_token(model, 1, KV_ELEMENT_BYTES)))
 }
 
 /// Links between the groups of a choice. Packing reads what memory holds and writes what goes over the wire, unpacking the other way

@@ -208,7 +208,7 @@ pub fn free_parameters(question: &Question) -> Vec<(String, f64)> {
         Some(rate) => put("rate", rate),
         None => {
             let sample = &question.sample;
-            put("clusters", hw::Tokens(sample.clusters).as_f64());
+            put("clusters", hw::real(sample.clusters));
             put("skew", sample.skew);
             put("expert_change", sample.expert_change);
             let mut spreads = sample.spreads.clone();

@@ -99,7 +99,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let mut memory = vec![0.0_f64; problem.layout.pp as usize];
     for (index, lane) in played.graph.lanes.iter().enumerate() {
         let stage = &mut memory[lane.stage as usize];
-        *stage = stage.max(hw::Bytes(played.timeline.peak_memory_bytes(index)).as_f64());
+        *stage = stage.max(hw::real(played.timeline.peak_memory_bytes(index)));
     }
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);

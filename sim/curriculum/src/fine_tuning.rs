@@ -135,7 +135,7 @@ impl FineTuning {
         let room = problem.cluster.gpu.memory.0.saturating_sub(problem.reserved_memory.0 + states);
         let held = (room / per_example.max(1)).min(examples);
         if held == 0 {
-            let gib = |bytes: u64| Bytes(bytes).as_f64() / hw::GIB;
+            let gib = |bytes: u64| hw::real(bytes) / hw::GIB;
             return Err(Refused::out_of_memory(format!(
                 "training does not fit: weights and adapters of `{}` take {:.1} GiB and an example {:.2} GiB of the {:.1} GiB of `{}`, of which {:.1} GiB are reserved",
                 problem.model.name,
@@ -168,7 +168,7 @@ impl FineTuning {
     /// Adam over the adapters, and the reduction of their gradients over replicas.
     fn update(&self) -> Ops {
         let (n, layout) = (self.n_trained(), &self.problem.layout);
-        let mut ops = layer::optimizer(hw::Tokens(n).as_f64());
+        let mut ops = layer::optimizer(hw::real(n));
         if layout.dp > 1 {
             let group: Vec<Rank> = (0..layout.dp).map(|replica| Rank(replica * layout.tp)).collect();
             let shape = self.problem.cluster.shape_of(&group);
@@ -203,7 +203,7 @@ impl FineTuning {
         let (held, memory) = self.micro_batch(on_replica)?;
         let of = |figure| {
             let seen = Seen { cost, figure };
-            let whole = hw::Tokens(on_replica / held).as_f64() * self.micro_batch_s(held, &seen);
+            let whole = hw::real(on_replica / held) * self.micro_batch_s(held, &seen);
             let update: Seconds = seen.estimate(&Op::Sequence(self.update())).time;
             whole + self.micro_batch_s(on_replica % held, &seen) + update.get()
         };
@@ -247,7 +247,7 @@ mod tests {
         let cost = Roofline::new(&tuning.problem.cluster);
         let step = tuning.step(&cost, Case::Expected).expect("fits");
         let tokens = 256.0 * 64.0;
-        let flops = 4.0 * tokens * hw::Tokens(tuning.problem.model.n_parameters()).as_f64();
+        let flops = 4.0 * tokens * hw::real(tuning.problem.model.n_parameters());
         let products_s = flops / tuning.problem.cluster.gpu.peak_bf16.get();
         let ratio = step.seconds / products_s;
         assert!((0.9..2.0).contains(&ratio), "{} s, products alone {products_s} s", step.seconds);

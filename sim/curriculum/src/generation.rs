@@ -192,14 +192,14 @@ impl Engine<'_> {
         let load = StepLoad { n_chunk_tokens: prefix.new, n_chunks: 1, ..StepLoad::default() };
         let one_prefix_s = seconds(table.step(&load, std::iter::once(prefix)));
         // Every replica computes the examples of the types that it answers.
-        let prefixes = hw::Tokens(prompts.n_prefixes()).as_f64() / f64::from(self.n_replicas);
+        let prefixes = hw::real(prompts.n_prefixes()) / f64::from(self.n_replicas);
         let spent = iterations * iteration_s(prompts, &batch, table) + prefixes * one_prefix_s;
         Ok(Pass { seconds: spent, n_answers, source: table.source })
     }
 }
 
 fn seconds(ticks: u64) -> f64 {
-    hw::Tokens(ticks).as_f64() * SECONDS_PER_TICK
+    hw::real(ticks) * SECONDS_PER_TICK
 }
 
 /// Mean duration of a full engine's iteration.
@@ -327,7 +327,7 @@ mod tests {
         let served = serve(&requests, &[&engine], (router::named("round-robin").expect("listed").make)(0).as_mut());
         let ends = served.records.list.iter().filter_map(|record| record.finished());
         let simulated = ends.map(Time::as_ns).max().expect("served");
-        let simulated = hw::Tokens(simulated).as_f64() / 1e9;
+        let simulated = hw::real(simulated) / 1e9;
         let found = pass(prompts, limits, f64::from(n_questions), &table()).seconds;
         // Arriving together, requests go in waves: the engine's iterations are uneven, their sum is what counts.
         assert!((found / simulated - 1.0).abs() < 0.02, "{found} s in closed form, {simulated} s request by request");

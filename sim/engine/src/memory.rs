@@ -60,7 +60,7 @@ pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
 #[must_use]
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
-    let number = |n: u64| hw::Tokens(n).as_f64();
+    let number = |n: u64| hw::real(n);
     let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
         + f64::from(stage.n_expert) * model.mean(true, Model::shared_layer_parameters);
     if stage.first {
@@ -239,7 +239,6 @@ pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use hw::Bytes;
 
     use super::*;
 
@@ -251,7 +250,7 @@ mod tests {
         let shard = Shard { sequence_parallel, recompute, attention, ..forward };
         let stage = Stage { n_dense: 1, ..Stage::default() }.recomputing(recompute, u32::MAX);
         let per_token = activation_bytes_per_token(&shard, &stage) * 2048;
-        Bytes(per_token + score_bytes_per_pair(&shard, &stage) * 2048 * 2048).as_f64()
+        hw::real(per_token + score_bytes_per_pair(&shard, &stage) * 2048 * 2048)
     }
 
     #[test]

@@ -314,12 +314,12 @@ impl Op {
     /// Floating-point operations of its matrix products.
     #[must_use]
     pub fn flops(&self) -> f64 {
-        let product = |factors: &[u64]| factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>();
+        let product = |factors: &[u64]| factors.iter().map(|&factor| hw::real(factor)).product::<f64>();
         match self {
             Self::Gemm { m, n, k, .. } => 2.0 * product(&[*m, *n, *k]),
             Self::GroupedGemm { rows, n, k, .. } => 2.0 * product(&[rows.iter().sum(), *n, *k]),
             Self::Attention { documents, n_heads, head_dim, pass, .. } => {
-                let pairs = documents.iter().map(|document| hw::Tokens(document.pairs).as_f64()).sum::<f64>();
+                let pairs = documents.iter().map(|document| hw::real(document.pairs)).sum::<f64>();
                 let forward = 4.0 * pairs * product(&[*n_heads, *head_dim]);
                 if *pass == Pass::Forward { forward } else { 2.0 * forward }
             }

@@ -152,7 +152,7 @@ fn seconds(span: Span) -> f64 {
 pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let last = hw::Tokens(sorted.len().saturating_sub(1) as u64).as_f64();
+    let last = hw::real(sorted.len().saturating_sub(1) as u64);
     let index = usize::try_from(hw::Bytes::from_f64((part * last).round()).0).unwrap_or(0);
     sorted.get(index).copied().unwrap_or(0.0)
 }
@@ -218,7 +218,7 @@ fn hidden_copies(graph: &TaskGraph, timeline: &Timeline) -> Option<f64> {
         let under = compute.get(&lane).into_iter().flatten();
         hidden += under.map(|(from, to)| (*to).min(end).saturating_sub((*from).max(start))).sum::<u64>();
     }
-    (all > 0).then(|| hw::Bytes(hidden).as_f64() / hw::Bytes(all).as_f64())
+    (all > 0).then(|| hw::real(hidden) / hw::real(all))
 }
 
 fn point(part: &PartTime, cost: &dyn CostModel) -> Point {
@@ -241,9 +241,7 @@ pub fn classes(points: &[Point]) -> Vec<ClassError> {
     }
     let of = |(class, points): (&'static str, Vec<&Point>)| {
         let errors: Vec<f64> = points.iter().map(|point| point.time.error().abs()).collect();
-        let sum = |value: fn(&Point) -> f64| {
-            points.iter().map(|point| value(point) * hw::Tokens(point.n).as_f64()).sum::<f64>()
-        };
+        let sum = |value: fn(&Point) -> f64| points.iter().map(|point| value(point) * hw::real(point.n)).sum::<f64>();
         let inside = points.iter().filter(|p| (p.low_s..=p.high_s).contains(&p.time.measured_s)).count();
         ClassError {
             class,
@@ -251,7 +249,7 @@ pub fn classes(points: &[Point]) -> Vec<ClassError> {
             total: Pair { predicted_s: sum(|p| p.time.predicted_s), measured_s: sum(|p| p.time.measured_s) },
             median_error: quantile(&errors, 0.5),
             p90_error: quantile(&errors, 0.9),
-            inside_ratio: hw::Tokens(inside as u64).as_f64() / hw::Tokens(points.len() as u64).as_f64(),
+            inside_ratio: hw::real(inside as u64) / hw::real(points.len() as u64),
         }
     };
     let mut classes: Vec<ClassError> = by_class.into_iter().map(of).collect();

@@ -159,7 +159,7 @@ mod tests {
         lay(&mut requests, arrivals, 3);
         let times: Vec<f64> = requests.list.iter().map(|r| (r.arrival - Time::ZERO).to_seconds().get()).collect();
         let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let n = hw::Tokens(gaps.len() as u64).as_f64();
+        let n = hw::real(gaps.len() as u64);
         let mean = gaps.iter().sum::<f64>() / n;
         let variance = gaps.iter().map(|gap| (gap - mean) * (gap - mean)).sum::<f64>() / n;
         (mean, variance.sqrt() / mean)

@@ -163,7 +163,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
         gib(gpu.memory.as_f64()),
         gpu.name,
         gib(reserved.as_f64()),
-        gib(Bytes(room).as_f64()),
+        gib(hw::real(room)),
     )))
 }
 
@@ -202,7 +202,7 @@ mod tests {
             let base = ReplicaConfig::new(&mixtral, &cluster, tensor_degree);
             super::of(&ReplicaConfig { pipeline_degree, expert_degree, ..base }, 0.9, Bytes::ZERO).expect("fits")
         };
-        let whole = 2.0 * hw::Tokens(mixtral.n_parameters()).as_f64();
+        let whole = 2.0 * hw::real(mixtral.n_parameters());
         for (tp, pp, ep) in [(4, 1, 1), (8, 1, 8), (4, 2, 1), (4, 4, 4)] {
             let found = of(tp, pp, ep);
             let even = whole / f64::from(tp * pp);
@@ -213,7 +213,7 @@ mod tests {
         }
         // Two groups of attention and half of the experts on each: attention is there twice, experts once.
         let (one, two) = (of(4, 1, 4), of(4, 1, 8));
-        let experts = hw::Tokens(56 * 8 * mixtral.expert_parameters() * 2).as_f64();
+        let experts = hw::real(56 * 8 * mixtral.expert_parameters() * 2);
         let shared = whole - experts;
         assert!((two.weights.as_f64() / (shared / 4.0 + experts / 8.0) - 1.0).abs() < 1e-6);
         assert_eq!((one.n_ranks, two.n_ranks), (1, 2));
@@ -238,7 +238,7 @@ mod tests {
             let config = ReplicaConfig::new(&model, &cluster, tensor_degree);
             let capacity = super::of(&config, 1.0, activations(&config, 32_768)).expect("fits");
             let of_gpu = capacity.weights.0 + capacity.bytes_per_token * 1_000_000 + activations(&config, 32_768).0;
-            let all = Bytes(of_gpu * u64::from(tensor_degree)).as_f64();
+            let all = hw::real(of_gpu * u64::from(tensor_degree));
             assert!(all < limit && all > 0.5 * limit, "{name}: {all}");
         }
         // 57 KB and 197 KB of keys and values per token.
@@ -272,7 +272,7 @@ mod tests {
         let dense = ReplicaConfig::new(&model, &cluster, 2);
         let sparse = ReplicaConfig { sparse_weights: Some(SparseLayers::all(0.8)), ..dense.clone() };
         let weights = |config: &ReplicaConfig<'_>| super::of(config, 1.0, Bytes::ZERO).expect("fits").weights.as_f64();
-        let products = hw::Tokens(model.n_layers * 12 * model.hidden * model.hidden).as_f64();
+        let products = hw::real(model.n_layers * 12 * model.hidden * model.hidden);
         let saved = (weights(&dense) - weights(&sparse)) / products;
         assert!((saved / 0.6 - 1.0).abs() < 5e-3, "{saved} bytes of two per weight and two GPUs");
     }

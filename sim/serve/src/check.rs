@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use engine::model::Model;
-use hw::Tokens;
 use thiserror::Error;
 
 use crate::batcher;
@@ -359,7 +358,7 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };
     // Every tensor group has attention, experts are there once.
     let n_groups = f64::from(stage.gpus.n() / stage.tensor.max(1));
-    let parameters = n_groups * Tokens(shared + embedding + head).as_f64() + Tokens(experts).as_f64();
+    let parameters = n_groups * hw::real(shared + embedding + head) + hw::real(experts);
     site.parameter_bytes * parameters
 }
 
@@ -373,7 +372,7 @@ fn kv_layer_bytes(site: &Site<'_>, tensor: u32) -> f64 {
         // Fewer heads than GPUs: every GPU keeps one.
         None => 2 * heads.div_ceil(tensor) * tensor * model.head_dim,
     };
-    site.kv_bytes * Tokens(width).as_f64()
+    site.kv_bytes * hw::real(width)
 }
 
 /// The stage's GPUs hold its layers and what the replica caches of them.
@@ -381,7 +380,7 @@ fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, 
     let memory = machine.memory?.as_f64() * f64::from(stage.gpus.n());
     let weights = weights(site, stage);
     let layers = f64::from(stage.layers.n());
-    let cache = Tokens(replica.engine.kv_tokens).as_f64() * layers * kv_layer_bytes(site, stage.tensor);
+    let cache = hw::real(replica.engine.kv_tokens) * layers * kv_layer_bytes(site, stage.tensor);
     let gb = |bytes: f64| bytes / 1e9;
     let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };
     (weights + cache > memory).then_some(refusal)

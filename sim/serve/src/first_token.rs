@@ -34,7 +34,7 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
     };
     let of_request = |request: &Request| *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
     let sum: f64 = requests.list.iter().map(of_request).sum();
-    Seconds::new(sum / hw::Tokens(requests.len() as u64).as_f64())
+    Seconds::new(sum / hw::real(requests.len() as u64))
 }
 
 /// Least time to the first token of a prompt.
@@ -57,7 +57,7 @@ pub fn attention(config: &ReplicaConfig<'_>, cost: &dyn CostModel, prompt: u32) 
     let ops = layer::attention(&config.shard(), &[Document::causal(prompt.into())], 1, Pass::Forward);
     let of_layer = |(op, n): &(Op, u32)| kernels.least(op) * f64::from(*n);
     let of_layer: Seconds = ops.iter().map(of_layer).sum();
-    of_layer * hw::Tokens(config.model.n_layers).as_f64()
+    of_layer * hw::real(config.model.n_layers)
 }
 
 #[cfg(test)]

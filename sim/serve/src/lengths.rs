@@ -109,7 +109,7 @@ mod tests {
             }
             let (requests, n) = (table.sample(200_000, 1), 200_000.0);
             let (prompt, output) = requests.tokens();
-            let (prompt, output) = (hw::Tokens(prompt).as_f64() / n, hw::Tokens(output).as_f64() / n);
+            let (prompt, output) = (hw::real(prompt) / n, hw::real(output) / n);
             assert!((prompt / table.mean_prompt - 1.0).abs() < 0.02, "{name}: {prompt} of {}", table.mean_prompt);
             assert!((output / table.mean_output - 1.0).abs() < 0.03, "{name}: {output} of {}", table.mean_output);
         }
@@ -121,10 +121,10 @@ mod tests {
             let mut order: Vec<usize> = (0..pairs.len()).collect();
             order.sort_by_key(|&index| of(&pairs[index]));
             let mut ranks = vec![0.0; pairs.len()];
-            order.iter().enumerate().for_each(|(rank, &index)| ranks[index] = hw::Tokens(rank as u64).as_f64());
+            order.iter().enumerate().for_each(|(rank, &index)| ranks[index] = hw::real(rank as u64));
             ranks
         };
-        let (a, b, n) = (ranks(|pair| pair.0), ranks(|pair| pair.1), hw::Tokens(pairs.len() as u64).as_f64());
+        let (a, b, n) = (ranks(|pair| pair.0), ranks(|pair| pair.1), hw::real(pairs.len() as u64));
         let mean = (n - 1.0) / 2.0;
         let covariance: f64 = a.iter().zip(&b).map(|(a, b)| (a - mean) * (b - mean)).sum();
         covariance / (n * (n * n - 1.0) / 12.0 / n) / n

@@ -157,7 +157,7 @@ fn sampled(engine: &Engine, requests: &Requests, seconds: impl Iterator<Item = f
 }
 
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / hw::Tokens(values.len() as u64).as_f64()
+    values.iter().sum::<f64>() / hw::real(values.len() as u64)
 }
 
 fn p99(values: &[f64]) -> f64 {

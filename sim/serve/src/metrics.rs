@@ -74,7 +74,7 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
         return;
     }
     values.sort_unstable_by(f64::total_cmp);
-    let n = hw::Tokens(values.len() as u64).as_f64();
+    let n = hw::real(values.len() as u64);
     into.insert(format!("{name}.mean"), values.iter().sum::<f64>() / n);
     for (key, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
         into.insert(format!("{name}.{key}"), quantile(&values, share));
@@ -85,7 +85,7 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len() - 1;
-    let at = share * hw::Tokens(last as u64).as_f64();
+    let at = share * hw::real(last as u64);
     let below = usize::try_from(hw::Bytes::from_f64(at.floor()).0).expect("an index").min(last);
     let above = (below + 1).min(last);
     sorted[below] + (sorted[above] - sorted[below]) * (at - at.floor())
@@ -125,7 +125,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
             figures.insert(key.to_owned(), value);
         }
     };
-    let f = |n: u64| hw::Tokens(n).as_f64();
+    let f = |n: u64| hw::real(n);
     add("requests_per_s", f(n_ended) / window_s);
     add("output_tokens_per_s", f(output_tokens) / window_s);
     if slo.is_given() {

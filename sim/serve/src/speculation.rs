@@ -91,7 +91,7 @@ mod tests {
             let acceptance = Acceptance::new(&speculation);
             let n = 400_u32;
             let sum: u64 = (0..n * n).map(|i| u64::from(1 + acceptance.accepted(i / n, i % n))).sum();
-            let mean = hw::Tokens(sum).as_f64() / f64::from(n * n);
+            let mean = hw::real(sum) / f64::from(n * n);
             // The deviation of one draw is below k / 2, so 0.02 is above three deviations of the mean.
             assert!((mean - speculation.tokens_per_verification()).abs() < 0.02, "{mean} at {k}, {alpha}");
         }

@@ -143,7 +143,7 @@ impl Transfers {
 
     /// Counts what has flowed.
     fn settle(&mut self, now: u64) {
-        let ticks = hw::Tokens(now - self.now).as_f64();
+        let ticks = hw::real(now - self.now);
         for flowing in &mut self.flowing {
             flowing.left = (flowing.left - flowing.rate * ticks).max(0.0);
         }
@@ -219,7 +219,7 @@ mod tests {
             }
             let Some(event) = event else { break };
             for name in network.advance(event) {
-                found[name as usize] = hw::Tokens(event).as_f64() / TICKS_PER_S * 1e3;
+                found[name as usize] = hw::real(event) / TICKS_PER_S * 1e3;
             }
         }
         found
@@ -272,7 +272,7 @@ mod tests {
         let transfers: Vec<(u64, f64, &[usize])> = (0..20)
             .map(|_| {
                 at += stream.below(40);
-                (at, hw::Tokens(1 + stream.below(50)).as_f64(), &[0][..])
+                (at, hw::real(1 + stream.below(50)), &[0][..])
             })
             .collect();
         let (mut left, mut expected): (Vec<f64>, Vec<f64>) =
@@ -282,10 +282,10 @@ mod tests {
             let there = |index: &usize| transfers[*index].0 * 100 <= step && left[*index] > 0.0;
             let active: Vec<usize> = (0..20).filter(there).collect();
             for &index in &active {
-                left[index] -= 10.0 / hw::Tokens(active.len() as u64).as_f64();
+                left[index] -= 10.0 / hw::real(active.len() as u64);
                 if left[index] <= 1e-9 {
                     left[index] = 0.0;
-                    expected[index] = hw::Tokens(step + 1).as_f64() / 100.0;
+                    expected[index] = hw::real(step + 1) / 100.0;
                 }
             }
         }

@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::GroupShape;
+use hw::{GroupShape, real};
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
@@ -93,9 +93,9 @@ impl<'a> Floors<'a> {
     #[must_use]
     pub fn of_step(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
         let (problem, layout) = (self.problem, &self.problem.layout);
-        let tokens = f(lengths.iter().sum());
+        let tokens = real(lengths.iter().sum());
         if let Some(units) = problem.execution.unit_times {
-            let per_token = f(units.forward + units.input + units.weight) * 1e-9;
+            let per_token = real(units.forward + units.input + units.weight) * 1e-9;
             let n_pipelines = f64::from(layout.dp * layout.cp);
             return Bound { work_s: tokens * per_token / n_pipelines, ..Bound::default() };
         }
@@ -120,7 +120,7 @@ impl<'a> Floors<'a> {
         }
         let floor = Floor::new(self.problem, step_index, self.cost);
         let n_groups = f64::from(self.problem.layout.n_ranks() / self.problem.layout.tp);
-        f(padding) * self.token_s(&floor) / n_groups
+        real(padding) * self.token_s(&floor) / n_groups
     }
 
     fn token_s(&mut self, floor: &Floor<'_>) -> f64 {
@@ -129,15 +129,11 @@ impl<'a> Floors<'a> {
 
     /// Attention of one sequence: its pairs at the best rate of any sequence up to the next power of two.
     fn attention_s(&mut self, floor: &Floor<'_>, tokens: u64) -> f64 {
-        let pairs = |tokens| f(Document::causal(tokens).pairs);
+        let pairs = |tokens| real(Document::causal(tokens).pairs);
         let upto = tokens.next_power_of_two();
         let rate = self.per_pair.entry(upto.ilog2()).or_insert_with(|| floor.attention_s(upto) / pairs(upto));
         *rate * pairs(tokens)
     }
-}
-
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
 }
 
 /// Least times of a rank for a problem without recompute.
@@ -192,9 +188,9 @@ impl<'a> Floor<'a> {
         let mut before = self.micro_batch_s(size);
         loop {
             // Any size up to the next grid point takes no less than the cheaper end.
-            let next = (hw::Bytes::from_f64(f(size) * GRID).0).max(size + 1).min(tokens_max.max(1));
+            let next = (hw::Bytes::from_f64(real(size) * GRID).0).max(size + 1).min(tokens_max.max(1));
             let after = self.micro_batch_s(next);
-            least = least.min(before.min(after) / f(next));
+            least = least.min(before.min(after) / real(next));
             if next >= tokens_max {
                 return least;
             }
@@ -259,7 +255,7 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let (shared, experts) = (0..pp).map(parameters).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
     let seconds = |op: Op| cost.estimate(&op).time.get();
     let together = |kind, element: u64| {
-        let bytes = hw::Bytes::from_f64(shared * f(element)).0;
+        let bytes = hw::Bytes::from_f64(shared * real(element)).0;
         if members.len() < 2 { 0.0 } else { seconds(Op::Collective { kind, bytes, shape }) }
     };
     let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
@@ -321,10 +317,10 @@ mod tests {
         for _ in 0..200 {
             let tokens = 1 + random.below(8192);
             let found = floor.micro_batch_s(tokens);
-            assert!(found >= per_token * f(tokens), "{tokens} tokens: {found} s");
+            assert!(found >= per_token * real(tokens), "{tokens} tokens: {found} s");
         }
         // And some size comes close: the bound is not empty.
-        let best = [2048, 4096, 8192].map(|tokens| floor.micro_batch_s(tokens) / f(tokens));
+        let best = [2048, 4096, 8192].map(|tokens| floor.micro_batch_s(tokens) / real(tokens));
         assert!(best.into_iter().fold(f64::INFINITY, f64::min) < per_token * 1.05);
     }
 
@@ -352,7 +348,7 @@ mod tests {
                 + time(&op(vec![Document::chunk(at, tokens - at)], 14, 2));
             assert!(chunks >= least, "{tokens} tokens cut at {at}");
             let ranks = 1 + random.below(16);
-            let zigzag = time(&op(vec![Document::zigzag(tokens, ranks)], 14, 2)) * f(ranks);
+            let zigzag = time(&op(vec![Document::zigzag(tokens, ranks)], 14, 2)) * real(ranks);
             assert!(zigzag >= least, "{tokens} tokens on {ranks} ranks");
             let heads = 2.0 * time(&op(vec![Document::causal(tokens)], 7, 1));
             assert!(heads >= least, "{tokens} tokens, half the heads");

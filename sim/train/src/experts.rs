@@ -22,23 +22,23 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
     for _ in 0..n_layers {
         let popularity: Vec<f64> =
             (0..experts.n_routed).map(|_| libm::exp(traffic.imbalance * random.normal())).collect();
-        let mean = popularity.iter().sum::<f64>() / hw::Tokens(experts.n_routed).as_f64();
+        let mean = popularity.iter().sum::<f64>() / hw::real(experts.n_routed);
         let shares: Vec<f64> = popularity.iter().map(|popularity| popularity / mean).collect();
         match traffic.capacity {
             // Every expert computes its capacity, full or padded.
             Some(capacity) => {
                 busiest += capacity;
                 let over: f64 = shares.iter().map(|share| (share - capacity).max(0.0)).sum();
-                dropped += over / hw::Tokens(experts.n_routed).as_f64();
+                dropped += over / hw::real(experts.n_routed);
             }
             None => {
                 let per_rank = usize::try_from(experts.n_routed / u64::from(problem.layout.ep)).expect("few experts");
-                let rank = |shares: &[f64]| shares.iter().sum::<f64>() / hw::Tokens(shares.len() as u64).as_f64();
+                let rank = |shares: &[f64]| shares.iter().sum::<f64>() / hw::real(shares.len() as u64);
                 busiest += shares.chunks(per_rank.max(1)).map(rank).fold(0.0, f64::max);
             }
         }
     }
-    let n = hw::Tokens(n_layers.max(1)).as_f64();
+    let n = hw::real(n_layers.max(1));
     let permille = |sum: f64| hw::Bytes::from_f64(sum / n * 1000.0).0;
     Some(ExpertLoad { permille: permille(busiest), dropped_permille: permille(dropped) })
 }
@@ -54,7 +54,7 @@ pub fn all_to_all_over_compute(
     n_servers: u32,
     hidden: u64,
 ) -> f64 {
-    let (k, h, w) = (hw::Tokens(top_k).as_f64(), hw::Tokens(hidden).as_f64(), f64::from(n_servers));
+    let (k, h, w) = (hw::real(top_k), hw::real(hidden), f64::from(n_servers));
     flops_per_s / (6.0 * port_elements_per_s) * k / (1.0 + 2.0 * k) * (w - 1.0) / (w * h)
 }
 
@@ -62,7 +62,7 @@ pub fn all_to_all_over_compute(
 #[must_use]
 pub fn of_shapes(problem: &Problem) -> f64 {
     let cluster = &problem.cluster;
-    let elements = cluster.nic_bandwidth.get() / hw::Bytes(problem.dtype.bytes()).as_f64();
+    let elements = cluster.nic_bandwidth.get() / hw::real(problem.dtype.bytes());
     let n_servers = problem.layout.ep.div_ceil(cluster.gpus_per_node);
     let top_k = problem.model.experts.map_or(0, |experts| experts.top_k);
     all_to_all_over_compute(cluster.gpu.peak(problem.dtype).get(), elements, top_k, n_servers, problem.model.hidden)

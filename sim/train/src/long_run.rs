@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 
 use engine::random;
-use hw::Bytes;
 
 use crate::problem::Problem;
 
@@ -140,8 +139,8 @@ pub struct Lasted {
 /// Bytes of a checkpoint: parameters in the format of training, and the optimizer's states.
 #[must_use]
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
-    let parameters = hw::Tokens(problem.model.n_parameters()).as_f64();
-    parameters * (Bytes(problem.dtype.bytes()).as_f64() + OPTIMIZER_BYTES)
+    let parameters = hw::real(problem.model.n_parameters());
+    parameters * (hw::real(problem.dtype.bytes()) + OPTIMIZER_BYTES)
 }
 
 /// Times of a checkpoint of a problem, every GPU with an equal part of it.
@@ -383,7 +382,7 @@ fn percent(share: f64) -> String {
 }
 
 fn count(n: usize) -> f64 {
-    hw::Tokens(n as u64).as_f64()
+    hw::real(n as u64)
 }
 
 /// Mean over draws.

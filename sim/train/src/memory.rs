@@ -50,13 +50,13 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {
         return States::default();
     }
-    let element = Bytes(problem.dtype.bytes()).as_f64();
+    let element = hw::real(problem.dtype.bytes());
     // Sharded PyTorch modules have no other parameters than those in 32 bits.
     let (element, optimizer) = match problem.execution.framework {
         Framework::Fsdp2(_) => (MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER),
         _ => (element, MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER),
     };
-    let gradient = Bytes(problem.execution.gradient_dtype.bytes()).as_f64();
+    let gradient = hw::real(problem.execution.gradient_dtype.bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages
         .iter()
@@ -133,14 +133,14 @@ pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
     let n_layers = stage.n_layers().max(1);
     let window = f64::from(n_layers.min(LAYERS_IN_PASSING)) / f64::from(n_layers);
     // Upwards, so that what is planned for is never less than what is held.
-    Bytes::from_f64((Bytes(bytes).as_f64() * factor * window).ceil()).0
+    Bytes::from_f64((hw::real(bytes) * factor * window).ceil()).0
 }
 
 /// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.
 #[must_use]
 pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
     let factor = problem.execution.fragmentation * (1.0 - problem.execution.offload);
-    if factor == 1.0 { bytes } else { Bytes::from_f64(Bytes(bytes).as_f64() * factor).0 }
+    if factor == 1.0 { bytes } else { Bytes::from_f64(hw::real(bytes) * factor).0 }
 }
 
 /// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.

@@ -66,7 +66,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let n_ranks = f64::from(problem.layout.n_ranks());
     let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
-    let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
+    let tokens = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum::<f64>() / n_steps;
     let (forward_flops, recomputed_flops) = flops(problem);
     let (model_flops, recomputed) = (3.0 * forward_flops / n_steps, recomputed_flops / n_steps);
     let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
@@ -102,13 +102,13 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         put("rank_bubble_ratio", shares.rank_bubble);
     }
     if let Some(load) = experts::load(problem, 0) {
-        put("expert_imbalance_ratio", hw::Tokens(load.permille).as_f64() / 1000.0);
-        put("dropped_token_ratio", hw::Tokens(load.dropped_permille).as_f64() / 1000.0);
+        put("expert_imbalance_ratio", hw::real(load.permille) / 1000.0);
+        put("dropped_token_ratio", hw::real(load.dropped_permille) / 1000.0);
         put("all_to_all_over_compute_ratio", experts::of_shapes(problem));
     }
-    put("peak_memory_bytes", hw::Bytes(peaks.highest).as_f64());
-    put("peak_memory_bytes_min", hw::Bytes(peaks.lowest).as_f64());
-    put("peak_activation_bytes", hw::Bytes(peaks.highest_above_resident).as_f64());
+    put("peak_memory_bytes", hw::real(peaks.highest));
+    put("peak_memory_bytes_min", hw::real(peaks.lowest));
+    put("peak_activation_bytes", hw::real(peaks.highest_above_resident));
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
@@ -126,7 +126,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
 }
 
 fn f64_of(n: usize) -> f64 {
-    hw::Tokens(n as u64).as_f64()
+    hw::real(n as u64)
 }
 
 /// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs

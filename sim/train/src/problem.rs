@@ -238,7 +238,7 @@ impl Problem {
     #[must_use]
     pub fn gathered_bytes(&self) -> f64 {
         let format = self.shard().formats.dense;
-        let whole = Bytes(self.dtype.bytes()).as_f64();
+        let whole = hw::real(self.dtype.bytes());
         if self.execution.gathers_narrow { format.weight_bytes(1.0).min(whole) } else { whole }
     }
 

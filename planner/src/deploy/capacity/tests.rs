@@ -30,7 +30,7 @@ fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, Refused>> {
 
 fn serve(asked: &Asked<'_>) -> Result<Served, Refused> {
     let Variation::Equal { quoted, n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
-    let n = hw::Tokens(n_replicas).as_f64();
+    let n = hw::real(n_replicas);
     let met = (n * [1.0, 2.5][quoted] / (1.7 * asked.load)).min(1.0);
     let mut row = Served::default();
     row.metrics.insert("slo_attainment_ratio".to_owned(), met);
@@ -87,7 +87,7 @@ fn mixed_fleets_are_all_combinations_and_paid_by_group() {
     // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
     let serve = |asked: &Asked<'_>| -> Result<Served, Refused> {
         let Variation::Groups(groups) = &asked.candidate.variation else { panic!("groups") };
-        let [base, burst] = [hw::Tokens(groups[0].1).as_f64(), hw::Tokens(groups[1].1).as_f64()];
+        let [base, burst] = [hw::real(groups[0].1), hw::real(groups[1].1)];
         let mut row = Served::default();
         let mut add = |key: &str, value: f64| row.metrics.insert(key.to_owned(), value);
         add("makespan_s", 7200.0);

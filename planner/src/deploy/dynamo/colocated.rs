@@ -66,7 +66,7 @@ impl Colocated<'_> {
             itl_s,
             ttft_s: itl_s / 2.0 + with.iter().sum::<f64>(),
             requests_per_s: per_step / itl_s,
-            prompts_ratio: per_step * hw::Tokens(with.len() as u64).as_f64(),
+            prompts_ratio: per_step * hw::real(with.len() as u64),
         }
     }
 

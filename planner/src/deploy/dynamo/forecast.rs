@@ -85,9 +85,7 @@ impl Predictor {
             self.values.pop_front();
         }
         let next = match self.forecast {
-            Forecast::MovingAverage(_) => {
-                self.values.iter().sum::<f64>() / hw::Tokens(self.values.len() as u64).as_f64()
-            }
+            Forecast::MovingAverage(_) => self.values.iter().sum::<f64>() / hw::real(self.values.len() as u64),
             Forecast::Kalman if self.n >= KALMAN_POINTS => trend.level + trend.slope,
             Forecast::Seasonal(_) if self.values.len() == kept => self.values[0],
             Forecast::Constant | Forecast::Kalman | Forecast::Seasonal(_) => value,

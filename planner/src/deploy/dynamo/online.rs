@@ -108,7 +108,7 @@ impl Scaler for SlaPlanner<'_> {
     fn decide(&mut self, seen: &Seen) -> Vec<u32> {
         let mut wishes: Vec<u32> = seen.groups.iter().map(|group| group.current).collect();
         let (Some(input), Some(output)) = (seen.prompt, seen.output) else { return wishes };
-        let traffic = Traffic { requests: hw::Tokens(seen.n_arrived).as_f64(), input, output };
+        let traffic = Traffic { requests: hw::real(seen.n_arrived), input, output };
         let [requests, prompts, outputs] = &mut self.predictors;
         let next = Traffic {
             // A forecast of nothing still needs one replica, and lengths are never below a token.

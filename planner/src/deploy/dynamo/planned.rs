@@ -240,7 +240,7 @@ pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: 
     let value = |key: &str| values.get(key).copied();
     let paid = value("cost_usd").zip(value("slo_attainment_ratio"));
     if let Some((usd, met)) = paid {
-        let served = met * hw::Tokens(held.requests.len() as u64).as_f64();
+        let served = met * hw::real(held.requests.len() as u64);
         if served > 0.0 {
             values.insert("cost_usd_per_mreq_met".to_owned(), usd / served * PER_REQUESTS);
         }
@@ -269,7 +269,7 @@ fn describe(decisions: &[Step], facts: &mut Said) {
     else {
         return facts.notes.push("what holds it back: no interval ended before the run did".to_owned());
     };
-    let n = hw::Tokens(decisions.len() as u64).as_f64();
+    let n = hw::real(decisions.len() as u64);
     facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.limit));
     facts.figures.insert("n_decisions".to_owned(), n);
     facts.figures.insert("n_replicas_max".to_owned(), f64::from(replicas(most)));

@@ -14,7 +14,7 @@ const TOKENS_MIN: u32 = 16;
 const TOKENS_MAX: u32 = 1 << 17;
 
 fn f(ticks: u64) -> f64 {
-    hw::Tokens(ticks).as_f64() * SECONDS_PER_TICK
+    hw::real(ticks) * SECONDS_PER_TICK
 }
 
 /// Powers of two up to what an engine takes, and that length itself.

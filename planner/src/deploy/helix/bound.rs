@@ -28,7 +28,6 @@
 //! Units: tokens per second; times in seconds per token and layer; the program's flows are in units of the fastest node.
 
 use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
-use hw::Tokens;
 use serve::pool::{Curve, Pool, Room};
 
 use super::replay::TOKEN_BYTES;
@@ -186,10 +185,10 @@ fn unit(seconds: impl Iterator<Item = f64>) -> f64 {
 fn cache_tokens(pool: &Pool, enters_inside: bool) -> f64 {
     let held = |layer: u32| {
         let nodes = pool.nodes.iter().filter(|node| (node.first..node.end).contains(&layer));
-        Tokens(nodes.map(|node| node.room.kv_tokens).sum()).as_f64()
+        hw::real(nodes.map(|node| node.room.kv_tokens).sum())
     };
     if enters_inside {
-        return Tokens(pool.nodes.iter().map(serve::pool::Node::cache).sum()).as_f64() / f64::from(pool.n_layers);
+        return hw::real(pool.nodes.iter().map(serve::pool::Node::cache).sum()) / f64::from(pool.n_layers);
     }
     (0..pool.n_layers).map(held).fold(f64::INFINITY, f64::min)
 }
@@ -254,7 +253,7 @@ pub fn on_pool(pool: &Pool, traffic: &Traffic) -> Result<Bound, RentalError> {
 
 /// Layers that a token does at the end of a hop.
 fn layers(pool: &Pool, hop: usize) -> f64 {
-    Tokens(pool.layers_done(hop)).as_f64()
+    hw::real(pool.layers_done(hop))
 }
 
 /// Every kind of token leaves the coordinator in its part, leaves a node as it came, and is made there for all layers that it does.
@@ -307,7 +306,7 @@ impl Machines {
             // The largest caches there can be, over all layers.
             Held::Cached(_) => {
                 let most = |of: usize| (0..=longest(of)).map(|k| self.cache(of, k)).max().unwrap_or(0);
-                Tokens(kept.iter().map(|&of| count(of) * most(of)).sum()).as_f64() / n_layers
+                hw::real(kept.iter().map(|&of| count(of) * most(of)).sum()) / n_layers
             }
         };
         if room <= 0.0 {
@@ -319,7 +318,7 @@ impl Machines {
         let reads = columns.variables.add_vector(variable().min(0.0), kept.len());
         let (mut held, mut cache, mut n_held) = (Expression::from(0.0), Expression::from(0.0), Expression::from(0.0));
         for (i, (&of, speed)) in kept.iter().zip(&speeds).enumerate() {
-            let n = Tokens(count(of)).as_f64();
+            let n = hw::real(count(of));
             let (mut work, made) = columns.making(i, speed);
             held += made;
             held.add_mul(speed.prompt_s * columns.prompt_held, reads[i]);
@@ -332,14 +331,14 @@ impl Machines {
             constraints.push(constraint!(with.iter().map(|&nodes| Expression::from(nodes)).sum::<Expression>() == n));
             for (k, &nodes) in (0..=longest(of)).zip(&with) {
                 n_held.add_mul(f64::from(k), nodes);
-                cache.add_mul(Tokens(self.cache(of, k)).as_f64() / (room * n_layers), nodes);
+                cache.add_mul(hw::real(self.cache(of, k)) / (room * n_layers), nodes);
             }
         }
         constraints.push(constraint!(n_held >= n_layers));
         // Every token comes to a first node over a link of its own with the coordinator.
         let Network { within, between, .. } = self.inventory.network;
         let border = within.bytes_per_s.max(between.bytes_per_s) / TOKEN_BYTES;
-        let n_nodes = Tokens(self.nodes().len() as u64).as_f64();
+        let n_nodes = hw::real(self.nodes().len() as u64);
         constraints.push(constraint!(columns.total <= n_nodes * border / unit));
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
         let latency_s = hops * within.latency_s.min(between.latency_s);

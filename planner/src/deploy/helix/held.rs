@@ -46,7 +46,7 @@ pub fn of_run(
     };
     let (from_start, _) = sum(|outcome| &outcome.from_start, until_s)?;
     let (within, binding) = sum(|outcome| &outcome.within, counted_s)?;
-    let tokens = |of: fn(&Outcome) -> u64| hw::Tokens(outcomes.iter().map(of).sum()).as_f64();
+    let tokens = |of: fn(&Outcome) -> u64| hw::real(outcomes.iter().map(of).sum());
     // What came back in the counted time and was under way before is not bounded by its work, so it is added.
     let counted = tokens(|outcome| outcome.prompt_tokens + outcome.decode_tokens);
     let bound = within + (counted - tokens(|outcome| outcome.within.tokens())) / counted_s;

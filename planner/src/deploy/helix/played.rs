@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use engine::model::Model;
-use hw::{Bytes, Span, Time, Tokens};
+use hw::{Bytes, Span, Time};
 use serve::arrivals::{self, Arrivals};
 use serve::check::{Site, check};
 use serve::deployment::Deployment;
@@ -105,7 +105,7 @@ pub struct Parts {
 /// Mean prompt and output tokens of requests.
 #[must_use]
 pub fn means(requests: &[Request]) -> (f64, f64) {
-    let n = Tokens(requests.len().max(1) as u64).as_f64();
+    let n = hw::real(requests.len().max(1) as u64);
     let sum = |of: fn(&Request) -> u32| requests.iter().map(|request| f64::from(of(request))).sum::<f64>() / n;
     (sum(|request| request.prompt), sum(|request| request.output))
 }
@@ -337,7 +337,7 @@ fn fitting(pool: &Pool, load: &Load, tokens: f64) -> u64 {
         nodes.map(|node| node.room.kv_tokens).sum()
     };
     let least = (0..pool.n_layers).map(held).min().unwrap_or(0);
-    Bytes::from_f64((Tokens(least).as_f64() * load.high_water_ratio / tokens).floor().max(1.0)).0
+    Bytes::from_f64((hw::real(least) * load.high_water_ratio / tokens).floor().max(1.0)).0
 }
 
 /// What losses did.
@@ -351,11 +351,11 @@ fn losses(outcomes: &[Outcome]) -> [(String, f64); 3] {
 }
 
 fn sum(outcomes: &[Outcome], of: fn(&Outcome) -> u64) -> f64 {
-    Tokens(outcomes.iter().map(of).sum()).as_f64()
+    hw::real(outcomes.iter().map(of).sum())
 }
 
 fn mean_s(ns: &[u64]) -> f64 {
-    ns.iter().map(|&ns| seconds(ns)).sum::<f64>() / Tokens(ns.len().max(1) as u64).as_f64()
+    ns.iter().map(|&ns| seconds(ns)).sum::<f64>() / hw::real(ns.len().max(1) as u64)
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -387,10 +387,10 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
     let tokens: Vec<u64> = outcomes.iter().flat_map(|outcome| outcome.decode_ns.iter().copied()).collect();
     // Publications without admission count what requests ask for; a cache holds no more than it has.
     let asked = nodes(parts, outcomes)
-        .map(|(node, peak, _)| Tokens(peak).as_f64() / Tokens(node.cache().max(1)).as_f64())
+        .map(|(node, peak, _)| hw::real(peak) / hw::real(node.cache().max(1)))
         .fold(0.0, f64::max);
     let busy: f64 = nodes(parts, outcomes).map(|(_, _, busy)| seconds(busy) / until_s).sum();
-    let n_nodes = Tokens(nodes(parts, outcomes).count() as u64).as_f64();
+    let n_nodes = hw::real(nodes(parts, outcomes).count() as u64);
     let all = [
         (DECODE_RATE, decode / counted_s),
         ("tokens_per_s", (decode + sum(outcomes, |outcome| outcome.prompt_tokens)) / counted_s),

@@ -2,7 +2,6 @@
 //!
 //! Units: tokens, requests.
 
-use hw::Tokens;
 use serve::pool::Passed;
 use serve::request::Request;
 
@@ -47,7 +46,7 @@ impl Traffic {
         let all = passed.tokens();
         let in_flight = hw::Span::from_ns(passed.in_flight_ns).to_seconds().get() / seconds;
         (all > 0).then(|| Self {
-            prompt_share: Tokens(passed.prompt_tokens).as_f64() / Tokens(all).as_f64(),
+            prompt_share: hw::real(passed.prompt_tokens) / hw::real(all),
             prompt_max,
             held: Held::InFlight(in_flight),
         })
@@ -61,7 +60,7 @@ impl Traffic {
         let prompts: u64 = requests.iter().map(|request| u64::from(request.prompt)).sum();
         let decodes: u64 = requests.iter().map(generated).sum();
         (prompts + decodes > 0).then(|| Self {
-            prompt_share: Tokens(prompts).as_f64() / Tokens(prompts + decodes).as_f64(),
+            prompt_share: hw::real(prompts) / hw::real(prompts + decodes),
             prompt_max: requests.iter().map(|request| request.prompt).max().unwrap_or(0),
             held: Held::Cached(holdings(requests, decodes)),
         })
@@ -81,11 +80,11 @@ fn holdings(requests: &[Request], decodes: u64) -> Vec<Holding> {
     let mut all: Vec<Holding> = Vec::new();
     let mut before = 0;
     for (tokens, n) in parts {
-        let share = Tokens(n).as_f64() / Tokens(decodes).as_f64();
+        let share = hw::real(n) / hw::real(decodes);
         let n_begun = all.len() as u64;
         match all.last_mut() {
             Some(last) if before * CLASSES / decodes < n_begun => last.share += share,
-            _ => all.push(Holding { tokens: Tokens(tokens).as_f64(), share }),
+            _ => all.push(Holding { tokens: hw::real(tokens), share }),
         }
         before += n;
     }

@@ -9,7 +9,6 @@
 //! t follows from thr itself, so it is iterated. From one prompt per batch on, prompts and decodes are weighed 1 to o. Batches are whole, so
 //! the iteration ends in a cycle of two that are a few percent apart; the start below ends in that of the artefact. Units: seconds, tokens.
 
-use hw::Tokens;
 use serve::pool::NodeType;
 
 /// What a typical batch is made of.
@@ -57,7 +56,7 @@ fn rate(types: &[NodeType], n_nodes: &[u32], n_layers: u32, typical: Typical, sp
     let own_s = f64::from(k) / speed[of];
     let around_s = f64::from(n_layers.saturating_sub(k)) * seconds / layers + own_s;
     let Typical { prompt, output, cache_ratio } = typical;
-    let requests = (cache_ratio * Tokens(room.kv_tokens).as_f64()).floor() / (prompt + output) * own_s / around_s;
+    let requests = (cache_ratio * hw::real(room.kv_tokens)).floor() / (prompt + output) * own_s / around_s;
     let prompts = requests / output;
     let (prompt_s, decode_s) = (|tokens| types[of].prompt.at(tokens), |n| types[of].decode.at(n));
     let k = f64::from(k);

@@ -24,8 +24,6 @@
 
 mod stages;
 
-use hw::Tokens;
-
 use super::super::inventory::Network;
 use super::super::roofline::BATCH_MAX;
 use super::super::throughput::Lengths;
@@ -83,7 +81,7 @@ impl<'a> Relaxed<'a> {
     }
 
     fn n_layers(&self) -> f64 {
-        Tokens(self.task.model.n_layers).as_f64()
+        hw::real(self.task.model.n_layers)
     }
 
     /// One layer on so many GPUs of a type.

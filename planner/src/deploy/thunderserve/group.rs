@@ -4,7 +4,7 @@
 //! hand-over between stages of different machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the
 //! rate, the sum the latency. A decode step of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
 
-use hw::{Dtype, Tokens};
+use hw::{Dtype, Tokens, real};
 
 use super::super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
 use super::{Phase, Task};
@@ -29,10 +29,6 @@ pub(super) struct Speed {
     pub(super) step_s: f64,
 }
 
-fn f(count: u64) -> f64 {
-    Tokens(count).as_f64()
-}
-
 /// Weights of one layer in 16 bits.
 pub(super) fn layer_bytes(task: &Task) -> f64 {
     Layer::of(&task.model).weight_bytes
@@ -52,12 +48,12 @@ pub(super) fn usable(task: &Task, stage: &Stage) -> f64 {
 pub(super) fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
     let gpu = task.gpu(stage.machine);
     let pass = Pass { tokens, attended: context, read: cached };
-    f(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
+    real(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
 }
 
 /// Activations from stage to stage.
 fn hand_over_s(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
-    let bytes = tokens * f(task.model.hidden) * 2.0;
+    let bytes = tokens * real(task.model.hidden) * 2.0;
     stages
         .windows(2)
         .map(|pair| (pair[0].machine, pair[1].machine))
@@ -84,7 +80,7 @@ pub(super) fn read_s(task: &Task, stages: &[Stage], input: f64) -> (f64, f64) {
 
 /// Seconds of a decode step of `batch` requests.
 pub(super) fn step_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
-    let n = f(stages.len() as u64);
+    let n = real(stages.len() as u64);
     let part = batch / n;
     let slowest = stages.iter().map(|stage| stage_s(task, stage, part, context, part * context)).fold(0.0, f64::max);
     n * slowest + hand_over_s(task, stages, part)
@@ -96,7 +92,7 @@ pub(super) const RUNNING_MAX: usize = 256;
 /// Tokens whose keys and values fit beside the weights.
 pub(super) fn cache_tokens(task: &Task, stages: &[Stage]) -> f64 {
     let room = |stage: &Stage| {
-        let layers = f(stage.layers);
+        let layers = real(stage.layers);
         (usable(task, stage) - layers * layer_bytes(task)) / (layers * kv_layer_bytes(task))
     };
     let fits = stages.iter().filter(|stage| stage.layers > 0).map(room).fold(f64::INFINITY, f64::min);
@@ -247,8 +243,8 @@ fn spread(task: &Task, cut: &[Stage], weight: &dyn Fn(&Stage) -> f64) -> Option<
     let mut stages = cut.to_vec();
     let layer = layer_bytes(task) + kv_layer_bytes(task) * task.longest();
     for _ in 0..task.model.n_layers {
-        let open = (0..stages.len()).filter(|&s| f(stages[s].layers + 1) * layer <= usable(task, &stages[s]));
-        let after = |s: usize| f(stages[s].layers + 1) / weight(&stages[s]);
+        let open = (0..stages.len()).filter(|&s| real(stages[s].layers + 1) * layer <= usable(task, &stages[s]));
+        let after = |s: usize| real(stages[s].layers + 1) / weight(&stages[s]);
         let next = open.min_by(|&a, &b| after(a).total_cmp(&after(b)))?;
         stages[next].layers += 1;
     }

@@ -5,7 +5,7 @@
 //! `group.rs`, with attention over the keys that are there. Units: seconds, bytes per second, tokens.
 
 use engine::cost::Source;
-use hw::{Bytes, Seconds, Span, Time, Tokens};
+use hw::{Bytes, Seconds, Span, Time};
 use serve::check::{Site, check};
 use serve::deployment::{self, Deployment as Placed, EngineOptions, Link, Range, Route};
 use serve::fleet::Fleet;
@@ -227,19 +227,19 @@ struct StageTimes<'t> {
 
 impl StageTimes<'_> {
     fn layers(&self) -> f64 {
-        Tokens(self.stage.layers).as_f64()
+        hw::real(self.stage.layers)
     }
 
     fn tokens(&self, n: u64) -> Seconds {
         let gpu = self.task.gpu(self.stage.machine);
-        let pass = Pass { tokens: Tokens(n).as_f64(), attended: 0.0, read: 0.0 };
+        let pass = Pass { tokens: hw::real(n), attended: 0.0, read: 0.0 };
         let layer = Layer::of(&self.task.model).seconds(gpu, f64::from(self.stage.tp), pass);
         Seconds::new(self.layers() * layer)
     }
 
     fn hand_over(&self, n: u64) -> Seconds {
         let Some(next) = self.next else { return Seconds::ZERO };
-        let bytes = Tokens(n * self.task.model.hidden).as_f64() * 2.0;
+        let bytes = hw::real(n * self.task.model.hidden) * 2.0;
         let (from, to) = (self.stage.machine, next.machine);
         Seconds::new(self.task.start_s(from, to) + bytes / self.task.bandwidth(from, to))
     }
@@ -294,7 +294,7 @@ pub fn playable(task: &Task, groups: &Groups, working: Working, requests: &[Requ
     let machines = machines(task);
     let site = Site { model: &task.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
     check(&placed, &site).map_err(RentalError::refused)?;
-    let kv_bytes = 4.0 * Tokens(task.model.n_layers * task.model.kv_width()).as_f64();
+    let kv_bytes = 4.0 * hw::real(task.model.n_layers * task.model.kv_width());
     let mut fleet = deployment::fleet(&placed, tables(task, groups, &placed), kv_bytes)
         .map_err(|why| RentalError::Refused(why.to_string()))?;
     for (group, replica) in fleet.groups.iter_mut().zip(&placed.replicas) {
@@ -336,13 +336,13 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
         tokens += u64::from(request.prompt) + u64::from(request.output);
         last = last.max(finished);
     }
-    let n = Tokens(requests.len().max(1) as u64).as_f64();
+    let n = hw::real(requests.len().max(1) as u64);
     let begun = requests.list.first().map_or(Time::ZERO, |request| request.arrival);
     let took_s = (last.max(begun) - begun).to_seconds().get();
     played.attainment = met / n;
     played.ttft_s /= n;
     played.tpot_s /= f64::max(n_more, 1.0);
-    played.tokens_per_s = Tokens(tokens).as_f64() / took_s.max(1e-9);
+    played.tokens_per_s = hw::real(tokens) / took_s.max(1e-9);
     played.prefix_hit_ratio = hit_ratio(&served);
     played
 }
@@ -353,7 +353,7 @@ fn hit_ratio(served: &serve::fleet::Served) -> f64 {
         cached += counts.cached_tokens;
         computed += counts.prefill_tokens;
     }
-    Tokens(cached).as_f64() / Tokens((cached + computed).max(1)).as_f64()
+    hw::real(cached) / hw::real((cached + computed).max(1))
 }
 
 /// The same requests, so many per second where they came once per second.

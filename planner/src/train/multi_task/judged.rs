@@ -118,7 +118,7 @@ fn metrics(asked: &Asked, work: &Work, planned: &Decision<Schedule>, played: &Pl
         ("messages_ratio", played.messages_s / played.iteration_s),
         ("sync_ratio", played.sync_s / played.iteration_s),
         ("busy_ratio", played.busy_ratio),
-        ("message_bytes", hw::Bytes(played.message_bytes).as_f64()),
+        ("message_bytes", hw::real(played.message_bytes)),
         ("peak_memory_bytes", played.peak_memory.as_f64()),
         ("least_memory_bytes", played.least_memory.as_f64()),
         ("n_waves", count(planned.plan.n_waves())),
@@ -146,7 +146,7 @@ fn known(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> Known {
     let parameters: u64 = work.training.operators.iter().map(|of| of.parameters * u64::from(of.n_layers)).sum();
     let mut figures = BTreeMap::from([
         ("theory_s".to_owned(), spindle::theory_s(work)),
-        ("parameters".to_owned(), hw::Tokens(parameters).as_f64()),
+        ("parameters".to_owned(), hw::real(parameters)),
     ]);
     for (number, level) in spindle::levels(work).iter().enumerate() {
         figures.insert(format!("optimum_of_level_{number}_s"), spindle::of_level(work, level).seconds);

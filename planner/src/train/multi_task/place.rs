@@ -130,7 +130,7 @@ impl Placer<'_> {
             let heard: u64 = sources(self.work, slot.meta_op, &self.last).map(|(_, bytes)| bytes).sum();
             let width = f64::from(self.work.sizes[slot.meta_op][slot.size].n_devices);
             let draw = if self.is_disturbed { 0.5 + self.random.unit() } else { 1.0 };
-            let heard = hw::Bytes(heard).as_f64();
+            let heard = hw::real(heard);
             weighted
                 .push((if self.first == First::Wide { [width * draw, heard] } else { [heard * draw, width] }, *slot));
         }

@@ -104,7 +104,7 @@ impl Policy for ChunkFlow {
         let notes = vec![format!("ChunkSize {chunk_tokens}, K {keep} ({among}): {holds}")];
         let figures = [("chunk_tokens", chunk_tokens), ("keep", keep)];
         let mut figures: BTreeMap<String, f64> =
-            figures.into_iter().map(|(name, n)| (name.to_owned(), hw::Tokens(n).as_f64())).collect();
+            figures.into_iter().map(|(name, n)| (name.to_owned(), hw::real(n))).collect();
         if seconds.is_finite() {
             figures.insert("predicted_pipeline_s".to_owned(), seconds);
         }

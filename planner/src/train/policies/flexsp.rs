@@ -285,7 +285,7 @@ impl Planner<'_> {
     }
 
     fn decision(&self, steps: Vec<Vec<Placed>>) -> Decision<Plan> {
-        let n_steps = hw::Tokens(steps.len() as u64).as_f64();
+        let n_steps = hw::real(steps.len() as u64);
         let all = || steps.iter().flatten();
         let objective = all().map(|planned| planned.seconds).sum::<f64>() / n_steps;
         let bound = all().map(|planned| planned.bound_s).sum::<f64>() / n_steps;
@@ -300,7 +300,7 @@ impl Planner<'_> {
         )];
         let mut figures: BTreeMap<String, f64> = BTreeMap::new();
         if let Some(fitted) = costs::published(self.context.word("coefficients", "own")) {
-            figures.insert("capacity_tokens".to_owned(), hw::Tokens(fitted.capacity(self.n_ranks())).as_f64());
+            figures.insert("capacity_tokens".to_owned(), hw::real(fitted.capacity(self.n_ranks())));
             for degree in [2, 8, 16, 64] {
                 let (compute, exchange) = fitted.sequence_ms(8192, degree);
                 figures.insert(format!("compute_8k_on_{degree}_ms"), compute);

@@ -301,14 +301,14 @@ impl Planner<'_> {
         let mut figures: BTreeMap<String, f64> = BTreeMap::new();
         for scheme in &self.schemes {
             let key = format!("max_tokens_tp{}_pp{}", scheme.shape.tp, scheme.shape.pp);
-            figures.insert(key, hw::Tokens(scheme.max_tokens).as_f64());
+            figures.insert(key, hw::real(scheme.max_tokens));
         }
         let ranks = |strategy: &Strategy| strategy.iter().map(|scheme| scheme.shape.n_ranks()).sum::<u32>();
         let most = strategies.iter().map(ranks).max().unwrap_or(0);
         figures.insert("strategy_ranks_max".to_owned(), f64::from(most));
-        figures.insert("strategies".to_owned(), hw::Tokens(strategies.len() as u64).as_f64());
+        figures.insert("strategies".to_owned(), hw::real(strategies.len() as u64));
         let switches = chosen.windows(2).filter(|pair| pair[0].strategy != pair[1].strategy).count();
-        figures.insert("strategy_switches".to_owned(), hw::Tokens(switches as u64).as_f64());
+        figures.insert("strategy_switches".to_owned(), hw::real(switches as u64));
         let mut used: BTreeMap<usize, usize> = BTreeMap::new();
         chosen.iter().for_each(|step| *used.entry(step.strategy).or_default() += 1);
         let words = |(&at, &n): (&usize, &usize)| format!("{} in {n} of {} steps", name(&strategies[at]), chosen.len());
@@ -317,7 +317,7 @@ impl Planner<'_> {
             strategies.len(),
             used.iter().map(words).collect::<Vec<_>>().join("; ")
         )];
-        let n_steps = hw::Tokens(chosen.len() as u64).as_f64();
+        let n_steps = hw::real(chosen.len() as u64);
         let objective = chosen.iter().map(|step| step.seconds).sum::<f64>() / n_steps;
         let bound = chosen.iter().map(|step| step.bound).sum::<Option<f64>>().map(|sum| (sum / n_steps).min(objective));
         let steps = chosen.into_iter().map(|step| step.step).collect();

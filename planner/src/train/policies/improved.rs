@@ -62,7 +62,7 @@ impl Policy for Improved {
             let mut random = random::stream(problem.seed, &format!("improver of step {index}"));
             n_kept += judge.improve(&mut plan, index, tries, &mut random);
         }
-        let n_steps = hw::Tokens(plan.steps.len() as u64).as_f64();
+        let n_steps = hw::real(plan.steps.len() as u64);
         let objective =
             (0..plan.steps.len()).filter_map(|index| judge.played(&plan, index)).map(|played| played.span_s);
         let objective = objective.sum::<f64>() / n_steps;

@@ -15,7 +15,6 @@
 use std::collections::BTreeMap;
 
 use hw::GIB;
-use hw::Tokens;
 use train::layout::Axis;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::straggler::Rates;

@@ -113,7 +113,7 @@ fn exact_step(
     let n_slots = problem.layout.dp as usize * n_micro_batches;
     let n_binaries = sequences.len() * n_slots * (problem.layout.cp as usize + 1);
     let most = context.number("binaries_max", 1200.0);
-    if hw::Tokens(n_binaries as u64).as_f64() > most {
+    if hw::real(n_binaries as u64) > most {
         return Err(PlanError::Unsupported(format!(
             "step {step_index} needs {n_binaries} binary variables, `binaries_max` is {most}; use a smaller batch"
         )));
@@ -148,8 +148,8 @@ fn constraints(step: &Formulation<'_>, slowest: Variable) -> Vec<Constraint> {
     let n = problem.layout.cp as usize;
     let ids = 0..step.sequences.len();
     let seconds = |k: usize| terms.compute_s(&problem.model, step.sequences[k].1) * MICROSECONDS;
-    let tokens = |k: usize| hw::Tokens(step.sequences[k].1).as_f64();
-    let shard = |k: usize| hw::Tokens(step.sequences[k].1.div_ceil(n as u64)).as_f64();
+    let tokens = |k: usize| hw::real(step.sequences[k].1);
+    let shard = |k: usize| hw::real(step.sequences[k].1.div_ceil(n as u64));
     let mut all = Vec::new();
     for k in ids.clone() {
         let placed: Expression = (0..step.n_slots())
@@ -158,8 +158,7 @@ fn constraints(step: &Formulation<'_>, slowest: Variable) -> Vec<Constraint> {
         all.push(constraint!(placed == 1.0));
     }
     for slot in 0..step.n_slots() {
-        let share: Expression =
-            ids.clone().map(|k| seconds(k) / hw::Tokens(n as u64).as_f64() * step.cut(k, slot)).sum();
+        let share: Expression = ids.clone().map(|k| seconds(k) / hw::real(n as u64) * step.cut(k, slot)).sum();
         let volume: Expression =
             ids.clone().map(|k| terms.exchange_s_per_token() * MICROSECONDS * tokens(k) * step.cut(k, slot)).sum();
         let exchange = volume + terms.exchange_start_s() * MICROSECONDS * step.any_cut[slot];
@@ -172,7 +171,7 @@ fn constraints(step: &Formulation<'_>, slowest: Variable) -> Vec<Constraint> {
             all.push(constraint!(step.time[slot] >= local + share.clone()));
             let held: Expression =
                 ids.clone().map(|k| tokens(k) * step.local(k, slot, rank) + shard(k) * step.cut(k, slot)).sum();
-            all.push(constraint!(held <= hw::Tokens(problem.bucket_tokens).as_f64()));
+            all.push(constraint!(held <= hw::real(problem.bucket_tokens)));
         }
     }
     for group in step.time.chunks(step.n_micro_batches) {

@@ -114,7 +114,7 @@ proptest! {
                                 decision.figures[&format!("max_tokens_tp{}_pp{}", shape.tp, shape.pp)]
                             });
                             let on = |micro_batch: &train::plan::MicroBatch, rank| {
-                                hw::Tokens(micro_batch.tokens_on(rank, cp)).as_f64()
+                                hw::real(micro_batch.tokens_on(rank, cp))
                             };
                             for (micro_batch, rank) in micro_batches.iter().flat_map(|mb| (0..cp).map(move |rank| (mb, rank))) {
                                 prop_assert!(on(micro_batch, rank) <= limit, "{}", name);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use engine::cost::{CostModel, Source};
-use hw::Bytes;
+use hw::{Bytes, real};
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::bound::{of_orders, of_working_sets};
 use train::tensor_graph::play::{AtSizes, Eviction, play};
@@ -85,10 +85,6 @@ pub struct Batches {
     pub source: Source,
 }
 
-fn float(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
-
 impl Batches {
     /// Compiles and plays.
     #[must_use]
@@ -151,7 +147,7 @@ impl Batches {
     }
 
     fn mean(&self, of: impl Fn(&Batch) -> u64) -> f64 {
-        self.all.iter().map(|batch| float(of(batch))).sum::<f64>() / float(self.all.len() as u64)
+        self.all.iter().map(|batch| real(of(batch))).sum::<f64>() / real(self.all.len() as u64)
     }
 
     /// Time of a step without compiling: expected, low or high.
@@ -172,12 +168,12 @@ impl Batches {
     }
 
     fn compile_s(&self, steps: &Steps) -> f64 {
-        steps.compile_s * float(self.compiled.len() as u64)
+        steps.compile_s * real(self.compiled.len() as u64)
     }
 
     fn tokens_per_s(&self, steps: &Steps, case: usize) -> f64 {
-        let seconds: f64 = self.all.iter().map(|batch| float(Self::step_ns(batch, steps, case)) / 1e9).sum();
-        float(self.tokens[0]) / (seconds + self.compile_s(steps))
+        let seconds: f64 = self.all.iter().map(|batch| real(Self::step_ns(batch, steps, case)) / 1e9).sum();
+        real(self.tokens[0]) / (seconds + self.compile_s(steps))
     }
 
     /// Figures; those of time only where every batch fits, because a run ends at the first that does not.
@@ -185,15 +181,15 @@ impl Batches {
     pub fn metrics(&self, steps: &Steps) -> BTreeMap<String, f64> {
         let peak = |batch: &Batch| batch.choice.plan.played.peak_bytes;
         let allocated = |bytes: f64| bytes * steps.fragmentation;
-        let padded = 1.0 - float(self.tokens[0]) / float(self.tokens[1]);
+        let padded = 1.0 - real(self.tokens[0]) / real(self.tokens[1]);
         let mut metrics = vec![
-            ("peak_memory_bytes", allocated(float(peak(self.largest())))),
+            ("peak_memory_bytes", allocated(real(peak(self.largest())))),
             ("peak_memory_mean_bytes", allocated(self.mean(peak))),
-            ("peak_memory_bound_bytes", allocated(float(self.longest().floor_bytes))),
-            ("peak_memory_original_bytes", allocated(float(self.longest().original_bytes))),
-            ("n_not_fitting", float(self.misses().len() as u64)),
-            ("n_batches", float(self.all.len() as u64)),
-            ("n_compiles", float(self.compiled.len() as u64)),
+            ("peak_memory_bound_bytes", allocated(real(self.longest().floor_bytes))),
+            ("peak_memory_original_bytes", allocated(real(self.longest().original_bytes))),
+            ("n_not_fitting", real(self.misses().len() as u64)),
+            ("n_batches", real(self.all.len() as u64)),
+            ("n_compiles", real(self.compiled.len() as u64)),
             ("evictions_per_step", self.mean(|batch| batch.choice.plan.played.n_evictions as u64)),
             ("evicted_mean_bytes", self.mean(|batch| batch.choice.plan.played.evicted_bytes)),
             ("padding_ratio", padded),

@@ -78,7 +78,7 @@ pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64
 fn best(mut ways: Vec<Way>) -> Decision<Way> {
     let one = "a program was compiled";
     if ways.iter().all(|way| way.residual_bytes > 0) {
-        let peaks = ways.into_iter().map(|way| (hw::Bytes(way.played.peak_bytes).as_f64(), way)).collect();
+        let peaks = ways.into_iter().map(|way| (hw::real(way.played.peak_bytes), way)).collect();
         return proof::ranked(Aim::Bytes, peaks, |way| way.again_ns, |_, _| false).expect(one);
     }
     ways.retain(|way| way.residual_bytes == 0);

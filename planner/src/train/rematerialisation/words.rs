@@ -38,12 +38,12 @@ pub fn judged(steps: &Steps, compiler: &Compiler, batches: &Batches) -> Judged {
     } else {
         (batches.mean_ns(steps), batches.mean_undisturbed_ns(), Aim::Seconds)
     };
-    let gap_ratio = hw::Tokens(objective - bound.min(objective)).as_f64() / hw::Tokens(objective.max(1)).as_f64();
+    let gap_ratio = hw::real(objective - bound.min(objective)) / hw::real(objective.max(1));
     let scale = if aim == Aim::Seconds { 1e-9 } else { 1.0 };
     Judged {
         aim,
-        objective: hw::Tokens(objective).as_f64() * scale,
-        bound: hw::Tokens(bound.min(objective)).as_f64() * scale,
+        objective: hw::real(objective) * scale,
+        bound: hw::real(bound.min(objective)) * scale,
         gap_ratio,
         status: if objective <= bound { Status::Optimal } else { Status::Heuristic },
         notes: notes(steps, compiler, batches),
@@ -89,7 +89,7 @@ pub fn why(steps: &Steps, batches: &Batches, size: u32) -> (bool, String) {
 }
 
 fn gib(bytes: u64) -> f64 {
-    hw::Bytes(bytes).as_f64() / hw::GIB
+    hw::real(bytes) / hw::GIB
 }
 
 fn operation(graph: &TensorGraph, id: Option<OperationId>) -> &str {
@@ -127,7 +127,7 @@ fn eviction_notes(steps: &Steps, choice: &Compiler, batches: &Batches, compiled:
             batch.sequence,
             way.played.n_evictions,
             gib(way.played.evicted_bytes),
-            hw::Tokens(way.again_ns).as_f64() / 1e6,
+            hw::real(way.again_ns) / 1e6,
             rule.map_or("", |(word, _)| word),
             gib(way.limit.min(batches.limit))
         ));
@@ -135,7 +135,7 @@ fn eviction_notes(steps: &Steps, choice: &Compiler, batches: &Batches, compiled:
             Some(other) => format!(
                 "runner-up: {} evictions, {:.3} ms again",
                 other.played.n_evictions,
-                hw::Tokens(other.again_ns).as_f64() / 1e6
+                hw::real(other.again_ns) / 1e6
             ),
             None => "runner-up: no other way that was tried fits".to_owned(),
         });
@@ -203,6 +203,6 @@ fn shape(graph: &TensorGraph, batch: &Batch) -> Value {
     json!({
         "sequence_tokens": batch.sequence, "program": way.program, "evict": evicted.collect::<Vec<_>>(),
         "peak_memory_bytes": way.played.peak_bytes, "missing_bytes": way.residual_bytes,
-        "recompute_s": hw::Tokens(way.again_ns).as_f64() / 1e9,
+        "recompute_s": hw::real(way.again_ns) / 1e9,
     })
 }

@@ -98,7 +98,7 @@ impl<'a> Judge<'a> {
         }
         let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
         let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
-        Some(total / hw::Tokens(batches.steps.len() as u64).as_f64() * ROUNDING)
+        Some(total / hw::real(batches.steps.len() as u64) * ROUNDING)
     }
 
     /// Makes sure that the shared figures of a candidate are there.
@@ -171,7 +171,7 @@ impl<'a> Judge<'a> {
         let mut slowest: f64 = 0.0;
         for chunks in ranks {
             let first = starts(chunks);
-            let hops = hw::Tokens(first.min(ranks.len()) as u64).as_f64() * message;
+            let hops = hw::real(first.min(ranks.len()) as u64) * message;
             let head = if linear { before_forward[first] + hops } else { 0.0 };
             let tail =
                 if linear && !splits { before_backward[first] + hops + follows_first } else { self.follows(chunks) };
@@ -215,7 +215,7 @@ impl<'a> Judge<'a> {
             .iter()
             .map(|(_, stage)| engine::memory::activation_bytes_per_token(&self.scratch.shard(), stage))
             .sum();
-        let bytes = hw::Bytes::from_f64(hw::Bytes(per_token * self.tokens_least).as_f64() * candidate.offload).0;
+        let bytes = hw::Bytes::from_f64(hw::real(per_token * self.tokens_least) * candidate.offload).0;
         let kind = engine::task::CopyKind::DeviceToHost;
         // One copy per chunk in truth; a single one has one start-up less.
         self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
@@ -241,11 +241,11 @@ impl<'a> Judge<'a> {
             let (shared, _) = engine::memory::stage_parameters(&problem.shard(), stage);
             if problem.execution.gradient_sync == GradientSync::AtEnd {
                 let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
-                seconds += time(kind, shared * hw::Bytes(problem.execution.gradient_dtype.bytes()).as_f64());
+                seconds += time(kind, shared * hw::real(problem.execution.gradient_dtype.bytes()));
             }
             let gathers = matches!(layout.zero, Zero::OptimizerStates | Zero::Gradients);
             if gathers && !problem.execution.overlap.parameter_gather {
-                seconds += time(Collective::AllGather, shared * hw::Bytes(problem.dtype.bytes()).as_f64());
+                seconds += time(Collective::AllGather, shared * hw::real(problem.dtype.bytes()));
             }
         }
         seconds
@@ -285,7 +285,7 @@ pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<
         }
         total += hw::Span::from_ns(longest).to_seconds().get();
     }
-    Some(total / hw::Tokens(plan.steps.len() as u64).as_f64() * ROUNDING)
+    Some(total / hw::real(plan.steps.len() as u64) * ROUNDING)
 }
 
 const fn cut(candidate: &Candidate) -> CutKey {

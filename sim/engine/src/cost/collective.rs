@@ -17,7 +17,7 @@
 //! All ports of a node carry their part of a ring at once. NCCL pipelines chunks, so the parts inside and across overlap
 //! and the slower one counts. The choice is the fastest algorithm for the size, or the one that the scenario fixes.
 
-use hw::{Bytes, Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Seconds};
+use hw::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Seconds};
 
 use crate::task::Collective;
 
@@ -80,7 +80,7 @@ pub fn time(
     if shape.n_ranks < 2 {
         return (Seconds::ZERO, CollectiveAlgorithm::Direct);
     }
-    let of = |algorithm| Seconds::new(seconds(cluster, network, kind, Bytes(bytes).as_f64(), shape, algorithm));
+    let of = |algorithm| Seconds::new(seconds(cluster, network, kind, hw::real(bytes), shape, algorithm));
     let allowed = algorithms(kind, shape);
     match cluster.collective_algorithm.filter(|algorithm| allowed.contains(algorithm)) {
         Some(fixed) => (of(fixed), fixed),
@@ -171,15 +171,14 @@ mod tests {
     fn a_large_ring_moves_its_share_over_the_slowest_link() {
         let one = cluster(1, 450.0);
         let bytes = 1_u64 << 30;
-        let expected = 2.0 * 7.0 / 8.0 * Bytes(bytes).as_f64() / (450e9 * 0.75);
+        let expected = 2.0 * 7.0 / 8.0 * hw::real(bytes) / (450e9 * 0.75);
         let (found, algorithm) = of(&one, Collective::AllReduce, bytes);
         assert_eq!(algorithm, CollectiveAlgorithm::Ring);
         assert!((found / expected - 1.0).abs() < 0.02, "{found} {expected}");
         // Four nodes: 3/32 of the bytes leave through each port, and twice that for the reduction.
         let four = cluster(4, 450.0);
         let port = four.nic_bandwidth.get() * 0.75;
-        let expected =
-            2.0 * (3.0 / 32.0 * Bytes(bytes).as_f64() / port).max(7.0 / 8.0 * Bytes(bytes).as_f64() / (450e9 * 0.75));
+        let expected = 2.0 * (3.0 / 32.0 * hw::real(bytes) / port).max(7.0 / 8.0 * hw::real(bytes) / (450e9 * 0.75));
         assert!((of(&four, Collective::AllReduce, bytes).0 / expected - 1.0).abs() < 0.05);
     }
 
@@ -223,7 +222,7 @@ mod tests {
         let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
         let found = time(&node, &Network::assumed(&node), Collective::SendRecv, 1 << 30, shape).0.get();
         // 16 GB/s and 20 µs, as that machine is described.
-        assert!((found - 20e-6 - Bytes(1 << 30).as_f64() / 16e9).abs() < 1e-9, "{found}");
+        assert!((found - 20e-6 - hw::real(1 << 30) / 16e9).abs() < 1e-9, "{found}");
     }
 
     /// Microseconds of the table of arXiv:2505.19609 for 2 to 1,024 MB: all-gather, all-to-all, reduce-scatter, all-reduce.

@@ -4,6 +4,7 @@
 //! efficiency saturates with every dimension; memory is bytes. All terms grow with every dimension, so does the time. A fit
 //! finds the coefficients (`calibrate/src/fit/law.rs`); a `Surface` corrects what the shape leaves.
 
+use hw::real;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::unusable::Unusable;
@@ -76,10 +77,6 @@ pub struct Features {
     pub memory: Vec<f64>,
 }
 
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
-
 impl Law {
     /// Coefficients in the order of the features.
     #[must_use]
@@ -115,20 +112,20 @@ impl Law {
                 let (m, n, k) = (*m, *n, *k);
                 let tiles = m.div_ceil(law.tile_m) * n.div_ceil(law.tile_n);
                 let waves = tiles.div_ceil(law.slots) * law.slots;
-                let multiplied = f(waves * law.tile_m * law.tile_n) * f(k);
+                let multiplied = real(waves * law.tile_m * law.tile_n) * real(k);
                 let bytes = format.product_bytes(m, n, k);
                 Some(Features {
-                    compute: vec![1.0, multiplied, f(m * k), f(n * k), f(m * n), 0.0],
+                    compute: vec![1.0, multiplied, real(m * k), real(n * k), real(m * n), 0.0],
                     memory: vec![1.0, 0.0, 0.0, 0.0, 0.0, bytes],
                 })
             }
             (Self::Attention(_), Op::Attention { documents, n_heads, n_kv_heads, head_dim, .. }) => {
-                let sum = |of: fn(&crate::task::Document) -> u64| documents.iter().map(|d| f(of(d))).sum::<f64>();
-                let (heads, wide) = (f(*n_heads), f(*head_dim));
+                let sum = |of: fn(&crate::task::Document) -> u64| documents.iter().map(|d| real(of(d))).sum::<f64>();
+                let (heads, wide) = (real(*n_heads), real(*head_dim));
                 let pairs = sum(|d| d.pairs) * heads;
                 let queries = sum(|d| d.queries) * heads * wide;
-                let keys = sum(|d| d.keys) * f(*n_kv_heads) * wide;
-                let documents = f(documents.len() as u64) * heads;
+                let keys = sum(|d| d.keys) * real(*n_kv_heads) * wide;
+                let documents = real(documents.len() as u64) * heads;
                 Some(Features { compute: vec![1.0, documents, pairs * wide, pairs, queries, keys], memory: Vec::new() })
             }
             _ => None,

@@ -80,7 +80,7 @@ impl Profiled {
             Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
             _ => 1.0,
         };
-        let bytes = hw::Bytes(bytes).as_f64();
+        let bytes = hw::real(bytes);
         let seconds = link.alpha_s + bytes / (link.gb_per_s * 1e9 * scale);
         let outside = (bytes > link.bytes_max * 1.5 || (scale - 1.0).abs() > 0.01).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &link.residuals, outside };
@@ -111,7 +111,7 @@ impl Profiled {
     fn memory(&self, op: &Op) -> Option<Estimate> {
         let (name, bytes) = memory_bound(op)?;
         let curve = self.profile.memory.get(name)?;
-        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::real(bytes));
         let outside = outside.then_some(0);
         Some(
             Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside }.estimate(["bytes", "", ""]),
@@ -151,7 +151,7 @@ impl Profiled {
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, format: Format) -> Option<Estimate> {
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
-            let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+            let point = [m, n, k].map(|size| hw::real(size)).to_vec();
             let by_law = law.and_then(|law| law.seconds(&Op::Gemm { m, n, k, format }));
             (by_law.map_or_else(|| self.roofline.gemm_base(m, n, k, format), |(_, rest)| Seconds::new(rest)), point)
         });
@@ -221,9 +221,9 @@ impl Profiled {
         let is_measured = |name: &str| self.profile.collectives.iter().any(|curve| curve.kind == name);
         let (name, bytes, factor) = if *kind == Collective::RingShift && !is_measured("ring_shift") {
             let n = f64::from(shape.n_ranks);
-            ("all_gather", hw::Bytes(*bytes).as_f64() * n, 1.0 / (n - 1.0).max(1.0))
+            ("all_gather", hw::real(*bytes) * n, 1.0 / (n - 1.0).max(1.0))
         } else {
-            (collective_name(*kind), hw::Bytes(*bytes).as_f64(), 1.0)
+            (collective_name(*kind), hw::real(*bytes), 1.0)
         };
         let curves = self.profile.collectives.iter().filter(|curve| curve.kind == name);
         let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
@@ -273,10 +273,10 @@ pub const fn attention_names(head_dim: u64, pass: Pass) -> [&'static str; 2] {
 #[must_use]
 pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
     let Op::Attention { documents, n_heads, n_kv_heads, .. } = op else { return None };
-    let sum = |of: fn(&Document) -> u64| hw::Tokens(documents.iter().map(of).sum()).as_f64();
+    let sum = |of: fn(&Document) -> u64| hw::real(documents.iter().map(of).sum());
     let tiles: u64 = documents.iter().map(|d| n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
     let length = 2.0 * sum(|d| d.pairs) / sum(|d| d.queries).max(1.0);
-    Some([length, hw::Tokens(tiles).as_f64(), hw::Tokens(*n_heads).as_f64() / hw::Tokens(*n_kv_heads).as_f64()])
+    Some([length, hw::real(tiles), hw::real(*n_heads) / hw::real(*n_kv_heads)])
 }
 
 /// Fitted operator of products in a format.
@@ -299,7 +299,7 @@ pub const fn gemm_name(format: Format) -> Option<&'static str> {
 /// Length of the whole causal document that has the same keys per query.
 #[must_use]
 pub fn document_length(document: &Document) -> f64 {
-    2.0 * hw::Tokens(document.pairs).as_f64() / hw::Tokens(document.queries.max(1)).as_f64()
+    2.0 * hw::real(document.pairs) / hw::real(document.queries.max(1))
 }
 
 struct Attention<'a> {
@@ -388,7 +388,7 @@ impl CostModel for Profiled {
             }),
             Op::Elementwise { bytes } => {
                 let curve = self.profile.memory.get("elementwise");
-                curve.map(|curve| Seconds::new(hw::Bytes(*bytes).as_f64() * curve.least_per_byte()))
+                curve.map(|curve| Seconds::new(hw::real(*bytes) * curve.least_per_byte()))
             }
             _ => None,
         };
@@ -435,13 +435,13 @@ impl Profiled {
         let group = hw::real(*n_heads) / hw::real(n_kv_heads);
         let longest = documents.iter().map(|document| document.keys).max().unwrap_or(1);
         // A late chunk of a document sees at most all keys for each query, as the middle of one twice as long.
-        let lengths = (1.0, 2.0 * hw::Tokens(longest).as_f64());
+        let lengths = (1.0, 2.0 * hw::real(longest));
         let factor = operator.surface.least(&[lengths, (1.0, f64::MAX), (1.0, group.max(1.0))]);
         let base = match &operator.law {
             Some(Law::Attention(law)) => {
-                let pairs: f64 = documents.iter().map(|document| hw::Tokens(document.pairs).as_f64()).sum();
-                let per_pair = law.pair_s * hw::Tokens(*head_dim).as_f64() + law.score_s;
-                Seconds::new(pairs * hw::Tokens(*n_heads).as_f64() * per_pair)
+                let pairs: f64 = documents.iter().map(|document| hw::real(document.pairs)).sum();
+                let per_pair = law.pair_s * hw::real(*head_dim) + law.score_s;
+                Seconds::new(pairs * hw::real(*n_heads) * per_pair)
             }
             _ => self.roofline.attention_flops(op),
         };

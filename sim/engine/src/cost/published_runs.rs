@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Dtype, Flops, Gpu};
+use hw::{Dtype, Flops, Gpu, real};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::residuals::Residuals;
@@ -96,10 +96,6 @@ pub const STEP: [&str; 9] =
 /// Names of a prompt's coefficients, in the order of `Setting::prompt_terms`.
 pub const PROMPT: [&str; 4] = ["multiply", "attend", "wire", "token_s"];
 
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
-
 impl Setting<'_> {
     fn tensor_degree(&self) -> u32 {
         self.gpus / self.attention_groups
@@ -108,39 +104,40 @@ impl Setting<'_> {
     /// Sequences of an attention group.
     #[must_use]
     pub fn sequences(&self) -> f64 {
-        f(self.concurrency) / f64::from(self.attention_groups)
+        real(self.concurrency) / f64::from(self.attention_groups)
     }
 
     fn layers(&self) -> [f64; 2] {
         let n_expert = self.model.n_expert_layers();
-        [f(self.model.n_layers - n_expert), f(n_expert)]
+        [real(self.model.n_layers - n_expert), real(n_expert)]
     }
 
     /// Bytes of weights on a GPU of which an iteration touches `share` of the experts.
     fn weight_bytes(&self, share: f64) -> f64 {
         let (model, [outside, inside]) = (self.model, self.format.bytes());
-        let routed = f(model.n_expert_layers());
-        let shared = f(model.shared_parameters(0, model.n_layers));
-        let experts = model.experts.map_or(0.0, |experts| f(experts.n_routed)) * share;
-        let head = f(model.vocab * model.hidden * WIDE);
+        let routed = real(model.n_expert_layers());
+        let shared = real(model.shared_parameters(0, model.n_layers));
+        let experts = model.experts.map_or(0.0, |experts| real(experts.n_routed)) * share;
+        let head = real(model.vocab * model.hidden * WIDE);
         (shared * outside + head) / f64::from(self.tensor_degree())
-            + routed * experts * f(model.expert_parameters()) * inside / f64::from(self.gpus)
+            + routed * experts * real(model.expert_parameters()) * inside / f64::from(self.gpus)
     }
 
     /// Share of the experts that a batch touches when every token picks its experts at random.
     fn touched(&self) -> f64 {
         self.model.experts.map_or(0.0, |experts| {
-            let missed = 1.0 - f(experts.top_k) / f(experts.n_routed);
-            1.0 - libm::pow(missed, f(self.concurrency))
+            let missed = 1.0 - real(experts.top_k) / real(experts.n_routed);
+            1.0 - libm::pow(missed, real(self.concurrency))
         })
     }
 
     /// Seconds of multiplications by weights for a token of every group, at the datasheet peak.
     fn multiply_s(&self) -> f64 {
         let model = self.model;
-        let routed = f(model.n_expert_layers());
-        let shared = f(model.shared_parameters(0, model.n_layers));
-        let picked = model.experts.map_or(0.0, |experts| f(experts.top_k)) * f(model.expert_parameters()) * routed;
+        let routed = real(model.n_expert_layers());
+        let shared = real(model.shared_parameters(0, model.n_layers));
+        let picked =
+            model.experts.map_or(0.0, |experts| real(experts.top_k)) * real(model.expert_parameters()) * routed;
         let share = f64::from(self.attention_groups) / f64::from(self.gpus);
         (Flops::new(2.0 * (shared / f64::from(self.tensor_degree()) + picked * share))
             / self.gpu.peak(self.format.dtype()))
@@ -154,30 +151,31 @@ impl Setting<'_> {
             (Some(latent), false) => 2 * (latent.nope_dim + latent.rope_dim + latent.value_dim),
             (Some(latent), true) => 2 * (2 * latent.kv_rank + latent.rope_dim),
         };
-        let flops = f(self.model.n_layers * self.model.n_heads * width) / f64::from(self.tensor_degree());
+        let flops = real(self.model.n_layers * self.model.n_heads * width) / f64::from(self.tensor_degree());
         (Flops::new(flops) / self.gpu.peak(Dtype::Bf16)).get()
     }
 
     /// Seconds of the all-reduces of a token at the links' datasheet bandwidth.
     fn wire_s(&self) -> f64 {
         let tp = f64::from(self.tensor_degree());
-        let bytes = f(2 * self.model.n_layers * self.model.hidden * WIDE) * (tp - 1.0) / tp;
+        let bytes = real(2 * self.model.n_layers * self.model.hidden * WIDE) * (tp - 1.0) / tp;
         let bandwidth = self.gpu.intra_node_bandwidth.get();
         // Groups send each token to its experts and back.
-        let routed = if self.attention_groups > 1 { self.layers()[1] * f(2 * self.model.hidden * WIDE) } else { 0.0 };
+        let routed =
+            if self.attention_groups > 1 { self.layers()[1] * real(2 * self.model.hidden * WIDE) } else { 0.0 };
         (bytes + routed) / bandwidth
     }
 
     /// Keys and values of all layers, with a window or not: what the laws were fitted with.
     fn kv_bytes_per_token(&self) -> f64 {
-        f(self.model.n_layers * kv_elements_per_layer(self.model, self.tensor_degree()) * WIDE)
+        real(self.model.n_layers * kv_elements_per_layer(self.model, self.tensor_degree()) * WIDE)
     }
 
     /// Terms of a decoding iteration, in the order of `STEP`.
     #[must_use]
     pub fn step(&self) -> [f64; 9] {
         let (b, bandwidth) = (self.sequences(), self.gpu.memory_bandwidth.get());
-        let context = f(self.prompt) + f(self.output) / 2.0;
+        let context = real(self.prompt) + real(self.output) / 2.0;
         let [dense, routed] = self.layers();
         [
             1.0,
@@ -187,7 +185,7 @@ impl Setting<'_> {
             self.weight_bytes(self.touched()) / bandwidth,
             b * context * self.kv_bytes_per_token() / bandwidth,
             b * self.wire_s(),
-            f(self.concurrency),
+            real(self.concurrency),
             b * (self.multiply_s() + context * self.pair_s(true)),
         ]
     }
@@ -195,23 +193,23 @@ impl Setting<'_> {
     /// Terms of a prompt, in the order of `PROMPT`.
     #[must_use]
     pub fn prompt_terms(&self) -> [f64; 4] {
-        let n = f(self.prompt);
+        let n = real(self.prompt);
         [n * self.multiply_s(), n * n / 2.0 * self.pair_s(false), n * self.wire_s(), n]
     }
 
     /// Share of a token's time for which the other sequences' prompts stall it, per second of a prompt.
     #[must_use]
     pub fn stalls(&self) -> f64 {
-        (self.sequences() - 1.0).max(0.0) / f(self.output)
+        (self.sequences() - 1.0).max(0.0) / real(self.output)
     }
 
     /// Sequences of full length that memory holds beside the weights.
     #[must_use]
     pub fn sequences_held(&self) -> f64 {
-        let weights =
-            self.weight_bytes(1.0) + f(self.model.vocab * self.model.hidden * WIDE) / f64::from(self.tensor_degree());
+        let weights = self.weight_bytes(1.0)
+            + real(self.model.vocab * self.model.hidden * WIDE) / f64::from(self.tensor_degree());
         let room = self.gpu.memory.as_f64() * MEMORY_USED - weights - RESERVED_BYTES;
-        let per_sequence = f(self.prompt + self.output) * self.kv_bytes_per_token();
+        let per_sequence = real(self.prompt + self.output) * self.kv_bytes_per_token();
         (room / per_sequence).max(0.0) * f64::from(self.attention_groups)
     }
 
@@ -226,7 +224,7 @@ impl Setting<'_> {
             ));
         }
         let held = self.sequences_held();
-        if held < f(self.concurrency) {
+        if held < real(self.concurrency) {
             let (n, prompt, output) = (self.concurrency, self.prompt, self.output);
             return Some(format!(
                 "memory of {} `{}` holds {held:.0} sequences of {prompt} + {output} tokens, and {n} are in flight; more GPUs or fewer \
@@ -326,7 +324,7 @@ impl Steady {
     /// Figures of so many replicas, each at this setting, and the intervals of those that have one, by their contract keys.
     #[must_use]
     pub fn figures(&self, setting: &Setting<'_>, n_replicas: u32) -> Figures {
-        let (output, concurrency) = (f(setting.output), f(setting.concurrency));
+        let (output, concurrency) = (real(setting.output), real(setting.concurrency));
         let e2e_s = self.ttft.mean + (output - 1.0) * self.tpot.mean;
         let requests_per_s = f64::from(n_replicas) * concurrency / e2e_s;
         let figures = [

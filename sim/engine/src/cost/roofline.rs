@@ -3,7 +3,7 @@
 //! Time = launch + max(operations / peak, bytes / bandwidth). A collective is a start-up plus its bytes over the slowest link
 //! that each rank needs. The efficiencies below are stated assumptions, not measurements, and the interval is wide.
 
-use hw::{Bytes, Cluster, Flops, Format, GroupShape, Seconds};
+use hw::{Bytes, Cluster, Flops, Format, GroupShape, Seconds, real};
 
 use crate::cost::collective::{self, Network};
 use crate::cost::{CostModel, Estimate, Source};
@@ -57,7 +57,7 @@ impl Roofline {
     /// Base time of a GEMM at datasheet figures, start-up left out.
     #[must_use]
     pub fn gemm_base(&self, m: u64, n: u64, k: u64, format: Format) -> Seconds {
-        let flops = Flops::new(2.0 * f(m) * f(n) * f(k));
+        let flops = Flops::new(2.0 * real(m) * real(n) * real(k));
         let bytes = Bytes::from_f64(format.product_bytes(m, n, k));
         (flops / self.cluster.gpu.peak(format)).max(bytes / self.cluster.gpu.memory_bandwidth)
     }
@@ -65,7 +65,7 @@ impl Roofline {
     /// Base time of forward attention over one document at datasheet figures.
     #[must_use]
     pub fn attention_base(&self, document: &Document, n_heads: u64, n_kv_heads: u64, head_dim: u64) -> Seconds {
-        let flops = Flops::new(4.0 * f(document.pairs) * f(n_heads) * f(head_dim));
+        let flops = Flops::new(4.0 * real(document.pairs) * real(n_heads) * real(head_dim));
         let elements = 2 * document.queries * n_heads * head_dim + 2 * document.keys * n_kv_heads * head_dim;
         let memory = Bytes(2 * elements) / self.cluster.gpu.memory_bandwidth;
         (flops / self.cluster.gpu.peak(Format::Bf16)).max(memory)
@@ -75,8 +75,8 @@ impl Roofline {
     #[must_use]
     pub fn attention_flops(&self, op: &Op) -> Seconds {
         let Op::Attention { documents, n_heads, head_dim, .. } = op else { return Seconds::ZERO };
-        let pairs: f64 = documents.iter().map(|document| f(document.pairs)).sum();
-        Flops::new(4.0 * pairs * f(*n_heads) * f(*head_dim)) / self.cluster.gpu.peak(Format::Bf16)
+        let pairs: f64 = documents.iter().map(|document| real(document.pairs)).sum();
+        Flops::new(4.0 * pairs * real(*n_heads) * real(*head_dim)) / self.cluster.gpu.peak(Format::Bf16)
     }
 
     /// Time of `bytes` of device memory traffic.
@@ -90,10 +90,6 @@ impl Roofline {
     pub fn collective(&self, kind: Collective, bytes: u64, shape: GroupShape) -> Seconds {
         collective::time(&self.cluster, &self.network, kind, bytes, shape).0
     }
-}
-
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
 }
 
 /// A datasheet estimate with its wide interval.

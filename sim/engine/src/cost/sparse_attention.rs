@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use hw::{Flops, FlopsPerSecond, Gpu, Seconds};
+use hw::{Flops, FlopsPerSecond, Gpu, Seconds, real};
 use serde::Deserialize;
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
@@ -113,15 +113,11 @@ pub fn kernel(name: &str) -> Option<&'static Kernel> {
     KERNELS.iter().find(|kernel| kernel.name == name)
 }
 
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
-
 impl Kernel {
     /// Query-key pairs of dense work that a chunk takes when each head keeps so many positions.
     #[must_use]
     pub fn pairs(&self, chunk: &Document, positions: f64) -> f64 {
-        let (from, to) = (f(chunk.keys - chunk.queries), f(chunk.keys));
+        let (from, to) = (real(chunk.keys - chunk.queries), real(chunk.keys));
         let budget = self.kappa * positions;
         // Up to this many keys everything is computed; a query with k keys sees k, itself included.
         let dense_to = (budget / (1.0 - self.floor)).clamp(from, to);
@@ -151,7 +147,7 @@ impl SparseAttention {
     /// Query-key pairs of dense work that a chunk takes, those of the vote included.
     #[must_use]
     pub fn pairs(&self, chunk: &Document) -> f64 {
-        self.kernel.pairs(chunk, self.positions) + LAST_QUERIES * f(chunk.keys)
+        self.kernel.pairs(chunk, self.positions) + LAST_QUERIES * real(chunk.keys)
     }
 }
 
@@ -183,7 +179,7 @@ impl<M: CostModel> PromptAttention<M> {
     /// A chunk with all its keys.
     fn dense(&self, chunk: &Document, heads: Heads) -> Estimate {
         if let Some(ratio) = self.flops_ratio {
-            let flops = Flops::new(4.0 * f(chunk.pairs) * f(heads.n * heads.dim));
+            let flops = Flops::new(4.0 * real(chunk.pairs) * real(heads.n * heads.dim));
             return Estimate::exact(flops / (self.peak * ratio), Source::Published);
         }
         let Heads { n: n_heads, n_kv: n_kv_heads, dim: head_dim, kv } = heads;
@@ -195,8 +191,8 @@ impl<M: CostModel> PromptAttention<M> {
     fn chunk(&self, chunk: &Document, heads: Heads) -> Estimate {
         let dense = self.dense(chunk, heads);
         let Some(sparse) = self.sparse.filter(|sparse| sparse.holds_for(chunk)) else { return dense };
-        let share = sparse.pairs(chunk) / f(chunk.pairs);
-        let calls = Seconds::new(sparse.kernel.per_head_s) * f(heads.n);
+        let share = sparse.pairs(chunk) / real(chunk.pairs);
+        let calls = Seconds::new(sparse.kernel.per_head_s) * real(heads.n);
         let [low, high] = sparse.kernel.interval;
         Estimate {
             time: dense.time * share + calls,
@@ -223,11 +219,12 @@ impl<M: CostModel> CostModel for PromptAttention<M> {
         let Op::Attention { documents, n_heads, head_dim, pass: Pass::Forward, .. } = op else {
             return self.inner.least(op);
         };
-        let dense: f64 = documents.iter().map(|chunk| f(chunk.pairs)).sum();
-        let pairs =
-            |chunk: &Document| self.sparse.map_or(f(chunk.pairs), |sparse| sparse.pairs(chunk).min(f(chunk.pairs)));
+        let dense: f64 = documents.iter().map(|chunk| real(chunk.pairs)).sum();
+        let pairs = |chunk: &Document| {
+            self.sparse.map_or(real(chunk.pairs), |sparse| sparse.pairs(chunk).min(real(chunk.pairs)))
+        };
         let computed: f64 = documents.iter().map(pairs).sum();
-        let flops = Flops::new(4.0 * computed * f(n_heads * head_dim));
+        let flops = Flops::new(4.0 * computed * real(n_heads * head_dim));
         self.flops_ratio
             .map_or_else(|| self.inner.least(op) * (computed / dense.max(1.0)), |ratio| flops / (self.peak * ratio))
     }
@@ -260,13 +257,13 @@ mod tests {
 
     /// Products, dense attention and sparse attention of a whole prompt, seconds.
     fn parts(tokens: u64, kernel: &Kernel) -> [f64; 3] {
-        let (peak, n) = (312e12, f(tokens));
+        let (peak, n) = (312e12, real(tokens));
         let model = crate::model::embedded("llama-3-8b").expect("listed");
-        let products = 2.0 * f(model.n_parameters() - model.embedding_parameters()) * n / (peak * 0.543);
-        let per_pair = 4.0 * f(model.n_heads * model.head_dim * model.n_layers) / (peak * 0.508);
+        let products = 2.0 * real(model.n_parameters() - model.embedding_parameters()) * n / (peak * 0.543);
+        let per_pair = 4.0 * real(model.n_heads * model.head_dim * model.n_layers) / (peak * 0.508);
         let positions = budget("llama-3-8b").expect("listed").positions(1);
         let pairs = kernel.pairs(&Document::causal(tokens), positions);
-        let calls = f(model.n_heads * model.n_layers) * kernel.per_head_s;
+        let calls = real(model.n_heads * model.n_layers) * kernel.per_head_s;
         [products, per_pair * n * n / 2.0, per_pair * pairs + calls]
     }
 
@@ -296,7 +293,7 @@ mod tests {
         for kernel in &KERNELS {
             for (past, new, positions) in [(0, 1, 5.0), (0, 300, 20.0), (150, 77, 40.0), (1000, 64, 3.0)] {
                 let budget = kernel.kappa * positions;
-                let of = |keys: u64| f(keys).min(budget + kernel.floor * f(keys));
+                let of = |keys: u64| real(keys).min(budget + kernel.floor * real(keys));
                 let expected: f64 = (past + 1..=past + new).map(of).sum();
                 let found = kernel.pairs(&Document::chunk(past, new), positions);
                 // The border between dense and sparse queries need not be whole.

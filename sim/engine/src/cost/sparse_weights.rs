@@ -11,7 +11,7 @@
 
 pub mod tiled_csl;
 
-use hw::{Bytes, Format, Gpu, Seconds};
+use hw::{Bytes, Format, Gpu, Seconds, real};
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
@@ -73,14 +73,10 @@ const TUNED: [(u64, u64, u64); 12] = [
     (12_288, 49_152, 9),
 ];
 
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
-
 impl SparseGemm {
     /// Elements of the weights, in millions.
     fn millions(&self) -> f64 {
-        f(self.m) * f(self.k) / 1e6
+        real(self.m) * real(self.k) / 1e6
     }
 
     /// Time on a GPU. On the A100 the fitted law; elsewhere its terms follow memory bandwidth and peak, which nobody has checked: the
@@ -96,7 +92,7 @@ impl SparseGemm {
         // Microseconds: start, compressed megabytes, dense-equivalent megabytes, 10^9 multiply-adds.
         let load = 0.342 * 4.0 * (1.0 - self.sparsity) * self.millions() * bandwidth;
         let expand = 0.151 * 2.0 * self.millions() * peak;
-        let multiply = 3.56 * self.millions() * f(self.n) / 1e3 * peak;
+        let multiply = 3.56 * self.millions() * real(self.n) / 1e3 * peak;
         let time = Seconds::new((17.1 + load + expand + multiply) * 1e-6);
         let dimension = if !is_fitted {
             Some("sparse GEMM on a GPU that it was not measured on")
@@ -113,7 +109,7 @@ impl SparseGemm {
     /// Operations per second, counted densely.
     #[must_use]
     pub fn dense_flops_per_s(&self, gpu: &Gpu) -> f64 {
-        2.0 * f(self.m) * f(self.k) * f(self.n) / self.estimate(gpu).time.get()
+        2.0 * real(self.m) * real(self.k) * real(self.n) / self.estimate(gpu).time.get()
     }
 
     /// Tiles: the shape follows the sequences; the inner dimension is cut as tuned, or so that the last wave of blocks is fullest.
@@ -127,7 +123,7 @@ impl SparseGemm {
         };
         let tuned = TUNED.iter().find(|(m, k, _)| (*m, *k) == (self.m, self.k)).map(|(.., split_k)| *split_k);
         let blocks = self.m.div_ceil(tile_m) * self.n.div_ceil(tile_n);
-        let filled = |split_k: u64| f(blocks * split_k) / f((blocks * split_k).next_multiple_of(MULTIPROCESSORS));
+        let filled = |split_k: u64| real(blocks * split_k) / real((blocks * split_k).next_multiple_of(MULTIPROCESSORS));
         let best = (1..=9).reduce(|best, next| if filled(next) > filled(best) + 1e-12 { next } else { best });
         Tiling { tile_m, tile_n, split_k: tuned.or(best).unwrap_or(1) }
     }
@@ -223,7 +219,7 @@ impl<M: CostModel> SparseWeights<M> {
         let Op::Gemm { m: rows, n: outputs, k: inputs, .. } = *op else { return None };
         let product = self.products.iter().find(|product| (product.outputs, product.inputs) == (outputs, inputs))?;
         let gemm = SparseGemm { m: outputs, k: inputs, n: rows, sparsity: self.sparsity };
-        Some(gemm.estimate(&self.gpu).at_least(product.row_least * f(rows)))
+        Some(gemm.estimate(&self.gpu).at_least(product.row_least * real(rows)))
     }
 }
 
@@ -253,8 +249,8 @@ impl<M: CostModel> CostModel for SparseWeights<M> {
 #[must_use]
 pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
     let tiles = m.div_ceil(tiled_csl::TILE_ROWS as u64) * k.div_ceil(tiled_csl::TILE_COLUMNS as u64);
-    let items = f(m) * f(k) * (1.0 - sparsity) + 1.5 * f(tiles);
-    Bytes::from_f64(4.0 * items + 4.0 * f(tiles + 2))
+    let items = real(m) * real(k) * (1.0 - sparsity) + 1.5 * real(tiles);
+    Bytes::from_f64(4.0 * items + 4.0 * real(tiles + 2))
 }
 
 /// The four products of a layer's weights on one GPU of a tensor group, by name: outputs, inputs.
@@ -310,7 +306,7 @@ mod tests {
         // Dense cuBLAS on the same figure reads weights at 1.7 TB/s.
         let shapes = products(&crate::model::embedded("opt-66b").expect("listed"), 1);
         let gain = |n: u64, sparsity: f64| {
-            let dense: f64 = shapes.iter().map(|(_, m, k)| 2.0 * f(m * k) / 1.7e12).sum();
+            let dense: f64 = shapes.iter().map(|(_, m, k)| 2.0 * real(m * k) / 1.7e12).sum();
             let sparse = |(_, m, k): &(&str, u64, u64)| SparseGemm { m: *m, k: *k, n, sparsity }.estimate(&a100());
             dense / shapes.iter().map(|shape| sparse(shape).time.get()).sum::<f64>()
         };

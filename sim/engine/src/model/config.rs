@@ -371,7 +371,7 @@ fn too_large(model: &Model) -> bool {
     let widths = [model.hidden, model.intermediate, heads, model.vocab, positions, linear, space, latent, inside];
     let wide = widths.into_iter().max().unwrap_or(1);
     let factors = [model.n_layers.max(model.n_predicting), experts.n_routed, 8, wide, wide];
-    factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>() > PARAMETERS_MAX
+    factors.iter().map(|&factor| hw::real(factor)).product::<f64>() > PARAMETERS_MAX
 }
 
 #[cfg(test)]

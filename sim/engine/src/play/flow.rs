@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hw::topology::{LinkId, Topology};
-use hw::{Bytes, Rank, Span, Time};
+use hw::{Rank, Span, Time};
 
 use crate::share::{self, Flow as ShareFlow};
 use crate::task::{Collective, CopyKind, Op};
@@ -34,11 +34,11 @@ fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut B
                 CopyKind::DeviceToDevice => return,
             };
             for link in links {
-                *loads.entry(link).or_default() += Bytes(*bytes).as_f64() * times;
+                *loads.entry(link).or_default() += hw::real(*bytes) * times;
             }
         }
         Op::Collective { kind, bytes, shape } => {
-            let bytes = Bytes(*bytes).as_f64() * times;
+            let bytes = hw::real(*bytes) * times;
             match kind {
                 Collective::AllGather | Collective::ReduceScatter => rings(bytes, members, topology, loads),
                 Collective::AllReduce => rings(2.0 * bytes, members, topology, loads),
@@ -65,7 +65,7 @@ fn send(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<
 fn rings(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
     let nodes: Vec<&[Rank]> = members.chunk_by(|&a, &b| topology.node(a) == topology.node(b)).collect();
     let (n, w, g) = (members.len(), nodes.len(), nodes[0].len());
-    let f = |n: usize| Bytes(n as u64).as_f64();
+    let f = |n: usize| hw::real(n as u64);
     if w < 2 || g < 2 || nodes.iter().any(|node| node.len() != g) {
         return ring(bytes * (f(n) - 1.0) / f(n), members, topology, loads);
     }
@@ -138,7 +138,7 @@ impl Flows {
         for (link, _) in loads.iter() {
             self.on_link[link.0 as usize].push(id);
         }
-        let duration = Bytes(span.as_ns()).as_f64();
+        let duration = hw::real(span.as_ns());
         self.active.push(Some(Active { loads, duration, left: duration, since: now, rate: 0.0, event: u32::MAX }));
         id
     }
@@ -192,7 +192,7 @@ impl Flows {
         if flow.event != u32::MAX && (flow.rate - rate).abs() <= 1e-12 {
             return;
         }
-        flow.left -= Bytes((now - flow.since).as_ns()).as_f64() * flow.rate;
+        flow.left -= hw::real((now - flow.since).as_ns()) * flow.rate;
         flow.left = flow.left.max(0.0);
         flow.since = now;
         flow.rate = rate;

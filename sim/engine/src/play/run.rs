@@ -142,7 +142,7 @@ fn spans(estimates: &[Estimate], case: Case) -> Vec<Span> {
 
 /// What computation takes on a straggler.
 fn slowed(span: Span, rate: f64) -> Span {
-    let ns = hw::Bytes(span.as_ns()).as_f64() * rate;
+    let ns = hw::real(span.as_ns()) * rate;
     if rate == 1.0 { span } else { Span::from_ns(hw::Bytes::from_f64(ns.ceil()).0) }
 }
 
@@ -317,14 +317,14 @@ impl<'a> Player<'a> {
         if self.machine.speed_changes.is_empty() {
             return now + span;
         }
-        let mut left = hw::Bytes(span.as_ns()).as_f64();
+        let mut left = hw::real(span.as_ns());
         let (mut at, mut speed) = (now, 1.0);
         for change in self.machine.speed_changes.iter().filter(|change| change.rank == rank) {
             if change.at <= at {
                 speed = change.speed;
                 continue;
             }
-            let done = hw::Bytes((change.at - at).as_ns()).as_f64() * speed;
+            let done = hw::real((change.at - at).as_ns()) * speed;
             if done >= left {
                 break;
             }

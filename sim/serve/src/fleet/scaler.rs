@@ -80,7 +80,7 @@ impl Watch {
         });
         self.since = now;
         let mut prompt = Mean::default();
-        prompt.add(hw::Tokens(prompts).as_f64(), hw::Tokens(new.len() as u64).as_f64());
+        prompt.add(hw::real(prompts), hw::real(new.len() as u64));
         Seen {
             at: now,
             interval: Seconds::new(seconds(since, now)),

@@ -89,8 +89,8 @@ fn requests_in_the_system_are_rate_times_stay() {
     let served = run(&requests, 2, 64, "least-loaded");
     let end = served.records.list.iter().filter_map(|record| record.finished()).max().expect("served");
     let ticks: u128 = served.counts.iter().map(|counts| counts.request_ticks).sum();
-    let ns = hw::Tokens(u64::try_from(ticks / u128::from(TICKS_PER_NS)).expect("small")).as_f64();
-    let in_system = ns / hw::Tokens(end.as_ns()).as_f64();
+    let ns = hw::real(u64::try_from(ticks / u128::from(TICKS_PER_NS)).expect("small"));
+    let in_system = ns / hw::real(end.as_ns());
     let stay = mean(latencies(&requests, &served).flatten().map(|l| l.e2e_s));
     close(in_system, per_s * stay, 0.02, "requests in the system");
 }

@@ -133,7 +133,7 @@ impl Exchange {
         if n == 0 || self.n_layers == 0 {
             return Seconds::ZERO;
         }
-        let layers = hw::Tokens(self.n_layers).as_f64();
+        let layers = hw::real(self.n_layers);
         (self.latency + Bytes(n * self.bytes_per_token) / self.bandwidth) * layers
     }
 

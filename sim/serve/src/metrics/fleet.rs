@@ -13,12 +13,12 @@ const NS_PER_HOUR: f64 = 3600.0 * 1e9;
 
 /// A sum of ticks in nanoseconds.
 pub(super) fn ns(ticks: u128) -> f64 {
-    hw::Tokens(u64::try_from(ticks / u128::from(TICKS_PER_NS)).unwrap_or(u64::MAX)).as_f64()
+    hw::real(u64::try_from(ticks / u128::from(TICKS_PER_NS)).unwrap_or(u64::MAX))
 }
 
 /// Ticks over ticks, exact where the one is a multiple of the other.
 fn times(ticks: u128, whole: u64) -> f64 {
-    let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
+    let f = |ticks: u128| hw::real(u64::try_from(ticks).unwrap_or(u64::MAX));
     let whole = u128::from(whole.max(1));
     f(ticks / whole) + f(ticks % whole) / f(whole)
 }
@@ -65,7 +65,7 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let figures = groups(fleet, served);
     let end_ns = ns(u128::from(served.records.end_ticks()));
     let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
-    let count = |n: u64| hw::Tokens(n).as_f64();
+    let count = |n: u64| hw::real(n);
     let gpus = |replica: usize| u64::from(fleet.groups[served.group_of[replica] as usize].gpus_per_replica);
     let n_gpus: u64 = (0..served.group_of.len()).map(gpus).sum();
     let rate = into.get("output_tokens_per_s").copied();

@@ -53,11 +53,11 @@ fn of(stream: u32, requests: &Requests, served: &Served, slo: &Slo, warm_up: Sec
     spread(&mut figures, "ttft_s", ttft);
     spread(&mut figures, "tpot_s", tpot);
     if slo.is_given() && n > 0 {
-        figures.insert("slo_attainment_ratio".to_owned(), hw::Tokens(n_met).as_f64() / hw::Tokens(n).as_f64());
+        figures.insert("slo_attainment_ratio".to_owned(), hw::real(n_met) / hw::real(n));
     }
     if !requests.is_patient() {
-        figures.insert("n_timed_out".to_owned(), hw::Tokens(n_timed_out).as_f64());
-        figures.insert("n_cancelled".to_owned(), hw::Tokens(n_cancelled).as_f64());
+        figures.insert("n_timed_out".to_owned(), hw::real(n_timed_out));
+        figures.insert("n_cancelled".to_owned(), hw::real(n_cancelled));
     }
     figures
 }

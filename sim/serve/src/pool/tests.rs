@@ -100,7 +100,7 @@ fn requests_that_wait_for_a_node_are_batched() {
     let list = requests(&[(10, 2000), (10, 2000)]);
     let run_s = |load| {
         let asked = Run { requests: &list, load, warm_up: seconds(2.0), until: seconds(12.0) };
-        hw::Tokens(run(&pool, &mut Random::new(&pool, 0), &asked).decode_tokens).as_f64() / 10.0
+        hw::real(run(&pool, &mut Random::new(&pool, 0), &asked).decode_tokens) / 10.0
     };
     let (one, two) = (run_s(Load::Closed { in_flight: 1 }), run_s(Load::Closed { in_flight: 2 }));
     // A round is 10 ms of work and 4 ms of latency; two requests alternate between both, or share batches.
@@ -125,7 +125,7 @@ fn weights_are_realised_within_two_percent() {
     let outcome = run(&pool, &mut Flow::new(&pool, expected), &all(&list, Load::Closed { in_flight: 20 }));
     let tokens = |from, to| {
         let hop = pool.hops.iter().position(|hop| (hop.from, hop.to) == (from, to)).expect("a hop");
-        hw::Tokens(outcome.hop_tokens[hop]).as_f64()
+        hw::real(outcome.hop_tokens[hop])
     };
     let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.02;
     assert!(near(tokens(None, Some(0)) / tokens(None, Some(1)), 3.0));
@@ -172,7 +172,7 @@ fn swarm_sends_less_to_slow_nodes() {
     let outcome = run(&pool, &mut Swarm::new(&pool), &all(&list, Load::Closed { in_flight: 1 }));
     let tokens = |to| {
         let hop = pool.hops.iter().position(|hop| (hop.from, hop.to) == (Some(0), Some(to))).expect("a hop");
-        hw::Tokens(outcome.hop_tokens[hop]).as_f64()
+        hw::real(outcome.hop_tokens[hop])
     };
     // Ways are taken in inverse proportion to 12 and 32 ms.
     let ratio = tokens(1) / tokens(2);
@@ -196,7 +196,7 @@ fn layers_at_once_are_the_same_as_layer_by_layer() {
     let b = run(&stepped, &mut Flow::new(&stepped, expected), &asked);
     assert_eq!((a.n_ended, a.prompt_ns.len(), a.decode_tokens), (60, 60, b.decode_tokens));
     // A sum of roundings to nanoseconds differs from the rounding of a sum, and a message may then just miss a batch.
-    let mean = |ns: &[u64]| as_s(ns.iter().sum()) / hw::Tokens(ns.len() as u64).as_f64();
+    let mean = |ns: &[u64]| as_s(ns.iter().sum()) / hw::real(ns.len() as u64);
     assert!((mean(&a.prompt_ns) / mean(&b.prompt_ns) - 1.0).abs() < 1e-3);
     assert!((mean(&a.decode_ns) / mean(&b.decode_ns) - 1.0).abs() < 1e-3);
 }

@@ -34,7 +34,7 @@ impl Router for Interleaved {
         let turn = &mut self.turns[at];
         let group = |replica: u32| view.group_of[replica as usize];
         let split = |equals: &[u32]| {
-            let weight = view.assignment.weight(row, group(equals[0])) / hw::Tokens(equals.len() as u64).as_f64();
+            let weight = view.assignment.weight(row, group(equals[0])) / hw::real(equals.len() as u64);
             std::iter::repeat_n(weight, equals.len())
         };
         // Replicas of a group are consecutive.

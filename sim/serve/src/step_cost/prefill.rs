@@ -73,7 +73,7 @@ pub(super) fn position(n: u64) -> (usize, f64) {
     let half = 1_u64 << (octave - 1);
     let rest = n - 2 * half;
     let index = 2 * octave as usize - 1 + usize::from(rest >= half);
-    (index, hw::Tokens(rest % half).as_f64() / hw::Tokens(half).as_f64())
+    (index, hw::real(rest % half) / hw::real(half))
 }
 
 /// Size at a knot.
@@ -91,7 +91,7 @@ const PAST_OFFSET: usize = 2 * PAST_FIRST_OCTAVE as usize - 1;
 pub(super) fn past_position(past: u64) -> (usize, f64) {
     let first = 1_u64 << PAST_FIRST_OCTAVE;
     if past < first {
-        return (0, hw::Tokens(past).as_f64() / hw::Tokens(first).as_f64());
+        return (0, hw::real(past) / hw::real(first));
     }
     let (index, share) = position(past);
     (index - PAST_OFFSET + 1, share)
@@ -119,7 +119,7 @@ impl PrefillTable {
             for column in 0..n_columns {
                 let past = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
                 let chunk = Chunk { past: small(past), new: small(knot(row)) };
-                rates.push((ticks(chunk) - start).max(0.0) / hw::Tokens(per.of(chunk)).as_f64());
+                rates.push((ticks(chunk) - start).max(0.0) / hw::real(per.of(chunk)));
             }
         }
         Self { per, start, rates, n_columns }
@@ -133,6 +133,6 @@ impl PrefillTable {
         let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
         let (above, below) = (between(at), between(at + self.n_columns));
         let rate = above + (below - above) * down;
-        hw::Bytes::from_f64(self.start + rate * hw::Tokens(self.per.of(chunk)).as_f64()).0
+        hw::Bytes::from_f64(self.start + rate * hw::real(self.per.of(chunk))).0
     }
 }

@@ -74,7 +74,7 @@ impl Table {
     }
 
     fn busy(&self, weight: Weight) -> u64 {
-        at(&self.tokens, weight.tokens) + hw::Bytes::from_f64(self.per_pair * hw::Tokens(weight.pairs).as_f64()).0
+        at(&self.tokens, weight.tokens) + hw::Bytes::from_f64(self.per_pair * hw::real(weight.pairs)).0
     }
 
     fn hand_over(&self, weight: Weight) -> u64 {

@@ -107,7 +107,7 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
     let added = hw::real(added - plain.head_at(1));
     // 2 · 7168² numbers of 16 bits at 8 TB/s, as far as a roofline reaches it; one of 61 layers is dense in three and has all experts in the others.
     let joins_s = 2.0 * 7168.0 * 7168.0 * 2.0 / 8e12;
-    let joins = joins_s * 1e9 * hw::Tokens(TICKS_PER_NS).as_f64();
+    let joins = joins_s * 1e9 * hw::real(TICKS_PER_NS);
     assert!(
         added > 0.8 * layer + joins && added < 2.5 * (layer + joins),
         "{added} ticks, a layer takes {layer}, joins {joins}"
@@ -139,9 +139,9 @@ fn few_tokens_read_few_experts() {
         let model = engine::model::embedded(name).expect("listed");
         let table = of_model(name, tp, 1, 1);
         let (one, many) = (table.tokens_at(1), table.tokens_at(512));
-        let bytes = 2.0 / f64::from(tp) * hw::Tokens(model.expert_parameters()).as_f64() * f64::from(n_layers);
+        let bytes = 2.0 / f64::from(tp) * hw::real(model.expert_parameters()) * f64::from(n_layers);
         let expert_s = bytes / (0.75 * 4.8e12);
-        let n_routed = hw::Tokens(model.experts.expect("experts").n_routed).as_f64();
+        let n_routed = hw::real(model.experts.expect("experts").n_routed);
         let least = (n_routed - f64::from(top_k)) * expert_s;
         let found = span_of(many - one).to_seconds().get();
         assert!(found > least, "{name}: {found} s between one and all experts, which takes {least} s alone");
@@ -159,7 +159,7 @@ fn experts_over_more_gpus_are_fewer_to_read_and_must_be_reached() {
     assert!(narrow.rate(32).abs_diff(wide.rate(128) * 4) <= 4, "each group reads its own sequences");
     // Mixtral's 8 experts: whole ones on each GPU move no more bytes than slices of all.
     let (sliced, whole) = (of_model("mixtral-8x22b", 8, 1, 1), of_model("mixtral-8x22b", 8, 1, 8));
-    let ratio = hw::Tokens(whole.law(512).fixed).as_f64() / hw::Tokens(sliced.law(512).fixed).as_f64();
+    let ratio = hw::real(whole.law(512).fixed) / hw::real(sliced.law(512).fixed);
     assert!((0.7..1.3).contains(&ratio), "{ratio}");
 }
 

@@ -129,7 +129,7 @@ fn characters(value: &serde_json::Value) -> usize {
 
 /// Tokens of a text, where nobody counted them.
 fn guessed(characters: usize) -> f64 {
-    hw::Tokens(characters.div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64).as_f64()
+    hw::real(characters.div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64)
 }
 
 /// The first question and its answer, as benchmarks of serving engines take them; a conversation without an answer is left out.

@@ -156,7 +156,7 @@ fn public_traces_are_read_whole_where_they_are_there() {
         };
         let trace = read(format, &mut std::io::BufReader::new(file)).expect("a good trace");
         let (prompts, outputs) = trace.requests.tokens();
-        let mean = |sum: u64| hw::Tokens(sum).as_f64() / hw::Tokens(trace.requests.len() as u64).as_f64();
+        let mean = |sum: u64| hw::real(sum) / hw::real(trace.requests.len() as u64);
         assert_eq!(trace.requests.len(), rows, "{path}");
         assert!((mean(prompts) - prompt).abs() < 0.01 && (mean(outputs) - output).abs() < 0.01, "{path}");
     }

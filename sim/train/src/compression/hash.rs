@@ -79,7 +79,7 @@ fn hadamard(values: &mut [f64]) {
         }
         half *= 2;
     }
-    let scale = 1.0 / hw::Tokens(n as u64).as_f64().sqrt();
+    let scale = 1.0 / hw::real(n as u64).sqrt();
     values.iter_mut().for_each(|x| *x *= scale);
 }
 
@@ -149,7 +149,7 @@ mod tests {
             let hash = Hash::draw(family, dimension, dimension, 11, index);
             hash.value(&x) == hash.value(&y)
         });
-        hw::Tokens(same.count() as u64).as_f64() / f64::from(n)
+        hw::real(same.count() as u64) / f64::from(n)
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
     /// sign, by quadrature: 2n ∫∫ φ(x, y) P(|u| < x, |v| < y)^(n−1) over x, y > 0, with all pairs at correlation `r`.
     fn quadrature(n: i32, r: f64) -> f64 {
         const STEPS: usize = 120;
-        let h = 6.0 / hw::Tokens(STEPS as u64).as_f64();
-        let at = |index: usize| (hw::Tokens(index as u64).as_f64() + 0.5) * h;
+        let h = 6.0 / hw::real(STEPS as u64);
+        let at = |index: usize| (hw::real(index as u64) + 0.5) * h;
         let scale = 1.0 / (2.0 * std::f64::consts::PI * (1.0 - r * r).sqrt());
         let density =
             |x: f64, y: f64, r: f64| scale * libm::exp(-(x * x - 2.0 * r * x * y + y * y) / (2.0 * (1.0 - r * r)));

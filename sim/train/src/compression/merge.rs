@@ -91,7 +91,7 @@ impl StandIn {
     pub fn output(&self, token: &[f64]) -> Vec<f64> {
         let mut inside = self.rotations[0].apply(token);
         // Coordinates of a token of length 1 are of the size of 1/√n; scaled to 1 they reach where tanh bends.
-        let scale = hw::Tokens(inside.len() as u64).as_f64().sqrt();
+        let scale = hw::real(inside.len() as u64).sqrt();
         inside.iter_mut().for_each(|x| *x = libm::tanh(scale * *x) / scale);
         let moved = self.rotations[1].apply(&inside);
         token.iter().zip(moved).map(|(x, f)| x + self.change * f).collect()
@@ -130,7 +130,7 @@ pub fn by_hashes<'a>(
         let error = |compensation| distance(&buckets.restored(tokens, &centroids, &outputs, compensation), &own);
         Merging {
             hashes: index + 1,
-            rate: f64::from(buckets.n) / hw::Tokens(tokens.len() as u64).as_f64().max(1.0),
+            rate: f64::from(buckets.n) / hw::real(tokens.len() as u64).max(1.0),
             error: error(true),
             error_without_residuals: error(false),
         }
@@ -175,7 +175,7 @@ mod tests {
         for (token, key) in tokens.iter().zip(&keys) {
             let members: Vec<&Vec<f64>> =
                 tokens.iter().zip(&keys).filter(|(_, other)| *other == key).map(|(token, _)| token).collect();
-            let n = hw::Tokens(members.len() as u64).as_f64();
+            let n = hw::real(members.len() as u64);
             for (at, x) in token.iter().enumerate() {
                 let mean = members.iter().map(|member| member[at]).sum::<f64>() / n;
                 squares += (x - mean) * (x - mean);

@@ -25,7 +25,7 @@ pub struct Similarity {
 pub fn draw(similarity: Similarity, n: u64, width: usize, seed: u64) -> Vec<Vec<f64>> {
     assert!(similarity.clusters > 0, "tokens have contents");
     let mut random = random::stream(seed, "tokens of an expert");
-    let length = 1.0 / hw::Tokens(width as u64).as_f64().sqrt();
+    let length = 1.0 / hw::real(width as u64).sqrt();
     let vector = |random: &mut Stream| (0..width).map(|_| length * random.normal()).collect::<Vec<f64>>();
     let centres: Vec<Vec<f64>> = (0..similarity.clusters).map(|_| vector(&mut random)).collect();
     let ends = popularity_ends(similarity);
@@ -44,7 +44,7 @@ fn popularity_ends(similarity: Similarity) -> Vec<f64> {
     let mut end = 0.0;
     (1..=similarity.clusters)
         .map(|rank| {
-            end += random::power(hw::Tokens(rank).as_f64(), -similarity.skew);
+            end += random::power(hw::real(rank), -similarity.skew);
             end
         })
         .collect()

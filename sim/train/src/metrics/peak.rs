@@ -72,7 +72,7 @@ fn words(step: &Played, lane: usize) -> String {
     let shown: Vec<String> = live
         .iter()
         .filter(|(_, bytes)| *bytes * 20 >= total && *bytes > 0)
-        .map(|(label, bytes)| format!("{label} {:.1}", hw::Bytes(*bytes).as_f64() / hw::GIB))
+        .map(|(label, bytes)| format!("{label} {:.1}", hw::real(*bytes) / hw::GIB))
         .collect();
     format!("memory peaks on rank {} with {} GiB", step.graph.lanes[lane].rank.0, shown.join(", "))
 }

@@ -80,7 +80,7 @@ impl Shares {
 }
 
 pub(super) fn f64_ns(ns: u64) -> f64 {
-    hw::Tokens(ns).as_f64()
+    hw::real(ns)
 }
 
 /// Busiest data-parallel group over the mean group, each group counted as often as it occurs.

@@ -74,7 +74,7 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
     let n = work.n_devices() as usize;
     let mut found = Parameters { of_device: vec![0.0; n], share: vec![0.0; n], groups: BTreeMap::new() };
     for ((operator, _), of_layer) in holders(work, schedule) {
-        let whole = hw::Tokens(work.training.operators[operator].parameters).as_f64();
+        let whole = hw::real(work.training.operators[operator].parameters);
         let tensor = of_layer[0].1.tensor;
         let mut by_shard: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
         if of_layer.iter().all(|(_, shard)| shard.tensor == tensor) {
@@ -101,7 +101,7 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
 impl Parameters {
     /// Groups that reduce gradients together, with the bytes.
     fn reductions(&self) -> impl Iterator<Item = (&Vec<Rank>, u64)> {
-        let bytes = |shared: f64| hw::Bytes::from_f64(shared * hw::Bytes(ELEMENT).as_f64()).0;
+        let bytes = |shared: f64| hw::Bytes::from_f64(shared * hw::real(ELEMENT)).0;
         let groups = self.groups.iter().filter(|(members, _)| members.len() > 1);
         groups.map(move |(members, shared)| (members, bytes(*shared)))
     }
@@ -252,7 +252,7 @@ impl Builder<'_> {
         let shards = self.work.training.execution.shards_optimizer;
         for (device, &whole) in parameters.of_device.iter().enumerate() {
             let stepped = if shards { parameters.share[device] } else { whole };
-            let element = hw::Bytes(ELEMENT).as_f64();
+            let element = hw::real(ELEMENT);
             let bytes = [whole * element, whole * element, stepped * OPTIMIZER_BYTES_PER_PARAMETER];
             self.graph.resident[device] =
                 labels.into_iter().zip(bytes.map(|bytes| hw::Bytes::from_f64(bytes).0)).collect();
@@ -305,7 +305,7 @@ enum Pass {
 pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let parameters = parameters(work, schedule);
     let shards = work.training.execution.shards_optimizer;
-    let element = 2.0 * hw::Bytes(ELEMENT).as_f64();
+    let element = 2.0 * hw::real(ELEMENT);
     let states = parameters.of_device.iter().zip(&parameters.share).map(|(whole, share)| {
         let stepped = if shards { share } else { whole };
         hw::Bytes::from_f64(whole * element + stepped * OPTIMIZER_BYTES_PER_PARAMETER).0

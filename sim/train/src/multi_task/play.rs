@@ -74,7 +74,7 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
 }
 
 fn finished(work: &Work, outcome: Outcome) -> Result<Timeline, Refused> {
-    let gib = |bytes: u64| Bytes(bytes).as_f64() / hw::GIB;
+    let gib = |bytes: u64| hw::real(bytes) / hw::GIB;
     match outcome {
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, at, allocation, needed, free, .. } => Err(Refused::out_of_memory(format!(

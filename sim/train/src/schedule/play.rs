@@ -36,7 +36,7 @@ impl Played {
 
 /// (whole − part) / whole, 0 of nothing.
 fn ratio_of_rest(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { hw::Tokens(whole - part).as_f64() / hw::Tokens(whole).as_f64() }
+    if whole == 0 { 0.0 } else { hw::real(whole - part) / hw::real(whole) }
 }
 
 /// Slots that wait for each other.

@@ -348,7 +348,7 @@ mod tests {
         let products = graph.ops(&of).into_iter().filter(|op| op.class() == "gemm").map(|op| op.flops()).sum::<f64>();
         let model = engine::model::embedded("llama-2-7b").expect("embedded");
         let norms = (2 * model.n_layers + 1) * model.hidden;
-        let parameters = hw::Tokens(model.n_parameters() - model.vocab * model.hidden - norms).as_f64();
+        let parameters = hw::real(model.n_parameters() - model.vocab * model.hidden - norms);
         let expected = 6.0 * parameters * 3.0 * 512.0;
         assert!((products / expected - 1.0).abs() < 1e-12, "{products} of {expected}");
     }

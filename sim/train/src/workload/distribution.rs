@@ -282,8 +282,8 @@ mod tests {
         for distribution in &DISTRIBUTIONS {
             let sample = distribution.sample(100_000, u64::MAX, 3);
             for &(share, tokens) in distribution.points {
-                let below = sample.iter().filter(|&&length| hw::Tokens(length).as_f64() <= tokens).count();
-                let found = hw::Tokens(below as u64).as_f64() / 100_000.0;
+                let below = sample.iter().filter(|&&length| hw::real(length) <= tokens).count();
+                let found = hw::real(below as u64) / 100_000.0;
                 assert!((found - share).abs() < 0.01, "{}: {found} below {tokens}, table {share}", distribution.name);
             }
         }
@@ -296,7 +296,7 @@ mod tests {
             let table = named(name).expect("listed");
             // Strata instead of draws: a single sequence of 2M would move a share by a tenth of a point.
             let lengths: Vec<f64> = (0..400_000).map(|at| table.quantile((f64::from(at) + 0.5) / 400_000.0)).collect();
-            let (from, to) = (hw::Tokens(from).as_f64(), hw::Tokens(to).as_f64());
+            let (from, to) = (hw::real(from), hw::real(to));
             let within: f64 = lengths.iter().filter(|&&length| from <= length && length < to).sum();
             100.0 * within / lengths.iter().sum::<f64>()
         };
@@ -342,7 +342,7 @@ mod tests {
         let sample = named("wikipedia").expect("listed").sample(200_000, u64::MAX, 1);
         for (tokens, expected) in [(256, 0.4165), (4096, 0.9561), (32_768, 0.9987)] {
             let below = sample.iter().filter(|&&length| length <= tokens).count();
-            assert!((hw::Tokens(below as u64).as_f64() / 200_000.0 - expected).abs() < 0.01);
+            assert!((hw::real(below as u64) / 200_000.0 - expected).abs() < 0.01);
         }
     }
 
@@ -357,7 +357,7 @@ mod tests {
         lengths.sort_unstable();
         for &(share, tokens) in &named("wikipedia").expect("listed").points[1..] {
             let index = ((share * 1e6) as usize).saturating_sub(1);
-            let ratio = hw::Tokens(lengths[index]).as_f64() / tokens;
+            let ratio = hw::real(lengths[index]) / tokens;
             assert!(
                 (0.99..1.01).contains(&ratio),
                 "share {share}: {} in the file, {tokens} in the table",

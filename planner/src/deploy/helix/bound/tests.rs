@@ -48,7 +48,7 @@ fn from_start(pool: &Pool, requests: &[Request], load: Load, until_s: f64) -> (f
     let asked = Run { requests, load, warm_up: Time::ZERO, until: seconds(until_s) };
     let outcome = pool::run(pool, &mut Random::new(pool, 0), &asked);
     let traffic = Traffic::of_run(&outcome.from_start, until_s, longest(requests)).expect("tokens");
-    (Tokens(outcome.from_start.tokens()).as_f64() / until_s, on_pool(pool, &traffic).expect("a bound"))
+    (hw::real(outcome.from_start.tokens()) / until_s, on_pool(pool, &traffic).expect("a bound"))
 }
 
 fn longest(requests: &[Request]) -> u32 {
@@ -180,7 +180,7 @@ const UNTIL_S: f64 = 12.0;
 /// What passed in a span over its bounds on the placement and on any; at most 1 but for the rounding of times to nanoseconds.
 fn ratios(machines: &Machines, pool: &Pool, passed: &Passed, spent: (f64, u32)) -> Option<(f64, f64)> {
     let traffic = Traffic::of_run(passed, spent.0, spent.1)?;
-    let rate = Tokens(passed.tokens()).as_f64() / spent.0;
+    let rate = hw::real(passed.tokens()) / spent.0;
     let here = on_pool(pool, &traffic).expect("a bound").value;
     let anywhere = machines.any_placement(&traffic).expect("a bound").value;
     assert!(anywhere >= here * (1.0 - 1e-6), "{anywhere} anywhere, {here} here");

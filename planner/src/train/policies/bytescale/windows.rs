@@ -25,7 +25,7 @@ pub(super) fn first_free(load: &[f64], width: usize, per_node: usize) -> (usize,
         let is_cut = width <= per_node && first / per_node != last / per_node;
         let begin = load[highest[0]];
         // Sums that slide have rounding errors; a nanosecond is a tie.
-        let idle = begin * hw::Tokens(width as u64).as_f64() - sum;
+        let idle = begin * hw::real(width as u64) - sum;
         let is_better = |&(_, least, least_idle): &(usize, f64, f64)| {
             begin < least - 1e-9 || begin <= least && idle < least_idle - 1e-9
         };

@@ -55,7 +55,7 @@ mod tests {
         let waste = |uppers: &[u64]| {
             let total: u64 = lengths.iter().sum();
             let excess: u64 = lengths.iter().map(|&length| upper_of(uppers, length) - length).sum();
-            hw::Tokens(excess).as_f64() / hw::Tokens(total).as_f64()
+            hw::real(excess) / hw::real(total)
         };
         let found = buckets(&lengths, 16);
         assert!(found.len() <= 16);

@@ -66,7 +66,7 @@ impl Fitted {
 
     /// Milliseconds of computation and of all-to-all of one sequence on `degree` ranks.
     pub(super) fn sequence_ms(self, tokens: u64, degree: u32) -> (f64, f64) {
-        let (model, s, d) = (self.0, hw::Tokens(tokens).as_f64(), f64::from(degree));
+        let (model, s, d) = (self.0, hw::real(tokens), f64::from(degree));
         let compute = (model.alpha1_ms * s * s + model.alpha2_ms * s) / d;
         let mib = 4.0 * 2.0 * f64::from(model.layers) * f64::from(model.hidden) * s * 2.0 / d / 1_048_576.0;
         // Degrees beyond the table keep its last bandwidth.
@@ -99,8 +99,8 @@ impl Costs {
         widest: u32,
     ) -> Self {
         let degrees: Vec<u32> = (0..=widest.ilog2()).map(|power| 1 << power).collect();
-        let n_layers = hw::Tokens(problem.model.n_layers).as_f64();
-        let n_expert = hw::Tokens(problem.model.n_expert_layers()).as_f64();
+        let n_layers = hw::real(problem.model.n_layers);
+        let n_expert = hw::real(problem.model.n_expert_layers());
         let of = |tokens: u64, degree: u32| match fitted {
             Some(fitted) => {
                 let (compute, exchange) = fitted.sequence_ms(tokens, degree);
@@ -196,7 +196,7 @@ fn states_s(problem: &Problem, cost: &dyn CostModel) -> (f64, f64) {
     };
     let parameters = stages.iter().map(of_stage).sum::<f64>();
     let moved = |kind, element: u64| {
-        let bytes = hw::Bytes::from_f64(parameters * hw::Bytes(element).as_f64()).0;
+        let bytes = hw::Bytes::from_f64(parameters * hw::real(element)).0;
         over(problem, cost, kind, bytes, problem.layout.cp)
     };
     let gather = moved(Collective::AllGather, problem.dtype.bytes());

@@ -92,8 +92,8 @@ fn constraints(groups: &Groups, costs: &Costs, counts: &[u32], n_ranks: u32, slo
             row.iter().enumerate().filter_map(|(q, cell)| cell.map(|cell| of(q) * cell)).sum()
         };
         all.push(constraint!(sum(&|q| ms(costs.on(q, degree))) <= slowest));
-        let room = hw::Tokens(costs.capacity * u64::from(degree)).as_f64();
-        all.push(constraint!(sum(&|q| hw::Tokens(costs.uppers[q]).as_f64()) <= room * used));
+        let room = hw::real(costs.capacity * u64::from(degree));
+        all.push(constraint!(sum(&|q| hw::real(costs.uppers[q])) <= room * used));
         all.push(constraint!(sum(&|_| 1.0) <= n_sequences * used));
     }
     for (q, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {

@@ -207,7 +207,7 @@ mod tests {
         for k in 0..n {
             let sum = |of: &dyn Fn(usize) -> f64| (0..costs.len()).map(|i| of(i) * o[i * n + k]).sum::<Expression>();
             constraints.push(constraint!(sum(&|i| costs[i]) <= z));
-            constraints.push(constraint!(sum(&|i| hw::Tokens(tokens[i]).as_f64()) <= hw::Tokens(limit).as_f64()));
+            constraints.push(constraint!(sum(&|i| hw::real(tokens[i])) <= hw::real(limit)));
         }
         let program = Program { variables, objective: z.into(), constraints, start: Vec::new() };
         milp::minimise(program, &o, Budget::default()).ok().map(|solved| solved.objective)
@@ -221,7 +221,7 @@ mod tests {
             n in 1_usize..5,
             limit in 60_u64..250,
         ) {
-            let costs: Vec<f64> = tokens.iter().map(|&s| hw::Tokens(s * s).as_f64() / 50.0 + 1.0).collect();
+            let costs: Vec<f64> = tokens.iter().map(|&s| hw::real(s * s) / 50.0 + 1.0).collect();
             let found = min_max(&costs, &tokens, n, limit);
             let expected = by_milp(&costs, &tokens, n, limit);
             prop_assert_eq!(found.is_some(), expected.is_some());
@@ -234,13 +234,13 @@ mod tests {
 
         #[test]
         fn large_packings_keep_every_item_and_the_limit(tokens in prop::collection::vec(1_u64..100, 20..60)) {
-            let costs: Vec<f64> = tokens.iter().map(|&s| hw::Tokens(s * s).as_f64()).collect();
+            let costs: Vec<f64> = tokens.iter().map(|&s| hw::real(s * s)).collect();
             let n = usize::try_from(tokens.iter().sum::<u64>().div_ceil(150)).expect("few") + 1;
             if let Some((bins, most)) = min_max(&costs, &tokens, n, 200) {
                 let mut all: Vec<usize> = bins.iter().flatten().copied().collect();
                 all.sort_unstable();
                 prop_assert_eq!(all, (0..tokens.len()).collect::<Vec<_>>());
-                let mean = costs.iter().sum::<f64>() / hw::Tokens(n as u64).as_f64();
+                let mean = costs.iter().sum::<f64>() / hw::real(n as u64);
                 let top = costs.iter().copied().fold(0.0, f64::max);
                 prop_assert!(most >= mean.max(top) - 1e-9 && most <= mean + top, "{most} {mean} {top}");
             }

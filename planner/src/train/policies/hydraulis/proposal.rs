@@ -30,7 +30,7 @@ impl Histogram {
         let width = longest.div_ceil(n_spans).max(1);
         let uppers: Vec<u64> = (1..=longest.div_ceil(width)).map(|span| (span * width).min(longest)).collect();
         let mut counts = vec![Vec::new(); uppers.len()];
-        let share = 1.0 / hw::Tokens(n_steps.max(1) as u64).as_f64();
+        let share = 1.0 / hw::real(n_steps.max(1) as u64);
         for &length in lengths {
             let span = usize::try_from(length.div_ceil(width).max(1) - 1).expect("few spans");
             counts[span].push((length, share));
@@ -40,7 +40,7 @@ impl Histogram {
 }
 
 fn cost(scheme: &Scheme, tokens: u64) -> f64 {
-    scheme.sequence_s(tokens) + scheme.c * hw::Tokens(tokens).as_f64() / hw::Tokens(scheme.max_tokens).as_f64()
+    scheme.sequence_s(tokens) + scheme.c * hw::real(tokens) / hw::real(scheme.max_tokens)
 }
 
 /// Sums of W without its pipeline term, by scheme and span, and the longest length of each span.
@@ -103,7 +103,7 @@ pub(super) fn propose(schemes: &[Scheme], histogram: &Histogram, n_ranks: u32) -
                     let whole = work.of_spans(k, scheme, x, y);
                     for copies in 1..=n / width {
                         let rest = time[n - copies * width][x];
-                        let found = rest.max(whole / hw::Tokens(copies as u64).as_f64());
+                        let found = rest.max(whole / hw::real(copies as u64));
                         if found < time[n][y] {
                             time[n][y] = found;
                             let copies = u32::try_from(copies).expect("few copies");
@@ -174,7 +174,7 @@ mod tests {
                     code /= n_choices;
                     ranks += schemes[k].shape.n_ranks() * u32::try_from(copies).expect("few");
                     let fits = schemes[k].max_tokens >= work.longest[..end].iter().max().copied().unwrap_or(0);
-                    let time = work.of_spans(k, &schemes[k], begin, end) / hw::Tokens(copies as u64).as_f64();
+                    let time = work.of_spans(k, &schemes[k], begin, end) / hw::real(copies as u64);
                     slowest = slowest.max(if fits { time } else { f64::INFINITY });
                     begin = end;
                 }

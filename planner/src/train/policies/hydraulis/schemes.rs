@@ -44,14 +44,14 @@ pub(super) struct Scheme {
 impl Scheme {
     /// Seconds that one sequence adds to a stage.
     pub(super) fn sequence_s(&self, tokens: u64) -> f64 {
-        let tokens = hw::Tokens(tokens).as_f64();
+        let tokens = hw::real(tokens);
         self.a * tokens * tokens + self.b * tokens
     }
 
     /// Seconds of a pipeline whose micro-batches take these on a stage, without c.
     pub(super) fn pipeline_s(&self, micro_batches_s: &[f64]) -> f64 {
         let largest = micro_batches_s.iter().copied().fold(0.0, f64::max) + self.c;
-        let n = hw::Tokens(micro_batches_s.len() as u64).as_f64();
+        let n = hw::real(micro_batches_s.len() as u64);
         let work = if self.each_as_largest { largest * n } else { micro_batches_s.iter().sum::<f64>() + self.c * n };
         work + largest * (f64::from(self.shape.pp) - 1.0)
     }
@@ -115,7 +115,7 @@ impl PublishedModel {
             layers / pp * hidden * hidden / tp * self.state_factor + hidden * vocab / tp * table
         };
         let held = states(cut) * self.sharded_share / f64::from(dp) + states(shape) * (1.0 - self.sharded_share);
-        let free = [self.memory_bytes, self.safe_bytes, self.gap_bytes].map(|bytes| hw::Bytes(bytes).as_f64());
+        let free = [self.memory_bytes, self.safe_bytes, self.gap_bytes].map(|bytes| hw::real(bytes));
         let per_token = layers * hidden / f64::from(shape.tp) * degree.activation_factor;
         let tokens = (free[0] - free[1] - free[2] - held) / per_token;
         hw::Bytes::from_f64(tokens.max(0.0).floor()).0 / TOKENS_STEP * TOKENS_STEP
@@ -161,7 +161,7 @@ fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Opti
     }
     let lengths =
         std::iter::successors(Some(TOKENS_STEP), |length| Some(length * 2)).take_while(|length| *length <= max_tokens);
-    let timed = lengths.map(|length| (hw::Tokens(length).as_f64(), stage_s(&part, length, cost)));
+    let timed = lengths.map(|length| (hw::real(length), stage_s(&part, length, cost)));
     // A cost model in which nothing takes time has nothing to fit.
     let points: Vec<(f64, f64)> = timed.filter(|(_, seconds)| *seconds > 0.0).collect();
     let [a, b, c] = least_squares(&points);

@@ -32,7 +32,7 @@ impl Item {
 
     /// Value with so many units.
     pub(super) fn value(&self, units: u64) -> f64 {
-        self.fixed + self.weight * hw::Tokens(units).as_f64()
+        self.fixed + self.weight * hw::real(units)
     }
 }
 

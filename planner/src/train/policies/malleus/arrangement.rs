@@ -89,12 +89,12 @@ impl Arrangement {
             let stage = |(index, stage): (usize, &Stage)| {
                 let degree = u32::try_from(stage.ranks.len()).expect("ranks fit u32");
                 let rate = rates.slowest(stage.ranks.iter().copied());
-                let layers_s = costs.layer_s(degree, rate) * hw::Tokens(stage.layers).as_f64();
+                let layers_s = costs.layer_s(degree, rate) * hw::real(stage.layers);
                 layers_s + costs.end_s(degree, rate, At { index, n_stages })
             };
             let stages: Vec<f64> = pipeline.stages.iter().enumerate().map(stage).collect();
             let slowest_s = stages.iter().copied().fold(0.0, f64::max);
-            slowest_s * hw::Tokens(pipeline.micro_batches).as_f64() + costs.fill_s(slowest_s, stages.iter().sum())
+            slowest_s * hw::real(pipeline.micro_batches) + costs.fill_s(slowest_s, stages.iter().sum())
         };
         self.pipelines.iter().map(of).fold(0.0, f64::max)
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use engine::CostModel;
-use hw::{Bytes, Tokens};
+use hw::Bytes;
 use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::parts;
@@ -191,7 +191,7 @@ impl Costs {
     /// No pipeline is filled and drained sooner, seconds: every layer, the embedding and the head once on healthy groups.
     pub(super) fn least_fill_s(&self) -> f64 {
         let least = |of: &dyn Fn(&Degree) -> f64| self.degrees.values().map(of).fold(f64::INFINITY, f64::min);
-        let layers = Tokens(self.n_layers).as_f64() * least(&|degree| degree.layer.all);
+        let layers = hw::real(self.n_layers) * least(&|degree| degree.layer.all);
         let ends = least(&|degree| degree.first.all) + least(&|degree| degree.last.all);
         if self.counts_fill { layers + ends } else { 0.0 }
     }
@@ -221,7 +221,7 @@ impl Costs {
         let per_layer = match self.layer_bytes.len().checked_sub(1) {
             Some(last) => room.layer * self.layer_bytes[last.saturating_sub(from_end)],
             // 1F1B: a stage holds a micro-batch for every stage from itself to the end.
-            None => room.layer + room.in_flight * Tokens(from_end as u64 + 1).as_f64(),
+            None => room.layer + room.in_flight * hw::real(from_end as u64 + 1),
         };
         if per_layer <= 0.0 { self.n_layers } else { Bytes::from_f64((free / per_layer).floor()).0.min(self.n_layers) }
     }
@@ -263,7 +263,7 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
         let held = own_states(problem, memory::states(part, &[*stage]));
         held.parameters.as_f64() + held.gradients.as_f64()
     };
-    let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
+    let bytes = |per_token: u64| hw::real(per_token * tokens);
     let made = engine::memory::activation_bytes_per_token(&part.shard(), &held);
     let passing = engine::memory::working_bytes_per_token(&part.shard(), &again)
         + engine::memory::buffer_bytes_per_token(&part.shard(), &layer)

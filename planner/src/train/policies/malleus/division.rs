@@ -221,8 +221,7 @@ impl<'a> Divider<'a> {
             begun.iter().filter_map(|counts| self.layers(counts)).map(|layers| 1.0 / layers.slowest_s).sum();
         let speed: f64 =
             (self.classes.iter().zip(left)).map(|(class, &n)| f64::from(n) / class.layer_s(self.costs)).sum();
-        let least =
-            hw::Tokens(self.n_micro_batches).as_f64() / (rates + speed / hw::Tokens(self.costs.n_layers).as_f64());
+        let least = hw::real(self.n_micro_batches) / (rates + speed / hw::real(self.costs.n_layers));
         least < best_s * (1.0 - SAME)
     }
 
@@ -239,8 +238,7 @@ impl<'a> Divider<'a> {
         };
         let items: Vec<Item> = pipelines.iter().map(item).collect();
         let micro_batches = allocate(&items, self.n_micro_batches)?;
-        let filled =
-            |(layers, &n): (&Layers, &u64)| layers.all_s + layers.slowest_s * hw::Tokens(n.saturating_sub(1)).as_f64();
+        let filled = |(layers, &n): (&Layers, &u64)| layers.all_s + layers.slowest_s * hw::real(n.saturating_sub(1));
         let divided = Divided {
             objective_s: largest(&items, &micro_batches),
             filled_s: pipelines.iter().zip(&micro_batches).map(filled).fold(0.0, f64::max),
@@ -270,7 +268,7 @@ impl<'a> Divider<'a> {
 
     /// Layers of a pipeline, without its slowest stages as long as it is done sooner that way with an even share of the micro-batches.
     fn fewer(&self, mut stages: Vec<usize>) -> Option<Layers> {
-        let micro_batches = hw::Tokens(self.n_micro_batches).as_f64() / hw::Tokens(self.n_pipelines as u64).as_f64();
+        let micro_batches = hw::real(self.n_micro_batches) / hw::real(self.n_pipelines as u64);
         let seconds = |of: &Layers| of.slowest_s * micro_batches + self.costs.fill_s(of.slowest_s, of.all_s);
         let mut best = lay(self.classes, self.costs, stages.clone())?;
         while stages.len() > 1 {

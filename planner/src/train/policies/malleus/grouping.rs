@@ -115,7 +115,7 @@ fn fastest(ranks: &[(Rank, f64)], costs: &Costs) -> f64 {
     let n_full = rates.iter().filter(|rate| **rate <= 1.0).count() / costs.tp as usize;
     let from = n_full * costs.tp as usize;
     let mut best = vec![f64::NEG_INFINITY; rates.len() + 1];
-    best[from] = hw::Tokens(n_full as u64).as_f64() / costs.layer_s(costs.tp, 1.0);
+    best[from] = hw::real(n_full as u64) / costs.layer_s(costs.tp, 1.0);
     for end in from + 1..=rates.len() {
         for degree in costs.degrees().filter(|degree| *degree as usize <= end - from) {
             let with = best[end - degree as usize] + 1.0 / costs.layer_s(degree, rates[end - 1]);

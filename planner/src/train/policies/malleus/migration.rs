@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Rank, Tokens};
+use hw::Rank;
 use train::Problem;
 use train::stage::Stage as Held;
 
@@ -102,7 +102,7 @@ pub(super) fn migration(problem: &Problem, old: &Arrangement, new: &Arrangement)
     let bandwidth = [cluster.gpu.intra_node_bandwidth.get(), cluster.nic_bandwidth.get()];
     let seconds = |port: &Port| {
         let links = port.bytes.iter().zip(bandwidth).map(|(bytes, rate)| bytes[0].max(bytes[1]) / rate);
-        links.fold(0.0, f64::max) + Tokens(port.messages).as_f64() * cluster.inter_node_latency.get()
+        links.fold(0.0, f64::max) + hw::real(port.messages) * cluster.inter_node_latency.get()
     };
     Migration { bytes: total, seconds: ports.values().map(seconds).fold(0.0, f64::max) }
 }
@@ -110,8 +110,8 @@ pub(super) fn migration(problem: &Problem, old: &Arrangement, new: &Arrangement)
 /// Bytes of every part of the model: parameters and a pipeline's share of the optimizer's states.
 fn part_bytes(problem: &Problem, n_pipelines: usize) -> Vec<f64> {
     let whole = train::lower::training::mixed::shaped(problem, train::plan::PipelineShape { tp: 1, pp: 1 }, 1);
-    let share = OPTIMIZER_BYTES / Tokens((n_pipelines as u64).max(1)).as_f64();
-    let each = hw::Bytes(problem.dtype.bytes()).as_f64() + share;
+    let share = OPTIMIZER_BYTES / hw::real((n_pipelines as u64).max(1));
+    let each = hw::real(problem.dtype.bytes()) + share;
     let bytes = |n_dense, first, last| {
         engine::memory::stage_parameters(&whole.shard(), &Held { n_dense, first, last, ..Held::default() }).0 * each
     };

@@ -95,7 +95,7 @@ impl Planner<'_> {
         let speed: f64 = nodes.iter().map(|node| node.speed).sum();
         let begun = if self.costs.counts_fill() { n_pipelines as u64 } else { 0 };
         let rest = self.n_micro_batches.saturating_sub(begun) * self.costs.n_layers;
-        hw::Tokens(rest).as_f64() / speed + self.costs.least_fill_s()
+        hw::real(rest) / speed + self.costs.least_fill_s()
     }
 
     fn nodes(&self, rates: &Rates, kept: usize) -> Vec<Node> {
@@ -208,7 +208,7 @@ impl Planner<'_> {
             let costs = self.costs.on(u32::try_from(dp * pp).expect("groups fit u32") * self.costs.tp);
             let layers = lay(&class, &costs, vec![0; pp]).filter(|layers| layers.stages.len() == pp)?;
             let most = dealt(self.n_micro_batches, dp)[0];
-            let seconds = layers.all_s + layers.slowest_s * hw::Tokens(most.saturating_sub(1)).as_f64();
+            let seconds = layers.all_s + layers.slowest_s * hw::real(most.saturating_sub(1));
             Some((seconds, dp, layers))
         });
         let (_, dp, layers) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -295,7 +295,7 @@ fn a_change_to_the_same_arrangement_moves_nothing_and_a_swap_moves_both_stages()
     let (first, second) = (uniform.pipelines[0].stages[0].ranks.clone(), uniform.pipelines[0].stages[1].ranks.clone());
     (swapped.pipelines[0].stages[0].ranks, swapped.pipelines[0].stages[1].ranks) = (second, first);
     let moved = migration(&problem, &uniform, &swapped);
-    let parameters = hw::Tokens(problem.model.n_parameters()).as_f64();
+    let parameters = hw::real(problem.model.n_parameters());
     // Every parameter with 2 bytes and half of the 12 of the optimizer.
     assert!((moved.bytes / (parameters * 8.0) - 1.0).abs() < 0.01, "{} {parameters}", moved.bytes);
     // Eight ports of each node carry a stage; two copies share the sending.
@@ -309,8 +309,8 @@ fn many_units_are_given_as_one_by_one() {
     let mut random = engine::random::stream(5, "items");
     for _ in 0..50 {
         let item = |random: &mut engine::random::Stream| Item {
-            weight: hw::Tokens(1 + random.below(40)).as_f64() / 8.0,
-            fixed: hw::Tokens(random.below(100)).as_f64(),
+            weight: hw::real(1 + random.below(40)) / 8.0,
+            fixed: hw::real(random.below(100)),
             least: random.below(5),
             cap: 200 + random.below(400),
         };

@@ -4,7 +4,7 @@
 use super::arrangement::{Arrangement, Pipeline, Stage};
 use hw::GIB;
 
-use super::{BTreeMap, CARD, Chosen, Decision, Job, Plan, Rates, Tokens, status};
+use super::{BTreeMap, CARD, Chosen, Decision, Job, Plan, Rates, status};
 use crate::proof::{Aim, Bound};
 
 /// The decision of all steps.
@@ -21,7 +21,7 @@ pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision<Plan> {
 }
 
 fn f(n: usize) -> f64 {
-    Tokens(n as u64).as_f64()
+    hw::real(n as u64)
 }
 
 fn figures(job: &Job<'_>, steps: &[Chosen]) -> BTreeMap<String, f64> {

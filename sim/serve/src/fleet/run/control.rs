@@ -387,11 +387,11 @@ impl Run<'_, '_> {
         let ticks_now: u128 = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
         let current = self.current(group);
         let (wishes, before, since) = &mut self.control.scalers[group];
-        let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
+        let f = |ticks: u128| hw::real(u64::try_from(ticks).unwrap_or(u64::MAX));
         let mean = f(ticks_now - *before) / f(u128::from(now - *since).max(1));
         (*before, *since) = (ticks_now, now);
         let waiting = if of.role == Role::Decode { self.split.held.len() } else { self.control.backlog.len() };
-        let wish = rule.wanted(mean + hw::Tokens(waiting as u64).as_f64()).min(of.n_replicas);
+        let wish = rule.wanted(mean + hw::real(waiting as u64)).min(of.n_replicas);
         let decided = wishes.decide(rule.window, wish, current);
         self.resize(group, decided, now);
         self.control.at(now + ticks(rule.interval.get()).max(1), Event::Decide { group });

@@ -280,7 +280,7 @@ impl<'r> Stations<'r> {
         let n_layers = if n == 1 { f64::from(held.n_layers()) } else { 1.0 };
         let mut seconds = layer_s * n_layers;
         if station.layer == 0 {
-            let bytes = hw::Tokens(std::mem::take(&mut station.received)).as_f64() * self.pool.activation_bytes;
+            let bytes = hw::real(std::mem::take(&mut station.received)) * self.pool.activation_bytes;
             seconds += bytes / self.pool.copy_bytes_per_s;
         }
         let took = ticks(seconds);
@@ -318,7 +318,7 @@ impl<'r> Stations<'r> {
             }
         }
         station.queues[station.layer] = rest;
-        (hw::Tokens(prompt_tokens).as_f64(), f64::from(decodes))
+        (hw::real(prompt_tokens), f64::from(decodes))
     }
 
     fn end_of_batch(&mut self, node: usize, now: u64, ends: &mut Ends) {

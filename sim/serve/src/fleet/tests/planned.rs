@@ -115,7 +115,7 @@ fn nobody_is_lost_or_served_twice_while_both_phases_are_scaled() {
         assert_eq!(arrived, requests.list.iter().filter(|request| request.arrival <= last).count() as u64);
         // Means of intervals are those of the run.
         let prompts = mean(requests.list.iter().map(|request| f64::from(request.prompt)));
-        let weighed = |seen: &Seen| Some(seen.prompt? * hw::Tokens(seen.n_arrived).as_f64());
-        close(seen.iter().filter_map(weighed).sum::<f64>() / hw::Tokens(arrived).as_f64(), prompts, 0.02, "prompt");
+        let weighed = |seen: &Seen| Some(seen.prompt? * hw::real(seen.n_arrived));
+        close(seen.iter().filter_map(weighed).sum::<f64>() / hw::real(arrived), prompts, 0.02, "prompt");
     }
 }

@@ -5,10 +5,7 @@
 
 use crate::kv::lending::Exchange;
 use crate::step_cost::{SECONDS_PER_TICK, StepTable};
-
-fn f(n: u64) -> f64 {
-    hw::Tokens(n).as_f64()
-}
+use hw::real;
 
 /// Costs of a replica.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +50,16 @@ pub struct Rates<'a> {
 
 impl Rates<'_> {
     fn per_token_s(&self, member: usize) -> f64 {
-        f(self.members[member].table.rate(1)) * SECONDS_PER_TICK
+        real(self.members[member].table.rate(1)) * SECONDS_PER_TICK
     }
 
     /// Seconds of a replica's iteration when all its sequences decode.
     #[must_use]
     pub fn step_s(&self, member: usize, load: &Load) -> f64 {
         let of = &self.members[member];
-        let fixed = f(of.table.law(load.n_running).fixed) * SECONDS_PER_TICK;
-        let own = self.per_token_s(member) * f(load.own_tokens);
-        let hosted = self.per_token_s(member) * f(load.hosted_tokens);
+        let fixed = real(of.table.law(load.n_running).fixed) * SECONDS_PER_TICK;
+        let own = self.per_token_s(member) * real(load.own_tokens);
+        let hosted = self.per_token_s(member) * real(load.hosted_tokens);
         fixed + own + hosted + self.exposed_s(member, load, own)
     }
 
@@ -74,7 +71,7 @@ impl Rates<'_> {
         let (mut way, mut slowest) = (self.members[member].exchange.time(u64::from(load.n_remote)).get(), 0.0_f64);
         for (lender, tokens) in load.remote_tokens.iter().enumerate().filter(|(_, tokens)| **tokens > 0) {
             way = way.max(self.members[lender].exchange.time(u64::from(load.n_remote)).get());
-            slowest = slowest.max(self.per_token_s(lender) * f(*tokens));
+            slowest = slowest.max(self.per_token_s(lender) * real(*tokens));
         }
         (way + slowest - own_s).max(0.0)
     }

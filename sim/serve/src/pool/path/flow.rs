@@ -48,7 +48,7 @@ impl<'p> Flow<'p> {
     fn is_open(&self, hop: usize, prompt: u32) -> bool {
         let Some(to) = self.pool.hops[hop].to else { return true };
         let node = &self.pool.nodes[to];
-        let cache = hw::Tokens(node.cache()).as_f64();
+        let cache = hw::real(node.cache());
         // As if the request did all of the node's layers.
         let needed = self.tokens(prompt) * f64::from(node.n_layers());
         prompt <= self.pool.prompt_tokens_max.saturating_mul(node.room.prompts)
@@ -58,7 +58,7 @@ impl<'p> Flow<'p> {
     fn cache(&mut self, path: &[usize], tokens: f64) {
         for &hop in path {
             if let Some(to) = self.pool.hops[hop].to {
-                self.cached[to] += tokens * hw::Tokens(self.pool.layers_done(hop)).as_f64();
+                self.cached[to] += tokens * hw::real(self.pool.layers_done(hop));
             }
         }
     }
@@ -117,7 +117,7 @@ impl Paths for Flow<'_> {
             let holds = self.pool.nodes.iter().zip(&self.cached).filter(|(n, _)| (n.first..n.end).contains(&layer));
             let (used, all) = holds.fold((0.0, 0.0), |(used, all), (node, cached)| {
                 let n = f64::from(node.n_layers());
-                (used + cached / n, all + hw::Tokens(node.room.kv_tokens).as_f64())
+                (used + cached / n, all + hw::real(node.room.kv_tokens))
             });
             if all > 0.0 { used / all } else { 1.0 }
         };

@@ -93,7 +93,7 @@ fn a_round_is_a_passage_or_the_slowest_stage_for_all() {
 #[test]
 fn one_stage_is_a_plain_table() {
     let law = [2e-3, 1e-5, 3e-7];
-    let tokens = |m: u64| Seconds::new(law[0] + law[1] * hw::Tokens(m).as_f64());
+    let tokens = |m: u64| Seconds::new(law[0] + law[1] * hw::real(m));
     let nothing = |_: u64| Seconds::ZERO;
     let of = StageLaw { tokens: &tokens, per_pair: Seconds::ZERO, per_key: Seconds::new(law[2]), hand_over: &nothing };
     let staged = StepTable::of_stages(&[of], Passage::Rounds, 1000, Source::Measured);

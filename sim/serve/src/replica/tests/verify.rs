@@ -38,7 +38,7 @@ fn verifications_give_as_many_tokens_as_the_closed_form_says() {
         let served = run(&requests, &drafting("vllm-v1", 10_000, Preemption::Recompute, &speculation));
         let counts = served.counts[0];
         assert_eq!(counts.output_tokens, 40 * 2000);
-        let found = hw::Tokens(counts.verified_tokens).as_f64() / hw::Tokens(counts.n_verified).as_f64();
+        let found = hw::real(counts.verified_tokens) / hw::real(counts.n_verified);
         let expected = speculation.tokens_per_verification();
         assert!((found / expected - 1.0).abs() < 0.01, "{found}, expected {expected} at {k}, {alpha}");
     }

@@ -52,7 +52,7 @@ impl<'a> RankTimes<'a> {
     /// What a sequence adds to a micro-batch of `of_tokens` tokens on one rank, seconds.
     pub fn share_s(&mut self, length: u64, of_tokens: u64) -> f64 {
         let layer_s = self.attention_s(&[Document::causal(length)], 1, [0.0; 2]);
-        let share = hw::Tokens(length).as_f64() / hw::Tokens(of_tokens.max(1)).as_f64();
+        let share = hw::real(length) / hw::real(of_tokens.max(1));
         let dense_s = self.slowest(of_tokens, 0.0) * share;
         let n_layers = self.stages.iter().map(Stage::n_layers).max().unwrap_or(0);
         dense_s + f64::from(n_layers) * layer_s

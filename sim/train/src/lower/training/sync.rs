@@ -137,7 +137,7 @@ impl Builder<'_> {
     fn reduce(&mut self, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
         let kind =
             if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
-        let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
+        let element = hw::real(self.problem.execution.gradient_dtype.bytes());
         let held = self.held(lane, piece);
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
@@ -181,8 +181,8 @@ impl Builder<'_> {
             return None;
         }
         let members: Vec<Rank> = ends.iter().map(|&pp| layout.rank(Position { pp, ..position })).collect();
-        let parameters = hw::Tokens(model.vocab * model.hidden).as_f64() / f64::from(layout.tp);
-        let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
+        let parameters = hw::real(model.vocab * model.hidden) / f64::from(layout.tp);
+        let element = hw::real(self.problem.execution.gradient_dtype.bytes());
         let bytes = hw::Bytes::from_f64(parameters * element).0;
         let held = Held { parameters, members, is_expert: false };
         Some(self.together(

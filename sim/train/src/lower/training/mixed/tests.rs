@@ -129,13 +129,13 @@ fn the_widest_cut_sets_the_exchange_and_optimizer_states_are_cut_over_all() {
         graph.ops.iter().find_map(of_kind)
     };
     let quarter = parameters(&problem) / 4.0;
-    let gathered = hw::Bytes(bytes(Collective::AllGather).expect("parameters are gathered")).as_f64();
+    let gathered = hw::real(bytes(Collective::AllGather).expect("parameters are gathered"));
     assert!((gathered / (2.0 * quarter) - 1.0).abs() < 0.01, "{gathered}");
     let label = graph.labels.iter().position(|name| name == "optimizer states").expect("held");
     let sixteenth = 12.0 * 4.0 * quarter / 16.0;
     for held in &graph.resident {
         let found = held.iter().find(|(of, _)| of.0 as usize == label).map_or(0, |(_, bytes)| *bytes);
-        assert!((hw::Bytes(found).as_f64() / sixteenth - 1.0).abs() < 0.01, "{found}");
+        assert!((hw::real(found) / sixteenth - 1.0).abs() < 0.01, "{found}");
     }
 }
 
@@ -155,7 +155,7 @@ fn two_pipelines(groups: [Vec<u64>; 2]) -> (u64, f64) {
         *span = (end - hw::Time::ZERO).as_ns().max(*span);
     }
     let span = spans.into_iter().max().unwrap_or(0);
-    (span, 1.0 - hw::Tokens(work).as_f64() / hw::Tokens(2 * span).as_f64())
+    (span, 1.0 - hw::real(work) / hw::real(2 * span))
 }
 
 #[test]
