@@ -119,6 +119,11 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
     free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured")).collect()
 }
 
+/// Ranks and chunks of a pipeline that a sequence passes, each played by itself.
+fn n_played(layout: &Layout) -> u64 {
+    [layout.pp, layout.cp, layout.chunks].map(|degree| u64::from(degree.max(1))).iter().product()
+}
+
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let given = no_effect::Given::of(reader);
@@ -128,9 +133,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
-    let Layout { pp, cp, chunks, .. } = parallel.layout;
-    let n_ranks = [pp, cp, chunks].map(|degree| u64::from(degree.max(1))).iter().product();
-    let training = training::training(reader.section("training"), n_ranks);
+    let training = training::training(reader.section("training"), n_played(&parallel.layout));
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);

@@ -81,7 +81,7 @@ pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineCo
     let tables: Vec<StepTable> =
         setup.parts.iter().map(|part| table(setup, part, (engine, costs), Case::Expected)).collect();
     let mean = |constants: &EngineConstants| {
-        let setup = Setup { constants: *constants, ..setup.clone() };
+        let setup = setup.with(*constants);
         let hosted = |(part, table): (&Part, &StepTable)| table.clone().hosted(setup.config(part).host());
         let figures = served(&setup, setup.parts.iter().zip(&tables).map(hosted));
         ["ttft_s.mean", "tpot_s.mean"].map(|key| figures.get(key).copied().unwrap_or(0.0))

@@ -47,6 +47,8 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
+    /// Whether iterations with prompts are captured up to the whole budget by an option of the run, so that nobody waits for launches.
+    is_captured: bool,
 }
 
 /// Equal workers.
@@ -73,6 +75,14 @@ pub struct Part {
 }
 
 impl Setup {
+    /// The same with other constants, as far as the run has what they are of.
+    #[must_use]
+    pub fn with(&self, constants: EngineConstants) -> Self {
+        let unlaunched =
+            EngineConstants { host_per_layer: Seconds::ZERO, host_per_expert_layer: Seconds::ZERO, ..constants };
+        Self { constants: if self.is_captured { unlaunched } else { constants }, ..self.clone() }
+    }
+
     /// What a worker of a part runs.
     #[must_use]
     pub fn config<'s>(&'s self, part: &'s Part) -> ReplicaConfig<'s> {
@@ -138,8 +148,10 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         client,
         in_flight,
         lengths: [run.prompt, run.output],
-        constants: constants(run, preset, recipe),
+        constants: EngineConstants::of(&run.engine),
+        is_captured: recipe.captures_prompts == Some(true) && !preset.captures_prompts,
     };
+    setup = setup.with(setup.constants);
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
         let tokens_asked = setup.parts[index].tokens_asked;
@@ -152,15 +164,6 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         }
     }
     Ok(setup)
-}
-
-/// Constants of a run's engine; who captures iterations with prompts up to the whole budget has no launches.
-fn constants(run: &Run, preset: &EnginePreset, recipe: &Recipe) -> EngineConstants {
-    let found = EngineConstants::of(&run.engine);
-    if recipe.captures_prompts != Some(true) || preset.captures_prompts {
-        return found;
-    }
-    EngineConstants { host_per_layer: Seconds::ZERO, host_per_expert_layer: Seconds::ZERO, ..found }
 }
 
 /// Workers of one kind, their blocks left open.
