@@ -181,7 +181,7 @@ impl Rows {
             for row in (0..layer.len()).filter(|&row| time[row] > 0.0) {
                 let (m, seconds) = (hw::Bytes::from_f64(size[row]).0, time[row] * 1e-6);
                 if let Some([n, k]) = folder.product(&layer[row]) {
-                    let point = [m, n, k].map(|size| hw::real(size)).to_vec();
+                    let point = [m, n, k].map(hw::real).to_vec();
                     let base_s = roofline.gemm_base(m, n, k, Format::Bf16).get();
                     self.products.push(Row { point, base_s, measured_s: seconds, shape: m });
                 } else if let Some(bytes) = folder.bytes(&layer[row]) {

@@ -131,7 +131,7 @@ fn elements(training: &MultiTask, call: usize) -> f64 {
         Body::Given => 0,
     };
     let factors = [training.batch(call), training.calls[call].tokens, operator.hidden + wide, operator.n_layers.into()];
-    factors.into_iter().map(|factor| hw::real(factor)).product()
+    factors.into_iter().map(hw::real).product()
 }
 
 /// Every call can be counted, and can run on some number of the machine's GPUs.

@@ -235,7 +235,7 @@ mod tests {
             for (j, n) in sizes.into_iter().enumerate() {
                 for k in [64 + 13 * i as u64, 512 + j as u64] {
                     let op = Op::Gemm { m, n, k, format: Format::Bf16 };
-                    let point = [m, n, k].map(|size| hw::real(size)).to_vec();
+                    let point = [m, n, k].map(hw::real).to_vec();
                     rows.push(Row { seconds: of(&op), op, point });
                 }
             }
@@ -272,7 +272,7 @@ mod tests {
         let law = found.law.expect("a law");
         let time = |m, n, k| {
             let op = Op::Gemm { m, n, k, format: Format::Bf16 };
-            let point = [m, n, k].map(|size| hw::real(size)).to_vec();
+            let point = [m, n, k].map(hw::real).to_vec();
             predicted(&law, &found.surface, &Row { op, point, seconds: 1.0 })
         };
         for size in [1, 7, 32, 100, 300, 1000] {

@@ -151,7 +151,7 @@ impl Profiled {
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, format: Format) -> Option<Estimate> {
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
-            let point = [m, n, k].map(|size| hw::real(size)).to_vec();
+            let point = [m, n, k].map(hw::real).to_vec();
             let by_law = law.and_then(|law| law.seconds(&Op::Gemm { m, n, k, format }));
             (by_law.map_or_else(|| self.roofline.gemm_base(m, n, k, format), |(_, rest)| Seconds::new(rest)), point)
         });

@@ -115,7 +115,7 @@ impl PublishedModel {
             layers / pp * hidden * hidden / tp * self.state_factor + hidden * vocab / tp * table
         };
         let held = states(cut) * self.sharded_share / f64::from(dp) + states(shape) * (1.0 - self.sharded_share);
-        let free = [self.memory_bytes, self.safe_bytes, self.gap_bytes].map(|bytes| hw::real(bytes));
+        let free = [self.memory_bytes, self.safe_bytes, self.gap_bytes].map(hw::real);
         let per_token = layers * hidden / f64::from(shape.tp) * degree.activation_factor;
         let tokens = (free[0] - free[1] - free[2] - held) / per_token;
         hw::Bytes::from_f64(tokens.max(0.0).floor()).0 / TOKENS_STEP * TOKENS_STEP
