@@ -53,13 +53,12 @@ impl Family {
     /// Place of one of its operations on its axes.
     #[must_use]
     pub fn point(op: &Op) -> Vec<f64> {
-        let f = |n: u64| hw::real(n);
         match op {
-            Op::Gemm { m, n, k, .. } => vec![f(*m), f(*n), f(*k)],
-            Op::Collective { bytes, .. } => vec![f(*bytes)],
+            Op::Gemm { m, n, k, .. } => vec![hw::real(*m), hw::real(*n), hw::real(*k)],
+            Op::Collective { bytes, .. } => vec![hw::real(*bytes)],
             op => match attention_point(op) {
                 Some(point) => point.to_vec(),
-                None => vec![memory_bound(op).map_or(1.0, |(_, bytes)| f(bytes))],
+                None => vec![memory_bound(op).map_or(1.0, |(_, bytes)| hw::real(bytes))],
             },
         }
     }

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::summary::median;
-use crate::table::{Cells, Fault, Table};
+use crate::summary::{mean, median};
+use crate::table::{Beside, Cells, Fault, Table, read_beside};
 use crate::text::percent_1;
-use crate::training::tables::Beside;
 
 /// Datasheets, in a file beside the table.
 const DEVICES: &str = "neusight_devices.csv";
@@ -83,39 +82,23 @@ pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Operator>, Vec
 }
 
 fn operators(text: &str, beside: &Beside<'_>) -> Result<Vec<Operator>, Vec<Fault>> {
-    let devices = datasheets(beside)?;
-    let table = Table::read(text, &NEEDED)?;
-    let (mut operators, mut faults) = (Vec::new(), Vec::new());
-    for mut cells in table.rows() {
-        match devices.get(cells.word("device")) {
-            Some(datasheet) => operators.push(operator(&mut cells, *datasheet)),
-            None => faults.push(Fault {
-                line: cells.line,
-                column: "device".to_owned(),
-                what: format!("`{}` is not in `{DEVICES}`", cells.word("device")),
-            }),
-        }
-        faults.append(&mut cells.faults);
-    }
-    if faults.is_empty() { Ok(operators) } else { Err(faults) }
+    let needed = ["device", "memory_bandwidth_gb_per_s", "fp32_gflop_per_s"];
+    let devices = read_beside(beside, DEVICES, &needed, datasheet)?.into_iter().collect();
+    Table::read(text, &NEEDED)?.read_rows(|cells| operator(cells, &devices))
 }
 
-fn datasheets(beside: &Beside<'_>) -> Result<BTreeMap<String, Datasheet>, Vec<Fault>> {
-    let absent =
-        || vec![Fault { line: 1, column: String::new(), what: format!("needs `{DEVICES}` in the same folder") }];
-    let text = beside(DEVICES).ok_or_else(absent)?;
-    let table = Table::read(&text, &["device", "memory_bandwidth_gb_per_s", "fp32_gflop_per_s"])?;
-    let (mut devices, mut faults) = (BTreeMap::new(), Vec::new());
-    for mut cells in table.rows() {
-        let [bytes_per_s, flops_per_s] =
-            ["memory_bandwidth_gb_per_s", "fp32_gflop_per_s"].map(|name| cells.number(name) * 1e9);
-        devices.insert(cells.word("device").to_owned(), Datasheet { flops_per_s, bytes_per_s });
-        faults.append(&mut cells.faults);
-    }
-    if faults.is_empty() { Ok(devices) } else { Err(faults) }
+fn datasheet(cells: &mut Cells<'_>) -> (String, Datasheet) {
+    let [bytes_per_s, flops_per_s] =
+        ["memory_bandwidth_gb_per_s", "fp32_gflop_per_s"].map(|name| cells.number(name) * 1e9);
+    (cells.word("device").to_owned(), Datasheet { flops_per_s, bytes_per_s })
 }
 
-fn operator(cells: &mut Cells<'_>, datasheet: Datasheet) -> Operator {
+fn operator(cells: &mut Cells<'_>, devices: &BTreeMap<String, Datasheet>) -> Operator {
+    let device = cells.word("device").to_owned();
+    let datasheet = devices.get(&device).copied().unwrap_or_else(|| {
+        cells.fault("device", format!("`{device}` is not in `{DEVICES}`"));
+        Datasheet { flops_per_s: 1.0, bytes_per_s: 1.0 }
+    });
     let op = cells.word("op").to_owned();
     let [b, m, n, k, h] = ["b", "m", "n", "k", "h"].map(|name| f64::from(cells.count(name).unwrap_or(1).max(1)));
     let is_product = matches!(op.as_str(), "bmm" | "linear");
@@ -125,7 +108,7 @@ fn operator(cells: &mut Cells<'_>, datasheet: Datasheet) -> Operator {
         (0.0, BYTES * tensors(&op) * b * h)
     };
     Operator {
-        device: cells.word("device").to_owned(),
+        device,
         line: cells.line,
         shape: if is_product { [b, m, n, k] } else { [b, h, 1.0, 1.0] }.map(libm::log),
         least_s: (flops / datasheet.flops_per_s).max(bytes / datasheet.bytes_per_s),
@@ -185,11 +168,6 @@ fn nearest(operator: &Operator, all: &[&Operator]) -> f64 {
     }
     let logs: Vec<f64> = found.iter().map(|(_, log)| *log).collect();
     mean(&logs).unwrap_or(0.0)
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    let n = u32::try_from(values.len()).ok().filter(|n| *n > 0)?;
-    Some(values.iter().sum::<f64>() / f64::from(n))
 }
 
 /// Errors by device, and by operator of each.

@@ -160,14 +160,7 @@ fn gpus_of(worker: &Worker) -> u32 {
 /// # Errors
 /// Every fault of the file.
 pub fn read(text: &str) -> Result<Vec<Run>, Vec<Fault>> {
-    let table = Table::read(text, &NEEDED)?;
-    let (mut runs, mut faults) = (Vec::new(), Vec::new());
-    for mut cells in table.rows() {
-        let run = run(&mut cells);
-        faults.append(&mut cells.faults);
-        runs.push(run);
-    }
-    if faults.is_empty() { Ok(runs) } else { Err(faults) }
+    Table::read(text, &NEEDED)?.read_rows(run)
 }
 
 fn run(cells: &mut Cells<'_>) -> Run {

@@ -188,7 +188,7 @@ fn orders(runs: &[Scored]) -> Vec<(String, Order)> {
         questions.entry(question).or_default().entry(scored.run.setting()).or_default().push(rates);
     }
     let order = |(question, settings): (String, BTreeMap<String, Vec<[f64; 2]>>)| {
-        let pairs: Vec<[f64; 2]> = settings.values().map(|rates| mean(rates)).collect();
+        let pairs: Vec<[f64; 2]> = settings.values().map(|rates| mean_of_sides(rates)).collect();
         order::of(&pairs).filter(|order| order.n >= 3).map(|order| (question, order))
     };
     questions.into_iter().filter_map(order).collect()
@@ -204,7 +204,12 @@ fn rates(scored: &Scored) -> Option<[f64; 2]> {
 }
 
 /// Mean of each side.
-fn mean(pairs: &[[f64; 2]]) -> [f64; 2] {
+/// The mean of some values, where there are any.
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / hw::real(values.len() as u64))
+}
+
+fn mean_of_sides(pairs: &[[f64; 2]]) -> [f64; 2] {
     let n = hw::real(pairs.len() as u64);
     [0, 1].map(|side| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n)
 }

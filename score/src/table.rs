@@ -47,6 +47,26 @@ pub struct Table {
     rows: Vec<StringRecord>,
 }
 
+/// Text of a file in a table's folder, where it is there.
+pub type Beside<'b> = dyn Fn(&str) -> Option<String> + 'b;
+
+/// What is read of every row of a file beside a table, with its name before every fault.
+///
+/// # Errors
+/// Every fault of the file, also that it is not there.
+pub fn read_beside<T>(
+    beside: &Beside<'_>,
+    file: &str,
+    needed: &[&str],
+    read: impl FnMut(&mut Cells<'_>) -> T,
+) -> Result<Vec<T>, Vec<Fault>> {
+    let absent = || vec![Fault { line: 1, column: String::new(), what: format!("needs `{file}` in the same folder") }];
+    let named = |fault: Fault| Fault { what: format!("{} (in `{file}`)", fault.what), ..fault };
+    let text = beside(file).ok_or_else(absent)?;
+    let found = Table::read(&text, needed).and_then(|table| table.read_rows(read));
+    found.map_err(|faults| faults.into_iter().map(named).collect())
+}
+
 /// One row while it is read; what is wrong with it is kept aside.
 #[derive(Debug)]
 pub struct Cells<'t> {
@@ -82,8 +102,21 @@ impl Table {
         if faults.is_empty() { Ok(Self { names, rows }) } else { Err(faults) }
     }
 
+    /// What is read of every row.
+    ///
+    /// # Errors
+    /// Every fault of every row.
+    pub fn read_rows<T>(&self, mut read: impl FnMut(&mut Cells<'_>) -> T) -> Result<Vec<T>, Vec<Fault>> {
+        let (mut found, mut faults) = (Vec::with_capacity(self.rows.len()), Vec::new());
+        for mut cells in self.rows() {
+            found.push(read(&mut cells));
+            faults.append(&mut cells.faults);
+        }
+        if faults.is_empty() { Ok(found) } else { Err(faults) }
+    }
+
     /// Every row.
-    pub fn rows(&self) -> impl Iterator<Item = Cells<'_>> {
+    fn rows(&self) -> impl Iterator<Item = Cells<'_>> {
         self.rows.iter().map(|cells| {
             let line = cells.position().map_or(0, csv::Position::line);
             Cells { names: &self.names, cells, line, faults: Vec::new() }
@@ -127,7 +160,7 @@ impl Cells<'_> {
         self.word(column) == "1"
     }
 
-    fn fault(&mut self, column: &str, what: String) {
+    pub(crate) fn fault(&mut self, column: &str, what: String) {
         self.faults.push(Fault { line: self.line, column: column.to_owned(), what });
     }
 

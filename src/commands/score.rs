@@ -36,7 +36,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bytes = text_file::bytes(&args.table).map_err(|why| wrong(&why))?;
     let table = tables::unpacked(bytes).map_err(|why| wrong(&why))?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    let beside = |name: &str| tables::unpacked(std::fs::read(args.table.with_file_name(name)).ok()?).ok();
+    let beside = |name: &str| tables::unpacked(text_file::bytes(&args.table.with_file_name(name)).ok()?).ok();
     if let Some(found) = operators::read(&table, &beside) {
         return of_operators(args, &found.map_err(broken)?);
     }

@@ -251,7 +251,7 @@ fn service(group: &Group<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
+    use serve::deployment::{Deployment, Machine, Range, Replica, Stage};
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
@@ -267,19 +267,7 @@ mod tests {
             memory: None,
             usd_per_gpu_hour: Some(3.5),
         };
-        let engine = EngineOptions {
-            batcher: batcher.to_owned(),
-            sequences_max: 128,
-            tokens_max: 4096,
-            context_max: None,
-            prompts_max: None,
-            batch_context_max: None,
-            block_tokens: 16,
-            kv_tokens: 1 << 20,
-            watermark_blocks: 0,
-            prefix_cache: false,
-            recv_interval: std::num::NonZeroU32::MIN,
-        };
+        let engine = crate::example::engine(batcher);
         let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, layers: Range::new(0, 80) };
         let replica = Replica { name: "Both".to_owned(), copies: 3, role: Role::Both, stages: vec![stage], engine };
         [Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }]

@@ -9,6 +9,8 @@ pub mod chakra;
 pub mod data_order;
 pub mod deepspeed;
 pub mod document;
+#[cfg(test)]
+mod example;
 pub mod export;
 pub mod flags;
 pub mod fleet;

@@ -259,19 +259,7 @@ mod tests {
             usd_per_gpu_hour: None,
         };
         let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, layers };
-        let engine = EngineOptions {
-            batcher: "vllm-v1".to_owned(),
-            sequences_max: 128,
-            tokens_max: 4096,
-            context_max: Some(8192),
-            prompts_max: None,
-            batch_context_max: None,
-            block_tokens: 16,
-            kv_tokens: 1 << 20,
-            watermark_blocks: 0,
-            prefix_cache: false,
-            recv_interval: std::num::NonZeroU32::MIN,
-        };
+        let engine = EngineOptions { context_max: Some(8192), ..crate::example::engine("vllm-v1") };
         let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
         let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
         Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }

@@ -268,6 +268,11 @@ mod tests {
             &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
             &[Code::MissingFlag, Code::MissingFlag],
         );
+        check(
+            "vllm serve llama-3-8b --scheduling-policy priority",
+            &["scheduling = \"priority\""],
+            &[Code::MissingFlag],
+        );
     }
 
     #[test]

@@ -247,13 +247,12 @@ impl Model {
     /// When a forward starts, what was taken before and is not given back leaves room for it.
     fn limit_memory(&mut self, passes: &Passes, rank: usize, limit: u64) {
         let ids = &passes.of_rank[rank];
-        let float = |n: u64| hw::real(n);
         let taken: u64 = ids.iter().map(|&id| &passes.all[id]).filter(|p| p.takes()).map(|p| p.activation).sum();
         if taken <= limit {
             return;
         }
         for (position, _) in ids.iter().enumerate().filter(|(_, id)| passes.all[**id].takes()) {
-            let mut held = Expression::from(float(passes.all[ids[position]].activation));
+            let mut held = Expression::from(hw::real(passes.all[ids[position]].activation));
             for (other, &id) in ids.iter().enumerate().filter(|(other, _)| *other != position) {
                 let pass = &passes.all[id];
                 let sign = if pass.takes() {
@@ -263,9 +262,9 @@ impl Model {
                 } else {
                     continue;
                 };
-                held += self.before(rank, other, position) * (sign * float(pass.activation));
+                held += self.before(rank, other, position) * (sign * hw::real(pass.activation));
             }
-            self.constraints.push(constraint!(held <= float(limit)));
+            self.constraints.push(constraint!(held <= hw::real(limit)));
         }
     }
 

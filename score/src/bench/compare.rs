@@ -3,6 +3,7 @@
 //! The spread is the standard deviation of repeated runs of one setting; of a single run, that of the means of ten parts of it, over the root of ten,
 //! which knows nothing of what differs from run to run.
 
+use crate::summary::mean;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -93,10 +94,6 @@ pub fn compare(runs: &[&Bench], predicted: &BTreeMap<String, f64>, intervals: &B
         n_runs: runs.len(),
         terms: TERMS.iter().filter_map(term).collect(),
     }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / hw::real(values.len() as u64))
 }
 
 /// Standard deviation of at least two values.

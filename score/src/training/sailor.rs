@@ -9,7 +9,7 @@ use train::timed::{Replica, StageTimes, TimedStep};
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
 use super::sailor_tables::{Slice, Tables};
-use crate::table::Cells;
+use crate::table::{Beside, Cells, Fault, Table};
 
 /// Columns without which nothing can be said.
 pub(super) const NEEDED: [&str; 8] = [
@@ -62,8 +62,16 @@ struct Group {
     n_gpus: u32,
 }
 
-/// A line of the table.
-pub(super) fn row(cells: &mut Cells<'_>, tables: &Tables) -> Row {
+/// Lines of the table, with the layer times and links beside it.
+///
+/// # Errors
+/// Every fault of the three files.
+pub(super) fn rows(table: &Table, beside: &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>> {
+    let tables = Tables::read(beside)?;
+    table.read_rows(|cells| row(cells, &tables))
+}
+
+fn row(cells: &mut Cells<'_>, tables: &Tables) -> Row {
     let stages = groups(cells.word("gpus_by_stage"));
     let label = Label {
         row: cells.word("row").to_owned(),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::table::{Cells, Fault, Table};
+use crate::table::{Beside, Cells, Fault, read_beside};
 
 /// Files beside the table of runs.
 const LAYERS: &str = "sailor_layer_times.csv.gz";
@@ -58,9 +58,9 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Reads both from the files beside the table of runs.
-    pub(super) fn read(beside: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
-        let links = lines(beside, LINKS, &LINK_COLUMNS, link)?.into_iter().flatten().collect();
-        Ok(Self { timed: lines(beside, LAYERS, &LAYER_COLUMNS, timed)?, links })
+    pub(super) fn read(beside: &Beside<'_>) -> Result<Self, Vec<Fault>> {
+        let links = read_beside(beside, LINKS, &LINK_COLUMNS, link)?.into_iter().flatten().collect();
+        Ok(Self { timed: read_beside(beside, LAYERS, &LAYER_COLUMNS, timed)?, links })
     }
 
     /// Forward, backward and optimizer of a layer, seconds; `None` where no table has it.
@@ -180,25 +180,6 @@ fn link(cells: &mut Cells<'_>) -> Option<Link> {
     let cards = ["from_gpu", "to_gpu"].map(|name| cells.word(name).to_owned());
     let link = Link { cards, n_gpus: ["from_gpus", "to_gpus"].map(|name| cells.positive(name)), curve, most };
     Some(link).filter(|_| cells.word("scope") == "between nodes")
-}
-
-/// Lines of a file beside the table of runs, with its name before every fault.
-fn lines<T>(
-    beside: &dyn Fn(&str) -> Option<String>,
-    file: &str,
-    needed: &[&str],
-    line: fn(&mut Cells<'_>) -> T,
-) -> Result<Vec<T>, Vec<Fault>> {
-    let absent = || vec![Fault { line: 1, column: String::new(), what: format!("needs `{file}` in the same folder") }];
-    let named = |fault: Fault| Fault { what: format!("{} (in `{file}`)", fault.what), ..fault };
-    let text = beside(file).ok_or_else(absent)?;
-    let table = Table::read(&text, needed).map_err(|faults| faults.into_iter().map(named).collect::<Vec<Fault>>())?;
-    let (mut lines, mut faults) = (Vec::new(), Vec::new());
-    for mut cells in table.rows() {
-        lines.push(line(&mut cells));
-        faults.extend(cells.faults.drain(..).map(named));
-    }
-    if faults.is_empty() { Ok(lines) } else { Err(faults) }
 }
 
 #[cfg(test)]

@@ -3,59 +3,44 @@
 use std::io::Read;
 
 use super::row::Row;
-use super::{bridge, megatron, sailor, sailor_tables, simumax, torchtitan};
-use crate::table::{Cells, Fault, Table};
+use super::{bridge, megatron, sailor, simumax, torchtitan};
+use crate::table::{Beside, Fault, Table};
 
 /// A table of measured steps.
 struct Known {
     /// Columns that tell it from every other.
     header: &'static [&'static str],
     needed: &'static [&'static str],
-    row: Reader,
+    rows: fn(&Table, &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>>,
 }
-
-/// How a line becomes a row.
-enum Reader {
-    /// By itself.
-    Alone(fn(&mut Cells<'_>) -> Row),
-    /// With Sailor's layer times and links, which lie in files beside the table.
-    Timed(fn(&mut Cells<'_>, &sailor_tables::Tables) -> Row),
-}
-
-/// Text of a file in the table's folder, where it is there.
-pub type Beside<'b> = dyn Fn(&str) -> Option<String> + 'b;
 
 const TABLES: [Known; 6] = [
     Known {
         header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"],
         needed: &simumax::NEEDED,
-        row: Reader::Alone(simumax::row),
+        rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
         header: &["iter_time_s", "time_uncertainty_pct"],
         needed: &simumax::NEEDED,
-        row: Reader::Alone(simumax::row),
+        rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
         header: &["fsdp_gpus", "activation_checkpointing"],
         needed: &torchtitan::NEEDED,
-        row: Reader::Alone(torchtitan::row),
+        rows: |table, _| table.read_rows(torchtitan::row),
     },
     Known {
         header: &["recipe_tag", "tokens_per_s_per_gpu_best"],
         needed: &bridge::NEEDED,
-        row: Reader::Alone(bridge::row),
+        rows: |table, _| table.read_rows(bridge::row),
     },
     Known {
         header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
         needed: &megatron::NEEDED,
-        row: Reader::Alone(megatron::row),
+        rows: |table, _| table.read_rows(megatron::row),
     },
-    Known {
-        header: &["gpus_by_stage", "layers_by_stage", "iter_time_s"],
-        needed: &sailor::NEEDED,
-        row: Reader::Timed(sailor::row),
-    },
+    Known { header: &["gpus_by_stage", "layers_by_stage", "iter_time_s"], needed: &sailor::NEEDED, rows: sailor::rows },
 ];
 
 /// The rows of a table of measured steps; `None` where its header is of no such table. `beside` reads files that some tables need beside them.
@@ -66,25 +51,7 @@ const TABLES: [Known; 6] = [
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     let known = TABLES.iter().find(|known| known.header.iter().all(|name| names.contains(name)))?;
-    Some(rows(text, known, beside))
-}
-
-fn rows(text: &str, known: &Known, beside: &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>> {
-    let table = Table::read(text, known.needed)?;
-    let timed = match known.row {
-        Reader::Alone(_) => None,
-        Reader::Timed(_) => Some(sailor_tables::Tables::read(beside)?),
-    };
-    let (mut rows, mut faults) = (Vec::new(), Vec::new());
-    for mut cells in table.rows() {
-        rows.push(match (&known.row, &timed) {
-            (Reader::Timed(row), Some(tables)) => row(&mut cells, tables),
-            (Reader::Alone(row), _) => row(&mut cells),
-            (Reader::Timed(_), None) => unreachable!("read above"),
-        });
-        faults.append(&mut cells.faults);
-    }
-    if faults.is_empty() { Ok(rows) } else { Err(faults) }
+    Some(Table::read(text, known.needed).and_then(|table| (known.rows)(&table, beside)))
 }
 
 /// Text of a file that may be gzipped.

@@ -60,16 +60,15 @@ pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
 #[must_use]
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
-    let number = |n: u64| hw::real(n);
     let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
         + f64::from(stage.n_expert) * model.mean(true, Model::shared_layer_parameters);
     if stage.first {
-        shared += number(model.first_stage_parameters());
+        shared += hw::real(model.first_stage_parameters());
     }
     if stage.last {
-        shared += number(model.last_stage_parameters(stage.first));
+        shared += hw::real(model.last_stage_parameters(stage.first));
     }
-    let routed = model.experts.map_or(0.0, |experts| number(experts.n_routed * model.expert_parameters()));
+    let routed = model.experts.map_or(0.0, |experts| hw::real(experts.n_routed * model.expert_parameters()));
     let experts = f64::from(stage.n_expert) * routed / f64::from(shard.ep * shard.expert_tp);
     (shared / f64::from(shard.tp), experts)
 }

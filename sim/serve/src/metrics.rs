@@ -15,7 +15,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
-use hw::{Seconds, Time};
+use hw::{Seconds, Time, real};
 
 use crate::fleet::Served;
 use crate::records::End;
@@ -125,26 +125,28 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
             figures.insert(key.to_owned(), value);
         }
     };
-    let f = |n: u64| hw::real(n);
-    add("requests_per_s", f(n_ended) / window_s);
-    add("output_tokens_per_s", f(output_tokens) / window_s);
+    add("requests_per_s", real(n_ended) / window_s);
+    add("output_tokens_per_s", real(output_tokens) / window_s);
     if slo.is_given() {
-        add("slo_attainment_ratio", f(n_met) / f(n_arrived));
-        add("goodput_requests_per_s", f(n_met) / window_s);
+        add("slo_attainment_ratio", real(n_met) / real(n_arrived));
+        add("goodput_requests_per_s", real(n_met) / window_s);
     }
     let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     let computed = sum(&|counts| counts.prefill_tokens);
     let cached = sum(&|counts| counts.cached_tokens);
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
-    add("n_requests", f(requests.len() as u64));
-    add("n_refused", f(served.n_refused));
-    add("n_preempted", f(sum(&|counts| counts.n_preempted)));
-    add("n_steps", f(sum(&|counts| counts.n_steps)));
-    add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
-    add("prefix_hit_ratio", f(cached) / f(cached + computed));
+    add("n_requests", real(requests.len() as u64));
+    add("n_refused", real(served.n_refused));
+    add("n_preempted", real(sum(&|counts| counts.n_preempted)));
+    add("n_steps", real(sum(&|counts| counts.n_steps)));
+    add(
+        "tokens_per_verification",
+        real(sum(&|counts| counts.verified_tokens)) / real(sum(&|counts| counts.n_verified)),
+    );
+    add("prefix_hit_ratio", real(cached) / real(cached + computed));
     let brought = sum(&|counts| counts.brought_tokens);
     if brought > 0 {
-        add("brought_ratio", f(brought) / f(cached + computed));
+        add("brought_ratio", real(brought) / real(cached + computed));
     }
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.

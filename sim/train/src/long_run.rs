@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 
 use engine::random;
 
+use crate::memory::bytes_per_parameter;
 use crate::problem::Problem;
 
-/// Bytes of a parameter's master copy and its two moments.
-const OPTIMIZER_BYTES: f64 = 12.0;
 /// Runs that are drawn where failures are random; figures are their means.
 const DRAWS: u64 = 32;
 
@@ -136,11 +135,11 @@ pub struct Lasted {
     pub why: String,
 }
 
-/// Bytes of a checkpoint: parameters in the format of training, and the optimizer's states.
+/// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states.
 #[must_use]
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
-    let parameters = hw::real(problem.model.n_parameters());
-    parameters * (hw::real(problem.dtype.bytes()) + OPTIMIZER_BYTES)
+    let of_each: f64 = bytes_per_parameter(problem).iter().sum();
+    hw::real(problem.model.n_parameters()) * of_each
 }
 
 /// Times of a checkpoint of a problem, every GPU with an equal part of it.

@@ -21,6 +21,8 @@ use crate::stage::{Stage, stages};
 const MASTER_BYTES_PER_PARAMETER: f64 = 4.0;
 /// Bytes of a parameter's two Adam moments.
 const MOMENTS_BYTES_PER_PARAMETER: f64 = 8.0;
+/// Bytes of what an optimizer keeps of a parameter in 16 bits.
+pub const OPTIMIZER_BYTES_PER_PARAMETER: f64 = MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER;
 
 /// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
 pub const LAYERS_IN_PASSING: u32 = 2;
@@ -44,18 +46,22 @@ impl States {
     }
 }
 
+/// Bytes of a parameter itself, and of what the optimizer keeps of it. Sharded PyTorch modules have no other parameters than those in 32 bits.
+#[must_use]
+pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
+    match problem.execution.framework {
+        Framework::Fsdp2(_) => [MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER],
+        _ => [hw::real(problem.dtype.bytes()), OPTIMIZER_BYTES_PER_PARAMETER],
+    }
+}
+
 /// Model states of a rank that holds `stages`.
 #[must_use]
 pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {
         return States::default();
     }
-    let element = hw::real(problem.dtype.bytes());
-    // Sharded PyTorch modules have no other parameters than those in 32 bits.
-    let (element, optimizer) = match problem.execution.framework {
-        Framework::Fsdp2(_) => (MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER),
-        _ => (element, MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER),
-    };
+    let [element, optimizer] = bytes_per_parameter(problem);
     let gradient = hw::real(problem.execution.gradient_dtype.bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages

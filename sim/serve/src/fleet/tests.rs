@@ -23,6 +23,11 @@ use engine::random;
 /// Iteration time of every engine here, seconds.
 const STEP_S: f64 = 0.01;
 
+/// Two gigabytes a second between the first two groups, a millisecond away.
+fn slow_link() -> Link {
+    Link { from: 0, to: 1, bytes_per_s: Some(2e9), wire: None, latency_s: 1e-3, wire_ratio: 1.0, pack_s_per_token: 0.0 }
+}
+
 fn engine(sequences_max: u32) -> Engine {
     let limits = Limits { sequences_max, tokens_max: 512, ..Limits::ROOMY };
     let table = StepTable::constant(Seconds::new(STEP_S));

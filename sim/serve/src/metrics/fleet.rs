@@ -65,7 +65,6 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let figures = groups(fleet, served);
     let end_ns = ns(u128::from(served.records.end_ticks()));
     let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
-    let count = |n: u64| hw::real(n);
     let gpus = |replica: usize| u64::from(fleet.groups[served.group_of[replica] as usize].gpus_per_replica);
     let n_gpus: u64 = (0..served.group_of.len()).map(gpus).sum();
     let rate = into.get("output_tokens_per_s").copied();
@@ -74,32 +73,32 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
             into.insert(key, value);
         }
     };
-    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / count(n_gpus));
+    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / hw::real(n_gpus));
     insert("replica_hours".to_owned(), figures.iter().map(|group| group.paid_ns).sum::<f64>() / NS_PER_HOUR);
     if fleet.groups.len() > 1 {
         for (group, figures) in fleet.groups.iter().zip(&figures) {
             let mut of_group = |figure: &str, value: f64| insert(format!("group_{figure}.{}", group.name), value);
             of_group("busy_ratio", figures.busy_ns / figures.paid_ns);
-            of_group("share_ratio", count(figures.n_ended) / count(n_ended));
+            of_group("share_ratio", hw::real(figures.n_ended) / hw::real(n_ended));
             of_group("kv_peak_ratio", figures.kv_peak_ratio);
             of_group("replica_hours", figures.paid_ns / NS_PER_HOUR);
         }
     }
     if fleet.groups.iter().any(|group| group.engine.table.chunking().is_some()) {
-        insert("n_chunks".to_owned(), count(served.counts.iter().map(|counts| counts.n_chunks).sum()));
+        insert("n_chunks".to_owned(), hw::real(served.counts.iter().map(|counts| counts.n_chunks).sum()));
     }
     if fleet.is_split() {
         let moved = &served.moved;
-        let mean = |ticks: u64| ns(u128::from(ticks)) / 1e9 / count(moved.n);
+        let mean = |ticks: u64| ns(u128::from(ticks)) / 1e9 / hw::real(moved.n);
         insert("transfer_s".to_owned(), mean(moved.ticks));
         insert("transfer_wait_s".to_owned(), mean(moved.waiting_ticks));
     }
     if fleet.is_dynamic() {
         let changes = &served.changes;
-        insert("n_retried".to_owned(), count(changes.n_retried));
-        insert("n_outages".to_owned(), count(changes.n_outages));
-        insert("n_started".to_owned(), count(changes.n_started));
-        insert("n_stopped".to_owned(), count(changes.n_stopped));
+        insert("n_retried".to_owned(), hw::real(changes.n_retried));
+        insert("n_outages".to_owned(), hw::real(changes.n_outages));
+        insert("n_started".to_owned(), hw::real(changes.n_started));
+        insert("n_stopped".to_owned(), hw::real(changes.n_stopped));
     }
     let usd_per_hour = |(group, figures): (&Group, &GroupFigures)| {
         let usd = group.usd_per_gpu_hour?;

@@ -5,6 +5,7 @@
 //! paper's parameter device groups, section 3.6), after a device's last backward. With sharded optimizer states (ZeRO 1) a reduce-scatter
 //! and an all-gather take the place of the all-reduce, which moves the same bytes, so the all-reduce stands for both.
 
+use crate::memory::OPTIMIZER_BYTES_PER_PARAMETER;
 use std::collections::BTreeMap;
 
 use hw::Rank;
@@ -15,9 +16,6 @@ use engine::layer::{self, repeated};
 use engine::task::{
     Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId,
 };
-
-/// Bytes of a parameter's 32-bit master copy and its two Adam moments.
-const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;
 
 /// What of an iteration is played; the differences say where time goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

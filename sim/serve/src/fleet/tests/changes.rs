@@ -3,9 +3,9 @@
 use hw::{Seconds, Span, Time};
 
 use super::split::check_books;
-use super::{Arrivals, close, engine, lay, named, requests};
+use super::{Arrivals, close, engine, lay, named, requests, slow_link};
 use crate::fleet::dynamics::{Concurrency, Failures, Outage, Rule, Scaling};
-use crate::fleet::{Fleet, Group, Link, Served};
+use crate::fleet::{Fleet, Group, Served};
 use crate::replica::{Engine, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::speculation::Speculation;
@@ -112,15 +112,7 @@ fn troubled(spans: Spans) -> Fleet {
     let of =
         |name: &str, n, role, mtbf| Group { role, failures: failing(mtbf, 0.5), ..Group::new(name, engine.clone(), n) };
     let groups = vec![of("p", 3, Role::Prefill, 1.5), of("d", 3, Role::Decode, 2.0), of("b", 1, Role::Both, 3.0)];
-    let link = Link {
-        from: 0,
-        to: 1,
-        bytes_per_s: Some(2e9),
-        wire: None,
-        latency_s: 1e-3,
-        wire_ratio: 1.0,
-        pack_s_per_token: 0.0,
-    };
+    let link = slow_link();
     let outages = vec![Outage { group: 1, replica: 1, at: seconds(3.0), notice: Seconds::new(0.4), back_after: None }];
     Fleet { groups, links: vec![link], kv_bytes_per_token: 1e6, outages, ..Fleet::default() }
 }

@@ -2,11 +2,11 @@
 
 use hw::{Seconds, Span, Time};
 
-use super::{Arrivals, engine, lay, named};
+use super::{Arrivals, engine, lay, named, slow_link};
 use crate::batcher::BATCHERS;
 use crate::fleet::dynamics::{Failures, Outage};
 use crate::fleet::held::{Held, Users};
-use crate::fleet::{Fleet, Group, Link, Served};
+use crate::fleet::{Fleet, Group, Served};
 use crate::metrics::{self, Slo};
 use crate::records::End;
 use crate::replica::batcher::Batcher;
@@ -169,15 +169,7 @@ fn everybody_ends_once_whatever_the_engine() {
 
 #[test]
 fn everybody_ends_once_on_split_and_failing_fleets() {
-    let link = Link {
-        from: 0,
-        to: 1,
-        bytes_per_s: Some(2e9),
-        wire: None,
-        latency_s: 1e-3,
-        wire_ratio: 1.0,
-        pack_s_per_token: 0.0,
-    };
+    let link = slow_link();
     for (seed, kv_blocks) in [(1, 1000), (2, 60), (3, 25)] {
         for order in [Order::Arrival, Order::Priority] {
             let requests = hurried(800, 400.0, seed);
