@@ -6,12 +6,15 @@ use super::row::Row;
 use super::{bridge, megatron, sailor, simumax, torchtitan};
 use crate::table::{Beside, Fault, Table};
 
+/// Rows of a table, with files beside it where it needs them.
+type Rows = fn(&Table, &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>>;
+
 /// A table of measured steps.
 struct Known {
     /// Columns that tell it from every other.
     header: &'static [&'static str],
     needed: &'static [&'static str],
-    rows: fn(&Table, &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>>,
+    rows: Rows,
 }
 
 const TABLES: [Known; 6] = [
