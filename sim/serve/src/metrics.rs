@@ -148,6 +148,22 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if brought > 0 {
         add("brought_ratio", real(brought) / real(cached + computed));
     }
+    let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
+    add("kv_peak_ratio", peak);
+    shares_of_time(&mut figures, served);
+    if !requests.is_patient() {
+        ways(&mut figures, requests, served);
+    }
+    figures
+}
+
+/// Adds which share of the paid time replicas work, and which share of it their stages wait.
+fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
+    let mut add = |key: &str, value: f64| {
+        if value.is_finite() {
+            into.insert(key.to_owned(), value);
+        }
+    };
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     let of_replica = served.counts.iter().zip(&served.paid_ticks);
@@ -157,12 +173,6 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if stages > 0 {
         add("bubble_ratio", 1.0 - fleet::ns(stages) / fleet::ns(paid));
     }
-    let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
-    add("kv_peak_ratio", peak);
-    if !requests.is_patient() {
-        ways(&mut figures, requests, served);
-    }
-    figures
 }
 
 /// Adds how requests ended, and the share of output tokens that nobody has.
