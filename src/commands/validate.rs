@@ -2,6 +2,7 @@
 
 mod epoch;
 mod measured;
+mod profiled;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -31,7 +32,10 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
     if !args.measured.is_empty() {
-        return measured::validate(args, scenario.as_ref());
+        return match scenario.training() {
+            Some(scenario) => profiled::validate(args, scenario),
+            None => measured::validate(args, scenario.as_ref()),
+        };
     }
     if let Some(epoch) = scenario.epoch() {
         return epoch::validate(args, scenario.as_ref(), epoch);
