@@ -445,6 +445,12 @@ pub struct ImportArgs {
     /// GPUs of such a node
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub gpus_per_node: Option<u32>,
+    /// Model of the catalogue, where a file names none
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Tokens of a sequence, where a file does not say them
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub tokens: Option<u64>,
     /// Repository, commit and licence of the tables, for the header
     #[arg(long)]
     pub source: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::chart::{self, Ink};
 use crate::html::{END, contents, figure, page, table};
 use crate::quantity::{escape, percent, significant};
 use crate::rows::{Rows, aligned};
@@ -87,16 +88,31 @@ impl Swept {
     }
 }
 
-/// For a terminal.
+/// For a terminal: of two objectives or more, a chart of the first two, whose marks name rows of the front.
 #[must_use]
-pub fn text(swept: &Swept) -> String {
+pub fn text(swept: &Swept, ink: Ink) -> String {
     let mut out = swept.lead() + "\n";
-    for rows in [swept.front_rows(), swept.effect_rows()] {
+    let mut front = swept.front_rows();
+    if let [across, up, ..] = swept.objectives.as_slice()
+        && front.len() > 1
+    {
+        let points: Vec<[f64; 2]> = swept.figures.iter().map(|figures| first_two(figures)).collect();
+        let best: Vec<[f64; 2]> = swept.front.iter().map(|best| first_two(&best.figures)).collect();
+        out += &format!("\n{}", chart::scatter(&points, &best, [across, up], ink));
+        for (place, row) in front.iter_mut().enumerate() {
+            row.insert(0, if place == 0 { String::new() } else { chart::mark(place - 1).to_string() });
+        }
+    }
+    for rows in [front, swept.effect_rows()] {
         if rows.len() > 1 {
             out += &format!("\n{}", aligned(&rows));
         }
     }
     out
+}
+
+fn first_two(figures: &[f64]) -> [f64; 2] {
+    [figures[0], figures[1]]
 }
 
 /// The page.
@@ -223,6 +239,6 @@ mod tests {
         let page = html(&swept);
         assert_eq!(page.matches("<circle").count(), 3, "two points, and one of the front on top");
         assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
-        assert!(text(&swept).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"), "{}", text(&swept));
+        assert!(text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"), "{}", text(&swept, Ink::Plain));
     }
 }

@@ -26,7 +26,9 @@ const NS_MAX: f64 = 6e18;
 #[derive(Debug, Error)]
 pub enum ProfilerError {
     /// It is no record that is known.
-    #[error("it is no trace of the PyTorch profiler: a JSON file, plain or gzipped, that begins with `{{` and holds `traceEvents`")]
+    #[error(
+        "it is no trace of the PyTorch profiler: a JSON file, plain or gzipped, that begins with `{{` and holds `traceEvents`"
+    )]
     Unknown,
     /// It is broken.
     #[error("broken JSON: {0}")]

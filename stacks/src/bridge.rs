@@ -1,5 +1,7 @@
 //! A plan as overrides of a recipe of Megatron Bridge: `section.key=value` words behind the recipe's name.
 
+pub mod import;
+
 use crate::export::{ExportError, File, Planned, Target, Words, training};
 use crate::megatron;
 

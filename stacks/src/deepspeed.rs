@@ -1,5 +1,7 @@
 //! A plan as the JSON configuration of DeepSpeed.
 
+pub mod import;
+
 use serde_json::json;
 use train::layout::{ContextExchange, Zero};
 use train::problem::GradientSync;

@@ -105,7 +105,9 @@ impl Job {
         let given = machine.nodes.map(|nodes| u64::from(nodes) * per_node).or(self.gpus.0.map(u64::from));
         let n_gpus = given.or(self.dp.map(|dp| dp.saturating_mul(group))).unwrap_or(group);
         if given.is_none() && self.dp.is_none() {
-            let what = format!("the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill");
+            let what = format!(
+                "the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill"
+            );
             let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
             flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
         }

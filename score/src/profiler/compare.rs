@@ -144,7 +144,13 @@ fn row(term: Term, measured: &Measured, predicted: &Predicted) -> Option<Row> {
     let seconds = took.map_or(&[][..], |took| &took.seconds);
     let measured_s = if term == Term::Host { measured.host_s } else { mean(seconds) };
     let n = took.map_or(0.0, |took| hw::real(took.n) / hw::real(measured.steps.len() as u64));
-    Some(Row { term, n, measured_s, spread_s: deviation(seconds), predicted_s: of.map_or(0.0, |(seconds, _)| *seconds) })
+    Some(Row {
+        term,
+        n,
+        measured_s,
+        spread_s: deviation(seconds),
+        predicted_s: of.map_or(0.0, |(seconds, _)| *seconds),
+    })
 }
 
 impl Row {

@@ -140,7 +140,13 @@ fn steps(kept: &[(u64, Event)]) -> Option<Vec<(u64, Window)>> {
     }
     let end = kept.iter().map(|(_, event)| event.end).max()?;
     let ends = first.values().skip(1).copied().chain([end]);
-    Some(first.iter().zip(ends).map(|((step, start), end)| (*step, Window { start: *start, end: end.max(*start) })).collect())
+    Some(
+        first
+            .iter()
+            .zip(ends)
+            .map(|((step, start), end)| (*step, Window { start: *start, end: end.max(*start) }))
+            .collect(),
+    )
 }
 
 /// Seconds and launches of every term.

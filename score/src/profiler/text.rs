@@ -39,7 +39,8 @@ fn signed(predicted: f64, measured: f64) -> String {
 
 /// A name that fits a table and breaks none.
 fn shown(name: &str) -> String {
-    let plain = name.chars().map(|letter| if letter.is_control() || letter == '|' || letter == '`' { '?' } else { letter });
+    let plain =
+        name.chars().map(|letter| if letter.is_control() || letter == '|' || letter == '`' { '?' } else { letter });
     let text: String = plain.clone().take(NAME_MAX).collect();
     let dots = if plain.count() > NAME_MAX { "…" } else { "" };
     format!("`{text}{dots}`")
@@ -65,7 +66,11 @@ fn head(found: &Compared) -> String {
         let _ = write!(text, "**The trace is of {told} ranks, the scenario of {n}.** Its exchanges are others.\n\n");
     }
     if measured.n_left_out > 0 {
-        let _ = write!(text, "{} kernels outside of every step, or on other devices, are left out.\n\n", measured.n_left_out);
+        let _ = write!(
+            text,
+            "{} kernels outside of every step, or on other devices, are left out.\n\n",
+            measured.n_left_out
+        );
     }
     let [low, high] = predicted.interval_s.map(ms);
     let _ = write!(
@@ -97,7 +102,8 @@ fn terms(text: &mut String, found: &Compared) {
         let error = signed(row.predicted_s, row.measured_s.unwrap_or(0.0));
         let share = format!("{:+.1} %", row.off_s() / found.step_s() * 100.0);
         let (name, n, predicted) = (row.term.name(), row.n, ms(row.predicted_s));
-        let _ = writeln!(text, "| {name} | {lane} | {n:.0} | {recorded} | {spread} | {predicted} | {error} | {share} |");
+        let _ =
+            writeln!(text, "| {name} | {lane} | {n:.0} | {recorded} | {spread} | {predicted} | {error} | {share} |");
     }
     text.push('\n');
 }
@@ -119,9 +125,15 @@ fn lanes(text: &mut String, found: &Compared) {
     match found.measured.host_s {
         Some(host) => {
             let share = percent(host / found.step_s());
-            let _ = write!(text, "\nOf the time in which nothing runs, {} ms ({share} of the step) wait for the host to launch.\n\n", ms(host));
+            let _ = write!(
+                text,
+                "\nOf the time in which nothing runs, {} ms ({share} of the step) wait for the host to launch.\n\n",
+                ms(host)
+            );
         }
-        None => *text += "\nThe trace records no launches, so gaps that wait for the host are not told from others.\n\n",
+        None => {
+            *text += "\nThe trace records no launches, so gaps that wait for the host are not told from others.\n\n"
+        }
     }
 }
 
@@ -165,9 +177,7 @@ fn rest(text: &mut String, seconds: Vec<f64>, of: &str) {
 #[must_use]
 pub fn json(found: &Compared) -> Value {
     let (measured, predicted) = (&found.measured, &found.predicted);
-    let lanes = |busy: &super::step::Busy| {
-        json!({ "compute_s": busy.compute_s, "exchange_s": busy.exchange_s, "exposed_s": busy.exposed_s, "copy_s": busy.copy_s, "idle_s": busy.idle_s })
-    };
+    let lanes = |busy: &super::step::Busy| json!({ "compute_s": busy.compute_s, "exchange_s": busy.exchange_s, "exposed_s": busy.exposed_s, "copy_s": busy.copy_s, "idle_s": busy.idle_s });
     json!({
         "rank": measured.rank,
         "device": measured.device,

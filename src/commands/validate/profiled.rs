@@ -37,8 +37,7 @@ pub fn validate(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure>
         let recorded = profiler::read(BufReader::with_capacity(1 << 20, file)).map_err(|why| wrong(&why))?;
         let measured = step::measured(recorded).map_err(|why| wrong(&why))?;
         let asked = (&planned.problem, &planned.graph);
-        let predicted =
-            compare::predicted(asked, (&timeline, ends), cost.as_ref(), measured.rank.unwrap_or_default());
+        let predicted = compare::predicted(asked, (&timeline, ends), cost.as_ref(), measured.rank.unwrap_or_default());
         let found = compare::compare(measured, predicted, planned.problem.layout.n_ranks());
         words += &format!("## {}\n\n{}", path.display(), text::markdown(&found));
         worst = f64::max(worst, found.error().abs());

@@ -73,12 +73,20 @@ fn sizes(flags: &mut Flags<'_>, job: &mut Job, [batch, micro_batch, accumulation
             if batch.is_multiple_of(of_a_replica) {
                 job.dp = Some(batch / of_a_replica);
             } else {
-                let what = format!("`train_batch_size` {batch} is not a multiple of micro-batch {micro_batch} times {accumulation} steps");
+                let what = format!(
+                    "`train_batch_size` {batch} is not a multiple of micro-batch {micro_batch} times {accumulation} steps"
+                );
                 let near = batch.div_ceil(of_a_replica).saturating_mul(of_a_replica);
-                flags.wrong("train_batch_size", what, format!("allowed are multiples of {of_a_replica}, for example {near}"));
+                flags.wrong(
+                    "train_batch_size",
+                    what,
+                    format!("allowed are multiples of {of_a_replica}, for example {near}"),
+                );
             }
         }
-        (None, None, _) => flags.missing("train_batch_size", "a scenario needs it, or `train_micro_batch_size_per_gpu`"),
+        (None, None, _) => {
+            flags.missing("train_batch_size", "a scenario needs it, or `train_micro_batch_size_per_gpu`")
+        }
         (Some(_), None, _) | (None, Some(_), None) | (Some(_), Some(_), None) => {}
         (None, Some(_), Some(_)) => {
             let what = "the file does not say the batch of all replicas";
@@ -149,7 +157,9 @@ mod tests {
         assert!(is_config(CONFIG) && !is_config("{\"schema\": \"x\"}"));
         let found = found(CONFIG);
         // 64 sequences are 8 of each replica, so there are 8 replicas of one GPU; micro-batches of 2 × 8,192 tokens.
-        for part in ["nodes = 1", "gpus_per_node = 8", "zero = 3", "batch_size = 64", "bucket_tokens = 16384", "llama-3-8b"] {
+        for part in
+            ["nodes = 1", "gpus_per_node = 8", "zero = 3", "batch_size = 64", "bucket_tokens = 16384", "llama-3-8b"]
+        {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
@@ -162,7 +172,10 @@ mod tests {
 
     #[test]
     fn what_only_a_trainer_knows_is_asked_for() {
-        let found = import(r#"{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 4}}"#, &Machine::default());
+        let found = import(
+            r#"{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 4}}"#,
+            &Machine::default(),
+        );
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
         for part in [
             "the value of `train_micro_batch_size_per_gpu` is known only when the script runs",
