@@ -273,6 +273,38 @@ fn every_shipped_plan_that_deepspeed_or_bridge_can_say_comes_back_as_the_same_pl
     );
 }
 
+/// A Python with PyTorch: that of the environment, or the one on the path.
+fn python_with_torch() -> Option<std::ffi::OsString> {
+    let python = std::env::var_os("SKRULL_SIM_CHECK_PYTHON").unwrap_or_else(|| "python3".into());
+    let found = std::process::Command::new(&python).args(["-c", "import torch.distributed.pipelining"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    println!("skipped: no Python with PyTorch at hand; SKRULL_SIM_CHECK_PYTHON names one");
+    None
+}
+
+#[test]
+fn pytorchs_validator_takes_every_schedule() {
+    let Some(python) = python_with_torch() else { return };
+    let text = scenario::EMBEDDED.iter().find(|(name, _)| *name == "pipeline/schedules").expect("shipped").1;
+    let folder = std::env::temp_dir().join(format!("skrull-schedules-{}", std::process::id()));
+    let mut paths = Vec::new();
+    for policy in ["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "zb-v", "v-half", "v-min"] {
+        let files = exported(&planned(text, policy).expect("a plan"), "pytorch-schedule").expect("a schedule");
+        std::fs::create_dir_all(folder.join(policy)).expect("a folder");
+        let path = folder.join(policy).join("schedule.csv");
+        std::fs::write(&path, &files[0].bytes).expect("a file");
+        paths.push(path);
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/stacks/check/validate_schedule.py");
+    let output =
+        std::process::Command::new(python).args(["-W", "ignore", script]).args(&paths).output().expect("it runs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_dir_all(folder).ok();
+}
+
 #[test]
 fn a_bad_script_is_shown_with_everything_that_is_wrong_with_it() {
     let text = "L=13\ntorchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers $L --hidden-size 768 \\\n\

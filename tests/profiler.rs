@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use skrull_sim::hardware;
 use skrull_sim::kinds::training::run::cost_model;
 
-/// A kernel that has the term of an operation.
-fn kernel(op: &Op) -> (&'static str, &'static str) {
-    match op {
-        Op::Collective { .. } => ("kernel", "ncclDevKernel_AllReduce_Sum_bf16"),
-        Op::Copy { .. } => ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)"),
-        _ => ("kernel", "nvjet_tst_128x256"),
+/// A kernel of a stream's lane.
+fn kernel(stream: Stream) -> (&'static str, &'static str) {
+    match stream {
+        Stream::Compute => ("kernel", "nvjet_tst_128x256"),
+        Stream::HostToDevice | Stream::DeviceToHost => ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)"),
+        _ => ("kernel", "ncclDevKernel_AllReduce_Sum_bf16"),
     }
 }
 
@@ -23,7 +23,7 @@ fn trace(graph: &TaskGraph, timeline: &Timeline, lane: LaneId, slower: f64) -> S
     let of_lane = graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane);
     let event = |(id, task): (usize, &engine::task::Task)| {
         let [start, end] = [timeline.start[id], timeline.end[id]].map(|at| hw::real(at.as_ns()) / 1e3 * slower);
-        let (category, name) = kernel(&graph.ops[task.op.0 as usize]);
+        let (category, name) = kernel(task.stream);
         json!({ "ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": { "device": 0, "stream": task.stream.index() } })
     };
     json!({ "distributedInfo": { "rank": graph.lanes[lane.index()].rank.0 }, "traceEvents": of_lane.map(event).collect::<Vec<Value>>() }).to_string()

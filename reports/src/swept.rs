@@ -1,5 +1,7 @@
 //! What a sweep found, as a page that loads nothing and as text: the front, every point of two objectives, which axis matters, what failed.
 
+pub mod rates;
+
 use std::fmt::Write as _;
 
 use crate::chart::{self, Ink};
@@ -51,6 +53,8 @@ pub struct Swept {
     pub figures: Vec<Vec<f64>>,
     /// Key, objective, share of the spread, best value and its mean.
     pub effects: Vec<(String, String, f64, String, f64)>,
+    /// Policies over the rates of requests, where a sweep has several.
+    pub rates: Vec<rates::Line>,
     /// Point and reason of what did not run.
     pub failures: Vec<(String, String)>,
 }
@@ -123,6 +127,8 @@ pub fn html(swept: &Swept) -> String {
     let _ = writeln!(out, "<header>\n<h1>Sweep: {name}</h1>\n<p class=\"faint\">skrull-sim {version}</p>");
     let mut places = vec![("answer", "Answer")];
     places.extend((swept.front.len() > 1).then_some(("front", "Front")));
+    let over_rates = rates::picture(&swept.rates);
+    places.extend((!over_rates.is_empty()).then_some(("rates", "Throughput against latency")));
     places.extend((!swept.effects.is_empty()).then_some(("effects", "Which axis matters")));
     places.extend((!swept.failures.is_empty()).then_some(("failures", "What did not run")));
     places.push(("asked", "What was asked"));
@@ -137,6 +143,11 @@ pub fn html(swept: &Swept) -> String {
         let words = "Every point of the first two objectives. Orange: no other one beats it in all objectives.";
         figure(&mut out, &picture(swept), words);
         table(&mut out, &swept.front_rows(), None, "front-");
+        out.push_str("</section>\n");
+    }
+    if !over_rates.is_empty() {
+        out.push_str("<section id=\"rates\">\n<h2>Throughput against latency</h2>\n");
+        figure(&mut out, &over_rates, "A line for each policy and other values of the sweep, a point for each rate.");
         out.push_str("</section>\n");
     }
     if !swept.effects.is_empty() {
@@ -239,6 +250,10 @@ mod tests {
         let page = html(&swept);
         assert_eq!(page.matches("<circle").count(), 3, "two points, and one of the front on top");
         assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
-        assert!(text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"), "{}", text(&swept, Ink::Plain));
+        assert!(
+            text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"),
+            "{}",
+            text(&swept, Ink::Plain)
+        );
     }
 }

@@ -12,8 +12,11 @@ pub mod text;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
+use compare::Compared;
+use engine::{CostModel, TaskGraph, Timeline};
 use flate2::bufread::MultiGzDecoder;
 use thiserror::Error;
+use train::Problem;
 
 /// Events of a device that are kept of a file, and launches besides: at 40 bytes each, some gigabyte in all.
 const EVENTS_MAX: usize = 20_000_000;
@@ -166,6 +169,27 @@ pub fn read(mut source: impl BufRead) -> Result<Recorded, ProfilerError> {
         Some(b'{' | b'[') => kineto::read(source),
         _ => Err(ProfilerError::Unknown),
     }
+}
+
+/// Reads a file and sets the predicted step of its rank beside it.
+///
+/// # Errors
+/// Why it says nothing of a step.
+pub fn compared(
+    source: impl BufRead,
+    asked: (&Problem, &TaskGraph),
+    timeline: (&Timeline, [f64; 2]),
+    cost: &dyn CostModel,
+) -> Result<Compared, ProfilerError> {
+    let measured = step::measured(read(source)?)?;
+    let predicted = compare::predicted(asked, timeline, cost, measured.rank.unwrap_or_default());
+    Ok(compare::compare(measured, predicted, asked.0.layout.n_ranks()))
+}
+
+/// The largest |error| of a step among files.
+#[must_use]
+pub fn worst(found: &[(String, Compared)]) -> f64 {
+    found.iter().map(|(_, found)| found.error().abs()).fold(f64::NAN, f64::max)
 }
 
 /// Microseconds of a file as nanoseconds; `None` for what is no moment.

@@ -2,7 +2,6 @@
 
 mod epoch;
 mod measured;
-mod profiled;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -33,7 +32,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let scenario = load(&args.scenario)?;
     if !args.measured.is_empty() {
         return match scenario.training() {
-            Some(scenario) => profiled::validate(args, scenario),
+            Some(scenario) => measured::recorded(args, scenario),
             None => measured::validate(args, scenario.as_ref()),
         };
     }

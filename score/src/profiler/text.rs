@@ -14,7 +14,22 @@ const LISTED: usize = 10;
 /// Letters of a kernel's name that are shown.
 const NAME_MAX: usize = 60;
 
-/// Everything, as Markdown.
+/// All files of a policy, each under its name.
+#[must_use]
+pub fn page(policy: &str, found: &[(String, Compared)]) -> String {
+    let parts: String =
+        found.iter().map(|(name, found)| format!("## {}\n\n{}", shown(name), markdown(found))).collect();
+    format!("policy `{policy}`\n\n{parts}")
+}
+
+/// The same for programs.
+#[must_use]
+pub fn document(policy: &str, found: &[(String, Compared)]) -> Value {
+    let files: Vec<Value> = found.iter().map(|(name, found)| json!({ "file": name, "found": json(found) })).collect();
+    json!({ "schema": "skrull-sim/recorded/1", "policy": policy, "files": files })
+}
+
+/// One file, as Markdown.
 #[must_use]
 pub fn markdown(found: &Compared) -> String {
     let mut text = head(found);
