@@ -69,21 +69,20 @@ pub fn predicted(
     rank: u32,
 ) -> Predicted {
     let lane = lane_of(problem, graph, rank);
-    let (mut terms, mut parts) = (BTreeMap::new(), Vec::new());
+    let (mut terms, mut parts, mut waits_s) = (BTreeMap::new(), Vec::new(), 0.0);
     for (id, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane) {
         let (start, end) = (timeline.start[id].as_ns(), timeline.end[id].as_ns());
         let op = &graph.ops[task.op.0 as usize];
-        parts.push((lane_of_task(task, op), start, end));
-        add(&mut terms, (op, task), seconds(end - start), cost);
+        let host_s = add(&mut terms, (op, task), seconds(end - start), cost);
+        let lane = lane_of_task(task, op);
+        waits_s += if lane == Lane::Compute { host_s } else { 0.0 };
+        parts.push((lane, start, end));
     }
     let span = Window { start: 0, end: timeline.span().as_ns() };
-    Predicted {
-        rank: graph.lanes[lane.index()].rank.0,
-        step_s: seconds(span.end),
-        interval_s,
-        terms,
-        busy: busy(parts, span, 1.0),
-    }
+    // Inside a task the host's time is none of its kernels.
+    let busy = busy(parts, span, 1.0);
+    let busy = Busy { compute_s: busy.compute_s - waits_s, idle_s: busy.idle_s + waits_s, ..busy };
+    Predicted { rank: graph.lanes[lane.index()].rank.0, step_s: seconds(span.end), interval_s, terms, busy }
 }
 
 /// The lane that stands for a rank: that of its place in the layout, in the last group before its own that is simulated.
@@ -110,21 +109,25 @@ fn lane_of_task(task: &Task, op: &Op) -> Lane {
     }
 }
 
-/// Shares a task's time among its operations.
-fn add(terms: &mut BTreeMap<Term, (f64, u64)>, (op, task): (&Op, &Task), took_s: f64, cost: &dyn CostModel) {
+/// Shares a task's time among its operations; the seconds of the host among them.
+fn add(terms: &mut BTreeMap<Term, (f64, u64)>, (op, task): (&Op, &Task), took_s: f64, cost: &dyn CostModel) -> f64 {
     let parts = elementary(op);
     let times: Vec<f64> = parts.iter().map(|(part, n)| cost.estimate(part).time.get() * f64::from(*n)).collect();
     let all: f64 = times.iter().sum();
     // What a host needs longer than its kernels is its own; anything else that is longer slows all parts alike.
     let host_s = if matches!(op, Op::Launched { .. }) { (took_s - all).max(0.0) } else { 0.0 };
+    let mut waits_s = host_s;
     if host_s > 0.0 {
         terms.entry(Term::Host).or_default().0 += host_s;
     }
     for ((part, n), time) in parts.iter().zip(times) {
-        let sum = terms.entry(Term::of_op(part, task.role)).or_default();
-        sum.0 += if all > 0.0 { time / all * (took_s - host_s) } else { 0.0 };
-        sum.1 += u64::from(*n);
+        let term = Term::of_op(part, task.role);
+        let seconds = if all > 0.0 { time / all * (took_s - host_s) } else { 0.0 };
+        let sum = terms.entry(term).or_default();
+        *sum = (sum.0 + seconds, sum.1 + u64::from(*n));
+        waits_s += if term == Term::Host { seconds } else { 0.0 };
     }
+    waits_s
 }
 
 /// Sets a prediction beside what was recorded.
