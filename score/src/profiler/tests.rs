@@ -95,7 +95,7 @@ fn a_packed_trace_and_a_list_of_events_are_read_alike() {
     let packed = packed.finish().expect("memory");
     assert_eq!(measured(read(&packed[..]).expect("a trace")).expect("two steps"), found());
     let (from, to) = (TRACE.find("[\n").expect("events"), TRACE.rfind(']').expect("events"));
-    let alone = measured(read(TRACE[from..=to].as_bytes()).expect("events")).expect("two steps");
+    let alone = measured(read(&TRACE.as_bytes()[from..=to]).expect("events")).expect("two steps");
     assert_eq!((alone.rank, &alone.terms), (None, &found().terms));
 }
 

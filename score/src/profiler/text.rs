@@ -88,9 +88,9 @@ fn head(found: &Compared) -> String {
         );
     }
     let [low, high] = predicted.interval_s.map(ms);
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "Step: recorded {} ms{spread}, predicted {} ms ({low} to {high}), {}.\n",
+        "Step: recorded {} ms{spread}, predicted {} ms ({low} to {high}), {}.",
         ms(found.step_s()),
         ms(predicted.step_s),
         signed(predicted.step_s, found.step_s())
