@@ -142,7 +142,7 @@ mod tests {
         assert!(lines.iter().all(|line| line.len() <= 80), "{text}");
         assert_eq!((lines[1][LEFT], lines[ROWS][LEFT], lines[ROWS][LEFT + COLUMNS - 1]), ('·', '1', '2'), "{text}");
         assert!(text.starts_with("             memory\n") && text.ends_with("             time\n"), "{text}");
-        assert!(text.lines().nth(1).is_some_and(|line| line.trim_start().starts_with("10 │")), "{text}");
+        assert!(text.lines().nth(1).is_some_and(|line| line.trim_start().starts_with("10.00 │")), "{text}");
     }
 
     #[test]

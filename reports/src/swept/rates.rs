@@ -78,7 +78,7 @@ mod tests {
         // 200 of 210 tokens a second on 990 pixels from 90 on; 0.2 of 0.21 seconds on 360 pixels up from 400.
         assert!(text.contains("L1032.9 57.1\""), "{text}");
         assert_eq!(
-            (text.matches("<circle").count(), text.contains("p&lt;q: 2 requests a second")),
+            (text.matches("<circle").count(), text.contains("p&lt;q: 2.000 requests a second")),
             (2, true),
             "{text}"
         );
