@@ -93,7 +93,7 @@ fn nccl(bytes: &[u8]) -> Result<(), String> {
 }
 
 fn packed(bytes: &[u8]) -> Result<(), String> {
-    let plain = graph::read::plain(bytes.to_vec()).map_err(|why| why.to_string())?;
+    let plain = packed::plain(bytes.to_vec(), u64::MAX).map_err(|why| why.to_string())?;
     assert!(hw::real(plain.len() as u64) < GIB, "a small file becomes a large one");
     graph::read::edges(&plain, graph::read::Columns::Edge, None).map(|_| ()).map_err(|why| why.to_string())
 }
