@@ -35,6 +35,7 @@ mod scaling;
 mod scenarios;
 mod schema;
 mod serving;
+mod settings;
 mod shell;
 mod style;
 mod sweep;

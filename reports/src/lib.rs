@@ -37,8 +37,8 @@ mod view;
 
 use std::collections::BTreeMap;
 
+pub use engine::Origin;
 pub use engine::verdict::{Aim, Ended, Status};
-pub use origin::Origin;
 
 use serde::{Deserialize, Serialize, Serializer};
 

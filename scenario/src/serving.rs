@@ -15,6 +15,7 @@ mod policies;
 pub mod published;
 pub mod requests;
 pub mod scaling;
+pub mod settings;
 mod streams;
 mod users;
 mod way;
@@ -27,6 +28,7 @@ use ::engine::cost::profile::Profile;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
+use planner::effort::compared;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::fleet::dynamics::Failures;
@@ -41,6 +43,7 @@ use self::engine::EngineSection;
 
 use crate::cluster::Tuning;
 use crate::cost::Cost;
+use crate::effort;
 use crate::{Head, Overrides, expect};
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
@@ -50,7 +53,7 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::{Code, Finding, Severity, Source};
-use input::reader::{Reader, Section};
+use input::reader::{Place, Reader, Section};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
 use scaling::ServingScaling;
@@ -396,7 +399,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut choices = policies.choices;
     let n_gpus_per_node = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.gpus_per_node);
     let usual = Usual::of(&choices, n_gpus_per_node, fleet.has_price(), &slo);
-    let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
+    let section = reader.section("tune");
+    let tune_at = section.at();
+    let (tune, ways) = best::tune(section, (&engine, &kv), fleet.router, &usual);
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
@@ -447,8 +452,23 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
+    tell_efforts(reader, &serving, tune_at);
     check(reader, &mut serving, before);
     Some(serving)
+}
+
+/// Tells how long comparisons of many ways may take.
+fn tell_efforts(reader: &mut Reader<'_>, serving: &Serving, tune_at: Place) {
+    let n_requests = serving.requests.len() as u64;
+    let n_ways = serving.choices.iter().filter(|choice| choice.candidate.is_some()).count() as u64;
+    let n_fleets = serving.capacity.as_ref().map_or(0, |capacity| capacity.question.candidates.len() as u64);
+    for (n, at, ways) in [(n_ways, tune_at, "settings"), (n_fleets, None, "fleets")] {
+        let what = format!("{n} {ways} of {n_requests} requests");
+        let help = format!("list fewer {ways}, lower `trace.requests`");
+        if let Some(finding) = effort::told(compared(n, n_requests), (at, &what, &help)) {
+            reader.find(finding);
+        }
+    }
 }
 
 /// Makes the fleet of its sections.

@@ -11,7 +11,9 @@ use thiserror::Error;
 use crate::ask::WrongInput;
 use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
-use crate::kinds::{self, Kind, Run};
+use crate::kinds::{self, Checked, Frames, Kind, Planned, Run};
+use engine::Origin;
+use engine::verdict::Refused;
 use input::diagnostic::{self, Source};
 use input::text_file::NoText;
 use scenario::training::Scenario;
@@ -21,6 +23,12 @@ use scenario::{Head, Overrides};
 pub struct Given {
     scenario: Scenario,
     plan: Plan,
+}
+
+/// Deployments with their scenario and the policy that made them.
+struct Deployed {
+    scenario: Box<dyn Kind>,
+    policy: String,
 }
 
 /// Why a file is no plan that can be used.
@@ -47,6 +55,43 @@ pub enum Unusable {
     /// It is no plan of the scenario that it carries.
     #[error(transparent)]
     Unfit(#[from] WrongPlan),
+    /// Its deployments are not those of its scenario.
+    #[error("the scenario that it carries gives other deployments by `{policy}`: plan it again, or run the scenario")]
+    Changed {
+        /// Policy that it names.
+        policy: String,
+    },
+}
+
+/// A plan of any kind as what can be run.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable> {
+    let json: serde_json::Value = serde_json::from_str(&input::text_file::read(path)?)?;
+    if json["schema"] != kinds::DEPLOYMENT_SCHEMA {
+        return Ok(Box::new(Given::read(path, more)?));
+    }
+    let origin = serde_json::from_value(json["origin"].clone()).map_err(|_| Unusable::NoScenario)?;
+    let checked = of_origin(origin, path, more);
+    let wrong = Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings });
+    let scenario = checked.scenario.ok_or(wrong)?;
+    let policy = json["policy"].as_str().unwrap_or_default().to_owned();
+    // Keys that are laid over give deployments of their own. A number read from a file may differ in its last bit, so both are read.
+    let read = |planned: &Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
+    let is_same = |planned: &Planned| read(planned).as_ref() == Some(&json["deployments"]);
+    match scenario.plan(&policy) {
+        Some(Ok(planned)) if !more.set.is_empty() || is_same(&planned) => Ok(Box::new(Deployed { scenario, policy })),
+        _ => Err(Unusable::Changed { policy }),
+    }
+}
+
+/// Reads the scenario of a plan, with what it was made with and more laid over it.
+fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
+    let set = [origin.set, more.set.clone()].concat();
+    let source = Source { path: origin.scenario, text: origin.text };
+    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
+    kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) })
 }
 
 /// Reads a plan and the scenario that it carries; `set` is laid over what the plan was made with.
@@ -62,10 +107,7 @@ pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable>
     let Some(origin) = plan.origin.clone() else {
         return Err(Unusable::NoScenario);
     };
-    let set = [origin.set, more.set.clone()].concat();
-    let source = Source { path: origin.scenario, text: origin.text };
-    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
-    let checked = kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) });
+    let checked = of_origin(origin, path, more);
     match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
         Some(scenario) => Ok((plan, scenario)),
         None => Err(Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings })),
@@ -109,5 +151,43 @@ impl Kind for Given {
 
     fn strict_hull(&self) -> Option<bool> {
         self.scenario.strict_hull()
+    }
+}
+
+impl Deployed {
+    /// The rows of the policy that made the plan.
+    fn only(&self, mut result: RunResult) -> RunResult {
+        result.results.retain(|row| row.policy == self.policy);
+        result.speedup_ratio.retain(|policy, _| *policy == self.policy);
+        result.baseline.clone_from(&self.policy);
+        result
+    }
+}
+
+impl Kind for Deployed {
+    fn head(&self) -> &Head {
+        self.scenario.head()
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        vec![&self.policy]
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.only(self.scenario.run(done))
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        let mut run = self.scenario.draw(done);
+        run.curves.retain(|curves| curves.policy == self.policy);
+        Run { result: self.only(run.result), ..run }
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
+        self.scenario.plan(choice)
+    }
+
+    fn served(&self, choice: &str) -> Option<Frames> {
+        self.scenario.served(choice)
     }
 }

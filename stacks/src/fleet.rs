@@ -9,6 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
+use crate::settings::{Said, said};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
 const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
@@ -47,6 +48,7 @@ const GPUS: [(&str, &str, &str); 12] = [
 
 /// An engine that replicas run.
 struct Engine {
+    name: &'static str,
     image: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What joins several nodes: their number, this node's position, the address of the first.
@@ -56,12 +58,14 @@ struct Engine {
 }
 
 static VLLM: Engine = Engine {
+    name: "vllm",
     image: "vllm/vllm-openai",
     command: vllm,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
     follower: " --headless",
 };
 static SGLANG: Engine = Engine {
+    name: "sglang",
     image: "lmsysorg/sglang",
     command: sglang,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
@@ -91,16 +95,18 @@ struct Form {
 }
 
 fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments } = planned else {
+    let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
     };
+    let said = [&VLLM, &SGLANG].map(|engine| said(settings, engine.name));
     let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
+    head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
     for deployment in *deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
-            match group(deployment, replica, form.target) {
+            match group(deployment, replica, form.target, &said) {
                 Ok(group) if form.target == KUBERNETES.name => manifests += &(form.group)(&group),
                 Ok(group) => {
                     files.push(File::new(&format!("{}.yaml", group.name), head.clone() + &(form.group)(&group)))
@@ -120,14 +126,22 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
 }
 
 /// A replica kind as both forms need it.
-fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Group<'a>, Unsayable> {
-    let engine = match replica.engine.batcher.as_str() {
-        "sglang" => &SGLANG,
-        "vllm-v0" | "vllm-v1" => &VLLM,
+fn group<'a>(
+    deployment: &'a Deployment,
+    replica: &'a Replica,
+    target: &str,
+    said: &'a [Said; 2],
+) -> Result<Group<'a>, Unsayable> {
+    let (engine, said) = match replica.engine.batcher.as_str() {
+        "sglang" => (&SGLANG, &said[1]),
+        "vllm-v0" | "vllm-v1" => (&VLLM, &said[0]),
         other => return Err(Unsayable::Batcher(other.to_owned())),
     };
     // Stages on several machines are pods of several kinds, for which there is no group.
-    let layout = layout(deployment, replica, target)?;
+    if !said.unsaid.is_empty() {
+        return Err(Unsayable::Settings(said.unsaid.join(", ")));
+    }
+    let layout = layout(deployment, replica, target, said)?;
     let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     if replica.stages.iter().any(|stage| stage.machine != first.machine) {
         return Err(Unsayable::Machines);
@@ -255,6 +269,7 @@ mod tests {
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
+    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Three copies of a replica of `n` H200s on nodes of eight.
@@ -274,7 +289,10 @@ mod tests {
     }
 
     fn text(target: &str, deployments: &[Deployment]) -> String {
-        export(target, &Planned::Serving { deployments }, &Words::default()).expect("a fleet")[0].text().into_owned()
+        export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
+            .expect("a fleet")[0]
+            .text()
+            .into_owned()
     }
 
     #[test]
@@ -305,7 +323,9 @@ mod tests {
     #[test]
     fn what_a_fleet_cannot_say_is_named() {
         let refused = |deployments: &[Deployment]| {
-            let why = export("kubernetes", &Planned::Serving { deployments }, &Words::default()).unwrap_err();
+            let why =
+                export("kubernetes", &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
+                    .unwrap_err();
             let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
             what[0].clone()
         };

@@ -80,8 +80,10 @@ impl Kind for Serving {
             return Some(scaling::written(self, planned));
         }
         let is_cut = plain.is_some_and(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
-        let is_best = self.best.iter().any(|best| best.name == choice);
-        (is_best || is_cut).then(|| Planned::of_row(&row(self, choice).result))
+        if let Some(best) = self.best.iter().find(|best| best.name == choice) {
+            return Some(best::planned(self, best));
+        }
+        is_cut.then(|| Planned::of_row(&row(self, choice).result))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {

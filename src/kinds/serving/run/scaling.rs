@@ -65,7 +65,7 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Re
 }
 
 /// The fleet of a choice as a deployment that the checker holds.
-fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
+pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
     let groups = scenario.groups_of(choice);
     let mut engines = Vec::new();
     for &group in &groups {
