@@ -25,7 +25,7 @@ use reports::capacity::Capacity;
 use reports::curves::Curves;
 use reports::frame::Frame;
 use reports::tuned::Tuned;
-use reports::{Column, CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
 
@@ -281,11 +281,6 @@ fn timeout(name: &str) -> PolicyResult {
 fn weakest(rows: Vec<(PolicyResult, CostSource)>) -> (Vec<PolicyResult>, CostSource) {
     let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(CostSource::Datasheet);
     (rows.into_iter().map(|(row, _)| row).collect(), source)
-}
-
-/// Metrics that a table shows, with their headings.
-fn columns(columns: &[(&str, &str)]) -> Vec<Column> {
-    columns.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
 }
 
 /// What every row is worth over what the baseline is; rows without a worth are left out.

@@ -54,7 +54,7 @@ fn a_fleet_whose_clock_ends_is_infeasible_and_says_how_many_are_left() {
         let load = ["trace.prompt_tokens=10", "trace.output_tokens=1000", "trace.arrivals=together", requests];
         let set = [&slow[..], &load[..]].concat();
         let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let text = "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\n[policies]\nrun = [\"sarathi\"]\n";
+        let text = "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 1\n[policies]\nrun = [\"sarathi\"]\n";
         let source = diagnostic::Source { path: "clock.toml".to_owned(), text: text.to_owned() };
         let checked = kinds::check(source, std::path::Path::new(""), &Overrides { set, ..Overrides::default() });
         assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));

@@ -34,6 +34,7 @@ pub mod trace;
 pub mod tuned;
 pub mod validation;
 mod view;
+pub mod views;
 
 use std::collections::BTreeMap;
 

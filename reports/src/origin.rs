@@ -1,7 +1,7 @@
 //! What reports say of what was asked: the question in words, sections in a line each, and the command that asks it again.
 
 use engine::Origin;
-use toml::{Table, Value};
+use toml::Value;
 
 use crate::quantity::plain;
 

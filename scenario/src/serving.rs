@@ -53,7 +53,7 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::{Code, Finding, Severity, Source};
-use input::reader::{Place, Reader, Section};
+use input::reader::{Reader, Section};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
 use scaling::ServingScaling;
@@ -399,9 +399,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut choices = policies.choices;
     let n_gpus_per_node = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.gpus_per_node);
     let usual = Usual::of(&choices, n_gpus_per_node, fleet.has_price(), &slo);
-    let section = reader.section("tune");
-    let tune_at = section.at();
-    let (tune, ways) = best::tune(section, (&engine, &kv), fleet.router, &usual);
+    let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
@@ -452,17 +450,19 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
-    tell_efforts(reader, &serving, tune_at);
+    tell_efforts(reader, &serving);
     check(reader, &mut serving, before);
     Some(serving)
 }
 
 /// Tells how long comparisons of many ways may take.
-fn tell_efforts(reader: &mut Reader<'_>, serving: &Serving, tune_at: Place) {
+fn tell_efforts(reader: &mut Reader<'_>, serving: &Serving) {
     let n_requests = serving.requests.len() as u64;
-    let n_ways = serving.choices.iter().filter(|choice| choice.candidate.is_some()).count() as u64;
-    let n_fleets = serving.capacity.as_ref().map_or(0, |capacity| capacity.question.candidates.len() as u64);
-    for (n, at, ways) in [(n_ways, tune_at, "settings"), (n_fleets, None, "fleets")] {
+    let fleets = serving.capacity.iter().map(|capacity| (capacity.question.candidates.len(), None, "fleets"));
+    let lists = serving.best.iter().chain(&serving.tune);
+    let settings = lists.map(|best| (serving.ways_of(best).count(), best.at.clone(), "settings"));
+    for (n, at, ways) in fleets.chain(settings) {
+        let n = n as u64;
         let what = format!("{n} {ways} of {n_requests} requests");
         let help = format!("list fewer {ways}, lower `trace.requests`");
         if let Some(finding) = effort::told(compared(n, n_requests), (at, &what, &help)) {

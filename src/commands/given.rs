@@ -11,9 +11,8 @@ use thiserror::Error;
 use crate::ask::WrongInput;
 use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
-use crate::kinds::{self, Checked, Frames, Kind, Planned, Run};
+use crate::kinds::{self, Checked, Kind, Planned, Run};
 use engine::Origin;
-use engine::verdict::Refused;
 use input::diagnostic::{self, Source};
 use input::text_file::NoText;
 use scenario::training::Scenario;
@@ -23,12 +22,6 @@ use scenario::{Head, Overrides};
 pub struct Given {
     scenario: Scenario,
     plan: Plan,
-}
-
-/// Deployments with their scenario and the policy that made them.
-struct Deployed {
-    scenario: Box<dyn Kind>,
-    policy: String,
 }
 
 /// Why a file is no plan that can be used.
@@ -72,18 +65,20 @@ pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable>
     if json["schema"] != kinds::DEPLOYMENT_SCHEMA {
         return Ok(Box::new(Given::read(path, more)?));
     }
-    let origin = serde_json::from_value(json["origin"].clone()).map_err(|_| Unusable::NoScenario)?;
-    let checked = of_origin(origin, path, more);
+    let origin: Origin = serde_json::from_value(json["origin"].clone()).map_err(|_| Unusable::NoScenario)?;
+    let policy = json["policy"].as_str().unwrap_or_default().to_owned();
+    // The policy alone, where it is listed by that name.
+    let only = [format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
+    let alone = Overrides { set: [&more.set[..], &only].concat(), seed: more.seed };
+    let alone = of_origin(origin.clone(), path, &alone);
+    let checked = if alone.scenario.is_some() { alone } else { of_origin(origin, path, more) };
     let wrong = Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings });
     let scenario = checked.scenario.ok_or(wrong)?;
-    let policy = json["policy"].as_str().unwrap_or_default().to_owned();
-    // Keys that are laid over give deployments of their own. A number read from a file may differ in its last bit, so both are read.
-    let read = |planned: &Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
-    let is_same = |planned: &Planned| read(planned).as_ref() == Some(&json["deployments"]);
-    match scenario.plan(&policy) {
-        Some(Ok(planned)) if !more.set.is_empty() || is_same(&planned) => Ok(Box::new(Deployed { scenario, policy })),
-        _ => Err(Unusable::Changed { policy }),
-    }
+    // A number that is read from a file may differ in its last bit, so both are read. Keys that are laid over give deployments of their own.
+    let read = |planned: Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
+    let again: Option<serde_json::Value> = scenario.plan(&policy).and_then(Result::ok).and_then(read);
+    let is_same = again.is_some_and(|again| !more.set.is_empty() || again == json["deployments"]);
+    if is_same { Ok(scenario) } else { Err(Unusable::Changed { policy }) }
 }
 
 /// Reads the scenario of a plan, with what it was made with and more laid over it.
@@ -151,43 +146,5 @@ impl Kind for Given {
 
     fn strict_hull(&self) -> Option<bool> {
         self.scenario.strict_hull()
-    }
-}
-
-impl Deployed {
-    /// The rows of the policy that made the plan.
-    fn only(&self, mut result: RunResult) -> RunResult {
-        result.results.retain(|row| row.policy == self.policy);
-        result.speedup_ratio.retain(|policy, _| *policy == self.policy);
-        result.baseline.clone_from(&self.policy);
-        result
-    }
-}
-
-impl Kind for Deployed {
-    fn head(&self) -> &Head {
-        self.scenario.head()
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        vec![&self.policy]
-    }
-
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        self.only(self.scenario.run(done))
-    }
-
-    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let mut run = self.scenario.draw(done);
-        run.curves.retain(|curves| curves.policy == self.policy);
-        Run { result: self.only(run.result), ..run }
-    }
-
-    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
-        self.scenario.plan(choice)
-    }
-
-    fn served(&self, choice: &str) -> Option<Frames> {
-        self.scenario.served(choice)
     }
 }

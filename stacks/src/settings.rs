@@ -166,7 +166,7 @@ fn arrival(value: &Value) -> Option<Vec<String>> {
 }
 
 fn every(value: &Value) -> Option<Vec<String>> {
-    (value == &Value::from(1)).then(Vec::new)
+    (value.as_u64() == Some(1)).then(Vec::new)
 }
 
 fn recv_sglang(value: &Value) -> Option<Vec<String>> {
@@ -294,11 +294,27 @@ fn drafts_trtllm(value: &Value) -> Option<Vec<String>> {
     Some(lines)
 }
 
+/// Formats of weights that checkpoints have.
+const FORMATS: [&str; 12] = [
+    "4-bit-experts",
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8-block",
+    "int4",
+    "int8",
+    "int8-weights",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4",
+];
+
 /// Formats of a table, or the word of all. A server reads those of weights from the checkpoint; keys and values have a flag.
 fn kv_format(value: &Value) -> Option<&str> {
     let is_kernel = value.get("sparsity").is_some() || value.get("products").is_some();
     let format = value.as_str().or_else(|| value.get("format")?.as_str());
-    if is_kernel || format == Some("tiled-csl") {
+    if is_kernel || format.is_some_and(|format| !FORMATS.contains(&format)) {
         return None;
     }
     Some(value.get("kv").and_then(Value::as_str).unwrap_or("bf16"))
@@ -322,4 +338,47 @@ fn weights_sglang(value: &Value) -> Option<Vec<String>> {
 
 fn weights_trtllm(value: &Value) -> Option<Vec<String>> {
     weights(value, |format| one(format!("kv_cache_config.dtype: {format}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(key: &str, value: Value, server: &str) -> Option<String> {
+        let said = said(&Settings::from([(key.to_owned(), value)]), server);
+        said.unsaid.is_empty().then(|| said.words.join(" "))
+    }
+
+    #[test]
+    fn drafts_of_the_models_own_layer_are_said_as_each_server_takes_them() {
+        let drafts = || serde_json::json!({ "draft_tokens": 3, "draft_model": "mtp", "acceptance": 0.7 });
+        for (server, words) in [
+            ("vllm", "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":3}'"),
+            (
+                "sglang",
+                "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+            ),
+            ("trtllm", "speculative_config.decoding_type: MTP speculative_config.num_nextn_predict_layers: 3"),
+        ] {
+            assert_eq!(told("engine.speculation", drafts(), server).as_deref(), Some(words), "{server}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_has_no_words_for_is_refused_by_its_key() {
+        let disk = || serde_json::json!({ "host_gib": 64, "disk_gib": 500, "disk_gb_per_s": 6 });
+        assert_eq!(told("engine.tiers", disk(), "vllm"), None);
+        assert_eq!(told("engine.scheduling", "priority".into(), "trtllm"), None);
+        assert_eq!(told("engine.preemption", "swap".into(), "vllm"), None);
+        assert_eq!(told("engine.weights", "tiled-csl".into(), "vllm"), None);
+        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some(""), "the checkpoint says it");
+        assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
+        let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
+        assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);
+    }
+
+    #[test]
+    fn keys_stand_once_and_in_order() {
+        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
 }

@@ -8,7 +8,7 @@ use engine::Origin;
 use toml::{Table, Value};
 
 /// Keys of a way that are not of its engines.
-const OF_WAYS: [&str; 6] = ["groups", "name", "policy", "replicas", "router", "streams"];
+const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
 const OF_CLIENTS: [&str; 4] = ["cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
 
@@ -47,23 +47,39 @@ fn ways(table: &Table) -> impl Iterator<Item = &Table> {
 /// Keys of a way, over those of the engine.
 fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, String)]) {
     for (key, value) in way.iter().filter(|(key, _)| !OF_WAYS.contains(&key.as_str())) {
-        if key == "kv" {
-            add(found, "kv", Some(value));
-            continue;
-        }
         let word = chosen.iter().find(|(known, _)| known == key).map(|(_, word)| word);
         let value = match (value, word) {
             (Value::Array(listed), Some(word)) => one_of(listed, word),
             _ => value.clone(),
         };
-        found.insert(format!("engine.{key}"), value);
+        if key == "kv" && value.is_table() {
+            add(found, "kv", Some(&value));
+        } else {
+            found.insert(format!("engine.{key}"), value);
+        }
     }
 }
 
-/// The listed value that a word stands for; the word itself where it stands for none of them.
+/// The listed value that a word stands for; the word itself where it does not stand for one.
 fn one_of(listed: &[Value], word: &str) -> Value {
-    let is = |value: &&Value| value.as_str().map_or_else(|| value.to_string() == word, |text| text == word);
-    listed.iter().find(is).cloned().unwrap_or_else(|| Value::String(word.to_owned()))
+    let mut found = listed.iter().filter(|value| word_of(value) == word);
+    match (found.next(), found.next()) {
+        (Some(value), None) => value.clone(),
+        _ => Value::String(word.to_owned()),
+    }
+}
+
+/// A listed value in a word, as `best.rs` calls it.
+fn word_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) => number.to_string(),
+        Value::Table(table) => {
+            let name = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
+            name.unwrap_or("table").to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// How clients wait, of all streams together where there are several.
@@ -101,6 +117,7 @@ mod tests {
             name = "b"
             scheduling = ["fcfs", "priority"]
             recv_interval = [1, 10]
+            kv = [{ borrow = "never" }, { borrow = "when-long" }]
         "#;
         let origin =
             Origin { text: text.to_owned(), set: vec!["engine.max_tokens=512".to_owned()], ..Origin::default() };
@@ -117,10 +134,10 @@ mod tests {
             )
         );
         assert_eq!(
-            written("b", &[("scheduling", "priority"), ("recv_interval", "10")]),
+            written("b", &[("scheduling", "priority"), ("recv_interval", "10"), ("kv", "when-long")]),
             format!(
                 "engine.loop=\"async\" {common} engine.recv_interval=10 engine.scheduling=\"priority\" engine.tp=2 engine.weights=\"fp8\" \
-                 trace.priority=[1, 2]"
+                 kv.borrow=\"when-long\" trace.priority=[1, 2]"
             )
         );
     }

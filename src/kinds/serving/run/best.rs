@@ -40,7 +40,7 @@ pub fn planned(scenario: &Serving, best: &Best) -> Result<Planned, Refused> {
 }
 
 /// The row of the best way, and that way.
-fn found<'s>(scenario: &'s Serving, best: &Best) -> (Row, Option<&'s ServingChoice>) {
+fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingChoice>) {
     let begun = Instant::now();
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
     let tried: Vec<Tried> = ways.par_iter().map(|way| tried(scenario, best, way)).collect();

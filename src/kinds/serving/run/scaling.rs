@@ -18,16 +18,6 @@ use crate::kinds::{self, Planned};
 use scenario::serving::scaling;
 use scenario::serving::{Serving, ServingChoice};
 
-/// Metrics that the table of a planned scenario shows.
-pub const COLUMNS: [(&str, &str); 6] = [
-    ("cost_usd_per_mreq_met", "per 1M met"),
-    ("slo_attainment_ratio", "in limits"),
-    ("cost_usd", "cost"),
-    ("cost_gap_ratio", "gap to bound"),
-    ("ttft_s.p90", "TTFT p90"),
-    ("tpot_s.p90", "TPOT p90"),
-];
-
 /// What a choice's planner is asked, where it has one.
 pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
     scenario.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
@@ -81,7 +71,11 @@ pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployme
     }
     let model = &groups.first().ok_or_else(|| Refused::infeasible("no group serves"))?.model;
     let deployment = of_engines(model, &engines);
-    let site = Site { model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let formats = groups.iter().map(|group| scenario.deployment_of(choice, group).formats);
+    let parts = formats.clone().flat_map(|formats| formats.products());
+    let parameter_bytes = parts.map(|format| format.weight_bytes(1.0)).fold(2.0, f64::min);
+    let kv_bytes = formats.map(|formats| hw::real(formats.kv.bytes())).fold(2.0, f64::min);
+    let site = Site { model, machines: &deployment.machines, parameter_bytes, kv_bytes };
     check(&deployment, &site).map_err(RentalError::refused)?;
     Ok(deployment)
 }
