@@ -71,10 +71,13 @@ pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployme
     }
     let model = &groups.first().ok_or_else(|| Refused::infeasible("no group serves"))?.model;
     let deployment = of_engines(model, &engines);
-    let formats = groups.iter().map(|group| scenario.deployment_of(choice, group).formats);
-    let parts = formats.clone().flat_map(|formats| formats.products());
-    let parameter_bytes = parts.map(|format| format.weight_bytes(1.0)).fold(2.0, f64::min);
-    let kv_bytes = formats.map(|formats| hw::real(formats.kv.bytes())).fold(2.0, f64::min);
+    let (mut parameter_bytes, mut kv_bytes) = (2.0_f64, 2.0_f64);
+    for config in groups.iter().map(|group| scenario.deployment_of(choice, group)) {
+        let least = config.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
+        // What sparse kernels keep of weights the checker cannot say; its room for keys and values has been taken already.
+        parameter_bytes = parameter_bytes.min(if config.sparse_weights.is_some() { 0.0 } else { least });
+        kv_bytes = kv_bytes.min(hw::real(config.formats.kv.bytes()));
+    }
     let site = Site { model, machines: &deployment.machines, parameter_bytes, kv_bytes };
     check(&deployment, &site).map_err(RentalError::refused)?;
     Ok(deployment)
