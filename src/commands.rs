@@ -33,7 +33,6 @@ use scenario::{self, Overrides};
 
 pub use capacity::capacity_of;
 pub use explain::keys;
-use given::Given;
 
 /// How a verb fails.
 #[derive(Debug)]
@@ -175,10 +174,8 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     // A plan carries its scenario; what other JSON there is, importers know.
     if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {
-        let given = Given::read(std::path::Path::new(&args.scenario), &overrides);
-        let boxed = given.map(|given| Box::new(given) as Box<dyn Kind>);
         let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
-        return boxed.map_err(wrong);
+        return given::of_file(std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
     }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
     Ok(ask::scenario(source, &folder, &overrides)?)

@@ -13,6 +13,7 @@ pub mod training;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use engine::Origin;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
 use engine::cost::provenance::{Provenance, Share};
@@ -24,13 +25,13 @@ use reports::capacity::Capacity;
 use reports::curves::Curves;
 use reports::frame::Frame;
 use reports::tuned::Tuned;
-use reports::{Column, CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
-use train::plan::Origin;
 
 use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
+use scenario::serving::settings::settings;
 use scenario::{Head, Overrides};
 
 /// Schema of `plan.json` where deployments are planned.
@@ -150,7 +151,8 @@ pub struct Planned {
 
 impl Planned {
     /// The same with more keys in its file.
-    fn with(mut self, more: serde_json::Value) -> Self {
+    #[must_use]
+    pub fn with(mut self, more: serde_json::Value) -> Self {
         if let (Some(all), serde_json::Value::Object(more)) = (self.json.as_object_mut(), more) {
             all.extend(more);
         }
@@ -183,7 +185,7 @@ fn deployed_as(head: &Head, policy: &str, placed: &[Deployment], facts: PlannerF
     let words: Vec<String> = first.chain(facts.notes.iter().cloned()).collect();
     let json = serde_json::json!({
         "schema": DEPLOYMENT_SCHEMA, "scenario": head.name, "version": env!("CARGO_PKG_VERSION"), "policy": policy,
-        "deployments": placed, "why": why, "plan": facts,
+        "deployments": placed, "settings": settings(&head.origin, policy, &[]), "why": why, "plan": facts,
     });
     Planned { json, words: words.join("\n"), ..Planned::default() }
 }
@@ -247,11 +249,10 @@ fn blank(head: &Head) -> RunResult {
     }
 }
 
-/// What was asked, as reports carry it.
-fn origin(head: &Head) -> reports::Origin {
-    let Origin { scenario, text, set, seed, .. } = head.origin.clone();
+/// What was asked, as plans and reports carry it.
+pub fn origin(head: &Head) -> Origin {
     let question = KINDS.iter().find(|card| card.name == head.kind).map_or("", |card| card.about).to_owned();
-    reports::Origin { question, scenario, text, set, seed }
+    Origin { question, ..head.origin.clone() }
 }
 
 /// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes. `late` is the row of a
@@ -280,11 +281,6 @@ fn timeout(name: &str) -> PolicyResult {
 fn weakest(rows: Vec<(PolicyResult, CostSource)>) -> (Vec<PolicyResult>, CostSource) {
     let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(CostSource::Datasheet);
     (rows.into_iter().map(|(row, _)| row).collect(), source)
-}
-
-/// Metrics that a table shows, with their headings.
-fn columns(columns: &[(&str, &str)]) -> Vec<Column> {
-    columns.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
 }
 
 /// What every row is worth over what the baseline is; rows without a worth are left out.

@@ -36,6 +36,7 @@ mod scaling;
 mod scenarios;
 mod schema;
 mod serving;
+mod settings;
 mod shell;
 mod style;
 mod sweep;

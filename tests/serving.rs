@@ -47,6 +47,30 @@ fn more_replicas_wait_less_and_cost_more() {
 }
 
 #[test]
+fn a_fleet_whose_clock_ends_is_infeasible_and_says_how_many_are_left() {
+    // Iterations of a second, one sequence at a time, a thousand output tokens: 208.5 days are 18,000 requests.
+    let row = |requests: &str| {
+        let slow = ["engine.host_us_per_step=1000000.0", "engine.max_sequences=1", "engine.loop=serial"];
+        let load = ["trace.prompt_tokens=10", "trace.output_tokens=1000", "trace.arrivals=together", requests];
+        let set = [&slow[..], &load[..]].concat();
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let text = "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 1\n[policies]\nrun = [\"sarathi\"]\n";
+        let source = diagnostic::Source { path: "clock.toml".to_owned(), text: text.to_owned() };
+        let checked = kinds::check(source, std::path::Path::new(""), &Overrides { set, ..Overrides::default() });
+        assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));
+        checked.scenario.expect("checked above").run(&|_| {}).results.swap_remove(0)
+    };
+    let late = row("trace.requests=20000");
+    assert!(late.status == reports::Ended::Infeasible, "{:?}: {}", late.status, late.why);
+    assert!(
+        late.why.contains("requests are not served within 208 days") && late.why.contains("`trace.requests`"),
+        "{}",
+        late.why
+    );
+    assert!(row("trace.requests=1000").status.is_ok());
+}
+
+#[test]
 fn what_is_wrong_is_named_with_the_nearest_right_name() {
     for (set, expected) in [
         ("engine.max_sequnces=3", "did you mean `max_sequences`?"),

@@ -40,6 +40,13 @@ pub fn served(n_requests: u64, n_seeds: u64) -> Effort {
     Effort { seconds: n / REQUESTS_PER_S, bytes: real(n_requests) * (1.0 + real(n_seeds)) * REQUEST_BYTES }
 }
 
+/// So many settings or fleets that are compared, each served with these requests. Those that a bound outdoes are not served, so it is the most.
+#[must_use]
+pub fn compared(n_ways: u64, n_requests: u64) -> Effort {
+    let Effort { seconds, bytes } = served(n_requests, 0);
+    Effort { seconds: real(n_ways) * seconds, bytes }
+}
+
 /// Steps that one policy plans, of so many sequences, each on the ranks of a pipeline.
 #[must_use]
 pub fn stepped(n_steps: u64, n_sequences: u64, n_ranks: u64) -> Effort {
@@ -82,6 +89,8 @@ mod tests {
     fn effort_is_counts_over_rates() {
         // A million requests are served three times, and once for each of two seeds: five million, of which a core serves a million a second.
         assert!((served(1_000_000, 2).seconds - 5.0).abs() < 1e-9);
+        // Two hundred settings of ten thousand requests are two million, three times each.
+        assert!((compared(200, 10_000).seconds - 6.0).abs() < 1e-9 && compared(10_000, 10_000).is_long());
         // 256 sequences on 8 ranks are 32,768 tasks a step, played three times: 0.1 s.
         let small = stepped(2, 256, 8);
         assert!((small.seconds - 2.0 * 32_768.0 * 3e-6).abs() < 1e-9 && !small.is_long());

@@ -35,11 +35,12 @@ pub mod trace;
 pub mod tuned;
 pub mod validation;
 mod view;
+pub mod views;
 
 use std::collections::BTreeMap;
 
+pub use engine::Origin;
 pub use engine::verdict::{Aim, Ended, Status};
-pub use origin::Origin;
 
 use serde::{Deserialize, Serialize, Serializer};
 

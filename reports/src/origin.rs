@@ -1,7 +1,7 @@
-//! What was asked: the scenario as it was read, what was laid over it, and the command that asks it again.
+//! What reports say of what was asked: the question in words, sections in a line each, and the command that asks it again.
 
-use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use engine::Origin;
+use toml::Value;
 
 use crate::quantity::plain;
 
@@ -23,76 +23,39 @@ const SILENT: [&str; 5] = ["expect", "kind", "name", "seed", "schema"];
 /// Values of a list of tables that are written out.
 const LISTED: usize = 12;
 
-/// Where a result comes from; the same scenario, keys and seed give the same result.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Origin {
-    /// What scenarios of this kind ask.
-    pub question: String,
-    /// Path or name of the scenario.
-    pub scenario: String,
-    /// Its text.
-    pub text: String,
-    /// Keys that were laid over it, `section.key=value`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub set: Vec<String>,
-    /// Seed, where one was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
+/// The command that asks it again.
+#[must_use]
+pub fn command(origin: &Origin, verb: &str) -> String {
+    let scenario = origin.scenario.trim_end_matches(" (shipped)");
+    let mut words = vec!["skrull-sim".to_owned(), verb.to_owned(), quoted(scenario)];
+    for set in &origin.set {
+        words.extend(["--set".to_owned(), quoted(set)]);
+    }
+    if let Some(seed) = origin.seed {
+        words.extend(["--seed".to_owned(), seed.to_string()]);
+    }
+    words.join(" ")
 }
 
-impl Origin {
-    /// The command that asks it again.
-    #[must_use]
-    pub fn command(&self, verb: &str) -> String {
-        let scenario = self.scenario.trim_end_matches(" (shipped)");
-        let mut words = vec!["skrull-sim".to_owned(), verb.to_owned(), quoted(scenario)];
-        for set in &self.set {
-            words.extend(["--set".to_owned(), quoted(set)]);
-        }
-        if let Some(seed) = self.seed {
-            words.extend(["--seed".to_owned(), seed.to_string()]);
-        }
-        words.join(" ")
-    }
-
-    /// The question in a sentence: the comment that begins the scenario, else what its kind asks.
-    #[must_use]
-    pub fn question(&self) -> String {
-        let comments = self.text.lines().map_while(|line| line.strip_prefix('#'));
-        let said = comments.map(str::trim).collect::<Vec<_>>().join(" ");
-        let end = said.find('?').or_else(|| said.find(". ")).map_or(said.len(), |at| at + 1);
-        let question = plain(said[..end].trim());
-        if question.is_empty() { plain(&self.question) } else { question }
-    }
-
-    /// Every section with its keys in a line, whom it is about first. What the scenario leaves out has its default.
-    #[must_use]
-    pub fn facts(&self) -> Vec<(String, String)> {
-        let mut table: Table = self.text.parse().unwrap_or_default();
-        self.set.iter().for_each(|set| lay_over(&mut table, set));
-        SILENT.iter().for_each(|key| drop(table.remove(*key)));
-        let named = NAMED.iter().filter_map(|(key, word)| Some(((*word).to_owned(), table.remove(*key)?)));
-        let mut facts: Vec<(String, Value)> = named.collect();
-        facts.extend(table);
-        facts.into_iter().map(|(name, value)| (plain(&name), plain(&line(&value)))).collect()
-    }
+/// The question in a sentence: the comment that begins the scenario, else what its kind asks.
+#[must_use]
+pub fn question(origin: &Origin) -> String {
+    let comments = origin.text.lines().map_while(|line| line.strip_prefix('#'));
+    let said = comments.map(str::trim).collect::<Vec<_>>().join(" ");
+    let end = said.find('?').or_else(|| said.find(". ")).map_or(said.len(), |at| at + 1);
+    let question = plain(said[..end].trim());
+    if question.is_empty() { plain(&origin.question) } else { question }
 }
 
-/// Sets a key as `--set` does; a value that is no TOML is a text.
-fn lay_over(table: &mut Table, set: &str) {
-    let Some((path, value)) = set.split_once('=') else { return };
-    let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut parsed| parsed.remove("value"));
-    let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
-    let mut keys: Vec<&str> = path.trim().split('.').collect();
-    let last = keys.pop().unwrap_or_default();
-    let mut at = table;
-    for key in keys {
-        let next = at.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        let Value::Table(next) = next else { return };
-        at = next;
-    }
-    at.insert(last.to_owned(), value);
+/// Every section with its keys in a line, whom it is about first. What the scenario leaves out has its default.
+#[must_use]
+pub fn facts(origin: &Origin) -> Vec<(String, String)> {
+    let mut table = origin.table();
+    SILENT.iter().for_each(|key| drop(table.remove(*key)));
+    let named = NAMED.iter().filter_map(|(key, word)| Some(((*word).to_owned(), table.remove(*key)?)));
+    let mut facts: Vec<(String, Value)> = named.collect();
+    facts.extend(table);
+    facts.into_iter().map(|(name, value)| (plain(&name), plain(&line(&value)))).collect()
 }
 
 /// A value in a line: `name = qwen2.5-0.5b, layers = 24`.
@@ -146,26 +109,27 @@ mod tests {
             text: "# Which one is fastest? And why.\nkind = \"training\"\n[cluster]\ngpu = \"h100\"\nnodes = 4\n[model]\nname = \"m\"\n".to_owned(),
             set: vec!["cluster.nodes=8".to_owned(), "cost.a.b=[1, 2]".to_owned()],
             seed: Some(3),
+            ..Origin::default()
         }
     }
 
     #[test]
     fn a_result_can_be_asked_for_again() {
         assert_eq!(
-            origin().command("run"),
+            command(&origin(), "run"),
             "skrull-sim run quickstart --set cluster.nodes=8 --set 'cost.a.b=[1, 2]' --seed 3"
         );
     }
 
     #[test]
     fn the_first_comment_is_the_question() {
-        assert_eq!(origin().question(), "Which one is fastest?");
-        assert_eq!(Origin { text: String::new(), ..origin() }.question(), "how fast is a step");
+        assert_eq!(question(&origin()), "Which one is fastest?");
+        assert_eq!(question(&Origin { text: String::new(), ..origin() }), "how fast is a step");
     }
 
     #[test]
     fn what_is_laid_over_counts_and_the_model_comes_first() {
-        let facts = origin().facts();
+        let facts = facts(&origin());
         let facts: Vec<(&str, &str)> = facts.iter().map(|(name, line)| (name.as_str(), line.as_str())).collect();
         let expected = [("Model", "name = m"), ("Hardware", "gpu = h100, nodes = 8"), ("cost", "a = {b = 1; 2}")];
         assert_eq!(facts, expected);

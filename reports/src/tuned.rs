@@ -70,6 +70,9 @@ pub struct Tuned {
     pub scenario: String,
     /// Version of the program.
     pub version: String,
+    /// The scenario's text and what was laid over it.
+    #[serde(default)]
+    pub origin: crate::Origin,
     /// Metric that is sought.
     pub by: String,
     /// What it counts.

@@ -20,8 +20,8 @@ pub mod training;
 
 use std::path::{Path, PathBuf};
 
+use engine::Origin;
 use reports::expect::Expectation;
-use train::plan::Origin;
 
 use input::diagnostic::Source;
 use input::text_file::{self, NoText};
@@ -144,6 +144,7 @@ impl Head {
         let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
         let origin = Origin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            question: String::new(),
             scenario: source.path.clone(),
             text: source.text.clone(),
             set: overrides.set.clone(),

@@ -15,6 +15,7 @@ mod policies;
 pub mod published;
 pub mod requests;
 pub mod scaling;
+pub mod settings;
 mod streams;
 mod users;
 mod way;
@@ -27,6 +28,7 @@ use ::engine::cost::profile::Profile;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
+use planner::effort::compared;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::fleet::dynamics::Failures;
@@ -41,6 +43,7 @@ use self::engine::EngineSection;
 
 use crate::cluster::Tuning;
 use crate::cost::Cost;
+use crate::effort;
 use crate::{Head, Overrides, expect};
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
@@ -447,8 +450,25 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
+    tell_efforts(reader, &serving);
     check(reader, &mut serving, before);
     Some(serving)
+}
+
+/// Tells how long comparisons of many ways may take.
+fn tell_efforts(reader: &mut Reader<'_>, serving: &Serving) {
+    let n_requests = serving.requests.len() as u64;
+    let fleets = serving.capacity.iter().map(|capacity| (capacity.question.candidates.len(), None, "fleets"));
+    let lists = serving.best.iter().chain(&serving.tune);
+    let settings = lists.map(|best| (serving.ways_of(best).count(), best.at.clone(), "settings"));
+    for (n, at, ways) in fleets.chain(settings) {
+        let n = n as u64;
+        let what = format!("{n} {ways} of {n_requests} requests");
+        let help = format!("list fewer {ways}, lower `trace.requests`");
+        if let Some(finding) = effort::told(compared(n, n_requests), (at, &what, &help)) {
+            reader.find(finding);
+        }
+    }
 }
 
 /// Makes the fleet of its sections.

@@ -34,7 +34,9 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         let words = json["why"].as_str().unwrap_or_default().to_owned();
         let scenario = json["scenario"].as_str().unwrap_or_default().to_owned();
         let words = Words { scenario, predicted: words };
-        targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
+        let settings: Option<_> = serde_json::from_value(json["settings"].clone()).map_err(|why| unusable(&why))?;
+        let settings = settings.unwrap_or_default();
+        targets::export(target, &Planned::Serving { deployments: &deployments, settings: &settings }, &words)
     } else {
         let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;

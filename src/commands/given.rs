@@ -11,7 +11,8 @@ use thiserror::Error;
 use crate::ask::WrongInput;
 use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
-use crate::kinds::{self, Kind, Run};
+use crate::kinds::{self, Checked, Kind, Planned, Run};
+use engine::Origin;
 use input::diagnostic::{self, Source};
 use input::text_file::NoText;
 use scenario::training::Scenario;
@@ -47,6 +48,45 @@ pub enum Unusable {
     /// It is no plan of the scenario that it carries.
     #[error(transparent)]
     Unfit(#[from] WrongPlan),
+    /// Its deployments are not those of its scenario.
+    #[error("the scenario that it carries gives other deployments by `{policy}`: plan it again, or run the scenario")]
+    Changed {
+        /// Policy that it names.
+        policy: String,
+    },
+}
+
+/// A plan of any kind as what can be run.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable> {
+    let json: serde_json::Value = serde_json::from_str(&input::text_file::read(path)?)?;
+    if json["schema"] != kinds::DEPLOYMENT_SCHEMA {
+        return Ok(Box::new(Given::read(path, more)?));
+    }
+    let origin: Origin = serde_json::from_value(json["origin"].clone()).map_err(|_| Unusable::NoScenario)?;
+    let policy = json["policy"].as_str().unwrap_or_default().to_owned();
+    // The policy alone, where it is listed by that name.
+    let only = [format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
+    let alone = Overrides { set: [&more.set[..], &only].concat(), seed: more.seed };
+    let alone = of_origin(origin.clone(), path, &alone);
+    let checked = if alone.scenario.is_some() { alone } else { of_origin(origin, path, more) };
+    let wrong = Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings });
+    let scenario = checked.scenario.ok_or(wrong)?;
+    // A number that is read from a file may differ in its last bit, so both are read. Keys that are laid over give deployments of their own.
+    let read = |planned: Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
+    let again: Option<serde_json::Value> = scenario.plan(&policy).and_then(Result::ok).and_then(read);
+    let is_same = again.is_some_and(|again| !more.set.is_empty() || again == json["deployments"]);
+    if is_same { Ok(scenario) } else { Err(Unusable::Changed { policy }) }
+}
+
+/// Reads the scenario of a plan, with what it was made with and more laid over it.
+fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
+    let set = [origin.set, more.set.clone()].concat();
+    let source = Source { path: origin.scenario, text: origin.text };
+    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
+    kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) })
 }
 
 /// Reads a plan and the scenario that it carries; `set` is laid over what the plan was made with.
@@ -62,10 +102,7 @@ pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable>
     let Some(origin) = plan.origin.clone() else {
         return Err(Unusable::NoScenario);
     };
-    let set = [origin.set, more.set.clone()].concat();
-    let source = Source { path: origin.scenario, text: origin.text };
-    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
-    let checked = kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) });
+    let checked = of_origin(origin, path, more);
     match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
         Some(scenario) => Ok((plan, scenario)),
         None => Err(Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings })),

@@ -2,6 +2,7 @@
 
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::PlanArgs;
+use crate::kinds;
 use crate::progress;
 use input::diagnostic::{self, Code};
 
@@ -19,6 +20,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongKind, what));
     };
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
+    let planned = planned.with(serde_json::json!({ "origin": kinds::origin(head) }));
     let path = out_dir(&args.scenario, &head.name)?.join("plan.json");
     write(&path, &planned.file.unwrap_or_else(|| format!("{:#}\n", planned.json)))?;
     let how = planned.how.unwrap_or_else(|| format!("by `{choice}`"));

@@ -9,6 +9,8 @@ use engine::CostModel;
 use train::Problem;
 use train::plan::{Place, Plan};
 
+use crate::settings::Settings;
+
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -74,6 +76,8 @@ pub enum Planned<'a> {
     Serving {
         /// One deployment for each model.
         deployments: &'a [serve::deployment::Deployment],
+        /// What was written for their engines besides.
+        settings: &'a Settings,
     },
 }
 

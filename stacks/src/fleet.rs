@@ -9,6 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
+use crate::settings::{Said, Settings, said};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
 const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
@@ -107,16 +108,18 @@ struct Form {
 }
 
 fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments } = planned else {
+    let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
     };
+    let said = said_of(settings);
     let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
+    head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
     for deployment in *deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
-            match group(deployment, replica, form.target) {
+            match group(deployment, replica, form.target, &said) {
                 Ok(group) if form.target == KUBERNETES.name => manifests += &(form.group)(&group),
                 Ok(group) => {
                     files.push(File::new(&format!("{}.yaml", group.name), head.clone() + &(form.group)(&group)))
@@ -135,19 +138,28 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: form.target, what }) }
 }
 
-/// A replica kind as both forms need it.
+/// What becomes of the settings of a plan, for each engine that replicas run.
+pub(crate) fn said_of(settings: &Settings) -> [Said; 2] {
+    [&VLLM, &SGLANG].map(|engine| said(settings, engine.name))
+}
+
+/// A replica kind as every form needs it.
 pub(crate) fn group<'a>(
     deployment: &'a Deployment,
     replica: &'a Replica,
     target: &str,
+    said: &'a [Said; 2],
 ) -> Result<Group<'a>, Unsayable> {
-    let engine = match replica.engine.batcher.as_str() {
-        "sglang" => &SGLANG,
-        "vllm-v0" | "vllm-v1" => &VLLM,
+    let (engine, said) = match replica.engine.batcher.as_str() {
+        "sglang" => (&SGLANG, &said[1]),
+        "vllm-v0" | "vllm-v1" => (&VLLM, &said[0]),
         other => return Err(Unsayable::Batcher(other.to_owned())),
     };
+    if !said.unsaid.is_empty() {
+        return Err(Unsayable::Settings(said.unsaid.join(", ")));
+    }
     // Stages on several machines are pods of several kinds, for which there is no group.
-    let layout = layout(deployment, replica, target)?;
+    let layout = layout(deployment, replica, target, said)?;
     let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     if replica.stages.iter().any(|stage| stage.machine != first.machine) {
         return Err(Unsayable::Machines);
@@ -273,6 +285,7 @@ mod tests {
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
+    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Three copies of a replica of `n` H200s on nodes of eight.
@@ -292,7 +305,10 @@ mod tests {
     }
 
     fn text(target: &str, deployments: &[Deployment]) -> String {
-        export(target, &Planned::Serving { deployments }, &Words::default()).expect("a fleet")[0].text().into_owned()
+        export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
+            .expect("a fleet")[0]
+            .text()
+            .into_owned()
     }
 
     #[test]
@@ -323,7 +339,9 @@ mod tests {
     #[test]
     fn what_a_fleet_cannot_say_is_named() {
         let refused = |deployments: &[Deployment]| {
-            let why = export("kubernetes", &Planned::Serving { deployments }, &Words::default()).unwrap_err();
+            let why =
+                export("kubernetes", &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
+                    .unwrap_err();
             let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
             what[0].clone()
         };

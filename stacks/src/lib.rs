@@ -25,6 +25,7 @@ pub mod megatron;
 pub mod schedule;
 pub mod servers;
 mod serving;
+pub mod settings;
 pub mod sglang;
 pub mod shell;
 pub mod targets;

@@ -2,11 +2,14 @@
 //!
 //! One script for each model, with a command for each kind of replica. Copies are started as often as their line says, each on GPUs of its own.
 
+use std::collections::BTreeMap;
+
 use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::Role;
 use thiserror::Error;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::settings::{Said, said};
 
 const VLLM_VERSION: &str = "vLLM 0.32 (vllm/engine/arg_utils.py)";
 const SGLANG_VERSION: &str = "SGLang 0.5.23 (sglang/srt/arg_groups)";
@@ -43,14 +46,17 @@ pub(crate) struct Layout<'a> {
     ranks: u32,
     engine: &'a EngineOptions,
     role: Role,
+    /// What the server is told of settings.
+    said: &'a Said,
 }
 
 fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments } = planned else {
+    let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: engine.target, wanted: "deployments of servers" });
     };
     let mut files = Vec::new();
-    let mut what = Vec::new();
+    let said = said(settings, engine.target);
+    let mut what = said.unsaid.clone();
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
@@ -58,8 +64,9 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
         let mut text = "#!/bin/bash\n".to_owned();
         words.lines(engine.version).iter().for_each(|line| text += &format!("# {line}\n"));
         text += "# Put the path of the checkpoint in the place of the model's name.\n";
+        text += &said.lines();
         for replica in &deployment.replicas {
-            match layout(deployment, replica, engine.target) {
+            match layout(deployment, replica, engine.target, &said) {
                 Ok(layout) => text += &command(deployment, replica, engine, &layout),
                 Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
             }
@@ -100,6 +107,8 @@ pub(crate) enum Unsayable {
     UnevenLayers,
     #[error("the batching rule `{0}`, which neither vLLM nor SGLang has")]
     Batcher(String),
+    #[error("settings without a flag: {0}")]
+    Settings(String),
     #[error("a machine that the plan does not list")]
     NoMachine,
     #[error("GPUs of type `{0}`, whose name there is not known")]
@@ -113,6 +122,7 @@ pub(crate) fn layout<'a>(
     deployment: &'a Deployment,
     replica: &'a Replica,
     target: &str,
+    said: &'a Said,
 ) -> Result<Layout<'a>, Unsayable> {
     if replica.role == Role::Outputs {
         return Err(Unsayable::Outputs);
@@ -136,7 +146,8 @@ pub(crate) fn layout<'a>(
     }
     let n = u32::try_from(replica.stages.len()).unwrap_or(u32::MAX);
     let ranks = first.gpus.n() / first.tensor.max(1);
-    Ok(Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine: &replica.engine, role: replica.role })
+    let (engine, role) = (&replica.engine, replica.role);
+    Ok(Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine, role, said })
 }
 
 /// Which share of the requests goes where: a router's business, said in remarks.
@@ -180,6 +191,7 @@ pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
     words.extend(role.map(|role| {
         format!("--kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", \"kv_role\": \"{role}\"}}'")
     }));
+    words.extend(layout.said.words.iter().cloned());
     words
 }
 
@@ -207,18 +219,26 @@ pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
         Role::Both | Role::Outputs => None,
     };
     words.extend(role.map(|role| format!("--disaggregation-mode {role}")));
+    words.extend(layout.said.words.iter().cloned());
     words
 }
 
 fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     let engine = layout.engine;
     // What has no option of its own stands in a file of options, which the script writes.
-    let options = format!(
-        "cat >options.yaml <<'END'\nkv_cache_config:\n  tokens_per_block: {}\n  enable_block_reuse: {}\nEND\n",
-        engine.block_tokens, engine.prefix_cache
-    );
+    let mut options = vec![
+        format!("kv_cache_config.tokens_per_block: {}", engine.block_tokens),
+        format!("kv_cache_config.enable_block_reuse: {}", engine.prefix_cache),
+    ];
+    let (flags, more): (Vec<String>, Vec<String>) =
+        layout.said.words.iter().cloned().partition(|word| word.starts_with('-'));
+    options.extend(more);
+    let options = yaml(&options);
     let mut words = vec![
-        format!("{options}trtllm-serve {} --extra_llm_api_options options.yaml", layout.model),
+        format!(
+            "cat >options.yaml <<'END'\n{options}END\ntrtllm-serve {} --extra_llm_api_options options.yaml",
+            layout.model
+        ),
         format!("--tp_size {}", layout.tp * layout.ranks),
     ];
     if layout.pp > 1 {
@@ -236,7 +256,25 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
         Role::Both | Role::Outputs => None,
     };
     words.extend(role.map(|role| format!("--server_role {role}")));
+    words.extend(flags);
     words
+}
+
+/// Options as `section.key: value` or `key: value`, in YAML, each section once.
+fn yaml(options: &[String]) -> String {
+    let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut text = String::new();
+    for option in options {
+        match option.split_once('.') {
+            Some((section, line)) if !section.contains(' ') => sections.entry(section).or_default().push(line),
+            _ => text += &format!("{option}\n"),
+        }
+    }
+    for (section, lines) in sections {
+        text +=
+            &format!("{section}:\n{}\n", lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -246,6 +284,7 @@ mod tests {
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
+    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Two nodes of eight H200, with replicas of two stages of four GPUs.
@@ -269,7 +308,12 @@ mod tests {
     fn a_replica_comes_back_from_its_command() {
         let deployments = [deployment(4)];
         for target in ["vllm", "sglang", "trtllm"] {
-            let files = export(target, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap();
+            let files = export(
+                target,
+                &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
+                &Words::default(),
+            )
+            .unwrap();
             let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
             let stack = crate::recognise(&files[0].text()).expect("a known stack");
             let imported = crate::import(stack, &files[0].text(), &machine);
@@ -291,7 +335,12 @@ mod tests {
     #[test]
     fn stages_of_different_widths_are_refused_by_name() {
         let deployments = [deployment(2)];
-        let why = export("vllm", &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap_err();
+        let why = export(
+            "vllm",
+            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
+            &Words::default(),
+        )
+        .unwrap_err();
         let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
         assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
     }

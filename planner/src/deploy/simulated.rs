@@ -173,7 +173,7 @@ mod tests {
     use hw::{Seconds, Tokens};
     use serve::assignment::Assignment;
     use serve::fleet::Group;
-    use serve::replica::{Limits, Order, Preemption, Spans};
+    use serve::replica::{Limits, Spans};
     use serve::step_cost::StepTable;
 
     use super::super::Demand;
@@ -182,21 +182,8 @@ mod tests {
 
     /// One sequence at a time, every iteration a millisecond: a request of any prompt takes as many milliseconds as it has outputs.
     fn engine() -> Engine {
-        let limits = Limits {
-            sequences_max: 1,
-            tokens_max: 1 << 16,
-            context_max: 1 << 16,
-            block_tokens: 16,
-            blocks_per_sequence: 0,
-            kv_blocks: 1 << 12,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            order: Order::Arrival,
-            shares_prefixes: false,
-            tiers: serve::kv::tiers::NO_TIERS,
-            recv_interval: std::num::NonZeroU32::MIN,
-            gather: None,
-        };
+        let limits =
+            Limits { sequences_max: 1, tokens_max: 1 << 16, context_max: 1 << 16, kv_blocks: 1 << 12, ..Limits::ROOMY };
         let batcher = serve::batcher::named("vllm-v1").expect("listed");
         Engine { limits, table: StepTable::constant(Seconds::new(1e-3)), batcher, spans: Spans::Closed }
     }

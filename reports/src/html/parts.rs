@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::Origin;
 use crate::quantity::escape;
+use crate::{Origin, origin};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -31,22 +31,22 @@ pub(crate) fn contents(out: &mut String, places: &[(String, String)]) {
 }
 
 /// What was asked: the question, every section in a line, what else is known, the command, and the scenario's text.
-pub(crate) fn asked(out: &mut String, origin: &Origin, verb: &str, known: &[(&str, String)]) {
+pub(crate) fn asked(out: &mut String, of: &Origin, verb: &str, known: &[(&str, String)]) {
     out.push_str("<section id=\"asked\">\n<h2>What was asked</h2>\n");
-    let _ = writeln!(out, "<p>{}</p>", escape(&origin.question()));
-    let mut facts = origin.facts();
+    let _ = writeln!(out, "<p>{}</p>", escape(&origin::question(of)));
+    let mut facts = origin::facts(of);
     facts.extend(known.iter().map(|(name, line)| ((*name).to_owned(), line.clone())));
-    if !origin.text.is_empty() {
-        facts.push(("Command".to_owned(), origin.command(verb)));
+    if !of.text.is_empty() {
+        facts.push(("Command".to_owned(), origin::command(of, verb)));
     }
     out.push_str("<table class=\"words\">\n<tbody>\n");
     for (name, line) in facts {
         let _ = writeln!(out, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&name), escape(&line));
     }
     out.push_str("</tbody>\n</table>\n");
-    if !origin.text.is_empty() {
+    if !of.text.is_empty() {
         out.push_str("<p class=\"faint\">Keys that the scenario leaves out have their defaults.</p>\n");
-        let lines: Vec<String> = origin.text.lines().map(escape).collect();
+        let lines: Vec<String> = of.text.lines().map(escape).collect();
         let text = lines.join("\n");
         let _ = writeln!(out, "<details>\n<summary>The scenario's text</summary>\n<pre>{text}</pre>\n</details>");
     }

@@ -5,8 +5,7 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
-use serve::kv::tiers::NO_TIERS;
-use serve::replica::{Limits, Order, Preemption};
+use serve::replica::Limits;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
@@ -35,15 +34,8 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         tokens_max: small(tokens_max),
         context_max: u32::MAX,
         block_tokens,
-        blocks_per_sequence: 0,
         kv_blocks: 0,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
-        order: Order::Arrival,
-        shares_prefixes: false,
-        tiers: NO_TIERS,
-        recv_interval: std::num::NonZeroU32::MIN,
-        gather: None,
+        ..Limits::ROOMY
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }
 }

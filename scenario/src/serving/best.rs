@@ -16,7 +16,7 @@ use super::kv::KvTerms;
 use super::way;
 use crate::expect;
 use input::diagnostic::Code;
-use input::reader::{self, Listed, Section, unknown};
+use input::reader::{self, Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
 const LISTS: [&str; 13] = [
@@ -51,6 +51,8 @@ const TOKENS: [i64; 5] = [1024, 2048, 4096, 8192, 16_384];
 pub struct Best {
     /// Name in results.
     pub name: String,
+    /// Where it is written.
+    pub at: Place,
     /// What is sought.
     pub aim: Aim,
     /// Limits on metrics that a way has to keep.
@@ -121,11 +123,12 @@ pub fn best(
     engine: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(Best, Vec<ServingChoice>)> {
+    let at = section.at();
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
     let ways = ways(section, WAYS_MAX, engine, router)?;
     let name = ways.first()?.candidate.as_ref()?.of.clone();
-    Some((Best { name, aim: aim?, within, limits_at: Case::Expected }, ways))
+    Some((Best { name, at, aim: aim?, within, limits_at: Case::Expected }, ways))
 }
 
 /// What holds for keys that `[tune]` leaves out.
@@ -185,6 +188,7 @@ pub fn tune(
         );
     }
     usual.over(&mut section);
+    let at = section.at();
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(|| usual.within(), expect::limits);
     let limits_at = section.one_of("limits_at", Case::Expected, &[("expected", Case::Expected), ("slow", Case::High)]);
@@ -195,7 +199,7 @@ pub fn tune(
     for way in &mut ways {
         way.candidate.as_mut().expect("a way is a candidate").of = TUNE.to_owned();
     }
-    (aim.map(|aim| Best { name: TUNE.to_owned(), aim, within, limits_at }), ways)
+    (aim.map(|aim| Best { name: TUNE.to_owned(), at, aim, within, limits_at }), ways)
 }
 
 /// Every combination of what a section lists.

@@ -8,7 +8,7 @@ use hw::{Bytes, Gpu, Seconds, Tick};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
-use serve::kv::tiers::{self, BlockBytes, N_TIERS, NO_TIERS, Tier};
+use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Order, Preemption};
 
@@ -198,15 +198,11 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         tokens_max: small(tokens_max),
         context_max,
         block_tokens,
-        blocks_per_sequence: 0,
         kv_blocks,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
         order,
         shares_prefixes,
-        tiers: NO_TIERS,
         recv_interval,
-        gather: None,
+        ..Limits::ROOMY
     };
     EngineSection {
         tensor_degree,

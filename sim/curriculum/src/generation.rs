@@ -227,8 +227,7 @@ mod tests {
 
     use super::*;
     use serve::fleet::serve;
-    use serve::kv::tiers::NO_TIERS;
-    use serve::replica::{self, Order, Preemption, Spans};
+    use serve::replica::{self, Spans};
     use serve::request::{Request, Requests};
     use serve::{batcher, router};
 
@@ -305,16 +304,8 @@ mod tests {
                 sequences_max: limits.sequences_max,
                 tokens_max: limits.tokens_max,
                 context_max: 10_000,
-                block_tokens: 16,
-                blocks_per_sequence: 0,
                 kv_blocks: 10_000,
-                watermark_blocks: 0,
-                preemption: Preemption::Recompute,
-                order: Order::Arrival,
-                shares_prefixes: false,
-                tiers: NO_TIERS,
-                recv_interval: std::num::NonZeroU32::MIN,
-                gather: None,
+                ..replica::Limits::ROOMY
             },
             table: table(),
             batcher: batcher::named("vllm-v1").expect("listed"),

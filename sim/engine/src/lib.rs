@@ -12,6 +12,7 @@ pub mod layer;
 pub mod memory;
 pub mod mixing;
 pub mod model;
+pub mod origin;
 pub mod play;
 pub mod queue;
 pub mod random;
@@ -27,6 +28,7 @@ pub mod verdict;
 
 pub use cost::{CostModel, Estimate, Source};
 pub use model::Model;
+pub use origin::Origin;
 pub use play::{Outcome, simulate};
 pub use task::{Op, TaskGraph};
 pub use timeline::Timeline;

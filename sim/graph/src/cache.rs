@@ -4,10 +4,9 @@
 //! aligned lines, as zero-copy reads are. Source: Legion (arXiv:2305.16588) and its artefact.
 
 use crate::csr::{Csr, index};
+pub use crate::sample::LINE_BYTES;
 use crate::sample::{Replacement, Sampling, Visits};
 
-/// Bytes of a transaction.
-pub const LINE_BYTES: u64 = 64;
 /// Neighbours of a line.
 const SLOTS_PER_LINE: u64 = 16;
 

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use engine::random::{self, Stream};
 use rayon::prelude::*;
 
-use crate::cache::LINE_BYTES;
 use crate::csr::{Csr, index};
+
+/// Bytes of a transaction.
+pub const LINE_BYTES: u64 = 64;
 
 /// Whether a neighbour may be picked twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use engine::cost::roofline::Roofline;
 use engine::play::Case;
 use serve::arrivals::{Arrivals, lay};
 use serve::fleet::serve;
-use serve::kv::tiers::NO_TIERS;
-use serve::replica::{Engine, Limits, Order, Preemption, Spans};
+use serve::replica::{Engine, Limits, Spans};
 use serve::request::Requests;
 use serve::step_cost::{Chunk, ReplicaConfig, StepLoad, StepTable};
 use serve::{batcher, lengths, router};
@@ -22,16 +21,9 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         sequences_max,
         tokens_max,
         context_max: 131_072,
-        block_tokens: 16,
-        blocks_per_sequence: 0,
         kv_blocks: 26_000,
         watermark_blocks: 260,
-        preemption: Preemption::Recompute,
-        order: Order::Arrival,
-        shares_prefixes: false,
-        tiers: NO_TIERS,
-        recv_interval: std::num::NonZeroU32::MIN,
-        gather: None,
+        ..Limits::ROOMY
     };
     let table = StepTable::new(&deployment, (tokens_max, sequences_max), &Roofline::new(&cluster), Case::Expected);
     Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }

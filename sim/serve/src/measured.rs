@@ -8,10 +8,9 @@
 use hw::{Seconds, Span, Tick, Time};
 
 use crate::fleet::serve;
-use crate::kv::tiers::NO_TIERS;
 use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
-use crate::replica::{Engine, Limits, Order, Preemption, Replica, Spans};
+use crate::replica::{Engine, Limits, Replica, Spans};
 use crate::request::{Request, Requests};
 use crate::step_cost::{ReplicaConfig, StepTable};
 use crate::{batcher, router};
@@ -92,16 +91,8 @@ impl Run {
             sequences_max: self.sequences_max,
             tokens_max: 2048,
             context_max: 32_768,
-            block_tokens: 16,
-            blocks_per_sequence: 0,
             kv_blocks: self.kv_blocks,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            order: Order::Arrival,
-            shares_prefixes: false,
-            tiers: NO_TIERS,
-            recv_interval: std::num::NonZeroU32::MIN,
-            gather: None,
+            ..Limits::ROOMY
         };
         let profile = Profile::parse(self.profile).expect("shipped");
         let cost = Profiled::new(&profile, &cluster);

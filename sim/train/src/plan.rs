@@ -3,6 +3,7 @@
 //! Invariant, held by `check.rs`: every sequence of the workload is placed exactly once over all steps.
 //! Units: tokens. Sequence ids are positions in the workload.
 
+use engine::Origin;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
@@ -29,24 +30,6 @@ pub struct Plan {
     /// Scenario that was planned, so that the file alone can be executed or simulated elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-}
-
-/// The scenario of a plan, as it was read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Origin {
-    /// Version of the planner.
-    pub version: String,
-    /// Path or name of the scenario.
-    pub scenario: String,
-    /// Its text.
-    pub text: String,
-    /// Keys that were laid over it, `section.key=value`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub set: Vec<String>,
-    /// Seed, where one was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
 }
 
 impl Plan {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::verdict::Refused;
 use planner::curriculum::policies::Way;
+use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use crate::costs::cost_model;
@@ -38,22 +39,12 @@ impl Kind for Curriculum {
     }
 }
 
-/// What the table shows; the cost where there is a price.
-const COLUMNS: [(&str, &str); 6] = [
-    ("mastered_facts", "mastered"),
-    ("mastered_gain_facts", "over retests"),
-    ("total_s", "time"),
-    ("classification_ratio", "classifying"),
-    ("cost_usd", "cost"),
-    ("n_stages", "stages"),
-];
-
 fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult {
     let (results, source) = kinds::weakest(rows);
     let source = if scenario.profile.is_none() { Source::Datasheet } else { source };
     let outside = results.iter().filter_map(|row| row.metrics.get("outside_hull_ratio").copied());
     let outside_hull_ratio = outside.fold(0.0, f64::max);
-    let mut columns = COLUMNS.to_vec();
+    let mut columns = views::CURRICULUM.to_vec();
     columns.retain(|(key, _)| *key != "cost_usd" || scenario.asked.usd_per_gpu_hour.is_some());
     RunResult {
         cost_model: CostModelFacts {
@@ -61,8 +52,8 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
             outside_hull: if outside_hull_ratio > 0.0 { vec!["products of training".to_owned()] } else { Vec::new() },
             ..kinds::costs(kinds::profile_name(scenario.profile.as_ref()), source.name(), &scenario.free_parameters)
         },
-        columns: kinds::columns(&columns),
-        speedup_ratio: kinds::gains_of(&results, &scenario.head.baseline, COLUMNS[0].0),
+        columns: views::columns(&columns),
+        speedup_ratio: kinds::gains_of(&results, &scenario.head.baseline, views::CURRICULUM[0].0),
         results,
         ..kinds::blank(&scenario.head)
     }

@@ -8,6 +8,7 @@ use ::planner::graph::{legion, seg, tf_tgn};
 use engine::cost::Source;
 use engine::verdict::Refused;
 use hw::Cluster;
+use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -105,31 +106,10 @@ fn told<P>(scenario: &GraphScenario, name: &str, begun: Instant, judged: Judged<
 }
 
 fn result(scenario: &GraphScenario, results: Vec<PolicyResult>, source: Source) -> RunResult {
-    let columns: &[(&str, &str)] = match &scenario.question {
-        Question::Caching(..) => &[
-            ("epoch_time_s", "epoch"),
-            ("hit_ratio", "hits"),
-            ("transactions_per_epoch", "transactions"),
-            ("alpha_ratio", "rows' share"),
-            ("gather_per_epoch_s", "gather"),
-            ("training_per_epoch_s", "training"),
-        ],
-        Question::Subgraphs(..) => &[
-            ("epoch_time_s", "epoch"),
-            ("n_workers", "workers"),
-            ("crossing_workers", "GPU busy from"),
-            ("neighbour_ratio", "neighbours"),
-            ("sampling_per_epoch_s", "extraction"),
-            ("training_per_epoch_s", "training"),
-        ],
-        Question::Sequences(..) => &[
-            ("epoch_time_s", "epoch"),
-            ("n_neighbours", "neighbours"),
-            ("batch_events", "batch"),
-            ("sampling_per_epoch_s", "sampling"),
-            ("training_per_epoch_s", "training"),
-            ("conversion_s", "conversion"),
-        ],
+    let columns = match &scenario.question {
+        Question::Caching(..) => views::CACHING,
+        Question::Subgraphs(..) => views::SUBGRAPHS,
+        Question::Sequences(..) => views::SEQUENCES,
     };
     let shorter = |row: &PolicyResult| row.metrics.get("epoch_time_s").map(|seconds| seconds.recip());
     RunResult {
@@ -138,7 +118,7 @@ fn result(scenario: &GraphScenario, results: Vec<PolicyResult>, source: Source) 
             source.name(),
             &scenario.free_parameters,
         ),
-        columns: kinds::columns(columns),
+        columns: views::columns(&columns),
         speedup_ratio: kinds::gains(&results, &scenario.head.baseline, shorter),
         results,
         ..kinds::blank(&scenario.head)

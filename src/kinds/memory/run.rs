@@ -6,6 +6,7 @@ use engine::cost::Source;
 use engine::verdict::Refused;
 use planner::train::rematerialisation::batches::{Batches, Compiler};
 use planner::train::rematerialisation::words::{self, Judged};
+use reports::views;
 use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
@@ -54,7 +55,7 @@ fn result(
     results: Vec<PolicyResult>,
     source: Source,
 ) -> RunResult {
-    let rate = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
+    let rate = |row: &PolicyResult| row.metrics.get(views::MEMORY[0].0).copied();
     // Gains are relative to the baseline with the same batch size.
     let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.head.baseline).unwrap_or(0);
     let per_size = scenario.choices.len();
@@ -66,23 +67,13 @@ fn result(
     let profile = kinds::profile_name(scenario.profile.as_ref());
     RunResult {
         cost_model: kinds::costs(profile, source.name(), &scenario.free_parameters),
-        columns: kinds::columns(&COLUMNS),
+        columns: views::columns(&views::MEMORY),
         results,
         speedup_ratio,
         baseline: asked[baseline].0.clone(),
         ..kinds::blank(&scenario.head)
     }
 }
-
-/// What the table shows.
-const COLUMNS: [(&str, &str); 6] = [
-    ("tokens_per_s", "tokens/s"),
-    ("peak_memory_bytes", "peak"),
-    ("peak_memory_mean_bytes", "mean peak"),
-    ("recompute_ratio", "recompute"),
-    ("n_compiles", "programs"),
-    ("n_not_fitting", "do not fit"),
-];
 
 fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (PolicyResult, Source) {
     let begun = Instant::now();

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use planner::Status;
 use planner::train::multi_task::judged::{Asked, Judged, Known, Row, pieces};
+use reports::views;
 use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -58,18 +59,8 @@ fn asked(scenario: &MultiTaskScenario) -> Asked {
     Asked::new(&scenario.training, cost)
 }
 
-/// What the table shows.
-const COLUMNS: [(&str, &str); 6] = [
-    ("iteration_time_s", "iteration"),
-    ("planned_s", "planned"),
-    ("theory_gap_ratio", "over optimum"),
-    ("messages_ratio", "messages"),
-    ("sync_ratio", "gradients"),
-    ("peak_memory_bytes", "memory"),
-];
-
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {
-    let speed = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).map(|seconds| 1.0 / seconds);
+    let speed = |row: &PolicyResult| row.metrics.get(views::MULTI_TASK[0].0).map(|seconds| 1.0 / seconds);
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, speed);
     let is_given = |call: &train::multi_task::Call| !call.times.is_empty();
     let (profile, source) = match &scenario.profile {
@@ -81,7 +72,7 @@ fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult
     };
     RunResult {
         cost_model: kinds::costs(&profile, source.name(), &scenario.free_parameters),
-        columns: kinds::columns(&COLUMNS),
+        columns: views::columns(&views::MULTI_TASK),
         results,
         speedup_ratio,
         ..kinds::blank(&scenario.head)
@@ -106,7 +97,7 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
     let row = PolicyResult { policy: name.to_owned(), planner, measured, ..PolicyResult::default() };
     match played {
         Ok(Row { why, metrics, interval_s, step }) => {
-            let interval = BTreeMap::from([(COLUMNS[0].0.to_owned(), interval_s)]);
+            let interval = BTreeMap::from([(views::MULTI_TASK[0].0.to_owned(), interval_s)]);
             (PolicyResult { status: reports::Ended::Ok, why, metrics, interval, ..row }, Some(step))
         }
         Err(Refused { ended, why }) => (PolicyResult { status: ended, why, ..row }, None),

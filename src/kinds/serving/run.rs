@@ -27,6 +27,7 @@ use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::curves::Curves;
 use reports::tuned::Tuned;
+use reports::views;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
@@ -80,8 +81,10 @@ impl Kind for Serving {
             return Some(scaling::written(self, planned));
         }
         let is_cut = plain.is_some_and(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
-        let is_best = self.best.iter().any(|best| best.name == choice);
-        (is_best || is_cut).then(|| Planned::of_row(&row(self, choice).result))
+        if let Some(best) = self.best.iter().find(|best| best.name == choice) {
+            return Some(best::planned(self, best));
+        }
+        is_cut.then(|| Planned::of_row(&row(self, choice).result))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {
@@ -117,7 +120,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
         scaling::runners_up(&mut results);
     }
     let worth = |row: &PolicyResult| {
-        if let Some(usd) = row.metrics.get(scaling::COLUMNS[0].0).filter(|_| is_planned) {
+        if let Some(usd) = row.metrics.get(views::PLANNED_FLEETS[0].0).filter(|_| is_planned) {
             return Some(1.0 / usd);
         }
         if let Some(worth) = published::worth(scenario, row) {
@@ -134,7 +137,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
             shares: kinds::shares(&provenance),
             ..kinds::costs(&profile, source.name(), &scenario.free_parameters)
         },
-        columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
+        columns: if is_planned { views::columns(&views::PLANNED_FLEETS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
         ..kinds::blank(&scenario.head)

@@ -194,28 +194,15 @@ impl Colocated<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use hw::Seconds;
-    use serve::replica::{Limits, Order, Preemption, Spans};
+    use serve::replica::{Limits, Spans};
     use serve::step_cost::StepTable;
 
     use super::*;
 
     /// Iterations of 10 ms, 0.1 ms more per token, nothing for keys.
     pub fn engine(sequences_max: u32) -> Engine {
-        let limits = Limits {
-            sequences_max,
-            tokens_max: 512,
-            context_max: 1 << 16,
-            block_tokens: 16,
-            blocks_per_sequence: 0,
-            kv_blocks: 1 << 14,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            order: Order::Arrival,
-            shares_prefixes: false,
-            tiers: serve::kv::tiers::NO_TIERS,
-            recv_interval: std::num::NonZeroU32::MIN,
-            gather: None,
-        };
+        let limits =
+            Limits { sequences_max, tokens_max: 512, context_max: 1 << 16, kv_blocks: 1 << 14, ..Limits::ROOMY };
         let table = StepTable::linear(Seconds::new(0.01), Seconds::new(1e-4), Seconds::ZERO);
         let batcher = serve::batcher::named("vllm-v1").expect("listed");
         Engine { limits, table, batcher, spans: Spans::Closed }

@@ -5,7 +5,6 @@
 //! prompts under way, which differs only where the budget is smaller than the number of sequences, and that is not allowed.
 
 use crate::replica::batcher::{Batcher, Reserve};
-use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]
@@ -22,16 +21,5 @@ impl Batcher for VllmV1 {
 
     fn reserve(&self) -> Reserve {
         Reserve::Chunk
-    }
-
-    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
-        replica.decode_all(composed);
-        replica.continue_prefills(composed, replica.tokens_left(composed));
-        while composed.n_preempted == 0 {
-            let left = replica.tokens_left(composed);
-            if !replica.admit(composed, left, self.reserve(), self.cut()) {
-                break;
-            }
-        }
     }
 }

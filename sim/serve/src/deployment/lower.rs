@@ -8,8 +8,7 @@ use super::{Deployment, EngineOptions, Link, Replica};
 use crate::assignment::Assignment;
 use crate::batcher::{self, Batcher};
 use crate::fleet::{self, Fleet, Group};
-use crate::kv::tiers::NO_TIERS;
-use crate::replica::{Engine, Limits, Order, Preemption, Role, Spans};
+use crate::replica::{Engine, Limits, Role, Spans};
 use crate::step_cost::StepTable;
 
 /// Why the loop cannot play a deployment as it is.
@@ -97,15 +96,11 @@ fn limits(options: &EngineOptions) -> Limits {
         tokens_max: options.tokens_max,
         context_max: options.context_max.unwrap_or(u32::MAX),
         block_tokens: options.block_tokens,
-        blocks_per_sequence: 0,
         kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
         watermark_blocks: options.watermark_blocks,
-        preemption: Preemption::Recompute,
-        order: Order::Arrival,
         shares_prefixes: options.prefix_cache,
-        tiers: NO_TIERS,
         recv_interval: options.recv_interval,
-        gather: None,
+        ..Limits::ROOMY
     }
 }
 

@@ -13,6 +13,25 @@ fn left(all: &[Vec<usize>], usable: &[bool]) -> Vec<Vec<usize>> {
     all.iter().map(|ways| ways.iter().copied().filter(|&hop| usable[hop]).collect()).collect()
 }
 
+/// A path from the coordinator over all layers and back, where each end has ways, each hop leads to a node or back, and one way is chosen at a time.
+fn walk(
+    ways: &[Vec<usize>],
+    to: &[Option<usize>],
+    mut choose: impl FnMut(&[usize]) -> Option<usize>,
+) -> Option<Vec<usize>> {
+    let mut path = Vec::new();
+    // The coordinator is behind the last node.
+    let mut at = ways.len() - 1;
+    loop {
+        let hop = choose(&ways[at])?;
+        path.push(hop);
+        match to[hop] {
+            Some(node) => at = node,
+            None => return Some(path),
+        }
+    }
+}
+
 /// Chooses paths.
 pub trait Paths {
     /// Hops from the coordinator over all layers and back, for a prompt of so many tokens; `None` while there is none.

@@ -42,6 +42,15 @@ pub trait Batcher: Sync + std::fmt::Debug {
         Reserve::Whole
     }
 
-    /// Composes the next iteration.
-    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed);
+    /// Composes the next iteration: decoding sequences first, then prompts under way, then whoever waits, as far as there is room.
+    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
+        replica.decode_all(composed);
+        replica.continue_prefills(composed, replica.tokens_left(composed));
+        while composed.n_preempted == 0 {
+            let left = replica.tokens_left(composed);
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
+                break;
+            }
+        }
+    }
 }

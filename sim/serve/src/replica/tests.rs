@@ -18,7 +18,6 @@ use hw::{Seconds, Tick, Time};
 use super::*;
 use crate::batcher;
 use crate::fleet::{Served, serve};
-use crate::kv::tiers::NO_TIERS;
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::{Chunk, StepLoad};
@@ -32,15 +31,11 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         tokens_max: if ["vllm-v0", "trtllm"].contains(&batcher) { 128 } else { 64 },
         context_max: 10_000,
         block_tokens: 8,
-        blocks_per_sequence: 0,
         kv_blocks,
         watermark_blocks: 1,
         preemption,
-        order: Order::Arrival,
         shares_prefixes: true,
-        tiers: NO_TIERS,
-        recv_interval: NonZeroU32::MIN,
-        gather: None,
+        ..Limits::ROOMY
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
     Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }

@@ -8,6 +8,7 @@ use planner::Decision;
 use planner::deploy::RentalError;
 use planner::deploy::goodput::{self, METHODS, Plan, playable_of};
 use planner::deploy::thunderserve::played;
+use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
@@ -28,8 +29,8 @@ impl Kind for Goodput {
         let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice), |row| row);
         RunResult {
             cost_model: kinds::costs("roofline of a stage", "datasheet", &self.free_parameters),
-            columns: kinds::columns(&COLUMNS),
-            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, COLUMNS[0].0),
+            columns: views::columns(&views::GOODPUT),
+            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::GOODPUT[0].0),
             results,
             ..kinds::blank(&self.head)
         }
@@ -40,16 +41,6 @@ impl Kind for Goodput {
         Some(written(self, choice).map_err(Refused::from))
     }
 }
-
-/// What the table shows.
-const COLUMNS: [(&str, &str); 6] = [
-    ("goodput_requests_per_s", "goodput req/s"),
-    ("planned_requests_per_s", "planned req/s"),
-    ("tokens_per_s", "tokens/s"),
-    ("ttft_s", "TTFT"),
-    ("tpot_s", "TPOT"),
-    ("n_prefill_gpus", "prefill GPUs"),
-];
 
 /// `plan.json` and its words.
 fn written(scenario: &Goodput, choice: &GoodputChoice) -> Result<Planned, RentalError> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use planner::deploy::RentalError;
 use planner::deploy::helix::held::OfPool;
 use planner::deploy::helix::{POLICIES, held, played};
+use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
@@ -30,8 +31,8 @@ impl Kind for Throughput {
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &pool), |row| row);
         RunResult {
             cost_model: kinds::costs("times of a layer by batch size", &self.times, &self.free_parameters),
-            columns: kinds::columns(&COLUMNS),
-            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, COLUMNS[0].0),
+            columns: views::columns(&views::THROUGHPUT),
+            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::THROUGHPUT[0].0),
             results,
             ..kinds::blank(&self.head)
         }
@@ -42,17 +43,6 @@ impl Kind for Throughput {
         Some(written(self, choice).map_err(Refused::from))
     }
 }
-
-/// What the table shows.
-const COLUMNS: [(&str, &str); 7] = [
-    ("decode_tokens_per_s", "decode tok/s"),
-    ("tokens_per_s", "all tok/s"),
-    ("bound_tokens_per_s", "bound"),
-    ("max_flow_tokens_per_s", "planned flow"),
-    ("prompt_latency_s.mean", "prompt"),
-    ("decode_latency_s.mean", "token"),
-    ("kv_asked_ratio", "cache"),
-];
 
 /// `plan.json` and its words.
 fn written(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Planned, RentalError> {

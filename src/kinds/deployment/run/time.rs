@@ -11,6 +11,7 @@ use planner::deploy::RentalError;
 use planner::deploy::policies::POLICIES;
 use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
 use rayon::prelude::*;
+use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serde_json::json;
 
@@ -32,7 +33,8 @@ impl Kind for Rental {
         let (rated, profiles) = rated(self);
         let results =
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated), |row| row);
-        let columns = if self.asked.is_simulated() { kinds::columns(&REPLAYED) } else { kinds::columns(&PLANNED) };
+        let columns =
+            if self.asked.is_simulated() { views::columns(&views::REPLAYED) } else { views::columns(&views::RENTED) };
         RunResult {
             cost_model: costs(self, &rated, &profiles),
             speedup_ratio: gains(self, &results, &columns[0].key),
@@ -47,19 +49,6 @@ impl Kind for Rental {
         Some(written(self, choice).map_err(Refused::from))
     }
 }
-
-/// What the table shows where plans are replayed.
-const REPLAYED: [(&str, &str); 6] = [
-    ("replay_makespan_s", "replayed"),
-    ("makespan_s", "planned"),
-    ("cost_usd_per_hour", "per hour"),
-    ("cost_usd_per_mtok", "per Mtok"),
-    ("n_replicas", "replicas"),
-    ("n_gpus", "GPUs"),
-];
-/// What it shows where they are not.
-const PLANNED: [(&str, &str); 4] =
-    [("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")];
 
 /// Configurations with their rates, each found by itself, and the profiles behind them.
 fn rated(scenario: &Rental) -> (Rated, Vec<Profile>) {

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use engine::cost::Source;
-use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use engine::verdict::Refused;
 use planner::deploy::tune::{self, Tried};
@@ -16,9 +14,10 @@ use serve::metrics;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
-use super::{Figures, Row, figures, policy};
+use super::{Figures, Row, figures, policy, scaling};
 use crate::costs::cost_model;
-use crate::kinds;
+use crate::kinds::{self, Planned};
+use scenario::serving::settings::settings;
 use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
 /// Chunks of a prompt that are named one by one.
@@ -26,6 +25,22 @@ const CHUNKS_SHOWN: usize = 32;
 
 /// Serves with every way and takes the best one.
 pub fn row(scenario: &Serving, best: &Best) -> Row {
+    found(scenario, best).0
+}
+
+/// `plan.json` of the best way.
+pub fn planned(scenario: &Serving, best: &Best) -> Result<Planned, Refused> {
+    let (Row { result: row, .. }, way) = found(scenario, best);
+    let Some(way) = way else { return Err(Refused { ended: row.status, why: row.why }) };
+    let placed = scaling::deployment(scenario, way)?;
+    let settings = settings(&scenario.head.origin, &best.name, &candidate(way).words);
+    let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });
+    let facts = row.planner.unwrap_or_default();
+    Ok(kinds::deployed_as(&scenario.head, &best.name, &[placed], facts, &row.why).with(more))
+}
+
+/// The row of the best way, and that way.
+fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingChoice>) {
     let begun = Instant::now();
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
     let tried: Vec<Tried> = ways.par_iter().map(|way| tried(scenario, best, way)).collect();
@@ -35,7 +50,7 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
         let first = tried.into_iter().find_map(|way| way.figure.err()).map_or_else(String::new, |refused| refused.why);
         let why = format!("none of {} ways can be served within the limits; the first one: {first}", ways.len());
         let result = kinds::refused(&best.name, Refused::infeasible(why));
-        return Row { result, source: Source::Measured, curves: None, provenance: Provenance::default() };
+        return (Row::late(result), None);
     };
     let way = ways[found.best];
     let Row { result: mut row, source, provenance, .. } = policy(scenario, way);
@@ -55,7 +70,8 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
         facts.status = reports::Status::Feasible;
     }
     row.planner = Some(facts);
-    Row { result: row, source, curves: None, provenance }
+    let way = row.status.is_ok().then_some(way);
+    (Row { result: row, source, curves: None, provenance }, way)
 }
 
 /// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.

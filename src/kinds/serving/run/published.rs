@@ -5,19 +5,11 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::cost::published_runs::Laws;
+use reports::views;
 use reports::{Column, Measured, PolicyResult};
 
 use super::Row;
-use crate::kinds;
 use scenario::serving::{CostLaw, Serving, ServingChoice, published};
-
-/// What the table shows: key and heading.
-const COLUMNS: [(&str, &str); 4] = [
-    ("output_tokens_per_s_per_gpu", "tokens/s/GPU"),
-    ("ttft_s.mean", "TTFT mean"),
-    ("tpot_s.mean", "TPOT mean"),
-    ("output_tokens_per_s_per_user", "tokens/s/user"),
-];
 
 const fn is_published(scenario: &Serving) -> bool {
     matches!(scenario.law, CostLaw::PublishedRuns(_))
@@ -30,12 +22,12 @@ pub fn profile(scenario: &Serving) -> Option<String> {
 
 /// Columns of the table; those of serving where nothing published is asked.
 pub fn columns(scenario: &Serving) -> Vec<Column> {
-    if is_published(scenario) { kinds::columns(&COLUMNS) } else { Vec::new() }
+    if is_published(scenario) { views::columns(&views::PUBLISHED_RUNS) } else { Vec::new() }
 }
 
 /// What a row is worth: settings are of different GPUs, so tokens per GPU count.
 pub fn worth(scenario: &Serving, row: &PolicyResult) -> Option<f64> {
-    row.metrics.get(COLUMNS[0].0).copied().filter(|_| is_published(scenario))
+    row.metrics.get(views::PUBLISHED_RUNS[0].0).copied().filter(|_| is_published(scenario))
 }
 
 /// The row of a choice.

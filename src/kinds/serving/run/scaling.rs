@@ -18,16 +18,6 @@ use crate::kinds::{self, Planned};
 use scenario::serving::scaling;
 use scenario::serving::{Serving, ServingChoice};
 
-/// Metrics that the table of a planned scenario shows.
-pub const COLUMNS: [(&str, &str); 6] = [
-    ("cost_usd_per_mreq_met", "per 1M met"),
-    ("slo_attainment_ratio", "in limits"),
-    ("cost_usd", "cost"),
-    ("cost_gap_ratio", "gap to bound"),
-    ("ttft_s.p90", "TTFT p90"),
-    ("tpot_s.p90", "TPOT p90"),
-];
-
 /// What a choice's planner is asked, where it has one.
 pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
     scenario.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
@@ -65,7 +55,7 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Re
 }
 
 /// The fleet of a choice as a deployment that the checker holds.
-fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
+pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
     let groups = scenario.groups_of(choice);
     let mut engines = Vec::new();
     for &group in &groups {
@@ -81,7 +71,14 @@ fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, 
     }
     let model = &groups.first().ok_or_else(|| Refused::infeasible("no group serves"))?.model;
     let deployment = of_engines(model, &engines);
-    let site = Site { model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let (mut parameter_bytes, mut kv_bytes) = (2.0_f64, 2.0_f64);
+    for config in groups.iter().map(|group| scenario.deployment_of(choice, group)) {
+        let least = config.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
+        // What sparse kernels keep of weights the checker cannot say; its room for keys and values has been taken already.
+        parameter_bytes = parameter_bytes.min(if config.sparse_weights.is_some() { 0.0 } else { least });
+        kv_bytes = kv_bytes.min(hw::real(config.formats.kv.bytes()));
+    }
+    let site = Site { model, machines: &deployment.machines, parameter_bytes, kv_bytes };
     check(&deployment, &site).map_err(RentalError::refused)?;
     Ok(deployment)
 }

@@ -20,6 +20,7 @@ use serve::step_cost::StepTable;
 
 use super::figures;
 use crate::costs::cost_model;
+use crate::kinds;
 use scenario::serving::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
@@ -290,6 +291,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
         schema: SCHEMA.to_owned(),
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        origin: kinds::origin(&scenario.head),
         by: best.aim.metric.clone(),
         aim: best.aim.counts,
         limits: best.within.iter().map(|limit| limit.key.clone()).collect(),

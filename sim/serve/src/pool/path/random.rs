@@ -29,20 +29,10 @@ impl Paths for Random {
     }
 
     fn path(&mut self, _prompt: u32) -> Option<Vec<usize>> {
-        let mut path = Vec::new();
-        let mut at = self.ways.len() - 1;
-        loop {
-            let ways = &self.ways[at];
-            if ways.is_empty() {
-                return None;
-            }
-            let way = usize::try_from(self.stream.below(ways.len() as u64)).expect("an index below the length");
-            let hop = ways[way];
-            path.push(hop);
-            match self.to[hop] {
-                Some(node) => at = node,
-                None => return Some(path),
-            }
-        }
+        let stream = &mut self.stream;
+        super::walk(&self.ways, &self.to, |ways| {
+            let n = ways.len() as u64;
+            (n > 0).then(|| ways[usize::try_from(stream.below(n)).expect("an index below the length")])
+        })
     }
 }

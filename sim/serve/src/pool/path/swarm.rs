@@ -37,18 +37,12 @@ impl Paths for Swarm {
     }
 
     fn path(&mut self, _prompt: u32) -> Option<Vec<usize>> {
-        let mut path = Vec::new();
-        let mut at = self.ways.len() - 1;
-        loop {
-            let ways = self.ways[at].iter().copied();
-            let hop = ways.min_by(|a, b| self.priority[*a].total_cmp(&self.priority[*b]))?;
-            self.priority[hop] += self.mean_s[hop];
-            path.push(hop);
-            match self.to[hop] {
-                Some(node) => at = node,
-                None => return Some(path),
-            }
-        }
+        let (priority, mean_s) = (&mut self.priority, &self.mean_s);
+        super::walk(&self.ways, &self.to, |ways| {
+            let hop = ways.iter().copied().min_by(|a, b| priority[*a].total_cmp(&priority[*b]))?;
+            priority[hop] += mean_s[hop];
+            Some(hop)
+        })
     }
 
     fn crossed(&mut self, hop: usize, seconds: f64) {

@@ -6,7 +6,6 @@ use hw::{Seconds, Time};
 use super::super::*;
 use crate::batcher;
 use crate::fleet::{Fleet, Group};
-use crate::kv::tiers::NO_TIERS;
 use crate::metrics::latencies;
 use crate::request::Request;
 use crate::router;
@@ -24,21 +23,7 @@ fn table(stages_ms: &[f64], passage: Passage) -> StepTable {
 }
 
 fn engine(table: StepTable) -> Engine {
-    let limits = Limits {
-        sequences_max: 100,
-        tokens_max: 1000,
-        context_max: 1000,
-        block_tokens: 16,
-        blocks_per_sequence: 0,
-        kv_blocks: 10_000,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
-        order: Order::Arrival,
-        shares_prefixes: false,
-        tiers: NO_TIERS,
-        recv_interval: std::num::NonZeroU32::MIN,
-        gather: None,
-    };
+    let limits = Limits { sequences_max: 100, tokens_max: 1000, context_max: 1000, kv_blocks: 10_000, ..Limits::ROOMY };
     Engine { limits, table, batcher: batcher::named("one-prompt").expect("listed"), spans: Spans::Closed }
 }
 

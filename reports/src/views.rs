@@ -1,0 +1,122 @@
+//! What the table of each kind of result shows, the metric that counts first: keys with their headings.
+
+use crate::Column;
+
+/// Metrics that a table shows.
+#[must_use]
+pub fn columns(view: &[(&str, &str)]) -> Vec<Column> {
+    view.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+}
+
+/// Fine-tuning in stages.
+pub const CURRICULUM: [(&str, &str); 6] = [
+    ("mastered_facts", "mastered"),
+    ("mastered_gain_facts", "over retests"),
+    ("total_s", "time"),
+    ("classification_ratio", "classifying"),
+    ("cost_usd", "cost"),
+    ("n_stages", "stages"),
+];
+
+/// Serving by the coefficients of published runs.
+pub const PUBLISHED_RUNS: [(&str, &str); 4] = [
+    ("output_tokens_per_s_per_gpu", "tokens/s/GPU"),
+    ("ttft_s.mean", "TTFT mean"),
+    ("tpot_s.mean", "TPOT mean"),
+    ("output_tokens_per_s_per_user", "tokens/s/user"),
+];
+
+/// Fleets that a planner scales.
+pub const PLANNED_FLEETS: [(&str, &str); 6] = [
+    ("cost_usd_per_mreq_met", "per 1M met"),
+    ("slo_attainment_ratio", "in limits"),
+    ("cost_usd", "cost"),
+    ("cost_gap_ratio", "gap to bound"),
+    ("ttft_s.p90", "TTFT p90"),
+    ("tpot_s.p90", "TPOT p90"),
+];
+
+/// Deployments by the requests that keep their limits.
+pub const GOODPUT: [(&str, &str); 6] = [
+    ("goodput_requests_per_s", "goodput req/s"),
+    ("planned_requests_per_s", "planned req/s"),
+    ("tokens_per_s", "tokens/s"),
+    ("ttft_s", "TTFT"),
+    ("tpot_s", "TPOT"),
+    ("n_prefill_gpus", "prefill GPUs"),
+];
+
+/// Deployments of stations by the tokens that they pass.
+pub const THROUGHPUT: [(&str, &str); 7] = [
+    ("decode_tokens_per_s", "decode tok/s"),
+    ("tokens_per_s", "all tok/s"),
+    ("bound_tokens_per_s", "bound"),
+    ("max_flow_tokens_per_s", "planned flow"),
+    ("prompt_latency_s.mean", "prompt"),
+    ("decode_latency_s.mean", "token"),
+    ("kv_asked_ratio", "cache"),
+];
+
+/// Rented GPUs whose plans are replayed.
+pub const REPLAYED: [(&str, &str); 6] = [
+    ("replay_makespan_s", "replayed"),
+    ("makespan_s", "planned"),
+    ("cost_usd_per_hour", "per hour"),
+    ("cost_usd_per_mtok", "per Mtok"),
+    ("n_replicas", "replicas"),
+    ("n_gpus", "GPUs"),
+];
+
+/// Rented GPUs whose plans are not.
+pub const RENTED: [(&str, &str); 4] =
+    [("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")];
+
+/// Several tasks in one step.
+pub const MULTI_TASK: [(&str, &str); 6] = [
+    ("iteration_time_s", "iteration"),
+    ("planned_s", "planned"),
+    ("theory_gap_ratio", "over optimum"),
+    ("messages_ratio", "messages"),
+    ("sync_ratio", "gradients"),
+    ("peak_memory_bytes", "memory"),
+];
+
+/// Steps of symbolic sizes within a memory.
+pub const MEMORY: [(&str, &str); 6] = [
+    ("tokens_per_s", "tokens/s"),
+    ("peak_memory_bytes", "peak"),
+    ("peak_memory_mean_bytes", "mean peak"),
+    ("recompute_ratio", "recompute"),
+    ("n_compiles", "programs"),
+    ("n_not_fitting", "do not fit"),
+];
+
+/// Graphs whose rows are cached.
+pub const CACHING: [(&str, &str); 6] = [
+    ("epoch_time_s", "epoch"),
+    ("hit_ratio", "hits"),
+    ("transactions_per_epoch", "transactions"),
+    ("alpha_ratio", "rows' share"),
+    ("gather_per_epoch_s", "gather"),
+    ("training_per_epoch_s", "training"),
+];
+
+/// Graphs whose subgraphs workers extract.
+pub const SUBGRAPHS: [(&str, &str); 6] = [
+    ("epoch_time_s", "epoch"),
+    ("n_workers", "workers"),
+    ("crossing_workers", "GPU busy from"),
+    ("neighbour_ratio", "neighbours"),
+    ("sampling_per_epoch_s", "extraction"),
+    ("training_per_epoch_s", "training"),
+];
+
+/// Temporal graphs in sequences of events.
+pub const SEQUENCES: [(&str, &str); 6] = [
+    ("epoch_time_s", "epoch"),
+    ("n_neighbours", "neighbours"),
+    ("batch_events", "batch"),
+    ("sampling_per_epoch_s", "sampling"),
+    ("training_per_epoch_s", "training"),
+    ("conversion_s", "conversion"),
+];

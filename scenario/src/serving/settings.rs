@@ -1,0 +1,144 @@
+//! What a scenario writes for the engines of a policy, key by key, so that a plan carries it as fields and an export says or refuses each.
+//!
+//! Keys of a way of serving stand for those of `[engine]` and `[kv]`. What is left out has its default and is not here.
+
+use std::collections::BTreeMap;
+
+use engine::Origin;
+use toml::{Table, Value};
+
+/// Keys of a way that are not of its engines.
+const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
+/// Keys of `[trace]` and its streams that say how clients wait.
+const OF_CLIENTS: [&str; 4] = ["cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
+
+/// Values by key, as `engine.scheduling`. `chosen` are the values of a way that lists several, in words.
+#[must_use]
+pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> BTreeMap<String, Value> {
+    let table = origin.table();
+    let mut found = BTreeMap::new();
+    add(&mut found, "engine", table.get("engine"));
+    add(&mut found, "kv", table.get("kv"));
+    if let Some(weights) = table.get("model").and_then(|model| model.get("weights")) {
+        found.insert("engine.weights".to_owned(), weights.clone());
+    }
+    for way in ways(&table).filter(|way| way.get("name").and_then(Value::as_str) == Some(policy)) {
+        add_way(&mut found, way, chosen);
+    }
+    if let Some(trace) = table.get("trace") {
+        add_clients(&mut found, trace);
+    }
+    found
+}
+
+/// Every key of a section.
+fn add(found: &mut BTreeMap<String, Value>, section: &str, table: Option<&Value>) {
+    let keys = table.and_then(Value::as_table).into_iter().flatten();
+    found.extend(keys.map(|(key, value)| (format!("{section}.{key}"), value.clone())));
+}
+
+/// Ways of serving that are written out: variants, and those that list values.
+fn ways(table: &Table) -> impl Iterator<Item = &Table> {
+    let policies = table.get("policies");
+    let of = move |key: &str| policies.and_then(|policies| policies.get(key)?.as_array());
+    [of("variant"), of("best")].into_iter().flatten().flatten().filter_map(Value::as_table)
+}
+
+/// Keys of a way, over those of the engine.
+fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, String)]) {
+    for (key, value) in way.iter().filter(|(key, _)| !OF_WAYS.contains(&key.as_str())) {
+        let word = chosen.iter().find(|(known, _)| known == key).map(|(_, word)| word);
+        let value = match (value, word) {
+            (Value::Array(listed), Some(word)) => one_of(listed, word),
+            _ => value.clone(),
+        };
+        if key == "kv" && value.is_table() {
+            add(found, "kv", Some(&value));
+        } else {
+            found.insert(format!("engine.{key}"), value);
+        }
+    }
+}
+
+/// The listed value that a word stands for; the word itself where it does not stand for one.
+fn one_of(listed: &[Value], word: &str) -> Value {
+    let mut found = listed.iter().filter(|value| word_of(value) == word);
+    match (found.next(), found.next()) {
+        (Some(value), None) => value.clone(),
+        _ => Value::String(word.to_owned()),
+    }
+}
+
+/// A listed value in a word, as `best.rs` calls it.
+fn word_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) => number.to_string(),
+        Value::Table(table) => {
+            let name = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
+            name.unwrap_or("table").to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// How clients wait, of all streams together where there are several.
+fn add_clients(found: &mut BTreeMap<String, Value>, trace: &Value) {
+    for key in OF_CLIENTS {
+        let streams = trace.get("stream").and_then(Value::as_array).into_iter().flatten();
+        let of_streams: Vec<Value> = streams.filter_map(|stream| stream.get(key)).cloned().collect();
+        let value = trace.get(key).cloned().or_else(|| (!of_streams.is_empty()).then_some(Value::Array(of_streams)));
+        found.extend(value.map(|value| (format!("trace.{key}"), value)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_way_stand_for_those_of_the_engine() {
+        let text = r#"
+            [engine]
+            tp = 2
+            loop = "async"
+            [model]
+            weights = "fp8"
+            [[trace.stream]]
+            priority = 1
+            [[trace.stream]]
+            priority = 2
+            [[policies.variant]]
+            name = "a"
+            policy = "vllm-v1"
+            loop = "serial"
+            kv = { borrow = "when-short" }
+            [[policies.best]]
+            name = "b"
+            scheduling = ["fcfs", "priority"]
+            recv_interval = [1, 10]
+            kv = [{ borrow = "never" }, { borrow = "when-long" }]
+        "#;
+        let origin =
+            Origin { text: text.to_owned(), set: vec!["engine.max_tokens=512".to_owned()], ..Origin::default() };
+        let written = |policy: &str, chosen: &[(&str, &str)]| {
+            let chosen: Vec<_> = chosen.iter().map(|(key, word)| ((*key).to_owned(), (*word).to_owned())).collect();
+            let found = settings(&origin, policy, &chosen);
+            found.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let common = "engine.max_tokens=512";
+        assert_eq!(
+            written("a", &[]),
+            format!(
+                "engine.loop=\"serial\" {common} engine.tp=2 engine.weights=\"fp8\" kv.borrow=\"when-short\" trace.priority=[1, 2]"
+            )
+        );
+        assert_eq!(
+            written("b", &[("scheduling", "priority"), ("recv_interval", "10"), ("kv", "when-long")]),
+            format!(
+                "engine.loop=\"async\" {common} engine.recv_interval=10 engine.scheduling=\"priority\" engine.tp=2 engine.weights=\"fp8\" \
+                 kv.borrow=\"when-long\" trace.priority=[1, 2]"
+            )
+        );
+    }
+}

@@ -1,0 +1,384 @@
+//! Settings that a scenario writes for its engines, as flags of servers: every key is held by the deployment, said by a flag, told in a remark, or refused.
+//!
+//! A deployment holds degrees and sizes. What else a user wrote about the engine comes here by its key, so that no export loses it in silence. What is
+//! measured of a machine, or done by clients, changes no server: a remark tells it. Sources of the flags: those of `servers.rs` and `tables/`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Values by key, as `engine.scheduling`.
+pub type Settings = BTreeMap<String, Value>;
+
+/// Servers whose flags are written, in the order of the columns below.
+const SERVERS: [&str; 3] = ["vllm", "sglang", "trtllm"];
+
+/// What a server is told of a value: words of its command, or options of its file as `section.key: value`; `None` where it has no words for that value.
+type Told = fn(&Value) -> Option<Vec<String>>;
+
+/// What becomes of a key.
+#[derive(Clone, Copy)]
+enum Row {
+    /// The deployment holds it, and the command says it.
+    Held,
+    /// No server is told of it: a remark.
+    Remark,
+    /// Words for each server.
+    Told([Told; 3]),
+    /// No server has words for it.
+    Nowhere,
+}
+
+/// Every key, or the beginning of several that ends in a dot.
+const ROWS: [(&str, Row); 43] = [
+    ("engine.batcher", Row::Held),
+    ("engine.block_tokens", Row::Held),
+    ("engine.chunk_sizes", Row::Told([equal, equal, equal])),
+    ("engine.chunk_tokens", Row::Nowhere),
+    ("engine.chunk_tokens_min", Row::Nowhere),
+    ("engine.context_per_decode", Row::Held),
+    ("engine.copy_gb_per_s", Row::Remark),
+    ("engine.costs", Row::Remark),
+    ("engine.detokenize_us_per_sequence", Row::Remark),
+    ("engine.ep", Row::Held),
+    ("engine.expert_skew", Row::Remark),
+    ("engine.framework", Row::Remark),
+    ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
+    ("engine.hand_over", Row::Held),
+    ("engine.host_us_per_expert_layer", Row::Remark),
+    ("engine.host_us_per_layer", Row::Remark),
+    ("engine.host_us_per_sequence", Row::Remark),
+    ("engine.host_us_per_step", Row::Remark),
+    ("engine.kv_blocks", Row::Told([blocks_vllm, nothing, nothing])),
+    ("engine.layer_times", Row::Remark),
+    ("engine.loop", Row::Told([loop_vllm, loop_sglang, loop_trtllm])),
+    ("engine.max_context", Row::Held),
+    ("engine.max_sequences", Row::Held),
+    ("engine.max_tokens", Row::Held),
+    ("engine.memory_ratio", Row::Told([memory_vllm, memory_sglang, memory_trtllm])),
+    ("engine.name", Row::Remark),
+    ("engine.pp", Row::Held),
+    ("engine.preemption", Row::Told([recompute, recompute, recompute])),
+    ("engine.prefill_attention", Row::Nowhere),
+    ("engine.prefix_cache", Row::Held),
+    ("engine.prompt_tokens_max", Row::Held),
+    ("engine.rates", Row::Remark),
+    ("engine.recv_interval", Row::Told([every, recv_sglang, every])),
+    ("engine.reserved_gib", Row::Remark),
+    ("engine.scheduling", Row::Told([order_vllm, order_sglang, arrival])),
+    ("engine.speculation", Row::Told([drafts_vllm, drafts_sglang, drafts_trtllm])),
+    ("engine.swap_gib", Row::Nowhere),
+    ("engine.tiers", Row::Told([tiers_vllm, nothing, nothing])),
+    ("engine.tp", Row::Held),
+    ("engine.version", Row::Remark),
+    ("engine.watermark_ratio", Row::Remark),
+    ("engine.weights", Row::Told([weights_vllm, weights_sglang, weights_trtllm])),
+    ("engine.wire_bits", Row::Nowhere),
+];
+
+/// Keys of `[kv]`: where nobody borrows they say nothing.
+const LENDING: [&str; 4] = ["kv.borrow", "kv.heartbeat_s", "kv.lend_ratio", "kv.moves"];
+
+/// Keys of `[trace]` about clients: the load is no part of a server.
+const CLIENTS: [&str; 4] = ["trace.cancel_ratio", "trace.first_token_timeout_s", "trace.priority", "trace.timeout_s"];
+
+/// What a server is told besides the deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Words of its command, or lines of its file of options.
+    pub(crate) words: Vec<String>,
+    /// What remarks tell, by key.
+    pub(crate) remarks: Vec<String>,
+    /// Keys for which it has no words.
+    pub(crate) unsaid: Vec<String>,
+}
+
+impl Said {
+    /// What is predicted and no server is told of, as remarks.
+    pub(crate) fn lines(&self) -> String {
+        self.remarks
+            .iter()
+            .map(|remark| format!("# The prediction has {remark}, of which no flag tells the server.\n"))
+            .collect()
+    }
+}
+
+/// Whether a key is held, said, told or refused on purpose.
+#[must_use]
+pub fn knows(key: &str) -> bool {
+    row(&Settings::new(), key).is_some()
+}
+
+/// What becomes of a key; `None` where nobody knows it.
+fn row(settings: &Settings, key: &str) -> Option<Row> {
+    if CLIENTS.contains(&key) {
+        return Some(Row::Remark);
+    }
+    if LENDING.contains(&key) {
+        let lends = settings.get("kv.borrow").is_some_and(|borrow| borrow != "never");
+        return Some(if lends { Row::Nowhere } else { Row::Remark });
+    }
+    ROWS.iter().find(|(known, _)| *known == key).map(|(_, row)| *row)
+}
+
+/// What one of the servers is told of all settings.
+pub(crate) fn said(settings: &Settings, server: &str) -> Said {
+    let mut said = Said::default();
+    let column = SERVERS.iter().position(|known| *known == server);
+    for (key, value) in settings {
+        let told = |told: Told| told(value).filter(|_| column.is_some());
+        match row(settings, key) {
+            Some(Row::Held) => {}
+            Some(Row::Remark) => said.remarks.push(format!("{key} = {value}")),
+            Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
+                Some(words) => said.words.extend(words),
+                None => said.unsaid.push(format!("`{key} = {value}`")),
+            },
+            Some(Row::Nowhere) | None => said.unsaid.push(format!("`{key} = {value}`")),
+        }
+    }
+    said
+}
+
+fn nothing(_: &Value) -> Option<Vec<String>> {
+    None
+}
+
+/// The value that a server has anyway.
+fn only(value: &Value, usual: &str) -> Option<Vec<String>> {
+    (value == usual).then(Vec::new)
+}
+
+fn one(word: String) -> Vec<String> {
+    vec![word]
+}
+
+fn equal(value: &Value) -> Option<Vec<String>> {
+    only(value, "equal")
+}
+
+fn recompute(value: &Value) -> Option<Vec<String>> {
+    only(value, "recompute")
+}
+
+fn arrival(value: &Value) -> Option<Vec<String>> {
+    only(value, "fcfs")
+}
+
+fn every(value: &Value) -> Option<Vec<String>> {
+    (value.as_u64() == Some(1)).then(Vec::new)
+}
+
+fn recv_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--scheduler-recv-interval {value}")))
+}
+
+fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(match value.as_u64()? {
+        0 => "--enforce-eager".to_owned(),
+        most => format!("--max-cudagraph-capture-size {most}"),
+    }))
+}
+
+fn graphs_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(one(match value.as_u64()? {
+        0 => "--disable-cuda-graph".to_owned(),
+        most => format!("--cuda-graph-max-bs {most}"),
+    }))
+}
+
+fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
+    Some(match value.as_u64()? {
+        0 => one("cuda_graph_config: null".to_owned()),
+        most => one(format!("cuda_graph_config.max_batch_size: {most}")),
+    })
+}
+
+fn blocks_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--num-gpu-blocks-override {value}")))
+}
+
+fn loop_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(if value == "async" { "--async-scheduling" } else { "--no-async-scheduling" }.to_owned()))
+}
+
+fn loop_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(if value == "async" { Vec::new() } else { one("--disable-overlap-schedule".to_owned()) })
+}
+
+fn loop_trtllm(value: &Value) -> Option<Vec<String>> {
+    Some(if value == "async" { Vec::new() } else { one("disable_overlap_scheduler: true".to_owned()) })
+}
+
+fn memory_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--gpu-memory-utilization {value}")))
+}
+
+fn memory_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--mem-fraction-static {value}")))
+}
+
+fn memory_trtllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--kv_cache_free_gpu_memory_fraction {value}")))
+}
+
+fn order_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--scheduling-policy {}", value.as_str()?)))
+}
+
+fn order_sglang(value: &Value) -> Option<Vec<String>> {
+    match value.as_str()? {
+        "priority" => Some(one("--enable-priority-scheduling --schedule-low-priority-values-first".to_owned())),
+        _ => Some(Vec::new()),
+    }
+}
+
+/// Host memory of a replica; disks, and how fast a link is, have no flag.
+fn tiers_vllm(value: &Value) -> Option<Vec<String>> {
+    let room = |key| value.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+    let gib = room("host_gib");
+    let has_flag = room("disk_gib") == 0.0;
+    has_flag.then(|| {
+        if gib > 0.0 { one(format!("--kv-offloading-backend native --kv-offloading-size {gib}")) } else { Vec::new() }
+    })
+}
+
+/// Drafts of a table: how many, and the model that makes them, `mtp` for the served model's own layer; nobody in particular looks them up.
+fn drafts(value: &Value) -> Option<(u64, Option<&str>)> {
+    Some((value.get("draft_tokens")?.as_u64()?, value.get("draft_model").and_then(Value::as_str)))
+}
+
+fn drafts_vllm(value: &Value) -> Option<Vec<String>> {
+    let config = match drafts(value)? {
+        (0, _) => return Some(Vec::new()),
+        (n, Some("mtp")) => serde_json::json!({ "method": "mtp", "num_speculative_tokens": n }),
+        (n, Some(model)) => {
+            serde_json::json!({ "method": "draft_model", "model": model, "num_speculative_tokens": n })
+        }
+        (n, None) => serde_json::json!({ "method": "ngram", "num_speculative_tokens": n }),
+    };
+    Some(one(format!("--speculative-config '{config}'")))
+}
+
+fn drafts_sglang(value: &Value) -> Option<Vec<String>> {
+    let (n, by) = drafts(value)?;
+    if n == 0 {
+        return Some(Vec::new());
+    }
+    let chain = |n: u64| format!("--speculative-num-steps {n} --speculative-eagle-topk 1");
+    let mut words = match by {
+        Some("mtp") => vec!["--speculative-algorithm NEXTN".to_owned(), chain(n)],
+        Some(model) => {
+            let path = format!("--speculative-draft-model-path {model}");
+            vec!["--speculative-algorithm STANDALONE".to_owned(), path, chain(n)]
+        }
+        None => one("--speculative-algorithm NGRAM".to_owned()),
+    };
+    // Of what is verified at once, one token is no draft.
+    words.push(format!("--speculative-num-draft-tokens {}", n + 1));
+    Some(words)
+}
+
+fn drafts_trtllm(value: &Value) -> Option<Vec<String>> {
+    let (n, by) = drafts(value)?;
+    let mut lines = match by {
+        _ if n == 0 => return Some(Vec::new()),
+        Some("mtp") => vec!["decoding_type: MTP".to_owned(), format!("num_nextn_predict_layers: {n}")],
+        Some(model) => {
+            let path = format!("speculative_model_dir: {model}");
+            vec!["decoding_type: Draft_Target".to_owned(), format!("max_draft_len: {n}"), path]
+        }
+        None => vec!["decoding_type: NGram".to_owned(), format!("max_draft_len: {n}")],
+    };
+    lines.iter_mut().for_each(|line| line.insert_str(0, "speculative_config."));
+    Some(lines)
+}
+
+/// Formats of weights that checkpoints have.
+const FORMATS: [&str; 12] = [
+    "4-bit-experts",
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8-block",
+    "int4",
+    "int8",
+    "int8-weights",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4",
+];
+
+/// Formats of a table, or the word of all. A server reads those of weights from the checkpoint; keys and values have a flag.
+fn kv_format(value: &Value) -> Option<&str> {
+    let is_kernel = value.get("sparsity").is_some() || value.get("products").is_some();
+    let format = value.as_str().or_else(|| value.get("format")?.as_str());
+    if is_kernel || format.is_some_and(|format| !FORMATS.contains(&format)) {
+        return None;
+    }
+    Some(value.get("kv").and_then(Value::as_str).unwrap_or("bf16"))
+}
+
+fn weights(value: &Value, flag: impl Fn(&str) -> Vec<String>) -> Option<Vec<String>> {
+    match kv_format(value)? {
+        "bf16" => Some(Vec::new()),
+        "fp8" => Some(flag("fp8")),
+        _ => None,
+    }
+}
+
+fn weights_vllm(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| one(format!("--kv-cache-dtype {format}")))
+}
+
+fn weights_sglang(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| one(format!("--kv-cache-dtype {format}_e4m3")))
+}
+
+fn weights_trtllm(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| one(format!("kv_cache_config.dtype: {format}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(key: &str, value: Value, server: &str) -> Option<String> {
+        let said = said(&Settings::from([(key.to_owned(), value)]), server);
+        said.unsaid.is_empty().then(|| said.words.join(" "))
+    }
+
+    #[test]
+    fn drafts_of_the_models_own_layer_are_said_as_each_server_takes_them() {
+        let drafts = || serde_json::json!({ "draft_tokens": 3, "draft_model": "mtp", "acceptance": 0.7 });
+        for (server, words) in [
+            ("vllm", "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":3}'"),
+            (
+                "sglang",
+                "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+            ),
+            ("trtllm", "speculative_config.decoding_type: MTP speculative_config.num_nextn_predict_layers: 3"),
+        ] {
+            assert_eq!(told("engine.speculation", drafts(), server).as_deref(), Some(words), "{server}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_has_no_words_for_is_refused_by_its_key() {
+        let disk = || serde_json::json!({ "host_gib": 64, "disk_gib": 500, "disk_gb_per_s": 6 });
+        assert_eq!(told("engine.tiers", disk(), "vllm"), None);
+        assert_eq!(told("engine.scheduling", "priority".into(), "trtllm"), None);
+        assert_eq!(told("engine.preemption", "swap".into(), "vllm"), None);
+        assert_eq!(told("engine.weights", "tiled-csl".into(), "vllm"), None);
+        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some(""), "the checkpoint says it");
+        assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
+        let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
+        assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);
+    }
+
+    #[test]
+    fn keys_stand_once_and_in_order() {
+        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}
