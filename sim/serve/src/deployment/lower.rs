@@ -105,7 +105,7 @@ fn limits(options: &EngineOptions) -> Limits {
         shares_prefixes: options.prefix_cache,
         tiers: NO_TIERS,
         recv_interval: options.recv_interval,
-        gather: None,
+        gather: options.batch_wait,
     }
 }
 
