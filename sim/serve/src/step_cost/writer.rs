@@ -10,7 +10,7 @@ use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
-use engine::model::{FeedForward, Layer, Mixer};
+use engine::model::{FeedForward, Layer, Mixer, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -175,6 +175,7 @@ impl<'a> Writer<'a> {
             // One behind each mixer and each feed-forward, and one behind the embedding, which is cut over the vocabulary.
             let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
             let mut reduces = vec![(reduce, n_reduces)];
+            reduces.extend(self.joint_norms(m));
             own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
@@ -191,6 +192,19 @@ impl<'a> Writer<'a> {
             parts.borrow_mut().take(what_of(&SMALL), Source::Datasheet, saved.get());
         }
         whole.max(Seconds::ZERO)
+    }
+
+    /// A norm over all heads of queries and of keys needs the variances of the whole group: an all-reduce of two numbers of 32 bits per token, which cuts the
+    /// kernel around it in two (vLLM `MiniMaxText01RMSNormTP.forward_qk`).
+    fn joint_norms(&self, m: u64) -> Ops {
+        let model = self.shard.model;
+        if model.qk_norm != QueryKeyNorm::Whole {
+            return Vec::new();
+        }
+        let n = self.mixers.iter().filter(|(mixer, _)| mixer.attends()).map(|(_, n)| n).sum();
+        let width = ((model.n_heads + model.n_kv_heads) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
+        let variances = Op::Collective { kind: Collective::AllReduce, bytes: 8 * m, shape: self.shape };
+        vec![(variances, n), (Op::Elementwise { bytes: m * width * self.shard.dtype.bytes() }, n)]
     }
 
     /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.
