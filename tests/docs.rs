@@ -22,22 +22,17 @@ const NOT_UNDERSTOOD: [&str; 9] = [
 /// Words of a sentence that a reader follows at once.
 const WORDS_MAX: usize = 25;
 /// Longer sentences that are left in a page. These limits only fall; a page that is not here has none.
-const LONG_SENTENCES: [(&str, usize); 16] = [
-    ("accuracy-training.md", 8),
+const LONG_SENTENCES: [(&str, usize); 11] = [
     ("benchmarks.md", 10),
     ("codes.md", 6),
     ("combinations.md", 1),
-    ("curriculum.md", 8),
     ("launch-scripts.md", 1),
     ("long-context.md", 15),
     ("long-prompts.md", 18),
-    ("memory.md", 9),
-    ("multi-task.md", 3),
     ("output.md", 1),
     ("parallelism.md", 23),
     ("pool.md", 25),
     ("profiles.md", 15),
-    ("stragglers.md", 7),
     ("validation.md", 15),
 ];
 

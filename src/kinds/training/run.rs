@@ -2,6 +2,7 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::provenance::Provenance;
@@ -94,6 +95,23 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     of_rows(scenario, vec![row])
 }
 
+/// What the table shows of runs of days.
+const OF_DAYS: [(&str, &str); 6] = [
+    ("run_tokens_per_s", "kept tokens/s"),
+    ("run_goodput_ratio", "useful"),
+    ("run_cost_usd_per_mtok", "USD/Mtok"),
+    ("checkpoint_interval_s", "saved every"),
+    ("iteration_time_s", "step"),
+    ("peak_memory_bytes", "peak mem"),
+];
+
+/// The baseline's step over that of every row.
+fn speedups(results: &[PolicyResult], scenario: &Scenario) -> BTreeMap<String, f64> {
+    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
+    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
+    results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect()
+}
+
 fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let mut facts = CostModelFacts {
         profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
@@ -118,10 +136,14 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     facts.shares = kinds::shares(&provenance);
-    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
-    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect();
-    let result = RunResult { cost_model: facts, results, speedup_ratio, ..kinds::blank(&scenario.head) };
+    let of_days = scenario.long_run.is_some();
+    let speedup_ratio = if of_days {
+        kinds::gains_of(&results, &scenario.head.baseline, OF_DAYS[0].0)
+    } else {
+        speedups(&results, scenario)
+    };
+    let columns = if of_days { kinds::columns(&OF_DAYS) } else { Vec::new() };
+    let result = RunResult { cost_model: facts, columns, results, speedup_ratio, ..kinds::blank(&scenario.head) };
     let batch_size = scenario.problem.workload.batch_size;
     Run {
         result,
