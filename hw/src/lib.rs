@@ -1,6 +1,6 @@
 //! Hardware as a description: units, virtual time, GPUs, links, clusters and the topology between ranks.
 //!
-//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
+//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `tick.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
 //! Nothing here opens a file, reads a clock or knows that a simulator exists.
 
 pub mod catalog;
@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod count;
 pub mod format;
 mod gpu;
+pub mod tick;
 pub mod time;
 pub mod topology;
 pub mod units;
@@ -16,5 +17,6 @@ pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, 
 pub use count::{GIB, real, whole};
 pub use format::{Dtype, Format};
 pub use gpu::Gpu;
+pub use tick::{Tick, TickSum};
 pub use time::{Span, Time};
 pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

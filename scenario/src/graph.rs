@@ -218,8 +218,7 @@ fn fan_out(section: &mut Section<'_>) -> Vec<u32> {
 }
 
 fn subgraphs(reader: &mut Reader<'_>, shared: Shared, folder: &Path, assumed: &mut Vec<String>) -> Asked {
-    // Extraction is no kernel of a profile.
-    let host = host(reader.section("host"), folder, &[], assumed);
+    let host = host(reader.section("host"), folder, &[Kernel::Extract], assumed);
     let mut section = reader.section("subgraphs");
     let ratios = section.numbers("neighbour_ratio", 1e-6..=1.0);
     let ratios = ratios.unwrap_or(Ok(vec![1.0])).unwrap_or_else(|at| {
@@ -338,11 +337,12 @@ fn host(mut section: Section<'_>, folder: &Path, kernels: &[Kernel], assumed: &m
         costs.measured = found.map(|profile| profile.host).unwrap_or_default();
         if is_read && kernels.iter().all(|kernel| costs.of(*kernel).is_none()) {
             let what = "`host.profile` has no kernel that this objective uses";
-            let help = "`skrull-sim calibrate --device cpu` measures those of conversion, sampling and gather";
+            let help =
+                "`skrull-sim calibrate --device cpu` measures those of conversion, sampling, gather and extraction";
             section.refuse(Code::NoEffect, at, what, help);
         }
     }
-    if kernels.is_empty() || kernels.iter().any(|kernel| costs.of(*kernel).is_none()) {
+    if kernels.iter().any(|kernel| costs.of(*kernel).is_none()) {
         for (key, value) in [("read_ns", read_ns), ("item_ns", item_ns)] {
             assumed.push(format!(
                 "`host.{key}` = {value}: fitted or assumed, not measured on the host that is asked about"
@@ -353,6 +353,12 @@ fn host(mut section: Section<'_>, folder: &Path, kernels: &[Kernel], assumed: &m
         assumed.extend(costs.sources(kernels));
     }
     let memory_bytes = Bytes::from_gib(section.number("memory_gib", 0.0, 0.0..=1e6)).as_f64();
+    if kernels.contains(&Kernel::Extract) && costs.of(Kernel::Extract).is_some() {
+        section.idle(
+            &["hot_rows_gib"],
+            "a host whose extraction is assumed; a measured one has its caches in the measurement",
+        );
+    }
     let hot_bytes = Bytes::from_gib(section.number("hot_rows_gib", 0.0, 0.0..=1e6)).as_f64();
     section.finish();
     Host { threads, costs, memory_bytes, hot_bytes }
@@ -376,7 +382,15 @@ impl Question {
                 Known::Degrees { .. } => Err(absent()),
             },
             Self::Sequences(_, _, epoch) => epoch().ok_or_else(absent),
-            Self::Subgraphs(..) => Err(Refused::infeasible("extraction of subgraphs is no kernel that is measured")),
+            Self::Subgraphs(asked, _) => match &asked.known {
+                Known::Whole { graph, .. } => Ok(Epoch::Pairs {
+                    graph: graph.clone(),
+                    n_pairs: asked.n_drawn,
+                    rule: asked.rule,
+                    seed: asked.seed,
+                }),
+                Known::Degrees { .. } => Err(absent()),
+            },
         }
     }
 }

@@ -7,11 +7,14 @@ use std::rc::Rc;
 
 use engine::random::{self, Stream};
 use graph::Csr;
-use graph::csr::index;
+use graph::csr::{Direction, index};
+use graph::distribution::Degrees;
 use graph::epoch::{past_job, queries};
-use graph::generate::{Bursts, bursts};
-use graph::host::{Job, perplexity, touched_bytes};
-use graph::sample::{self, Hops, Replacement, Sampling, each_batch};
+use graph::generate::{Bursts, bursts, configuration};
+use graph::host::Job;
+use graph::recurrence::{Alike, Recurrence};
+use graph::sample::{self, Hops, Replacement, Sampling, each_batch, touched_bytes};
+use graph::subgraph::{self, Paths, Rule, Work};
 use graph::tcsr::{Event, Reverse, TCsr, Take};
 use rayon::prelude::*;
 
@@ -26,13 +29,19 @@ const EVENTS: [f64; 2] = [8.0, 120.0];
 /// Seeds of a batch.
 const BATCH: u32 = 512;
 /// Bytes of a row of features.
-const ROW_BYTES: [u64; 3] = [64, 512, 2048];
+const ROW_BYTES: [u64; 4] = [64, 256, 1024, 4096];
 /// Neighbours of the past.
 const PASTS: [usize; 3] = [8, 32, 128];
 /// Queries of a run, on each thread.
 const QUERIES: u64 = 2048;
-/// Most rows of a batch.
-const ROWS_MAX: u64 = 100_000;
+/// Most neighbours of a vertex that are taken for a subgraph.
+const EXTRACTED: [u64; 3] = [8, 64, u32::MAX as u64];
+/// Pairs of a run, on each thread.
+const PAIRS: u64 = 64;
+/// Exponent of the degrees of a graph that is extracted from.
+const EXPONENT: f64 = 2.5;
+/// Slots of a vertex of it on average.
+const SLOTS: f64 = 16.0;
 /// Most bytes of features beside a graph.
 const TABLE_MAX: f64 = 268_435_456.0;
 
@@ -50,6 +59,8 @@ pub fn of_size(bytes: f64) -> Vec<Case> {
     for degree in EVENTS {
         cases.extend(temporal(bytes, degree));
     }
+    let graph = Rc::new(extracted(bytes));
+    cases.extend(EXTRACTED.map(|neighbours| extraction(&graph, neighbours)));
     cases
 }
 
@@ -95,12 +106,14 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         (0..n_batches).map(|_| (0..BATCH).map(|_| vertex(graph, &mut stream)).collect()).collect()
     };
     let of_job = if graph.degree(0) > u64::from(fan_out) { fan_out } else { 1 };
-    // Caches outlive a run, so what is in play is what all runs visit: a vertex by the chance that a batch has it.
+    // Caches outlive a run, so a vertex comes again by the chance that a batch has it.
     let n_picks = f64::from(BATCH) * f64::from(fan_out);
-    let chance =
-        |share: f64| 1.0 - random::power(std::f64::consts::E, -f64::from(BATCH) / n_vertices - n_picks * share);
-    let in_play = perplexity(shares.iter().map(|share| chance(*share)));
-    let bytes = in_play * touched_bytes(hw::real(graph.degree(0)), f64::from(fan_out));
+    let bytes = touched_bytes(hw::real(graph.degree(0)), f64::from(fan_out));
+    let alike = |share: &f64| {
+        let missed = f64::from(BATCH) / n_vertices + n_picks * share;
+        Alike { count: 1.0, chance: 1.0 - random::power(std::f64::consts::E, -missed), bytes }
+    };
+    let apart = Recurrence::new(shares.iter().map(alike).collect()).apart();
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
@@ -108,7 +121,7 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let sizes = each_batch(&graph, &batches, &rule, &own, |_, hops| sizes(hops));
         let seconds = clock.seconds();
         let [rows, picks] = sizes.into_iter().fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
-        (seconds, Job::sample(of_job, hw::real(rows), hw::real(picks), bytes))
+        (seconds, Job::sample(of_job, hw::real(rows), hw::real(picks), apart))
     };
     Box::new(run)
 }
@@ -123,24 +136,52 @@ fn vertex(graph: &Csr, stream: &mut Stream) -> u32 {
     u32::try_from(stream.below(u64::from(graph.n_vertices()))).expect("a vertex")
 }
 
+/// Every row of a table once a run, in another order each time: between two visits of a row lie the table and what is written.
 fn gathering(row_bytes: u64, bytes: f64) -> Case {
     let (width, n_rows) = (row_bytes / 4, hw::whole(bytes).div_euclid(row_bytes).max(2));
-    // A batch of half of the rows, as large as batches are at the most.
-    let n_of_batch = (n_rows / 2).min(ROWS_MAX);
     let table = vec![1.0_f32; index(n_rows * width)];
     // Loaders keep their batches; pages of new ones would be made while they are written.
     let mut kept = vec![Vec::new(); index(n_threads())];
+    let mut orders = vec![(0..index(n_rows)).collect::<Vec<usize>>(); index(n_threads())];
     let run = move |number| {
-        let mut stream = random::stream(number, "rows");
-        let n_batches = n_threads();
-        let batches: Vec<Vec<usize>> =
-            (0..n_batches).map(|_| (0..n_of_batch).map(|_| index(stream.below(n_rows))).collect()).collect();
+        let stream = random::stream(number, "rows");
+        (0..).zip(&mut orders).for_each(|(thread, order)| stream.branch(thread).shuffle(order));
         let clock = Clock::start();
-        batches.par_iter().zip(&mut kept).for_each(|(rows, batch)| {
+        orders.par_iter().zip(&mut kept).for_each(|(rows, batch)| {
             sample::gather(&table, index(width), rows.iter().copied(), batch);
         });
         let seconds = clock.seconds();
-        (seconds, Job::gather(hw::real(n_batches * n_of_batch), hw::real(row_bytes), hw::real(n_rows)))
+        let rows = hw::real(n_rows);
+        (seconds, Job::gather(hw::real(n_threads()) * rows, hw::real(row_bytes), 2.0 * rows * hw::real(row_bytes)))
+    };
+    Box::new(run)
+}
+
+/// An undirected graph of so many bytes whose degrees fall as a power law.
+fn extracted(bytes: f64) -> Csr {
+    let n_vertices = (bytes / (8.0 + 4.0 * SLOTS)).max(256.0);
+    let degrees = Degrees::power_law(n_vertices, SLOTS * n_vertices, EXPONENT).rounded();
+    let edges = configuration(&degrees, 1);
+    let n = degrees.iter().map(|(_, count)| count).sum::<u64>();
+    let n = u32::try_from(n).expect("graphs of a sweep are small");
+    Csr::from_edges(n, &edges, Direction::Undirected).expect("vertices that there are").0
+}
+
+/// Subgraphs of pairs, with at most so many neighbours of each end.
+fn extraction(graph: &Rc<Csr>, neighbours_max: u64) -> Case {
+    let graph = Rc::clone(graph);
+    let rule = Rule { hops: 1, ratio: 1.0, neighbours_max, paths: Paths::WithoutEdge };
+    let apart = subgraph::visits(&Degrees::of(&graph)).apart();
+    let run = move |number| {
+        let stream = random::stream(number, "pairs");
+        let n_pairs = PAIRS * n_threads();
+        let pairs = subgraph::pairs(&graph, n_pairs, &stream);
+        let clock = Clock::start();
+        let works = subgraph::works(&graph, &pairs, &rule, &stream);
+        let seconds = clock.seconds();
+        let n_pairs = hw::real(n_pairs);
+        let mean = works.into_iter().fold(Work::default(), Work::plus).times(1.0 / n_pairs);
+        (seconds, Job::extract(n_pairs, &mean, apart))
     };
     Box::new(run)
 }

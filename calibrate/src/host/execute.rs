@@ -4,9 +4,10 @@ use engine::random;
 use engine::validation::{How, Pair, Point, Validation, classes, quantile};
 use graph::Csr;
 use graph::csr::index;
-use graph::epoch::{Epoch, Term, queries};
+use graph::epoch::{Epoch, Term, pairs, queries};
 use graph::host::{HostCosts, Job};
 use graph::sample::{self, Sampling, batches, each_batch, epoch_stream};
+use graph::subgraph::{self, Rule};
 use graph::tcsr::{Event, Reverse, TCsr, Take};
 use rayon::prelude::*;
 
@@ -15,6 +16,8 @@ use crate::sample::UNDISTURBED;
 
 /// Number of the first epoch that is executed; jobs are counted on an earlier one.
 const EXECUTED: u32 = 2;
+/// Share of a term's time above which what lies outside of the measured range is said.
+const OUTSIDE: f64 = 0.1;
 
 /// Predicts an epoch and runs it so many times on a pool: the comparison, and the spread of the runs in words.
 #[must_use]
@@ -72,7 +75,7 @@ fn point(term: &Term, measured: &[f64], costs: &HostCosts, threads: f64) -> Poin
 
 fn spread(term: &Term, measured: &[f64], costs: &HostCosts) -> String {
     let ends = [0.0, UNDISTURBED, 1.0].map(|part| quantile(measured, part));
-    let outside = term.jobs.iter().find_map(|job| costs.outside(job));
+    let outside = outside(term, costs);
     let outside = outside.map_or_else(String::new, |axis| format!("; {axis} lie outside of what was measured"));
     format!(
         "{}: {} runs from {:.3} to {:.3} s, lower quartile {:.3} s{outside}",
@@ -84,6 +87,14 @@ fn spread(term: &Term, measured: &[f64], costs: &HostCosts) -> String {
     )
 }
 
+/// The axis on which more than a tenth of a term's time lies outside of what was measured.
+fn outside(term: &Term, costs: &HostCosts) -> Option<&'static str> {
+    let seconds = |jobs: &mut dyn Iterator<Item = &Job>| jobs.map(|job| costs.seconds(job)).sum::<f64>();
+    let all = seconds(&mut term.jobs.iter());
+    let beyond = seconds(&mut term.jobs.iter().filter(|job| costs.outside(job).is_some()));
+    if beyond > OUTSIDE * all { term.jobs.iter().find_map(|job| costs.outside(job)) } else { None }
+}
+
 /// Runs the parts of an epoch; seconds of each, in the order of its terms.
 fn executed(epoch: &Epoch, number: u32) -> Vec<f64> {
     match epoch {
@@ -91,7 +102,16 @@ fn executed(epoch: &Epoch, number: u32) -> Vec<f64> {
         Epoch::Past { n_vertices, events, reverse, k, take, batch, width } => {
             past((*n_vertices, events, *reverse), (*k, *take), *batch, *width, number)
         }
+        Epoch::Pairs { graph, n_pairs, rule, seed } => vec![extracted(graph, *n_pairs, rule, *seed, number)],
     }
+}
+
+/// Extraction of all pairs.
+fn extracted(graph: &Csr, n_pairs: u64, rule: &Rule, seed: u64, number: u32) -> f64 {
+    let (pairs, stream) = pairs(graph, n_pairs, seed, number);
+    let clock = Clock::start();
+    std::hint::black_box(subgraph::works(graph, &pairs, rule, &stream));
+    clock.seconds()
 }
 
 /// Sampling of all batches with the gather of each behind it; a thread does one batch after the other.

@@ -10,7 +10,7 @@ use engine::CostModel;
 use engine::random;
 use engine::task::{CopyKind, Op, Ops};
 use graph::cache::{Item, Ranked, row_bytes};
-use graph::host::HostCosts;
+use graph::host::{HostCosts, Job, Kernel};
 use graph::pipeline::{Batch, Overlap, batches};
 use graph::subgraph::{self, Rule, Work};
 use hw::{Format, Seconds, Span};
@@ -217,6 +217,9 @@ fn work(asked: &Asked, method: Method, ratio: f64) -> Work {
         }
         (_, Known::Degrees { degrees, .. }) => subgraph::expected(degrees, &rule, asked.n_drawn, &stream),
     };
+    if is_measured(asked, method) {
+        return found;
+    }
     // Rows of hubs are read most, and those that the host's caches hold cost no read.
     let rows: Vec<Item> = degrees
         .classes
@@ -234,6 +237,20 @@ fn work(asked: &Asked, method: Method, ratio: f64) -> Work {
     Work { reads: found.reads * (1.0 - hot), ..found }
 }
 
+/// Whether the host's extraction was measured: its caches are then in the measurement.
+fn is_measured(asked: &Asked, method: Method) -> bool {
+    matches!(method, Method::PathLabels | Method::RadiusLabels) && asked.costs.of(Kernel::Extract).is_some()
+}
+
+/// Seconds of a worker for a pair.
+fn pair_s(asked: &Asked, method: Method, work: &Work) -> f64 {
+    if !is_measured(asked, method) {
+        return work.reads * asked.costs.read_s + work.probes * asked.costs.item_s;
+    }
+    let apart = subgraph::visits(&asked.known.degrees()).apart();
+    asked.costs.seconds(&Job::extract(1.0, work, apart))
+}
+
 /// Rows of both ends of a pair, read once and merged.
 fn compared(asked: &Asked, stream: &random::Stream) -> Work {
     // A subgraph without hops reads nothing; one of every neighbour reads the rows of both ends, but not those of the neighbours.
@@ -247,7 +264,7 @@ fn compared(asked: &Asked, stream: &random::Stream) -> Work {
 
 fn way(asked: &Asked, method: Method, work: Work, plan: Plan, cost: &dyn CostModel) -> Way {
     let cluster = &asked.machine.cluster;
-    let pair_s = work.reads * asked.costs.read_s + work.probes * asked.costs.item_s;
+    let pair_s = pair_s(asked, method, &work);
     // What lies ready is copied out: two numbers of a vertex or edge.
     let kept_s = 2.0 * (work.n_vertices + work.n_edges) * asked.costs.item_s;
     let prepared_s = if plan.storage == Storage::Ahead { kept_s } else { pair_s };

@@ -9,6 +9,7 @@ mod told;
 
 use engine::CostModel;
 use engine::task::{Document, Op, Ops, Pass};
+use graph::epoch::past_visits;
 use graph::host::{HostCosts, Job};
 use graph::pipeline::{Batch, Overlap, batches};
 use graph::tcsr::{Conversion, conversion};
@@ -126,10 +127,9 @@ pub struct Past {
 }
 
 impl Past {
-    /// A query that finds so many neighbours.
-    fn query(&self, found: f64) -> Job {
-        let n_slots: f64 = self.rows.iter().map(|(length, count)| length * count).sum();
-        Job::past(1.0, self.log2_length, found, 24.0 * n_slots)
+    /// A query that finds so many neighbours, where so many bytes lie between two visits of a node.
+    fn query(&self, found: f64, apart: f64) -> Job {
+        Job::past(1.0, self.log2_length, found, apart)
     }
 }
 
@@ -304,9 +304,11 @@ fn way(asked: &Asked, policy: &Policy, (k, batch): (usize, usize), threads: u32,
     // Threads are shared by the GPUs; with fewer threads than GPUs a thread works for several.
     let threads_of_gpu = f64::from(threads) / n_gpus;
     let copied = if policy.copies_past { 3.0 * asked.past.before * costs.item_s } else { 0.0 };
-    let query_s = costs.seconds(&asked.past.query(rows.length)) + copied;
+    let row_bytes = hw::real(4 * asked.width);
+    let apart = past_visits(&asked.past.rows, rows.length, row_bytes).apart();
+    let query_s = costs.seconds(&asked.past.query(rows.length, apart)) + copied;
     let moved = rows.n_moved() * if policy.moves_once { distinct } else { 1.0 };
-    let gather_s = costs.seconds(&Job::gather(moved, hw::real(4 * asked.width), asked.n_events));
+    let gather_s = costs.seconds(&Job::gather(moved, row_bytes, apart));
     let host_s = [rows.n_queries() * query_s / threads_of_gpu, gather_s / threads_of_gpu];
     let forward = ops(asked, policy, &rows, Pass::Forward);
     let least_s: f64 = forward.iter().map(|(op, n)| f64::from(*n) * cost.least(op).get()).sum();

@@ -4,14 +4,13 @@ use std::num::NonZeroU32;
 
 use engine::cost::experts::Routing;
 use engine::verdict::Refused;
-use hw::{Bytes, Gpu, Seconds};
+use hw::{Bytes, Gpu, Seconds, Tick};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, NO_TIERS, Tier};
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Order, Preemption};
-use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
@@ -263,7 +262,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
         host_blocks: blocks_of(bytes, of_replica),
-        ticks_per_block: ticks_of(Bytes(bytes_per_block) / host_link),
+        ticks_per_block: Tick::from_seconds(Bytes(bytes_per_block) / host_link),
     });
     let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");

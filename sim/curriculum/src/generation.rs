@@ -11,7 +11,7 @@
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use engine::verdict::Refused;
-use serve::step_cost::{Chunk, ReplicaConfig, SECONDS_PER_TICK, StepLoad, StepTable};
+use serve::step_cost::{Chunk, ReplicaConfig, StepLoad, StepTable};
 
 /// Whose keys and values of a prompt are kept for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,16 +190,12 @@ impl Engine<'_> {
         let iterations = on_replica * f64::from(prompts.answer_tokens) / f64::from(batch.n_answers);
         let prefix = Chunk { past: 0, new: prompts.shots_tokens };
         let load = StepLoad { n_chunk_tokens: prefix.new, n_chunks: 1, ..StepLoad::default() };
-        let one_prefix_s = seconds(table.step(&load, std::iter::once(prefix)));
+        let one_prefix_s = table.step(&load, std::iter::once(prefix)).to_seconds();
         // Every replica computes the examples of the types that it answers.
         let prefixes = hw::real(prompts.n_prefixes()) / f64::from(self.n_replicas);
         let spent = iterations * iteration_s(prompts, &batch, table) + prefixes * one_prefix_s;
         Ok(Pass { seconds: spent, n_answers, source: table.source })
     }
-}
-
-fn seconds(ticks: u64) -> f64 {
-    hw::real(ticks) * SECONDS_PER_TICK
 }
 
 /// Mean duration of a full engine's iteration.
@@ -217,7 +213,7 @@ fn iteration_s(prompts: &Prompts, batch: &Batch, table: &StepTable) -> f64 {
             n_chunks: n,
             n_sampled: n_decode + n * prompts.answers_per_prompt(),
         };
-        seconds(table.step(&load, std::iter::repeat_n(chunk, n as usize)))
+        table.step(&load, std::iter::repeat_n(chunk, n as usize)).to_seconds()
     };
     let fewer = batch.n_prompts.floor();
     let n = u32::try_from(hw::Bytes::from_f64(fewer).0).expect("at most the sequences of a batch");

@@ -3,8 +3,11 @@
 use engine::random;
 
 use crate::csr::Csr;
+use crate::distribution::Degrees;
 use crate::host::{Job, log2};
-use crate::sample::{Sampling, batches, epoch_stream, visits};
+use crate::recurrence::{Again, Alike, Recurrence};
+use crate::sample::{Replacement, Sampling, Visits, batches, epoch_stream, touched_bytes, visits};
+use crate::subgraph::{self, Rule, Work};
 use crate::tcsr::{Event, Past, Reverse, TCsr, Take};
 
 /// Number of the epoch that jobs are counted on.
@@ -43,6 +46,17 @@ pub enum Epoch {
         /// Numbers of an event's feature.
         width: u64,
     },
+    /// Subgraphs of pairs are extracted and labelled.
+    Pairs {
+        /// Graph.
+        graph: Csr,
+        /// Pairs.
+        n_pairs: u64,
+        /// Which subgraph.
+        rule: Rule,
+        /// Seed of the pairs.
+        seed: u64,
+    },
 }
 
 /// A part of an epoch.
@@ -66,6 +80,11 @@ impl Epoch {
                 terms.extend(past(&graph, events, (*k, *take), *batch, *width));
                 terms
             }
+            Self::Pairs { graph, n_pairs, rule, seed } => {
+                let work = mean_work(graph, *n_pairs, rule, *seed);
+                let apart = subgraph::visits(&Degrees::of(graph)).apart();
+                vec![Term { name: "extraction", jobs: vec![Job::extract(hw::real(*n_pairs), &work, apart)] }]
+            }
         }
     }
 
@@ -77,18 +96,107 @@ impl Epoch {
                 hw::real(graph.bytes().max(4 * width * u64::from(graph.n_vertices())))
             }
             Self::Past { events, width, .. } => hw::real(events.len() as u64 * (4 * width).max(48)),
+            Self::Pairs { graph, .. } => hw::real(graph.bytes()),
         }
     }
+}
+
+/// Pairs of an epoch with this number, and the stream of what is drawn for them.
+#[must_use]
+pub fn pairs(graph: &Csr, n_pairs: u64, seed: u64, number: u32) -> (Vec<[u32; 2]>, random::Stream) {
+    let stream = random::stream(seed, "pairs of an epoch").branch(u64::from(number));
+    (subgraph::pairs(graph, n_pairs, &stream), stream)
+}
+
+/// Mean work of a pair.
+fn mean_work(graph: &Csr, n_pairs: u64, rule: &Rule, seed: u64) -> Work {
+    let (pairs, stream) = pairs(graph, n_pairs, seed, COUNTED);
+    let all = subgraph::works(graph, &pairs, rule, &stream);
+    all.into_iter().fold(Work::default(), Work::plus).times(1.0 / hw::real(n_pairs.max(1)))
 }
 
 fn sampled(graph: &Csr, train: &[u32], sampling: &Sampling, width: u64) -> Vec<Term> {
     let all = batches(train, sampling, COUNTED, 0);
     let found = visits(graph, &all, sampling, &epoch_stream(sampling, COUNTED, 0));
-    let gather = Job::gathered(width, &found);
+    let between = Between::new(graph, &found, hw::real(4 * width));
     vec![
-        Term { name: "sampling", jobs: Job::sampled(graph, sampling, &found) },
-        Term { name: "gather", jobs: vec![gather] },
+        Term { name: "sampling", jobs: sampling_jobs(graph, sampling, &found, &between) },
+        Term { name: "gather", jobs: gather_jobs(&found, &between) },
     ]
+}
+
+/// What an epoch reads between two visits of a row. A batch is sampled and gathered in turn, so each pushes the other out of the caches.
+struct Between {
+    rows: Recurrence,
+    features: Recurrence,
+    row_bytes: f64,
+    /// Bytes of a gathered batch, written over the one before.
+    written: f64,
+}
+
+impl Between {
+    fn new(graph: &Csr, visits: &Visits, row_bytes: f64) -> Self {
+        let last = visits.rows.last().expect("an epoch has a hop");
+        let bytes = mean_touched_bytes(graph, visits);
+        Self {
+            rows: Recurrence::of_visits(last, visits.n_batches, bytes),
+            features: Recurrence::of_visits(&visits.gathers, visits.n_batches, row_bytes),
+            row_bytes,
+            written: gathered(visits) / hw::real(visits.n_batches) * row_bytes,
+        }
+    }
+
+    fn bytes(&self, batches: f64) -> f64 {
+        self.rows.bytes(batches) + self.features.bytes(batches) + self.written
+    }
+}
+
+/// Rows that an epoch gathers.
+fn gathered(visits: &Visits) -> f64 {
+    hw::real(*visits.n_vertices.last().expect("the gathered set is counted"))
+}
+
+/// Bytes that a visit of a row touches on average.
+fn mean_touched_bytes(graph: &Csr, visits: &Visits) -> f64 {
+    let (mut n_visits, mut slots) = (0.0, 0.0);
+    for hop in &visits.rows {
+        for (vertex, &n) in (0..).zip(hop) {
+            n_visits += f64::from(n);
+            slots += f64::from(n) * hw::real(graph.degree(vertex));
+        }
+    }
+    let picks = hw::real(visits.n_picks.iter().sum::<u64>()) / f64::max(n_visits, 1.0);
+    touched_bytes(slots / f64::max(n_visits, 1.0), picks)
+}
+
+/// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole.
+fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Between) -> Vec<Job> {
+    let again = between.rows.again();
+    let mut jobs = Vec::new();
+    for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
+        let (mut whole, mut drawn) = ([0.0; 2], [0.0; 2]);
+        for (vertex, &n) in (0..).zip(visits) {
+            let (degree, n) = (graph.degree(vertex), f64::from(n));
+            let is_drawn = degree > u64::from(fan_out) || sampling.replacement == Replacement::With;
+            let sums = if is_drawn { &mut drawn } else { &mut whole };
+            sums[0] += n;
+            sums[1] += n * if is_drawn { f64::from(fan_out) } else { hw::real(degree) };
+        }
+        for Again { share, steps } in &again {
+            let apart = between.bytes(*steps);
+            jobs.push(Job::sample(fan_out, share * drawn[0], share * drawn[1], apart));
+            jobs.push(Job::sample(1, share * whole[0], share * whole[1], apart));
+        }
+    }
+    jobs.retain(|job| job.reads > 0.0);
+    jobs
+}
+
+/// Gather of an epoch.
+fn gather_jobs(visits: &Visits, between: &Between) -> Vec<Job> {
+    let rows = gathered(visits);
+    let job = |again: &Again| Job::gather(again.share * rows, between.row_bytes, between.bytes(again.steps));
+    between.features.again().iter().map(job).collect()
 }
 
 /// Queries of a batch: both ends of every event, at its moment.
@@ -110,12 +218,25 @@ fn past(graph: &TCsr, events: &[Event], (k, take): (usize, Take), batch: usize, 
         found += job.items / 3.0;
         log2_length += job.reads;
     }
-    let (n_queries, slot_bytes) = (hw::real(2 * events.len() as u64), hw::real(24 * graph.edges.len() as u64));
-    let sampling = Job::past(n_queries, log2_length / n, found / n, slot_bytes);
+    let n_queries = hw::real(2 * events.len() as u64);
+    let found = found / n;
     let row_bytes = hw::real(4 * width);
-    let rows = n_queries * found / n;
-    let gather = Job::gather(rows, row_bytes, hw::real(events.len() as u64));
+    let apart = past_visits(&graph.row_lengths(), found, row_bytes).apart();
+    let sampling = Job::past(n_queries, log2_length / n, found, apart);
+    let gather = Job::gather(n_queries * found, row_bytes, apart);
     vec![Term { name: "sampling", jobs: vec![sampling] }, Term { name: "gather", jobs: vec![gather] }]
+}
+
+/// What queries of the past read, a query a step: the slots of a node's row, and the features of what is found there. A node is met by its slots.
+#[must_use]
+pub fn past_visits(rows: &[(f64, f64)], found: f64, row_bytes: f64) -> Recurrence {
+    let n_slots: f64 = rows.iter().map(|(length, count)| length * count).sum();
+    let alike = |&(length, count): &(f64, f64)| {
+        // A halving of the binary search is a line; a slot has three numbers of 64 bits.
+        let slots = 64.0 * log2(length) + 24.0 * found.min(length);
+        Alike { count, chance: (length / n_slots).min(1.0), bytes: slots + found.min(length) * row_bytes }
+    };
+    Recurrence::new(rows.iter().map(alike).collect())
 }
 
 /// What sampling of the past does, by doing it.
@@ -124,6 +245,6 @@ pub fn past_job(graph: &TCsr, queries: &[(u32, u64)], sample: impl FnOnce(&[(u32
     let n = hw::real(queries.len().max(1) as u64);
     let found: usize = sampled.iter().map(Vec::len).sum();
     let log2_length: f64 = queries.iter().map(|(vertex, _)| log2(hw::real(graph.degree(*vertex)))).sum();
-    let slot_bytes = hw::real(24 * graph.edges.len() as u64);
-    Job::past(n, log2_length / n, hw::real(found as u64) / n, slot_bytes)
+    let found = hw::real(found as u64) / n;
+    Job::past(n, log2_length / n, found, past_visits(&graph.row_lengths(), found, 0.0).apart())
 }

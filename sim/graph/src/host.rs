@@ -1,4 +1,4 @@
-//! What threads of the host take to sample, gather and convert: reads of memory and items at hand, or what was measured of a kernel.
+//! What threads of the host take to sample, gather, convert and extract: reads of memory and items at hand, or what was measured of a kernel.
 //!
 //! A `Job` is an amount of work of one kernel. Its base is the same wherever it comes from: counts of a graph, of degrees, or of a run under
 //! measurement. Where a profile has the kernel, its surface corrects the base; else the scenario's times of a read and an item stand.
@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use engine::cost::host::{HostKernel, ITEM_S, READ_S};
 
 use crate::cache::LINE_BYTES;
-use crate::csr::Csr;
-use crate::sample::{Replacement, Sampling, Visits};
+use crate::subgraph::Work;
 
 /// Steps of a binary search in a row of this length, at least one.
 #[must_use]
@@ -29,11 +28,13 @@ pub enum Kernel {
     Convert,
     /// Neighbours before a moment.
     Past,
+    /// Enclosing subgraphs of pairs (`subgraph.rs`).
+    Extract,
 }
 
 impl Kernel {
     /// Every kernel.
-    pub const ALL: [Self; 4] = [Self::Sample, Self::Gather, Self::Convert, Self::Past];
+    pub const ALL: [Self; 5] = [Self::Sample, Self::Gather, Self::Convert, Self::Past, Self::Extract];
 
     /// Name in profiles.
     #[must_use]
@@ -45,10 +46,11 @@ impl Kernel {
     #[must_use]
     pub const fn axes(self) -> [&'static str; 2] {
         match self {
-            Self::Sample => ["fan-out", "bytes of rows in play"],
-            Self::Gather => ["bytes of a row", "bytes of rows in play"],
+            Self::Sample => ["fan-out", "bytes between visits of a row"],
+            Self::Gather => ["bytes of a row", "bytes between visits of a row"],
             Self::Convert => ["slots of a vertex", "bytes of slots"],
-            Self::Past => ["neighbours", "bytes of slots"],
+            Self::Past => ["neighbours", "bytes between visits of a row"],
+            Self::Extract => ["vertices of a subgraph", "bytes between visits of a row"],
         }
     }
 }
@@ -67,49 +69,27 @@ pub struct Job {
 }
 
 impl Job {
-    /// So many rows are read and neighbours drawn of them at a hop, where so many bytes are in play; `fan_out` of 1 stands for rows of which every
-    /// neighbour is taken.
+    /// So many rows are read and neighbours drawn of them at a hop, where so many bytes lie between two visits of a row; `fan_out` of 1 stands for
+    /// rows of which every neighbour is taken.
     #[must_use]
-    pub fn sample(fan_out: u32, rows: f64, picks: f64, bytes: f64) -> Self {
+    pub fn sample(fan_out: u32, rows: f64, picks: f64, apart: f64) -> Self {
         // A row's offset and its line; a pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
         let items = picks * (1.0 + f64::from(fan_out) / 8.0);
-        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point: [f64::from(fan_out), bytes] }
+        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point: [f64::from(fan_out), apart] }
     }
 
-    /// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole.
+    /// So many rows of `row_bytes` are copied, where so many bytes lie between two visits of a row.
     #[must_use]
-    pub fn sampled(graph: &Csr, sampling: &Sampling, visits: &Visits) -> Vec<Self> {
-        let bytes = rows_in_play(graph, visits);
-        let mut jobs = Vec::new();
-        for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
-            let (mut whole, mut drawn) = ([0.0; 2], [0.0; 2]);
-            for (vertex, &n) in (0..).zip(visits) {
-                let (degree, n) = (graph.degree(vertex), f64::from(n));
-                let is_drawn = degree > u64::from(fan_out) || sampling.replacement == Replacement::With;
-                let sums = if is_drawn { &mut drawn } else { &mut whole };
-                sums[0] += n;
-                sums[1] += n * if is_drawn { f64::from(fan_out) } else { hw::real(degree) };
-            }
-            jobs.push(Self::sample(fan_out, drawn[0], drawn[1], bytes));
-            jobs.push(Self::sample(1, whole[0], whole[1], bytes));
-        }
-        jobs.retain(|job| job.reads > 0.0);
-        jobs
-    }
-
-    /// So many rows of `row_bytes` are copied, out of so many rows that are in play.
-    #[must_use]
-    pub fn gather(rows: f64, row_bytes: f64, in_play: f64) -> Self {
+    pub fn gather(rows: f64, row_bytes: f64, apart: f64) -> Self {
         let lines = libm::ceil(row_bytes / hw::real(LINE_BYTES));
-        let point = [row_bytes, row_bytes * in_play.max(1.0)];
-        Self { kernel: Kernel::Gather, reads: rows, items: rows * lines, point }
+        Self { kernel: Kernel::Gather, reads: rows, items: rows * lines, point: [row_bytes, apart.max(row_bytes)] }
     }
 
-    /// Gather of an epoch.
+    /// So many pairs with this mean work are extracted, where so many bytes lie between two visits of a row.
     #[must_use]
-    pub fn gathered(width: u64, visits: &Visits) -> Self {
-        let rows = hw::real(*visits.n_vertices.last().expect("the gathered set is counted"));
-        Self::gather(rows, hw::real(4 * width), perplexity(visits.gathers.iter().copied().map(f64::from)))
+    pub fn extract(pairs: f64, work: &Work, apart: f64) -> Self {
+        let point = [work.n_vertices.max(1.0), apart.max(1.0)];
+        Self { kernel: Kernel::Extract, reads: pairs * work.reads, items: pairs * work.probes, point }
     }
 
     /// A conversion of rows of these lengths, each with how many have it: count and scatter read memory for every slot, the scan handles every
@@ -127,11 +107,11 @@ impl Job {
     }
 
     /// So many queries of rows with this mean binary logarithm of the length, which find so many neighbours each. Binary search misses at every
-    /// halving; a neighbour is three numbers of adjacent slots.
+    /// halving; a neighbour is three numbers of adjacent slots. So many bytes lie between two visits of a row.
     #[must_use]
-    pub fn past(queries: f64, log2_length: f64, found: f64, slot_bytes: f64) -> Self {
+    pub fn past(queries: f64, log2_length: f64, found: f64, apart: f64) -> Self {
         let items = queries * 3.0 * found;
-        let point = [found.max(1.0), slot_bytes.max(1.0)];
+        let point = [found.max(1.0), apart.max(1.0)];
         Self { kernel: Kernel::Past, reads: queries * log2_length, items, point }
     }
 
@@ -140,37 +120,6 @@ impl Job {
     pub fn base_s(&self) -> f64 {
         self.reads * READ_S + self.items * ITEM_S
     }
-}
-
-/// Vertices that are really in play: e to the entropy of how often each is visited. All of them where all are visited alike, few where hubs are.
-#[must_use]
-pub fn perplexity(visits: impl Iterator<Item = f64> + Clone) -> f64 {
-    let all: f64 = visits.clone().sum();
-    let entropy = |n: f64| if n > 0.0 { -n / all * libm::log(n / all) } else { 0.0 };
-    libm::exp(visits.map(entropy).sum())
-}
-
-/// Bytes of a row that a visit touches: its offset, its mark, and no more lines than neighbours are picked.
-#[must_use]
-pub fn touched_bytes(degree: f64, picks: f64) -> f64 {
-    const OFFSET_AND_MARK: f64 = 12.0;
-    OFFSET_AND_MARK + (4.0 * degree).min(hw::real(LINE_BYTES) * picks)
-}
-
-/// Bytes of rows that are in play in an epoch.
-fn rows_in_play(graph: &Csr, visits: &Visits) -> f64 {
-    let n_hops = visits.rows.len();
-    let count = |vertex: u32| visits.rows.iter().map(|hop| f64::from(hop[vertex as usize])).sum::<f64>();
-    let (mut n_visits, mut slots) = (0.0, 0.0);
-    for vertex in 0..graph.n_vertices() {
-        let n = count(vertex);
-        n_visits += n;
-        slots += n * hw::real(graph.degree(vertex));
-    }
-    let picks =
-        hw::real(visits.n_picks.iter().sum::<u64>()) / hw::real(visits.n_vertices[..n_hops].iter().sum::<u64>().max(1));
-    let n_vertices = perplexity((0..graph.n_vertices()).map(count));
-    n_vertices * touched_bytes(slots / f64::max(n_visits, 1.0), picks)
 }
 
 /// What a thread of the host takes.
@@ -283,14 +232,6 @@ mod tests {
         let past = Job::past(10.0, 4.0, 5.0, 1.0);
         assert!((costs.seconds(&past) - (40.0 * 100e-9 + 150.0 * 10e-9)).abs() < 1e-15);
         assert_eq!(costs.ends(&past), [costs.seconds(&past); 2]);
-    }
-
-    #[test]
-    fn vertices_in_play_are_all_where_visits_are_alike_and_few_where_hubs_are() {
-        assert!((perplexity([3.0; 50].into_iter()) - 50.0).abs() < 1e-9);
-        assert!((perplexity([7.0, 0.0, 0.0].into_iter()) - 1.0).abs() < 1e-12);
-        // Half of the visits to one, half to two: entropy 1.5 ln 2.
-        assert!((perplexity([2.0, 1.0, 1.0].into_iter()) - 2.0_f64.powf(1.5)).abs() < 1e-12);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use engine::random::{self, Stream};
 use rayon::prelude::*;
 
+use crate::cache::LINE_BYTES;
 use crate::csr::{Csr, index};
 
 /// Whether a neighbour may be picked twice.
@@ -160,6 +161,13 @@ pub fn gather(features: &[f32], width: usize, vertices: impl ExactSizeIterator<I
     for vertex in vertices {
         batch.extend_from_slice(&features[vertex * width..(vertex + 1) * width]);
     }
+}
+
+/// Bytes of a row that a visit touches: its offset, its mark, and no more lines than neighbours are picked.
+#[must_use]
+pub fn touched_bytes(degree: f64, picks: f64) -> f64 {
+    const OFFSET_AND_MARK: f64 = 12.0;
+    OFFSET_AND_MARK + (4.0 * degree).min(hw::real(LINE_BYTES) * picks)
 }
 
 /// How often an epoch reads each vertex.

@@ -7,9 +7,10 @@
 use engine::random::Stream;
 use rayon::prelude::*;
 
-use crate::cache::LINE_BYTES;
+use crate::cache::{LINE_BYTES, row_bytes};
 use crate::csr::{Csr, index};
-use crate::distribution::Degrees;
+use crate::distribution::{Class, Degrees};
+use crate::recurrence::{Alike, Recurrence};
 use crate::sample::distinct;
 
 /// Label of a vertex that no path reaches.
@@ -270,6 +271,18 @@ fn drawn(ends: [f64; 2], rule: &Rule, by_slots: &Ladder, n_slots: f64, draws: &m
         work.n_edges += n_twos * -libm::expm1(-inner_slots * inner_slots / n_slots / 2.0 / n_twos);
     }
     work.plus(Work::labelling(work.n_vertices, work.n_edges))
+}
+
+/// What extraction reads, a row a step: a row is met by its slots, and read whole.
+#[must_use]
+pub fn visits(degrees: &Degrees) -> Recurrence {
+    let n_slots = degrees.n_slots();
+    let alike = |class: &Class| Alike {
+        count: class.count,
+        chance: (class.degree / n_slots).min(1.0),
+        bytes: hw::real(row_bytes(0)) + 4.0 * class.degree,
+    };
+    Recurrence::new(degrees.classes.iter().map(alike).collect())
 }
 
 /// Degrees with running weights, to draw from.

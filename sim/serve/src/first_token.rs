@@ -12,7 +12,7 @@ use engine::task::{Document, Op, Pass};
 use hw::Seconds;
 
 use crate::request::{Request, Requests};
-use crate::step_cost::{ReplicaConfig, StepTable, span_of};
+use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Replicas that may compute a prompt.
 pub struct Asked<'a> {
@@ -40,10 +40,10 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
 /// Least time to the first token of a prompt.
 #[must_use]
 pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable, prompt: u32) -> Seconds {
-    let tokens = span_of(table.least_tokens(prompt)).to_seconds();
+    let tokens = table.least_tokens(prompt).span().to_seconds();
     let whole = tokens + attention(config, cost, prompt);
     let stages = f64::from(config.pipeline_degree);
-    let behind = span_of(table.least_tokens(1)).to_seconds() * (stages - 1.0);
+    let behind = table.least_tokens(1).span().to_seconds() * (stages - 1.0);
     (whole + behind) * (1.0 / stages)
 }
 
@@ -86,7 +86,7 @@ mod tests {
                     let load = StepLoad { n_chunk_tokens: size, n_chunks: 1, ..StepLoad::default() };
                     table.step(&load, std::iter::once(Chunk { past, new: size }))
                 };
-                let whole = span_of((0..prompt / size).map(|index| time(index * size)).sum()).to_seconds();
+                let whole = (0..prompt / size).map(|index| time(index * size)).sum::<hw::Tick>().span().to_seconds();
                 let least = ttft(&config, &cost, &table, prompt);
                 // Whole ticks of every chunk on the one side.
                 assert!(least.get() <= whole.get() + 1e-7, "{size}: {whole:?} below {least:?}");

@@ -21,6 +21,7 @@ use crate::replica::{Counts, Engine, Role};
 use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
 use dynamics::{Failures, Outage, Rule, Scaling};
+use hw::Tick;
 use run::Run;
 use run::stations::Stations;
 use scaler::Scaler;
@@ -115,9 +116,9 @@ pub struct Moved {
     /// Tokens that they carried.
     pub tokens: u64,
     /// Ticks from the reservation of blocks to the last byte, together.
-    pub ticks: u64,
+    pub ticks: Tick,
     /// Ticks from the end of the prompt to the reservation of blocks, together.
-    pub waiting_ticks: u64,
+    pub waiting_ticks: Tick,
 }
 
 /// What became of replicas while time ran.
@@ -137,7 +138,7 @@ pub struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaidChange {
     /// When.
-    pub tick: u64,
+    pub tick: Tick,
     /// Which.
     pub replica: u32,
     /// Whether it is paid from then on.
@@ -173,11 +174,13 @@ pub struct Served {
     /// Group of every replica.
     pub group_of: Vec<u32>,
     /// Ticks for which every replica is paid.
-    pub paid_ticks: Vec<u64>,
+    pub paid_ticks: Vec<Tick>,
     /// When replicas began to be paid, and when they ended to be, in order of time.
     pub paid_changes: Vec<PaidChange>,
     /// Requests that no replica could hold.
     pub n_refused: u64,
+    /// Requests that had not ended when the clock did.
+    pub n_unserved: u64,
     /// What moved between replicas.
     pub moved: Moved,
     /// Replicas that came and went.

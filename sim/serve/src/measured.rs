@@ -5,7 +5,7 @@
 //! requests that are served and that wait, and the share of blocks in use, as the mean of |simulated − measured| over the
 //! mean of the measured.
 
-use hw::{Seconds, Span, Time};
+use hw::{Seconds, Span, Tick, Time};
 
 use crate::fleet::serve;
 use crate::kv::tiers::NO_TIERS;
@@ -13,7 +13,7 @@ use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
 use crate::replica::{Engine, Limits, Order, Preemption, Replica, Spans};
 use crate::request::{Request, Requests};
-use crate::step_cost::{ReplicaConfig, StepTable, TICKS_PER_NS, ticks_of};
+use crate::step_cost::{ReplicaConfig, StepTable};
 use crate::{batcher, router};
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
@@ -134,17 +134,17 @@ fn sampled(engine: &Engine, requests: &Requests, seconds: impl Iterator<Item = f
     let mut replica = Replica::new(engine, requests);
     let mut records = Records::new(requests);
     let mut arrivals = (0_u32..).zip(&requests.list).peekable();
-    let mut end = u64::MAX;
+    let mut end = Tick::NEVER;
     seconds
         .map(|now| {
-            let now = ticks_of(Seconds::new(now));
+            let now = Tick::from_seconds(Seconds::new(now));
             loop {
-                let arrival = arrivals.peek().map_or(u64::MAX, |(_, request)| request.arrival.as_ns() * TICKS_PER_NS);
+                let arrival = arrivals.peek().map_or(Tick::NEVER, |(_, request)| Tick::from(request.arrival));
                 if end.min(arrival) > now {
                     break;
                 }
                 if end < arrival {
-                    end = replica.advance(&mut records).unwrap_or(u64::MAX);
+                    end = replica.advance(&mut records).unwrap_or(Tick::NEVER);
                 } else if let Some((id, _)) = arrivals.next() {
                     end = replica.enqueue(id, arrival, &mut records).unwrap_or(end);
                 }

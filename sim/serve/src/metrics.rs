@@ -15,7 +15,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
-use hw::{Seconds, Time, real};
+use hw::{Seconds, TickSum, Time, real};
 
 use crate::fleet::Served;
 use crate::records::End;
@@ -137,6 +137,9 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", real(requests.len() as u64));
     add("n_refused", real(served.n_refused));
+    if served.n_unserved > 0 {
+        add("n_unserved", real(served.n_unserved));
+    }
     add("n_preempted", real(sum(&|counts| counts.n_preempted)));
     add("n_steps", real(sum(&|counts| counts.n_steps)));
     add(
@@ -164,14 +167,14 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
             into.insert(key.to_owned(), value);
         }
     };
-    let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
+    let paid = served.paid_ticks.iter().copied().sum::<TickSum>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     let of_replica = served.counts.iter().zip(&served.paid_ticks);
-    let busy = of_replica.map(|(counts, paid)| u128::from(counts.busy_ticks.min(*paid))).sum::<u128>();
-    add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
-    let stages = served.counts.iter().map(|counts| u128::from(counts.stage_ticks)).sum::<u128>();
-    if stages > 0 {
-        add("bubble_ratio", 1.0 - fleet::ns(stages) / fleet::ns(paid));
+    let busy = of_replica.map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
+    add("busy_ratio", busy.as_ns() / paid.as_ns());
+    let stages = served.counts.iter().map(|counts| counts.stage_ticks).sum::<TickSum>();
+    if stages > TickSum::default() {
+        add("bubble_ratio", 1.0 - stages.as_ns() / paid.as_ns());
     }
 }
 

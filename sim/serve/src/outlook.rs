@@ -6,12 +6,12 @@
 //! memory, uneven replicas. It holds for requests that share no prefix. Units: seconds, tokens, requests.
 
 use engine::CostModel;
-use hw::{Seconds, Time};
+use hw::{Seconds, Tick, Time};
 
 use crate::first_token;
 use crate::request::{Request, Requests};
 use crate::step_cost::least::Least;
-use crate::step_cost::{ReplicaConfig, SECONDS_PER_TICK, StepTable};
+use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Relative error that sums of ticks and interpolated tables may have against each other.
 const SLACK: f64 = 0.01;
@@ -185,8 +185,8 @@ impl Outlook<'_> {
         let [prompt, decoded] = *pair;
         let more = f64::from(request.output - 1);
         let attention = self.replica.attention_of(request.prompt) / self.replica.stages;
-        let first = (f64::from(request.prompt) * prompt + self.least.sampled) * SECONDS_PER_TICK + attention;
-        let rest = (more * (decoded + self.least.sampled) + keys(request) * self.least.key) * SECONDS_PER_TICK;
+        let first = (f64::from(request.prompt) * prompt + self.least.sampled) * Tick::SECONDS + attention;
+        let rest = (more * (decoded + self.least.sampled) + keys(request) * self.least.key) * Tick::SECONDS;
         let since_first = (request.arrival - Time::ZERO).to_seconds().get() - self.replica.load.first_s;
         let speed = self.n_replicas * (1.0 + SLACK);
         match tpot {
@@ -201,14 +201,14 @@ impl Outlook<'_> {
         let sampled = load.output_tokens * self.least.sampled + load.keys * self.least.key;
         let tokens = |pair: &[f64; 2]| load.prompt_tokens * pair[0] + load.decoded() * pair[1];
         let most = self.least.pairs.iter().map(tokens).fold(0.0, f64::max);
-        let work_s = (most + sampled) * SECONDS_PER_TICK + self.replica.attention_s / self.replica.stages;
+        let work_s = (most + sampled) * Tick::SECONDS + self.replica.attention_s / self.replica.stages;
         let busy_until = load.first_s + work_s / self.n_replicas / (1.0 + SLACK);
         busy_until.max(load.last_s + self.passage_s())
     }
 
     /// A passage through all layers, which every token needs.
     fn passage_s(&self) -> f64 {
-        self.least.passage * SECONDS_PER_TICK / (1.0 + SLACK)
+        self.least.passage * Tick::SECONDS / (1.0 + SLACK)
     }
 
     /// Least time to the first token of the prompt that is longer than so large a share of all.
@@ -217,7 +217,7 @@ impl Outlook<'_> {
         // Of two neighbours the shorter one.
         let at = hw::whole((share * hw::real(prompts.len() as u64 - 1)).floor());
         let prompt = prompts[usize::try_from(at).expect("an index")];
-        let linear = f64::from(prompt) * self.least.token * SECONDS_PER_TICK;
+        let linear = f64::from(prompt) * self.least.token * Tick::SECONDS;
         let whole = linear + self.replica.attention_of(prompt);
         (whole / self.replica.stages / (1.0 + SLACK)).max(self.passage_s())
     }

@@ -1,15 +1,11 @@
 //! When each request was scheduled, gave its first token and ended, and how it ended.
 //!
 //! A client that has patience for so long gives up at a deadline; what comes later is nobody's. Units: ticks of the engine. Invariant:
-//! each moment is set once, in order; `NEVER` until then. Every request ends once.
+//! each moment is set once, in order; `Tick::NEVER` until then. Every request ends once.
 
-use hw::Time;
+use hw::{Tick, Time};
 
 use crate::request::{Patience, Requests};
-use crate::step_cost::{TICKS_PER_NS, time_of};
-
-/// A moment that has not come.
-const NEVER: u64 = u64::MAX;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +21,9 @@ pub enum End {
 /// Moments of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    scheduled: u64,
-    first_token: u64,
-    ended: u64,
+    scheduled: Tick,
+    first_token: Tick,
+    ended: Tick,
     end: End,
     /// Replica that served it; `u32::MAX` for a refused request.
     pub replica: u32,
@@ -40,9 +36,9 @@ pub struct Record {
 impl Record {
     /// Nothing has happened yet.
     const NEW: Self = Self {
-        scheduled: NEVER,
-        first_token: NEVER,
-        ended: NEVER,
+        scheduled: Tick::NEVER,
+        first_token: Tick::NEVER,
+        ended: Tick::NEVER,
         end: End::Served,
         replica: u32::MAX,
         n_preempted: 0,
@@ -54,13 +50,13 @@ impl Record {
     /// First iteration with a part of it began.
     #[must_use]
     pub fn scheduled(&self) -> Option<Time> {
-        (self.scheduled != NEVER).then(|| time_of(self.scheduled))
+        (self.scheduled != Tick::NEVER).then(|| self.scheduled.time())
     }
 
     /// First output token.
     #[must_use]
     pub fn first_token(&self) -> Option<Time> {
-        (self.first_token != NEVER).then(|| time_of(self.first_token))
+        (self.first_token != Tick::NEVER).then(|| self.first_token.time())
     }
 
     /// Last output token of a request whose client has all of them.
@@ -72,7 +68,7 @@ impl Record {
     /// When it ended, whichever way.
     #[must_use]
     pub fn ended(&self) -> Option<Time> {
-        (self.ended != NEVER).then(|| time_of(self.ended))
+        (self.ended != Tick::NEVER).then(|| self.ended.time())
     }
 
     /// How it ended.
@@ -88,7 +84,7 @@ pub struct Records {
     /// By request.
     pub list: Vec<Record>,
     /// Ticks until which each client waits for its first token and for its last; empty where all have patience.
-    deadlines: Vec<[u64; 2]>,
+    deadlines: Vec<[Tick; 2]>,
     /// Whether each client has enough before the end; empty where none has.
     cancels: Vec<bool>,
     n_ended: u64,
@@ -105,7 +101,7 @@ impl Records {
         let cancels = if requests.asked.is_empty() { 0 } else { n };
         Self {
             list: vec![Record::NEW; n],
-            deadlines: vec![[NEVER; 2]; if requests.has_deadlines() { n } else { 0 }],
+            deadlines: vec![[Tick::NEVER; 2]; if requests.has_deadlines() { n } else { 0 }],
             cancels: (0..cancels).map(|index| requests.is_cancelled(index)).collect(),
             n_ended: 0,
             n_refused: 0,
@@ -122,31 +118,31 @@ impl Records {
     /// How many requests ended in a way.
     #[must_use]
     pub fn count(&self, end: End) -> u64 {
-        self.list.iter().filter(|record| record.ended != NEVER && record.end == end).count() as u64
+        self.list.iter().filter(|record| record.ended != Tick::NEVER && record.end == end).count() as u64
     }
 
     /// A client sends a request at a tick and waits as long as it has patience. Returns the ticks at which it may give up.
-    pub fn wait(&mut self, request: u32, since: u64, patience: &Patience) -> [u64; 2] {
-        let until = |limit: Option<hw::Span>| limit.map_or(NEVER, |span| since + span.as_ns() * TICKS_PER_NS);
+    pub fn wait(&mut self, request: u32, since: Tick, patience: &Patience) -> [Tick; 2] {
+        let until = |limit: Option<hw::Span>| limit.map_or(Tick::NEVER, |span| since + Tick::from(span));
         let deadlines = [until(patience.first_token), until(patience.whole)];
         self.deadlines[request as usize] = deadlines;
         deadlines
     }
 
-    /// The deadline that a request has missed, or will miss if nothing comes; `NEVER` where there is none.
-    fn deadline(&self, request: u32) -> u64 {
-        let Some(&[first, last]) = self.deadlines.get(request as usize) else { return NEVER };
+    /// The deadline that a request has missed, or will miss if nothing comes; `Tick::NEVER` where there is none.
+    fn deadline(&self, request: u32) -> Tick {
+        let Some(&[first, last]) = self.deadlines.get(request as usize) else { return Tick::NEVER };
         if self.list[request as usize].first_token > first { first.min(last) } else { last }
     }
 
     /// Whether the client of a request gives up at a tick, as far as its tokens have come.
     #[must_use]
-    pub fn is_late(&self, request: u32, tick: u64) -> bool {
-        self.list[request as usize].ended == NEVER && self.deadline(request) <= tick
+    pub fn is_late(&self, request: u32, tick: Tick) -> bool {
+        self.list[request as usize].ended == Tick::NEVER && self.deadline(request) <= tick
     }
 
     /// Whether the client of a request has given up at a tick by which all that came has come; notes it.
-    pub fn expire(&mut self, request: u32, tick: u64) -> bool {
+    pub fn expire(&mut self, request: u32, tick: Tick) -> bool {
         let is_gone = self.is_late(request, tick);
         if is_gone {
             self.note_end(request, self.deadline(request), End::TimedOut);
@@ -154,9 +150,9 @@ impl Records {
         is_gone
     }
 
-    fn note_end(&mut self, request: u32, tick: u64, end: End) {
+    fn note_end(&mut self, request: u32, tick: Tick, end: End) {
         let record = &mut self.list[request as usize];
-        assert!(record.ended == NEVER, "request {request} ends once");
+        assert!(record.ended == Tick::NEVER, "request {request} ends once");
         (record.ended, record.end) = (tick, end);
         self.n_ended += 1;
         self.ended.iter_mut().for_each(|ended| ended.push(request));
@@ -187,14 +183,14 @@ impl Records {
     pub fn refuse(&mut self, request: u32) {
         self.n_refused += 1;
         // It is answered at once.
-        self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [NEVER; 2]);
+        self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [Tick::NEVER; 2]);
         self.ended.iter_mut().for_each(|ended| ended.push(request));
     }
 
     /// Tick at which the last request of all ended; 0 where nothing was served.
     #[must_use]
-    pub fn end_ticks(&self) -> u64 {
-        self.list.iter().map(|record| record.ended).filter(|ended| *ended != NEVER).max().unwrap_or(0)
+    pub fn end_ticks(&self) -> Tick {
+        self.list.iter().map(|record| record.ended).filter(|ended| *ended != Tick::NEVER).max().unwrap_or_default()
     }
 
     /// Notes the replica that takes a request.
@@ -203,9 +199,9 @@ impl Records {
     }
 
     /// Notes the start of service with so many tokens cached, the first time only.
-    pub fn schedule(&mut self, request: u32, tick: u64, cached_tokens: u32) {
+    pub fn schedule(&mut self, request: u32, tick: Tick, cached_tokens: u32) {
         let record = &mut self.list[request as usize];
-        if record.scheduled == NEVER {
+        if record.scheduled == Tick::NEVER {
             (record.scheduled, record.cached_tokens) = (tick, cached_tokens);
         }
     }
@@ -216,17 +212,17 @@ impl Records {
     }
 
     /// Notes the first token, the first time only: a preempted request computes it again, but the client has it.
-    pub fn give_first_token(&mut self, request: u32, tick: u64) {
+    pub fn give_first_token(&mut self, request: u32, tick: Tick) {
         let record = &mut self.list[request as usize];
-        if record.first_token == NEVER {
+        if record.first_token == Tick::NEVER {
             record.first_token = tick;
         }
     }
 
     /// A replica was lost while a first token was on its way out: it counts as given now.
-    pub fn lose(&mut self, request: u32, tick: u64) {
+    pub fn lose(&mut self, request: u32, tick: Tick) {
         let record = &mut self.list[request as usize];
-        if record.first_token != NEVER {
+        if record.first_token != Tick::NEVER {
             record.first_token = record.first_token.min(tick);
         }
     }
@@ -235,7 +231,7 @@ impl Records {
     ///
     /// # Panics
     /// When the request has ended before, which is a bug of the engine.
-    pub fn finish(&mut self, request: u32, tick: u64) {
+    pub fn finish(&mut self, request: u32, tick: Tick) {
         let deadline = self.deadline(request);
         if deadline < tick {
             return self.note_end(request, deadline, End::TimedOut);

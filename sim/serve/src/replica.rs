@@ -35,6 +35,7 @@ use flow::Flow;
 pub use gathering::Gather;
 use handover::Handover;
 pub use handover::{Moving, Role};
+use hw::{Tick, TickSum};
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
@@ -52,7 +53,7 @@ pub enum Preemption {
         /// Blocks of host memory.
         host_blocks: u32,
         /// Ticks that a block takes over the host link.
-        ticks_per_block: u64,
+        ticks_per_block: Tick,
     },
 }
 
@@ -187,7 +188,7 @@ pub struct Composed {
     /// Swapped sequences whose blocks come back during the iteration; they decode from the next one on.
     returning: Vec<u32>,
     /// Host transfers that the iteration waits for.
-    transfer_ticks: u64,
+    transfer_ticks: Tick,
     /// Whether prompts wait for others, so that the policy is asked again after one iteration.
     gathers: bool,
 }
@@ -210,7 +211,7 @@ impl Composed {
         self.chunks.clear();
         self.returning.clear();
         (self.decodes, self.gathers) = (false, false);
-        (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, 0);
+        (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, Tick::ZERO);
     }
 
     /// A prompt that has lost its blocks gets no chunk.
@@ -253,7 +254,7 @@ pub struct Replica<'a> {
     /// Swapped sequences on their way back.
     n_returning: u32,
     /// Requests that came during a round, with the ticks from their micro-batch's start to the next round.
-    newcomers: Vec<(u32, u64)>,
+    newcomers: Vec<(u32, Tick)>,
     /// Keys that decoding sequences attend to in their next iteration.
     context: u64,
     /// Decode iterations so far.
@@ -276,7 +277,7 @@ pub struct Replica<'a> {
     outstanding: u32,
     /// Blocks of their prompts, together.
     outstanding_blocks: u64,
-    outstanding_since: u64,
+    outstanding_since: Tick,
 }
 
 /// What a replica counted.
@@ -303,11 +304,11 @@ pub struct Counts {
     /// Chunks of prompts computed.
     pub n_chunks: u64,
     /// Ticks with an iteration under way.
-    pub busy_ticks: u64,
+    pub busy_ticks: Tick,
     /// Ticks that a stage computed, on average over stages; only where there are several.
-    pub stage_ticks: u64,
+    pub stage_ticks: Tick,
     /// Requests in the system, integrated over ticks.
-    pub request_ticks: u128,
+    pub request_ticks: TickSum,
 }
 
 impl<'a> Replica<'a> {
@@ -353,7 +354,7 @@ impl<'a> Replica<'a> {
             counts: Counts::default(),
             outstanding: 0,
             outstanding_blocks: 0,
-            outstanding_since: 0,
+            outstanding_since: Tick::ZERO,
         }
     }
 
@@ -370,7 +371,7 @@ impl<'a> Replica<'a> {
     }
 
     /// A request is here from now on.
-    fn count_in(&mut self, request: u32, now: u64) {
+    fn count_in(&mut self, request: u32, now: Tick) {
         self.count_time(now);
         self.outstanding += 1;
         self.outstanding_blocks += self.prompt_blocks(request);

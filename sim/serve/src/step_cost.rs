@@ -23,7 +23,7 @@ mod writer;
 
 pub use replica_config::{PromptKernel, ReplicaConfig};
 
-use hw::{Seconds, Span, Time};
+use hw::{Seconds, Tick};
 
 use crate::speculation::{Acceptance, Speculation};
 use chunks::{ChunkLaw, Chunking};
@@ -37,31 +37,13 @@ use prefill::{Prefill, Rates};
 use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
 
-/// Ticks of a nanosecond.
-pub const TICKS_PER_NS: u64 = 1024;
-
-/// Seconds of a tick.
-pub const SECONDS_PER_TICK: f64 = 1.0 / 1024e9;
-
-/// Ticks of a duration.
-#[must_use]
-pub fn ticks_of(seconds: Seconds) -> u64 {
-    hw::Bytes::from_f64(seconds.get() * 1e9 * 1024.0).0
-}
-
-/// The nanosecond in which a tick lies.
-#[must_use]
-pub const fn time_of(ticks: u64) -> Time {
-    Time::from_ns(ticks / TICKS_PER_NS)
-}
-
 /// Time of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTable {
     /// All layers but attention, and hand-offs between stages, by tokens.
-    tokens: Vec<u64>,
+    tokens: Vec<Tick>,
     /// Head and sampler, by tokens that are sampled.
-    head: Vec<u64>,
+    head: Vec<Tick>,
     /// Decode attention of all layers.
     decode: DecodeTicks,
     prefill: Prefill,
@@ -86,7 +68,7 @@ pub struct StepTable {
 struct Drafting {
     n_drafts: u32,
     /// Ticks per draft of a whole batch.
-    per_draft: u64,
+    per_draft: Tick,
     acceptance: Acceptance,
 }
 
@@ -94,20 +76,20 @@ struct Drafting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
     /// Ticks but for cached tokens.
-    pub fixed: u64,
+    pub fixed: Tick,
     /// Ticks per key.
-    pub rate: u64,
+    pub rate: Tick,
     /// Ticks that it takes at least.
-    pub least: u64,
+    pub least: Tick,
 }
 
 /// How long an iteration takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Ticks until the next one may start.
-    pub ticks: u64,
+    pub ticks: Tick,
     /// Ticks that a stage computes in it, on average over stages.
-    pub stage_ticks: u64,
+    pub stage_ticks: Tick,
 }
 
 /// One chunk of a prompt in an iteration.
@@ -144,14 +126,14 @@ impl StepLoad {
 impl Round {
     /// Micro-batches that take so many ticks through all stages, one behind the other. Who waits for the tokens waits for the largest one.
     /// Chunks of prompts that go on wait for nothing but the stage before them, so they follow each other stage by stage.
-    fn of(batches: &[u64], stages: u32, waits: bool) -> Self {
-        let stage_ticks = batches.iter().sum::<u64>() / u64::from(stages);
-        let ticks = if waits { batches.iter().copied().max().unwrap_or(0) } else { stage_ticks };
+    fn of(batches: &[Tick], stages: u32, waits: bool) -> Self {
+        let stage_ticks = batches.iter().copied().sum::<Tick>() / u64::from(stages);
+        let ticks = if waits { batches.iter().copied().max().unwrap_or_default() } else { stage_ticks };
         Self { ticks, stage_ticks }
     }
 
     /// So many ticks more, of which a stage computes `share`, a part of a whole.
-    const fn and(self, ticks: u64, (part, whole): (u64, u64)) -> Self {
+    fn and(self, ticks: Tick, (part, whole): (u64, u64)) -> Self {
         Self { ticks: self.ticks + ticks, stage_ticks: self.stage_ticks + ticks * part / whole }
     }
 }
@@ -200,7 +182,7 @@ impl StepTable {
     pub fn speculating(self, speculation: &Speculation) -> Self {
         let drafting = Drafting {
             n_drafts: speculation.n_drafts,
-            per_draft: ticks_of(speculation.per_draft),
+            per_draft: Tick::from_seconds(speculation.per_draft),
             acceptance: Acceptance::new(speculation),
         };
         Self { drafting: Some(drafting), ..self }
@@ -233,11 +215,11 @@ impl StepTable {
     /// A fixed part, a part per token and a part per cached token that is read.
     #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
-        let (step, per_token) = (ticks_of(step), ticks_of(per_token));
+        let (step, per_token) = (Tick::from_seconds(step), Tick::from_seconds(per_token));
         Self {
-            tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
-            head: vec![0; 2],
-            decode: DecodeTicks::linear(ticks_of(per_cached_token)),
+            tokens: (0..=1 << 16).map(|m| step + per_token * m).collect(),
+            head: vec![Tick::ZERO; 2],
+            decode: DecodeTicks::linear(Tick::from_seconds(per_cached_token)),
             prefill: Prefill::NONE,
             host: Host::default(),
             lanes: Lanes::ONE,
@@ -256,7 +238,14 @@ impl StepTable {
     pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
         let stages = Stages::new(laws, passage, tokens_max);
         let lanes = stages.lanes();
-        Self { tokens: vec![0; 2], lanes, tokens_max, stages: Some(stages), source, ..Self::constant(Seconds::ZERO) }
+        Self {
+            tokens: vec![Tick::ZERO; 2],
+            lanes,
+            tokens_max,
+            stages: Some(stages),
+            source,
+            ..Self::constant(Seconds::ZERO)
+        }
     }
 
     /// Whether batches go through several stages and do not come back.
@@ -269,7 +258,7 @@ impl StepTable {
     ///
     /// # Panics
     /// Where stages are alike.
-    pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
+    pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (Tick, Tick)> + 's {
         self.stages.as_ref().expect("stages with times of their own").steps(chunks)
     }
 
@@ -278,9 +267,9 @@ impl StepTable {
     #[must_use]
     pub fn of_chunks(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
         let whole = f64::from(stages);
-        let tokens = (1..=tokens_max).map(|m| ticks_of(law.linear(m) * whole));
+        let tokens = (1..=tokens_max).map(|m| Tick::from_seconds(law.linear(m) * whole));
         Self {
-            tokens: std::iter::once(0).chain(tokens).collect(),
+            tokens: std::iter::once(Tick::ZERO).chain(tokens).collect(),
             prefill: Prefill::Law { law: *law, stages },
             lanes: Lanes { stages, ranks: 1 },
             tokens_max,
@@ -318,9 +307,9 @@ impl StepTable {
         1 + self.drafting.as_ref().map_or(0, |drafting| drafting.n_drafts)
     }
 
-    /// Ticks of an iteration.
+    /// Time of an iteration.
     #[must_use]
-    pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+    pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Tick {
         self.round(load, chunks).ticks
     }
 
@@ -369,34 +358,34 @@ impl StepTable {
 
     /// Ticks that so many tokens of prompts take at least through all stages but for attention, in batches of any size.
     #[must_use]
-    pub fn least_tokens(&self, tokens: u32) -> u64 {
+    pub fn least_tokens(&self, tokens: u32) -> Tick {
         let sized = self.tokens.iter().enumerate().skip(1);
-        let ticks = |(size, ticks): (usize, &u64)| ticks.saturating_mul(u64::from(tokens)) / size as u64;
-        sized.map(ticks).min().unwrap_or(0)
+        let ticks = |(size, ticks): (usize, &Tick)| *ticks * u64::from(tokens) / size as u64;
+        sized.map(ticks).min().unwrap_or_default()
     }
 
     /// Ticks of a chunk by itself through all stages.
-    fn chunk_ticks(&self, past: u32, new: u32) -> u64 {
+    fn chunk_ticks(&self, past: u32, new: u32) -> Tick {
         self.tokens_at(u64::from(new)) + self.prefill.ticks(Chunk { past, new })
     }
 
     /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
     #[must_use]
-    pub fn rate(&self, n_decode: u32) -> u64 {
+    pub fn rate(&self, n_decode: u32) -> Tick {
         self.rate_in(n_decode, 0)
     }
 
     /// The same in an iteration with so many chunks.
-    fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
+    fn rate_in(&self, n_decode: u32, n_chunks: u32) -> Tick {
         let n_lane = self.lanes.largest(n_decode);
-        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.per_key(n_lane, 0) * self.n_drafts());
+        let drafts = self.draft.as_ref().map_or(Tick::ZERO, |draft| draft.decode.per_key(n_lane, 0) * self.n_drafts());
         let alike = self.decode.per_key(n_lane, n_chunks);
         let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
         }
         let (share, n) = (u64::from(self.lanes.largest(n_decode)), u64::from(n_decode));
-        (whole * share + n / 2) / n
+        (whole * share + Tick::new(n / 2)) / n
     }
 
     fn n_drafts(&self) -> u64 {
@@ -404,7 +393,7 @@ impl StepTable {
     }
 
     /// Host time that adds to the device's, and the least time of an iteration.
-    fn around(&self, load: &StepLoad) -> (u64, u64) {
+    fn around(&self, load: &StepLoad) -> (Tick, Tick) {
         let n = load.n_decode + load.n_chunks;
         self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
@@ -422,12 +411,12 @@ impl StepTable {
         let n_sampled = self.lanes.largest(load.n_sampled).max(n_decode);
         let sampled = u64::from(n_sampled) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
-        let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
+        let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
         // So it has the drafts of every micro-batch, as the head's tokens are there.
-        let drafts = u64::from(self.lanes.in_flight(load.n_decode).max(1)) * self.drafts(n_decode, load.n_chunk_tokens);
+        let drafts = self.drafts(n_decode, load.n_chunk_tokens) * u64::from(self.lanes.in_flight(load.n_decode).max(1));
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
         if self.lanes == Lanes::ONE {
-            let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
+            let prefill: Tick = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
             let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
             return Round { ticks, stage_ticks: ticks };
         }
@@ -437,50 +426,51 @@ impl StepTable {
     }
 
     /// Ticks of every micro-batch of a round through all stages, with so many decoding tokens in each; the slowest rank of each counts.
-    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Chunk>) -> Vec<u64> {
+    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Chunk>) -> Vec<Tick> {
         let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
         let room = u32::try_from(room).expect("at most the tokens of a batch");
         let parts = self.lanes.spread(chunks, room, |past| self.chunk_max(past));
-        let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<u64>();
+        let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<Tick>();
         let micro_batch = |index: usize| {
             let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
-            let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or(0);
-            if decode_tokens + tokens == 0 { 0 } else { self.tokens_at(decode_tokens + tokens) + prefill }
+            let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or_default();
+            if decode_tokens + tokens == 0 { Tick::ZERO } else { self.tokens_at(decode_tokens + tokens) + prefill }
         };
         (0..self.lanes.stages as usize).map(micro_batch).collect()
     }
 
     /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
-    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> u64 {
-        let Some(drafting) = &self.drafting else { return 0 };
+    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> Tick {
+        let Some(drafting) = &self.drafting else { return Tick::ZERO };
         let draft = self.draft.as_ref();
-        let on_chunks = draft.map_or(0, |draft| draft.tokens_at(u64::from(n_chunk_tokens)));
+        let on_chunks = draft.map_or(Tick::ZERO, |draft| draft.tokens_at(u64::from(n_chunk_tokens)));
         if n_decode == 0 {
             return on_chunks;
         }
         let n = u64::from(n_decode);
-        let pass = draft.map_or(0, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0));
-        on_chunks + self.n_drafts() * (drafting.per_draft + pass)
+        let pass =
+            draft.map_or(Tick::ZERO, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0));
+        on_chunks + (drafting.per_draft + pass) * self.n_drafts()
     }
 
-    fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
+    fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {
         self.decode.fixed(n_decode, n_chunks)
     }
 
-    fn tokens_at(&self, m: u64) -> u64 {
+    fn tokens_at(&self, m: u64) -> Tick {
         let last = self.tokens.len() - 1;
         self.tokens[usize::try_from(m).unwrap_or(last).min(last)]
     }
 
-    fn head_at(&self, n: u64) -> u64 {
+    fn head_at(&self, n: u64) -> Tick {
         let last = self.head.len() - 1;
         self.head[usize::try_from(n).unwrap_or(last).min(last)]
     }
 }
 
 /// Values of every size up to `n`, from a function that is asked at ever sparser knots.
-fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<u64> {
-    let mut values = vec![0_u64; n + 1];
+fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
+    let mut values = vec![Tick::ZERO; n + 1];
     let mut before = 0;
     while before < n {
         let stride = match before {
@@ -491,7 +481,7 @@ fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<u64> {
             _ => 4096,
         };
         let knot = (before + stride).min(n);
-        values[knot] = ticks_of(at(knot as u64));
+        values[knot] = Tick::from_seconds(at(knot as u64));
         let (low, high) = (values[before], values[knot]);
         let width = (knot - before) as u64;
         for (index, value) in values[before..knot].iter_mut().enumerate().skip(1) {
@@ -501,12 +491,6 @@ fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<u64> {
         before = knot;
     }
     values
-}
-
-/// A duration in ticks as a span of whole nanoseconds.
-#[must_use]
-pub const fn span_of(ticks: u64) -> Span {
-    Span::from_ns(ticks / TICKS_PER_NS)
 }
 
 #[cfg(test)]

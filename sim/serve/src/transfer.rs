@@ -8,11 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use crate::step_cost::TICKS_PER_NS;
 use engine::share::{Flow, max_min};
-
-/// Ticks of a second.
-const TICKS_PER_S: f64 = 1e9 * 1024.0;
+use hw::Tick;
 
 /// A transfer.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +17,7 @@ pub struct Transfer {
     /// Names it; one transfer at a time has a name.
     pub name: u32,
     /// Ticks before its bytes flow.
-    pub delay: u64,
+    pub delay: Tick,
     /// Bytes.
     pub bytes: f64,
     /// Links with a limit that it takes, each once.
@@ -35,13 +32,13 @@ struct Flowing {
     /// Bytes per tick.
     rate: f64,
     links: Vec<usize>,
-    end: u64,
+    end: Tick,
 }
 
 /// A transfer that has not begun to flow, by its tick and the order of starts.
 #[derive(Clone, Debug)]
 struct Pending {
-    at: u64,
+    at: Tick,
     order: u64,
     transfer: Transfer,
 }
@@ -75,7 +72,7 @@ pub struct Transfers {
     in_order: BTreeSet<usize>,
     flowing: Vec<Flowing>,
     pending: BinaryHeap<Reverse<Pending>>,
-    now: u64,
+    now: Tick,
     n_started: u64,
 }
 
@@ -94,7 +91,7 @@ impl Transfers {
     }
 
     /// Starts a transfer now.
-    pub fn start(&mut self, transfer: Transfer, now: u64) {
+    pub fn start(&mut self, transfer: Transfer, now: Tick) {
         let (at, order) = (now + transfer.delay, self.n_started);
         self.n_started += 1;
         self.pending.push(Reverse(Pending { at, order, transfer }));
@@ -102,13 +99,13 @@ impl Transfers {
 
     /// When something happens next: a transfer begins to flow or ends.
     #[must_use]
-    pub fn next(&self) -> Option<u64> {
+    pub fn next(&self) -> Option<Tick> {
         let flows = self.pending.peek().map(|Reverse(pending)| pending.at);
         self.flowing.iter().map(|flowing| flowing.end).chain(flows).min()
     }
 
     /// Moves time on to `now`, which is not beyond `next`; returns what has ended.
-    pub fn advance(&mut self, now: u64) -> Vec<u32> {
+    pub fn advance(&mut self, now: Tick) -> Vec<u32> {
         self.settle(now);
         let mut ended = Vec::new();
         self.flowing.retain(|flowing| {
@@ -127,14 +124,14 @@ impl Transfers {
                 continue;
             }
             let Transfer { name, bytes, links, .. } = transfer;
-            self.flowing.push(Flowing { name, left: bytes, rate: 0.0, links, end: u64::MAX });
+            self.flowing.push(Flowing { name, left: bytes, rate: 0.0, links, end: Tick::NEVER });
         }
         self.share();
         ended
     }
 
     /// Takes a transfer off the links.
-    pub fn cancel(&mut self, name: u32, now: u64) {
+    pub fn cancel(&mut self, name: u32, now: Tick) {
         self.settle(now);
         self.flowing.retain(|flowing| flowing.name != name);
         self.pending.retain(|Reverse(pending)| pending.transfer.name != name);
@@ -142,8 +139,8 @@ impl Transfers {
     }
 
     /// Counts what has flowed.
-    fn settle(&mut self, now: u64) {
-        let ticks = hw::real(now - self.now);
+    fn settle(&mut self, now: Tick) {
+        let ticks = (now - self.now).as_f64();
         for flowing in &mut self.flowing {
             flowing.left = (flowing.left - flowing.rate * ticks).max(0.0);
         }
@@ -180,29 +177,28 @@ impl Transfers {
         let mut rates = max_min(&flows, &self.capacity).into_iter();
         for (flowing, waits) in self.flowing.iter_mut().zip(waiting) {
             if waits {
-                (flowing.rate, flowing.end) = (0.0, u64::MAX);
+                (flowing.rate, flowing.end) = (0.0, Tick::NEVER);
                 continue;
             }
-            flowing.rate = rates.next().expect("a rate of every transfer that moves") / TICKS_PER_S;
-            flowing.end = self.now + hw::Bytes::from_f64((flowing.left / flowing.rate).ceil()).0;
+            flowing.rate = rates.next().expect("a rate of every transfer that moves") / Tick::PER_SECOND;
+            flowing.end = self.now + Tick::from_f64((flowing.left / flowing.rate).ceil());
         }
     }
-}
-
-/// Whole ticks of a number of seconds.
-#[must_use]
-pub fn ticks(seconds: f64) -> u64 {
-    hw::Bytes::from_f64((seconds * 1e9).max(0.0)).0 * TICKS_PER_NS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use engine::random;
+    use hw::{Seconds, Span};
+
+    fn at(seconds: f64) -> Tick {
+        Tick::from_seconds(Seconds::new(seconds))
+    }
 
     /// Ends in milliseconds of transfers (start in milliseconds, kilobytes, links).
     fn ends(capacity: &[f64], transfers: &[(u64, f64, &[usize])]) -> Vec<f64> {
-        let tick = |ms: u64| ms * 1_000_000 * TICKS_PER_NS;
+        let tick = |ms: u64| Tick::from(Span::from_ns(ms * 1_000_000));
         let mut network = Transfers::new(capacity.to_vec());
         let mut found = vec![0.0; transfers.len()];
         let mut next = 0;
@@ -212,14 +208,14 @@ mod tests {
             if start.is_some_and(|start| event.is_none_or(|event| start <= event)) {
                 let (_, bytes, links) = transfers[next];
                 let name = u32::try_from(next).expect("few");
-                let transfer = Transfer { name, delay: 0, bytes: bytes * 1e3, links: links.to_vec() };
+                let transfer = Transfer { name, delay: Tick::ZERO, bytes: bytes * 1e3, links: links.to_vec() };
                 network.start(transfer, start.expect("checked"));
                 next += 1;
                 continue;
             }
             let Some(event) = event else { break };
             for name in network.advance(event) {
-                found[name as usize] = hw::real(event) / TICKS_PER_S * 1e3;
+                found[name as usize] = event.to_seconds() * 1e3;
             }
         }
         found
@@ -250,13 +246,13 @@ mod tests {
         // 1 KB per ms, 100 KB twice at 0 ms: the first ends at 100 ms as if it were alone, the second at 200 ms.
         let mut network = Transfers::new(vec![1e6]).in_order([0].into());
         for name in 0..2 {
-            network.start(Transfer { name, delay: 0, bytes: 1e5, links: vec![0] }, 0);
+            network.start(Transfer { name, delay: Tick::ZERO, bytes: 1e5, links: vec![0] }, Tick::ZERO);
         }
-        assert!(network.advance(0).is_empty());
-        assert_eq!(network.next(), Some(ticks(0.1)));
-        assert_eq!(network.advance(ticks(0.1)), [0]);
-        assert_eq!(network.next(), Some(ticks(0.2)));
-        assert_eq!(network.advance(ticks(0.2)), [1]);
+        assert!(network.advance(Tick::ZERO).is_empty());
+        assert_eq!(network.next(), Some(at(0.1)));
+        assert_eq!(network.advance(at(0.1)), [0]);
+        assert_eq!(network.next(), Some(at(0.2)));
+        assert_eq!(network.advance(at(0.2)), [1]);
     }
 
     #[test]
@@ -297,15 +293,15 @@ mod tests {
     #[test]
     fn a_cancelled_transfer_leaves_the_link_to_the_others() {
         let mut network = Transfers::new(vec![1e6]);
-        let transfer = |name| Transfer { name, delay: 0, bytes: 1e5, links: vec![0] };
-        network.start(transfer(0), 0);
-        network.start(transfer(1), 0);
-        assert!(network.advance(0).is_empty());
-        let half = ticks(0.1);
+        let transfer = |name| Transfer { name, delay: Tick::ZERO, bytes: 1e5, links: vec![0] };
+        network.start(transfer(0), Tick::ZERO);
+        network.start(transfer(1), Tick::ZERO);
+        assert!(network.advance(Tick::ZERO).is_empty());
+        let half = at(0.1);
         network.cancel(0, half);
         // 50 KB are through after 100 ms at half the rate; the rest takes 50 ms.
-        assert_eq!(network.next(), Some(ticks(0.15)));
-        assert_eq!(network.advance(ticks(0.15)), [1]);
+        assert_eq!(network.next(), Some(at(0.15)));
+        assert_eq!(network.advance(at(0.15)), [1]);
         assert_eq!(network.next(), None);
     }
 }

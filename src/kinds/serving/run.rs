@@ -318,6 +318,9 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
     let Figures { values, source, planner, why, curves, average, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
+    if let Some(why) = [&values, &ends[0], &ends[1]].into_iter().find_map(metrics::words::past_clock) {
+        return Row::late(kinds::refused(&choice.name, Refused::infeasible(why)));
+    }
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();

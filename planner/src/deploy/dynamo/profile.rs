@@ -4,7 +4,7 @@
 //! and memory. Units: tokens, seconds, tokens per second and GPU. No queue is in either, so observed times correct them.
 
 use serve::replica::Engine;
-use serve::step_cost::{Chunk, SECONDS_PER_TICK, StepLoad};
+use serve::step_cost::{Chunk, StepLoad};
 
 use super::{Decode, Prefill};
 
@@ -12,10 +12,6 @@ use super::{Decode, Prefill};
 const TOKENS_MIN: u32 = 16;
 /// Longest ones; border values hold beyond.
 const TOKENS_MAX: u32 = 1 << 17;
-
-fn f(ticks: u64) -> f64 {
-    hw::real(ticks) * SECONDS_PER_TICK
-}
 
 /// Powers of two up to what an engine takes, and that length itself.
 fn lengths(engine: &Engine) -> Vec<u32> {
@@ -28,7 +24,7 @@ fn lengths(engine: &Engine) -> Vec<u32> {
 pub(super) fn decode_s(engine: &Engine, batch: u32, context: f64) -> f64 {
     let keys = hw::Bytes::from_f64(context * f64::from(batch)).0;
     let load = StepLoad { n_decode: batch, context: keys, n_sampled: batch, ..StepLoad::default() };
-    f(engine.table.step(&load, std::iter::empty()))
+    engine.table.step(&load, std::iter::empty()).to_seconds()
 }
 
 /// Seconds of the iterations that compute a prompt beside so many sequences that decode at a context.
@@ -42,7 +38,7 @@ pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -
         let new = room.min(prompt - past);
         let n_sampled = batch + u32::from(past + new == prompt);
         let load = StepLoad { n_decode: batch, context: keys, n_chunk_tokens: new, n_chunks: 1, n_sampled };
-        all.push(f(engine.table.step(&load, std::iter::once(Chunk { past, new }))));
+        all.push(engine.table.step(&load, std::iter::once(Chunk { past, new })).to_seconds());
         past += new;
     }
     all

@@ -120,3 +120,26 @@ fn hot_rows_save_reads_and_a_graph_that_is_too_large_is_not_encoded() {
     asked.machine.memory_bytes = 1000;
     assert_eq!(judged(&asked, Method::EncodeOnce, &cost(&asked)).ended, Ended::OutOfMemory);
 }
+
+/// A measured kernel takes its factor of the base, whatever is assumed of reads and of rows in caches; rows that are compared stay assumed.
+#[test]
+fn a_measured_extraction_stands_for_what_is_assumed() {
+    use engine::cost::host::{HostKernel, ITEM_S, READ_S};
+    use engine::cost::residuals::Residuals;
+    use engine::cost::surface::{Axis, Surface};
+    let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.05, p90_error: 0.1, low: 0.9, high: 1.2 };
+    let axis = |name: &str| Axis { name: name.to_owned(), knots: vec![100.0] };
+    let surface = Surface { axes: vec![axis("a"), axis("b")], values: vec![3.0_f64.ln()] };
+    let mut asked = asked(1);
+    asked.hot_bytes = 1e9;
+    let assumed = work(&asked, Method::PathLabels, 1.0);
+    assert_eq!(assumed.reads, 0.0, "every row is in a cache");
+    let compared = |asked: &Asked| pair_s(asked, Method::CommonNeighbours, &work(asked, Method::CommonNeighbours, 1.0));
+    let before = compared(&asked);
+    asked.costs.measured.insert("extract-subgraphs".to_owned(), HostKernel { residuals, threads: 1, surface });
+    let found = work(&asked, Method::PathLabels, 1.0);
+    assert!(found.reads > 0.0);
+    let base = found.reads * READ_S + found.probes * ITEM_S;
+    assert!((pair_s(&asked, Method::PathLabels, &found) / (3.0 * base) - 1.0).abs() < 1e-9);
+    assert_eq!(compared(&asked), before);
+}

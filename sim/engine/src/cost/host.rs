@@ -1,4 +1,5 @@
-//! Measured kernels of a host: what its threads take to sample graphs, gather features, and convert and sample events.
+//! Measured kernels of a host: what its threads take to sample graphs, gather features, convert and sample
+//! events, and extract subgraphs.
 //!
 //! A kernel's base is so many reads of memory and so many items at hand, at the times below. The surface is the correction that was measured, so
 //! the base has to be the same for fit and query. Seconds are those of one thread.
@@ -15,7 +16,8 @@ pub const READ_S: f64 = 25e-9;
 pub const ITEM_S: f64 = 2e-9;
 
 /// Names of kernels in profile files.
-pub const KERNELS: [&str; 4] = ["sample-neighbours", "gather-rows", "convert-events", "sample-past"];
+pub const KERNELS: [&str; 5] =
+    ["sample-neighbours", "gather-rows", "convert-events", "sample-past", "extract-subgraphs"];
 
 /// A measured kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

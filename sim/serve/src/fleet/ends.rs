@@ -2,14 +2,16 @@
 //!
 //! Units: ticks. Invariant: every node names the earliest replica below it.
 
+use hw::Tick;
+
 /// Nothing is under way.
-pub(super) const IDLE: u64 = u64::MAX;
+pub(super) const IDLE: Tick = Tick::NEVER;
 
 /// Ends by replica.
 pub(super) struct Ends {
     /// Node 1 is the root; leaf `i` is at `n_leaves + i`. Each node names its earliest replica.
     first: Vec<u32>,
-    at: Vec<u64>,
+    at: Vec<Tick>,
     n_leaves: usize,
 }
 
@@ -28,12 +30,12 @@ impl Ends {
     }
 
     /// Earliest end with its replica; `IDLE` when nothing is under way.
-    pub(super) fn earliest(&self) -> (u64, u32) {
+    pub(super) fn earliest(&self) -> (Tick, u32) {
         let replica = self.first[1];
         (self.at[replica as usize], replica)
     }
 
-    pub(super) fn set(&mut self, replica: u32, at: u64) {
+    pub(super) fn set(&mut self, replica: u32, at: Tick) {
         self.at[replica as usize] = at;
         let mut node = (self.n_leaves + replica as usize) / 2;
         while node > 0 {
@@ -54,10 +56,10 @@ mod tests {
         let mut ends = Ends::new(5);
         assert_eq!(ends.earliest().0, IDLE);
         for (replica, at) in [(3, 50), (1, 50), (4, 20), (0, 70)] {
-            ends.set(replica, at);
+            ends.set(replica, Tick::new(at));
         }
-        assert_eq!(ends.earliest(), (20, 4));
+        assert_eq!(ends.earliest(), (Tick::new(20), 4));
         ends.set(4, IDLE);
-        assert_eq!(ends.earliest(), (50, 1));
+        assert_eq!(ends.earliest(), (Tick::new(50), 1));
     }
 }

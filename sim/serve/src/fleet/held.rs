@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use engine::random::{self, Stream};
-use hw::Seconds;
+use hw::{Seconds, Tick};
 
 use super::ends::IDLE;
 use super::run::Run;
@@ -21,7 +21,6 @@ use super::{Fleet, Served};
 use crate::replica::Engine;
 use crate::request::{Request, Requests};
 use crate::router::Router;
-use crate::step_cost::{TICKS_PER_NS, ticks_of, time_of};
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,12 +66,12 @@ struct Client<'r> {
     start_s: f64,
     draws: Stream,
     /// Ticks at which requests were sent.
-    sent: Vec<u64>,
+    sent: Vec<Tick>,
     /// Requests that users will send, by tick and by when that was known.
-    due: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    due: BinaryHeap<Reverse<(Tick, u64, u32)>>,
     n_known: u64,
     /// Requests that the engine has not seen, by the tick at which it does.
-    on_the_way: BinaryHeap<Reverse<(u64, u32)>>,
+    on_the_way: BinaryHeap<Reverse<(Tick, u32)>>,
 }
 
 impl<'r> Client<'r> {
@@ -84,7 +83,7 @@ impl<'r> Client<'r> {
             next_session: 0,
             start_s: held.start.get(),
             draws: random::stream(held.seed, "starts of requests"),
-            sent: vec![0; requests.len()],
+            sent: vec![Tick::ZERO; requests.len()],
             due: BinaryHeap::new(),
             n_known: 0,
             on_the_way: BinaryHeap::new(),
@@ -93,26 +92,26 @@ impl<'r> Client<'r> {
             Users::Held { n, ramp } => {
                 for user in 0..n.max(1) {
                     let since = ramp.get() * f64::from(user) / f64::from(n.max(1));
-                    client.begin_next(ticks_of(Seconds::new(since)));
+                    client.begin_next(Tick::from_seconds(Seconds::new(since)));
                 }
             }
             Users::OfSessions => {
                 for first in client.begins.clone() {
-                    client.will_send(requests.list[first].arrival.as_ns() * TICKS_PER_NS, first);
+                    client.will_send(Tick::from(requests.list[first].arrival), first);
                 }
             }
         }
         client
     }
 
-    fn will_send(&mut self, tick: u64, request: usize) {
+    fn will_send(&mut self, tick: Tick, request: usize) {
         let request = u32::try_from(request).expect("fewer than 2^32 requests");
         self.due.push(Reverse((tick, self.n_known, request)));
         self.n_known += 1;
     }
 
     /// A user takes the next session, if there is one.
-    fn begin_next(&mut self, now: u64) {
+    fn begin_next(&mut self, now: Tick) {
         if let Some(&first) = self.begins.get(self.next_session) {
             self.next_session += 1;
             self.will_send(now, first);
@@ -120,11 +119,11 @@ impl<'r> Client<'r> {
     }
 
     /// The user of a request that has ended pauses and goes on.
-    fn goes_on(&mut self, request: u32, now: u64) {
+    fn goes_on(&mut self, request: u32, now: Tick) {
         let turn = request as usize + 1;
         let is_turn = self.requests.is_turn(turn);
         let next = if is_turn { Some(turn) } else { self.begins.get(self.next_session).copied() };
-        let pause = next.map_or(0, |next| self.requests.pause(next).as_ns() * TICKS_PER_NS);
+        let pause = next.map_or(Tick::ZERO, |next| Tick::from(self.requests.pause(next)));
         if is_turn {
             self.will_send(now + pause, turn);
         } else if self.takes_next {
@@ -133,20 +132,25 @@ impl<'r> Client<'r> {
     }
 
     /// Sends what is due.
-    fn send(&mut self, now: u64) {
+    fn send(&mut self, now: Tick) {
         while let Some(Reverse((tick, _, request))) = self.due.peek().copied() {
             if tick > now {
                 return;
             }
             self.due.pop();
-            let start = ticks_of(Seconds::new(self.start_s * self.draws.exponential()));
+            let start = Tick::from_seconds(Seconds::new(self.start_s * self.draws.exponential()));
             self.on_the_way.push(Reverse((tick + start, request)));
             self.sent[request as usize] = tick;
         }
     }
 
+    /// Whether somebody would send after the clock has ended.
+    fn is_waiting(&self) -> bool {
+        !self.due.is_empty() || !self.on_the_way.is_empty()
+    }
+
     /// Tick at which a user sends, or the engine sees, the next request.
-    fn next(&self) -> u64 {
+    fn next(&self) -> Tick {
         let due = self.due.peek().map_or(IDLE, |Reverse((tick, ..))| *tick);
         self.on_the_way.peek().map_or(due, |Reverse((tick, _))| due.min(*tick))
     }
@@ -154,14 +158,15 @@ impl<'r> Client<'r> {
 
 impl Run<'_, '_> {
     /// Serves everything that users send; when each request was sent.
-    fn play_held(mut self, held: &Held) -> (Vec<u64>, Served) {
+    fn play_held(mut self, held: &Held) -> (Vec<Tick>, Served) {
         self.records.watch();
         let mut client = Client::new(self.requests, held);
-        client.send(0);
+        client.send(Tick::ZERO);
         loop {
             let (event, arrival) = (self.next_tick(), client.next());
             let now = event.min(arrival);
             if now == IDLE {
+                self.is_past_clock |= client.is_waiting();
                 self.records.close();
                 return (client.sent, self.end());
             }
@@ -181,10 +186,10 @@ impl Run<'_, '_> {
 }
 
 /// The requests as they were sent, in order of sending, and what was served.
-fn as_sent(requests: &Requests, (sent, mut served): (Vec<u64>, Served)) -> (Requests, Served) {
+fn as_sent(requests: &Requests, (sent, mut served): (Vec<Tick>, Served)) -> (Requests, Served) {
     let mut order: Vec<usize> = (0..sent.len()).collect();
     order.sort_by_key(|&request| sent[request]);
-    let sent_at = |&request: &usize| Request { arrival: time_of(sent[request]), ..requests.list[request] };
+    let sent_at = |&request: &usize| Request { arrival: sent[request].time(), ..requests.list[request] };
     let list = order.iter().map(sent_at).collect();
     served.records.list = order.iter().map(|&request| served.records.list[request]).collect();
     let streams = order.iter().filter_map(|&request| requests.streams.get(request).copied()).collect();

@@ -25,7 +25,7 @@ use crate::records::Records;
 use crate::replica::{Engine, Replica, Role};
 use crate::request::Requests;
 use crate::router::{Router, View};
-use crate::step_cost::TICKS_PER_NS;
+use hw::Tick;
 
 /// A request on its way to a replica.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,9 @@ pub(super) struct Run<'a, 'r> {
     /// Replicas of a part of the layers, in place of `replicas`.
     pub(super) stations: Option<Stations<'r>>,
     /// Next event that is no end; `IDLE` where fleets neither are split nor change.
-    side: u64,
+    side: Tick,
+    /// Whether something that was begun ends after the clock does.
+    pub(super) is_past_clock: bool,
 }
 
 impl<'a, 'r> Run<'a, 'r> {
@@ -90,6 +92,7 @@ impl<'a, 'r> Run<'a, 'r> {
             replicas,
             group_of,
             side: IDLE,
+            is_past_clock: false,
         };
         run.find_candidates();
         run.find_side();
@@ -111,12 +114,12 @@ impl<'a, 'r> Run<'a, 'r> {
     /// Serves everything.
     pub(super) fn play(mut self) -> Served {
         for (index, request) in self.requests.list.iter().enumerate() {
-            let now = request.arrival.as_ns() * TICKS_PER_NS;
+            let now = Tick::from(request.arrival);
             self.run_until(now);
             let request = u32::try_from(index).expect("fewer than 2^32 requests");
             self.arrive(request, now, now);
         }
-        while self.side != IDLE && self.n_ended() < self.requests.len() as u64 {
+        while self.side != IDLE && !self.is_past_clock && self.n_ended() < self.requests.len() as u64 {
             self.next_event(IDLE);
         }
         self.end()
@@ -128,7 +131,7 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Tick of the next event; `IDLE` where nothing goes on.
-    pub(super) fn next_tick(&self) -> u64 {
+    pub(super) fn next_tick(&self) -> Tick {
         self.ends.earliest().0.min(self.side)
     }
 
@@ -144,12 +147,12 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Handles every event before a tick.
-    pub(super) fn run_until(&mut self, tick: u64) {
+    pub(super) fn run_until(&mut self, tick: Tick) {
         while self.next_event(tick) {}
     }
 
     /// Handles the next event, if it comes before a tick.
-    pub(super) fn next_event(&mut self, tick: u64) -> bool {
+    pub(super) fn next_event(&mut self, tick: Tick) -> bool {
         engine::stop::pause();
         let (at, replica) = self.ends.earliest();
         if at.min(self.side) >= tick {
@@ -160,7 +163,8 @@ impl<'a, 'r> Run<'a, 'r> {
             self.find_side();
         } else if at <= self.side {
             let next = self.replicas[replica as usize].advance(&mut self.records);
-            self.ends.set(replica, next.unwrap_or(IDLE));
+            self.ends.set(replica, IDLE);
+            self.reset(replica, next);
             if self.has_sides() {
                 self.collect(replica, at);
                 self.rest(replica, at);
@@ -186,18 +190,21 @@ impl<'a, 'r> Run<'a, 'r> {
     fn find_side(&mut self) {
         let stations = self.stations.as_ref().and_then(Stations::next);
         let next = [self.split.next(), self.control.next(), self.lending.next(), self.clients.next(), stations];
-        self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
+        let next = next.into_iter().flatten().min();
+        self.is_past_clock |= next == Some(Tick::NEVER);
+        self.side = next.unwrap_or(IDLE);
     }
 
     /// Notes the end of what a replica has under way, if that is new.
-    pub(super) fn reset(&mut self, replica: u32, end: Option<u64>) {
+    pub(super) fn reset(&mut self, replica: u32, end: Option<Tick>) {
         if let Some(end) = end {
+            self.is_past_clock |= end == Tick::NEVER;
             self.ends.set(replica, end);
         }
     }
 
     /// Sends a request to a replica; keeps it at the router where one may come that can hold it, and refuses it where none can.
-    pub(super) fn dispatch(&mut self, waiter: Waiter, now: u64) {
+    pub(super) fn dispatch(&mut self, waiter: Waiter, now: Tick) {
         let Waiter { request, again } = waiter;
         // One that comes back from a lost replica may be nobody's by now.
         if self.records.expire(request, now) {
@@ -249,13 +256,21 @@ impl<'a, 'r> Run<'a, 'r> {
         if can_hold(chosen) { Some(chosen) } else { view.least_loaded(can_hold) }
     }
 
-    fn served(mut self) -> Served {
+    /// Holds that everyone was served.
+    fn check_end(&self) {
         for replica in &self.replicas {
             assert!(replica.outstanding() == 0, "everyone is served in the end");
             debug_assert!(replica.pool.is_conserved());
             debug_assert!(replica.pool.held() == 0);
         }
         assert!(self.control.backlog.is_empty() && self.split.is_empty(), "nobody is left on the way");
+    }
+
+    fn served(mut self) -> Served {
+        let n_unserved = self.requests.len() as u64 - self.n_ended();
+        if !self.is_past_clock || n_unserved == 0 {
+            self.check_end();
+        }
         let end = self.records.end_ticks();
         Served {
             paid_ticks: self.control.paid_until(end),
@@ -264,6 +279,7 @@ impl<'a, 'r> Run<'a, 'r> {
             blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),
             group_of: self.group_of,
             n_refused: self.records.n_refused(),
+            n_unserved,
             records: self.records,
             moved: self.split.moved,
             changes: self.control.changes,

@@ -4,11 +4,10 @@
 //! what comes, and no output that has not ended. Units: requests, tokens, seconds. Invariant: a request counts in one interval each as arrived,
 //! as answered and as ended.
 
-use hw::{Seconds, Time};
+use hw::{Seconds, Tick, Time};
 
 use crate::records::Records;
 use crate::request::Requests;
-use crate::step_cost::time_of;
 
 /// Replicas of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +56,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// What happened since the last look.
-    pub(super) fn look(&mut self, requests: &Requests, records: &Records, now: u64, groups: Vec<GroupSeen>) -> Seen {
-        let (since, now) = (self.since, time_of(now));
+    pub(super) fn look(&mut self, requests: &Requests, records: &Records, now: Tick, groups: Vec<GroupSeen>) -> Seen {
+        let (since, now) = (self.since, now.time());
         let new = &requests.list[self.n_arrived..];
         let new = &new[..new.partition_point(|request| request.arrival <= now)];
         let prompts: u64 = new.iter().map(|request| u64::from(request.prompt)).sum();

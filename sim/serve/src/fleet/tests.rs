@@ -2,13 +2,14 @@
 
 mod changes;
 mod clients;
+mod clock;
 mod lending;
 mod lent_attention;
 mod models;
 mod planned;
 mod split;
 
-use hw::{Seconds, Time};
+use hw::{Seconds, TickSum, Time};
 
 use super::*;
 use crate::arrivals::{Arrivals, lay};
@@ -17,7 +18,7 @@ use crate::metrics::{self, latencies};
 use crate::replica::{Limits, Spans};
 use crate::request::Request;
 use crate::router;
-use crate::step_cost::{StepTable, TICKS_PER_NS};
+use crate::step_cost::StepTable;
 use engine::random;
 
 /// Iteration time of every engine here, seconds.
@@ -93,9 +94,8 @@ fn requests_in_the_system_are_rate_times_stay() {
     let requests = requests(200_000, &[1, 10, 40, 80], per_s, 2);
     let served = run(&requests, 2, 64, "least-loaded");
     let end = served.records.list.iter().filter_map(|record| record.finished()).max().expect("served");
-    let ticks: u128 = served.counts.iter().map(|counts| counts.request_ticks).sum();
-    let ns = hw::real(u64::try_from(ticks / u128::from(TICKS_PER_NS)).expect("small"));
-    let in_system = ns / hw::real(end.as_ns());
+    let ticks: TickSum = served.counts.iter().map(|counts| counts.request_ticks).sum();
+    let in_system = ticks.as_ns() / hw::real(end.as_ns());
     let stay = mean(latencies(&requests, &served).flatten().map(|l| l.e2e_s));
     close(in_system, per_s * stay, 0.02, "requests in the system");
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::tiers::{N_TIERS, Tier, Tiers};
+use hw::Tick;
 
 /// Marks a prefix that is not cached.
 const ABSENT: u32 = u32::MAX;
@@ -74,9 +75,9 @@ impl Pool {
 
     /// How many of the leading prefixes tiers below the device have, and ticks to bring them.
     #[must_use]
-    pub fn below(&self, ids: &[u32]) -> (u32, u64) {
+    pub fn below(&self, ids: &[u32]) -> (u32, Tick) {
         let found = ids.iter().map_while(|id| self.tiers.ticks(*id));
-        found.fold((0, 0), |(n, ticks), more| (n + 1, ticks + more))
+        found.fold((0, Tick::ZERO), |(n, ticks), more| (n + 1, ticks + more))
     }
 
     /// Notes that prefixes are brought from below.

@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Bytes, BytesPerSecond};
-
-use crate::step_cost::ticks_of;
+use hw::{Bytes, BytesPerSecond, Tick};
 
 /// Tiers below the device.
 pub const N_TIERS: usize = 2;
@@ -19,7 +17,7 @@ pub struct Tier {
     /// Blocks that fit.
     pub blocks: u32,
     /// Ticks to bring a block to the device.
-    pub ticks_per_block: u64,
+    pub ticks_per_block: Tick,
 }
 
 /// Memory that is a tier, as it is given.
@@ -49,19 +47,19 @@ pub fn of([host, disk]: &[Store; N_TIERS], link: BytesPerSecond, block: BlockByt
     let tier = |store: &Store, bytes: u64| {
         let bandwidth = store.gb_per_s.map_or(link, |rate| BytesPerSecond::new(rate * 1e9));
         let blocks = u32::try_from(store.room.0 / block.of_replica.max(1)).unwrap_or(u32::MAX);
-        Tier { blocks, ticks_per_block: ticks_of(Bytes(bytes) / bandwidth) }
+        Tier { blocks, ticks_per_block: Tick::from_seconds(Bytes(bytes) / bandwidth) }
     };
     [tier(host, block.of_gpu), tier(disk, block.of_replica)]
 }
 
 /// No tier.
-pub const NO_TIERS: [Tier; N_TIERS] = [Tier { blocks: 0, ticks_per_block: 0 }; N_TIERS];
+pub const NO_TIERS: [Tier; N_TIERS] = [Tier { blocks: 0, ticks_per_block: Tick::ZERO }; N_TIERS];
 
 #[derive(Clone, Debug, Default)]
 struct Shelf {
     /// Prefixes that fit.
     room: usize,
-    ticks_per_prefix: u64,
+    ticks_per_prefix: Tick,
     /// Prefixes by the stamp of their last use.
     order: BTreeMap<u64, u32>,
 }
@@ -89,7 +87,7 @@ impl Tiers {
     }
 
     /// Ticks to bring a prefix to the device; `None` where no tier has it.
-    pub(super) fn ticks(&self, id: u32) -> Option<u64> {
+    pub(super) fn ticks(&self, id: u32) -> Option<Tick> {
         let (tier, _) = (*self.places.get(id as usize)?)?;
         Some(self.shelves[tier].ticks_per_prefix)
     }
@@ -139,9 +137,10 @@ mod tests {
     #[test]
     fn what_came_last_stays_and_the_rest_goes_down() {
         // Prefixes of two blocks: room for two in the host at 10 ticks a block, for one on disk at 50.
-        let tiers = [Tier { blocks: 5, ticks_per_block: 10 }, Tier { blocks: 2, ticks_per_block: 50 }];
+        let tiers =
+            [Tier { blocks: 5, ticks_per_block: Tick::new(10) }, Tier { blocks: 2, ticks_per_block: Tick::new(50) }];
         let mut found = Tiers::new(&tiers, 5, 2);
-        let all = |found: &Tiers| [0, 1, 2, 3, 4].map(|id| found.ticks(id));
+        let all = |found: &Tiers| [0, 1, 2, 3, 4].map(|id| found.ticks(id).map(Tick::get));
         found.put(0);
         found.put(1);
         assert_eq!(all(&found), [Some(20), Some(20), None, None, None]);
@@ -162,7 +161,7 @@ mod tests {
         let disk = Store { gb_per_s: Some(10.0), ..store };
         let block = BlockBytes { of_gpu: 1_000_000, of_replica: 2_000_000 };
         let found = of(&[store, disk], BytesPerSecond::new(50e9), block);
-        let ticks = |us: f64| ticks_of(hw::Seconds::new(us / 1e6));
+        let ticks = |us: f64| Tick::from_seconds(hw::Seconds::new(us / 1e6));
         let tier = |us: f64| Tier { blocks: 500, ticks_per_block: ticks(us) };
         assert_eq!(found, [tier(20.0), tier(200.0)]);
     }
@@ -173,9 +172,10 @@ mod tests {
         found.put(3);
         assert_eq!(found.ticks(3), None);
         // Prefixes larger than the host's room go to disk.
-        let tiers = [Tier { blocks: 1, ticks_per_block: 10 }, Tier { blocks: 2, ticks_per_block: 50 }];
+        let tiers =
+            [Tier { blocks: 1, ticks_per_block: Tick::new(10) }, Tier { blocks: 2, ticks_per_block: Tick::new(50) }];
         let mut found = Tiers::new(&tiers, 5, 2);
         found.put(3);
-        assert_eq!(found.ticks(3), Some(100));
+        assert_eq!(found.ticks(3), Some(Tick::new(100)));
     }
 }

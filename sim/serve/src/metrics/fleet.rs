@@ -5,23 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use hw::{Tick, TickSum};
+
 use crate::fleet::{Fleet, Group, Served};
-use crate::step_cost::TICKS_PER_NS;
 
 /// Nanoseconds of an hour.
 const NS_PER_HOUR: f64 = 3600.0 * 1e9;
-
-/// A sum of ticks in nanoseconds.
-pub(super) fn ns(ticks: u128) -> f64 {
-    hw::real(u64::try_from(ticks / u128::from(TICKS_PER_NS)).unwrap_or(u64::MAX))
-}
-
-/// Ticks over ticks, exact where the one is a multiple of the other.
-fn times(ticks: u128, whole: u64) -> f64 {
-    let f = |ticks: u128| hw::real(u64::try_from(ticks).unwrap_or(u64::MAX));
-    let whole = u128::from(whole.max(1));
-    f(ticks / whole) + f(ticks % whole) / f(whole)
-}
 
 /// What one group did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,11 +31,11 @@ pub struct GroupFigures {
 #[must_use]
 pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
     let mut figures = vec![GroupFigures::default(); fleet.groups.len()];
-    let (mut paid, mut busy) = (vec![0_u128; figures.len()], vec![0_u128; figures.len()]);
+    let (mut paid, mut busy) = (vec![TickSum::default(); figures.len()], vec![TickSum::default(); figures.len()]);
     for (replica, group) in served.group_of.iter().enumerate() {
         let group = *group as usize;
-        paid[group] += u128::from(served.paid_ticks[replica]);
-        busy[group] += u128::from(served.counts[replica].busy_ticks.min(served.paid_ticks[replica]));
+        paid[group] += served.paid_ticks[replica].of_each(1);
+        busy[group] += served.counts[replica].busy_ticks.min(served.paid_ticks[replica]).of_each(1);
         let (peak, total) = served.blocks[replica];
         figures[group].kv_peak_ratio = figures[group].kv_peak_ratio.max(f64::from(peak) / f64::from(total));
     }
@@ -54,8 +43,8 @@ pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
         figures[served.group_of[record.replica as usize] as usize].n_ended += 1;
     }
     for (index, group) in figures.iter_mut().enumerate() {
-        (group.paid_ns, group.busy_ns) = (ns(paid[index]), ns(busy[index]));
-        group.paid_mean = times(paid[index], served.records.end_ticks());
+        (group.paid_ns, group.busy_ns) = (paid[index].as_ns(), busy[index].as_ns());
+        group.paid_mean = paid[index].mean_over(served.records.end_ticks());
     }
     figures
 }
@@ -63,7 +52,7 @@ pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
 /// Adds costs and figures of groups to those of the requests, which hold `output_tokens_per_s`.
 pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let figures = groups(fleet, served);
-    let end_ns = ns(u128::from(served.records.end_ticks()));
+    let end_ns = hw::real(served.records.end_ticks().as_ns());
     let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
     let gpus = |replica: usize| u64::from(fleet.groups[served.group_of[replica] as usize].gpus_per_replica);
     let n_gpus: u64 = (0..served.group_of.len()).map(gpus).sum();
@@ -89,7 +78,7 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     }
     if fleet.is_split() {
         let moved = &served.moved;
-        let mean = |ticks: u64| ns(u128::from(ticks)) / 1e9 / hw::real(moved.n);
+        let mean = |ticks: Tick| hw::real(ticks.as_ns()) / 1e9 / hw::real(moved.n);
         insert("transfer_s".to_owned(), mean(moved.ticks));
         insert("transfer_wait_s".to_owned(), mean(moved.waiting_ticks));
     }

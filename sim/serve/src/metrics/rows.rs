@@ -4,13 +4,12 @@
 //! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
 //! preemption. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
-use hw::{Span, Time};
+use hw::{Span, Tick, Time};
 
 use crate::fleet::{Fleet, Served};
 use crate::metrics::{latencies, quantile};
 use crate::records::End;
 use crate::request::{Request, Requests};
-use crate::step_cost::time_of;
 
 /// One request as it was served.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -240,8 +239,8 @@ pub fn add_paid(samples: &mut [Sample], fleet: &Fleet, served: &Served) {
     }
 }
 
-fn seconds_of(tick: u64) -> f64 {
-    (time_of(tick) - Time::ZERO).to_seconds().get()
+fn seconds_of(tick: Tick) -> f64 {
+    tick.span().to_seconds().get()
 }
 
 /// Changes at each sample, summed at the end.

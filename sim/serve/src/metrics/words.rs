@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Time;
+use hw::{Tick, Time};
 
 use crate::fleet::{Fleet, Group};
 use crate::request::Requests;
@@ -29,6 +29,17 @@ fn replicas(fleet: &Fleet, router: &str) -> String {
         (n, 1) => format!("{n} replicas by {router}"),
         (n, gpus) => format!("{n} replicas of {gpus} GPUs by {router}"),
     }
+}
+
+/// Why figures are not those of all requests, where the clock ended first.
+#[must_use]
+pub fn past_clock(values: &BTreeMap<String, f64>) -> Option<String> {
+    let n_unserved = values.get("n_unserved")?;
+    let days = Tick::NEVER.span().to_seconds().get() / 86_400.0;
+    Some(format!(
+        "{n_unserved} requests are not served within {days:.0} days, when the clock of serving ends: take fewer with `trace.requests`, \
+         more `deployment.replicas` or faster GPUs, or cut a window with `trace.to_s`"
+    ))
 }
 
 /// What served, and what limits it.

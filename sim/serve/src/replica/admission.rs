@@ -4,6 +4,7 @@
 
 use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
 use crate::step_cost::{Chunk, StepLoad};
+use hw::Tick;
 
 /// What whoever waits would take.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +16,7 @@ pub(super) struct Claim<'a> {
     /// Its prefixes that are cached.
     pub(super) held: &'a [u32],
     /// Its prefixes behind them that come from a tier below the device, and the ticks that takes.
-    pub(super) brought: (&'a [u32], u64),
+    pub(super) brought: (&'a [u32], Tick),
     /// Tokens that are neither cached nor brought.
     pub(super) rest: u32,
     /// Tokens of its first chunk.
@@ -119,19 +120,19 @@ impl<'a> Replica<'a> {
 
     /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: all that are there, where that takes less time
     /// than they add to what is computed.
-    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], u64) {
+    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], Tick) {
         let (n, ticks) = self.pool.below(ids);
         if n == 0 || self.role() == Role::Outputs {
-            return (&[], 0);
+            return (&[], Tick::ZERO);
         }
         let (cached, brought) = (shared * self.pool.prefix_tokens(), (shared + n) * self.pool.prefix_tokens());
         let saved = self.prompt_ticks(cached, target).saturating_sub(self.prompt_ticks(brought, target));
-        if ticks < saved { (&ids[..n as usize], ticks) } else { (&[], 0) }
+        if ticks < saved { (&ids[..n as usize], ticks) } else { (&[], Tick::ZERO) }
     }
 
     /// Ticks to compute a prompt by itself from so many tokens on, in iterations that are as large as may be.
-    fn prompt_ticks(&self, mut past: u32, target: u32) -> u64 {
-        let mut ticks = 0;
+    fn prompt_ticks(&self, mut past: u32, target: u32) -> Tick {
+        let mut ticks = Tick::ZERO;
         while past < target {
             let new = (target - past).min(self.limits().tokens_max);
             let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, ..StepLoad::default() };

@@ -4,6 +4,8 @@
 //! between its machines. The replica composes its next batch when the first stage is free; what is computed is there when the batch has
 //! left the last one. Units: ticks. Invariant: every stage is free no earlier than it was before.
 
+use hw::Tick;
+
 use super::{Composed, Replica};
 use crate::step_cost::Chunk;
 
@@ -11,37 +13,37 @@ use crate::step_cost::Chunk;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// When every stage is free.
-    free: Vec<u64>,
+    free: Vec<Tick>,
     /// When the batch that entered last leaves the last stage.
-    exit: u64,
+    exit: Tick,
 }
 
 impl Replica<'_> {
     /// Sends the composed batch into the stages; returns when the first one is free again, or nothing where batches come back.
-    pub(super) fn flow_in(&mut self, now: u64, composed: &Composed) -> Option<u64> {
+    pub(super) fn flow_in(&mut self, now: Tick, composed: &Composed) -> Option<Tick> {
         let table = &self.engine.table;
         if !table.flows() {
             return None;
         }
         let slot = |id: u32| &self.slots[id as usize];
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
-        let steps: Vec<(u64, u64)> = table.stage_steps(chunks).collect();
+        let steps: Vec<(Tick, Tick)> = table.stage_steps(chunks).collect();
         let flow = &mut self.flow;
-        flow.free.resize(steps.len(), 0);
+        flow.free.resize(steps.len(), Tick::ZERO);
         let mut at = now;
         for (free, (busy, hand_over)) in flow.free.iter_mut().zip(&steps) {
-            let end = at.max(*free) + busy;
-            assert!(end >= *free, "a stage is free later than before: {end} after {free}");
+            let end = at.max(*free) + *busy;
+            assert!(end >= *free, "a stage is free later than before: {end:?} after {free:?}");
             *free = end;
-            at = end + hand_over;
+            at = end + *hand_over;
         }
         flow.exit = at;
         Some(flow.free[0])
     }
 
     /// Ticks from the moment at which the first stage is free to that at which the batch has left the last one.
-    pub(super) fn flow_lag(&self, now: u64) -> i64 {
-        i64::try_from(self.flow.exit.saturating_sub(now)).expect("below a passage")
+    pub(super) fn flow_lag(&self, now: Tick) -> i64 {
+        self.flow.exit.saturating_sub(now).signed()
     }
 
     /// Nothing is in the stages any more.

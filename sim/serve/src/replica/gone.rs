@@ -5,10 +5,11 @@
 
 use super::{Lost, Phase, Replica, Slot, Waiting};
 use crate::records::Records;
+use hw::Tick;
 
 impl Replica<'_> {
     /// The client of a request that is here gives up. Returns the end of what is under way, if that is new or has moved.
-    pub fn give_up(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn give_up(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.leaving.push(request);
         if self.going.is_none() {
             self.let_leave(now, records);
@@ -25,7 +26,7 @@ impl Replica<'_> {
         }
     }
 
-    fn leave_queue(&mut self, index: usize, now: u64) {
+    fn leave_queue(&mut self, index: usize, now: Tick) {
         let is_unseen = index + self.n_unseen >= self.waiting.len();
         self.n_unseen -= usize::from(is_unseen);
         let waiting = self.waiting.remove(index).expect("a position in the queue");
@@ -40,18 +41,18 @@ impl Replica<'_> {
     }
 
     /// What is under way ends at the next boundary after `now` at which the host looks.
-    fn look_soon(&mut self, now: u64) -> Option<u64> {
+    fn look_soon(&mut self, now: Tick) -> Option<Tick> {
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
         let has_chunks = !self.composed.chunks.is_empty();
         let going = self.going.as_mut()?;
-        let seen_after = looks.from(going.steps_until(now + 1), has_chunks, interval);
+        let seen_after = looks.from(going.steps_until(now + Tick::ONE), has_chunks, interval);
         let has_moved = seen_after < going.n_steps;
         going.n_steps = going.n_steps.min(seen_after);
         has_moved.then(|| going.end_of(seen_after))
     }
 
     /// At a look between iterations: requests of clients who have given up leave. Some may have had their token in time after all.
-    pub(super) fn let_leave(&mut self, now: u64, records: &mut Records) {
+    pub(super) fn let_leave(&mut self, now: Tick, records: &mut Records) {
         for request in std::mem::take(&mut self.leaving) {
             if !records.expire(request, now) {
                 continue;
@@ -63,7 +64,7 @@ impl Replica<'_> {
         }
     }
 
-    fn leave_batch(&mut self, request: u32, now: u64) {
+    fn leave_batch(&mut self, request: u32, now: Tick) {
         let is_here = |slot: &Slot| slot.request == request && slot.phase != Phase::Free;
         let slot = self.slots.iter().position(is_here).expect("a request that is here");
         self.count_time(now);

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Phase, Replica, Slot, Waiting};
 use crate::records::Records;
+use hw::Tick;
 
 /// What a replica does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -37,7 +38,7 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moving {
     /// When its last prompt token was computed.
-    pub at: u64,
+    pub at: Tick,
     /// Request.
     pub request: u32,
     /// Tokens whose keys and values move.
@@ -86,14 +87,14 @@ impl Replica<'_> {
     }
 
     /// A computed prompt leaves the batch; its blocks stay until it is sent.
-    pub(super) fn hand_over(&mut self, id: u32, now: u64) {
+    pub(super) fn hand_over(&mut self, id: u32, now: Tick) {
         let slot = &mut self.slots[id as usize];
         // What refers to it as running is void: it cannot be preempted.
         slot.epoch += 1;
         slot.phase = Phase::Moving;
         let Slot { request, target: tokens, generated, shift, .. } = *slot;
         // Its micro-batch may have left the pipeline before the round ended; it goes on with the round.
-        let at = now.saturating_add_signed(shift.max(0));
+        let at = now.shifted(shift.max(0));
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
         self.count_out(request);
@@ -105,14 +106,14 @@ impl Replica<'_> {
     }
 
     /// Everything of a request has left: its blocks come free. Returns the end of what starts now, if anything does.
-    pub fn sent(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn sent(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         let id = self.handover.sending.remove(&request).expect("a request that is being sent");
         self.vacate(id, self.slots[id as usize].blocks);
         if self.going.is_none() && self.has_waiting() { self.begin(now, records) } else { None }
     }
 
     /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
-    pub fn expect(&mut self, moving: Moving, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn expect(&mut self, moving: Moving, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(moving.request, now);
         let class = self.class_of(moving.request);
         let at = self.handover.expected.partition_point(|other| self.class_of(other.request) <= class);
@@ -131,7 +132,7 @@ impl Replica<'_> {
     }
 
     /// All keys and values of a request are here. Returns the end of what is under way, if that is new or has moved.
-    pub fn received(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn received(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         let id = self.handover.receiving.remove(&request).expect("a request that is on its way");
         self.handover.ready.push_back(id);
         self.interrupt(now, records)
@@ -190,7 +191,7 @@ impl Replica<'_> {
 
     /// Takes back a sequence that failed elsewhere: it is computed again from its prompt and the tokens that the client has. Returns
     /// the end of what is under way, if that is new or has moved.
-    pub fn enqueue_again(&mut self, request: u32, generated: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn enqueue_again(&mut self, request: u32, generated: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(request, now);
         let id = self.free_slot();
         let slot = &mut self.slots[id as usize];

@@ -18,7 +18,8 @@ use super::{Composed, Phase, Replica, Waiting};
 use crate::kv::lending::Borrow;
 use crate::kv::lending::rates::Load;
 use crate::records::Records;
-use crate::step_cost::{Chunk, StepLoad, ticks_of};
+use crate::step_cost::{Chunk, StepLoad};
+use hw::Tick;
 pub use needs::{Head, Needs, Neighbour, Part};
 
 /// Sequences that wait at which the fleet looks.
@@ -42,11 +43,11 @@ pub(super) struct Loans {
     /// What has come free elsewhere since the fleet last asked.
     returned: Vec<Part>,
     /// Attention that others compute for the iteration under way, by lender; the fleet has not told them yet.
-    sent: Vec<(u32, u64)>,
+    sent: Vec<(u32, Tick)>,
     /// Attention for others since the last iteration began.
-    hosted_ticks: u64,
+    hosted_ticks: Tick,
     /// Since when it waits for the fleet.
-    asks: Option<u64>,
+    asks: Option<Tick>,
     /// Whether the fleet has answered: it begins with what it has.
     is_answered: bool,
 }
@@ -57,9 +58,9 @@ pub(super) struct Elsewhere {
     /// Keys that decoding sequences have elsewhere.
     pub(super) keys: u64,
     /// Ticks more: for others, and waiting for lenders.
-    pub(super) added: u64,
+    pub(super) added: Tick,
     /// Ticks less: attention of chunks that lenders compute.
-    pub(super) saved: u64,
+    pub(super) saved: Tick,
 }
 
 impl Head {
@@ -101,7 +102,7 @@ impl Replica<'_> {
             promised: BTreeMap::new(),
             returned: Vec::new(),
             sent: Vec::new(),
-            hosted_ticks: 0,
+            hosted_ticks: Tick::ZERO,
             asks: None,
             is_answered: false,
         }));
@@ -137,7 +138,7 @@ impl Replica<'_> {
     }
 
     /// Whether the fleet has to help before the next iteration begins; notes that it was asked.
-    pub(super) fn asks_first(&mut self, now: u64) -> bool {
+    pub(super) fn asks_first(&mut self, now: Tick) -> bool {
         let Some(loans) = &self.loans else { return false };
         let asks = !loans.is_answered && self.is_short();
         self.loans().asks = asks.then_some(now);
@@ -178,12 +179,12 @@ impl Replica<'_> {
     }
 
     /// Since when it waits for the fleet.
-    pub(crate) fn asks(&self) -> Option<u64> {
+    pub(crate) fn asks(&self) -> Option<Tick> {
         self.loans.as_ref().and_then(|loans| loans.asks)
     }
 
     /// An idle replica at which somebody waits asks again.
-    pub(crate) fn ask_again(&mut self, now: u64) -> bool {
+    pub(crate) fn ask_again(&mut self, now: Tick) -> bool {
         let asks = self.going.is_none() && self.somebody_waits() && self.loans.is_some();
         if asks {
             self.loans().asks = Some(now);
@@ -284,7 +285,7 @@ impl Replica<'_> {
     }
 
     /// Begins with what it has. Returns the end of what is under way, and what was promised and not taken.
-    pub(crate) fn answer(&mut self, now: u64, records: &mut Records) -> (Option<u64>, Vec<Part>) {
+    pub(crate) fn answer(&mut self, now: Tick, records: &mut Records) -> (Option<Tick>, Vec<Part>) {
         (self.loans().is_answered, self.loans().asks) = (true, None);
         let end = if self.going.is_none() { self.begin(now, records) } else { None };
         self.loans().is_answered = false;
@@ -324,12 +325,12 @@ impl Replica<'_> {
     }
 
     /// Attention that lenders compute for the iteration that has begun.
-    pub(crate) fn take_sent(&mut self) -> Vec<(u32, u64)> {
+    pub(crate) fn take_sent(&mut self) -> Vec<(u32, Tick)> {
         self.loans.as_mut().map_or_else(Vec::new, |loans| std::mem::take(&mut loans.sent))
     }
 
     /// Attention for others: the next iteration is longer by it. An idle replica computes it at once.
-    pub(crate) fn host(&mut self, ticks: u64) {
+    pub(crate) fn host(&mut self, ticks: Tick) {
         if self.going.is_some() {
             self.loans().hosted_ticks += ticks;
         }
@@ -338,12 +339,12 @@ impl Replica<'_> {
     /// Nothing is under way: attention for others is computed at once.
     pub(super) fn host_at_once(&mut self) {
         if let Some(loans) = &mut self.loans {
-            loans.hosted_ticks = 0;
+            loans.hosted_ticks = Tick::ZERO;
         }
     }
 
     /// Blocks that can be had now, at a tick at which all that ends has ended: what a span has taken so far is not free.
-    pub(crate) fn free_blocks(&self, now: u64) -> u32 {
+    pub(crate) fn free_blocks(&self, now: Tick) -> u32 {
         let taken = match &self.going {
             Some(going) if self.composed.decodes => self.grown(going.steps_begun(now)),
             _ => 0,
@@ -352,7 +353,7 @@ impl Replica<'_> {
     }
 
     /// Iterations of what is under way that have given every decoding sequence its token.
-    fn decodes_done(&self, now: u64) -> u32 {
+    fn decodes_done(&self, now: Tick) -> u32 {
         match &self.going {
             Some(going) if self.composed.decodes => small(going.steps_done(now)),
             _ => 0,
@@ -360,7 +361,7 @@ impl Replica<'_> {
     }
 
     /// Lends blocks; what is under way ends at its next boundary. Returns its end, if that has moved.
-    pub(crate) fn lend(&mut self, blocks: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub(crate) fn lend(&mut self, blocks: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         assert!(blocks <= self.free_blocks(now), "a lender gives what is free");
         self.pool.lend(blocks);
         if self.going.is_some() { self.interrupt(now, records) } else { None }
@@ -378,7 +379,7 @@ impl Replica<'_> {
     }
 
     /// The running sequence with the most blocks at home, and how many of them may leave.
-    pub(crate) fn largest(&self, now: u64) -> Option<(u32, u32)> {
+    pub(crate) fn largest(&self, now: Tick) -> Option<(u32, u32)> {
         let (ids, done) = (0..small(self.slots.len() as u64), self.decodes_done(now));
         let largest = ids.map(|id| (id, self.home_blocks(id, done))).max_by_key(|(_, blocks)| *blocks)?;
         Some((largest.0, largest.1.saturating_sub(1)))
@@ -459,7 +460,7 @@ impl Replica<'_> {
     }
 
     /// Decoding sequences wait for queries, results and the slowest lender, beyond their attention at home.
-    fn decode_elsewhere(&self, found: &mut Elsewhere, sent: &mut Vec<(u32, u64)>) {
+    fn decode_elsewhere(&self, found: &mut Elsewhere, sent: &mut Vec<(u32, Tick)>) {
         let loans = self.loans.as_ref().expect("a replica that takes part in lending");
         let (mut there, mut n_remote) = (BTreeMap::new(), 0);
         for (id, parts) in &loans.away {
@@ -471,11 +472,11 @@ impl Replica<'_> {
             }
         }
         found.keys = there.values().sum();
-        let own = self.context.saturating_sub(found.keys) * self.engine.table.rate(1);
+        let own = self.engine.table.rate(1) * self.context.saturating_sub(found.keys);
         let n_queries = n_remote * u64::from(self.engine.table.tokens_per_sequence());
-        let (mut way, mut slowest) = (0, 0);
+        let (mut way, mut slowest) = (Tick::ZERO, Tick::ZERO);
         for (lender, keys) in there {
-            let ticks = keys * loans.neighbours[lender as usize].rate;
+            let ticks = loans.neighbours[lender as usize].rate * keys;
             sent.push((lender, ticks));
             slowest = slowest.max(ticks);
             way = way.max(self.way(lender, n_queries));
@@ -484,38 +485,39 @@ impl Replica<'_> {
     }
 
     /// A chunk's attention over blocks elsewhere runs there at the same time, the oldest blocks first.
-    fn chunk_elsewhere(&self, id: u32, new: u32, found: &mut Elsewhere, sent: &mut Vec<(u32, u64)>) {
+    fn chunk_elsewhere(&self, id: u32, new: u32, found: &mut Elsewhere, sent: &mut Vec<(u32, Tick)>) {
         let loans = self.loans.as_ref().expect("a replica that takes part in lending");
         let Some(parts) = loans.away.get(&id) else { return };
         let past = self.slots[id as usize].computed;
         let whole = self.attention_ticks(Chunk { past, new });
-        let keys = u128::from(past) + u128::from(new);
-        let (mut left, mut slowest, mut away, mut way) = (u64::from(past), 0, 0, 0);
+        let keys = u64::from(past) + u64::from(new);
+        let mut left = u64::from(past);
+        let (mut slowest, mut away, mut way) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
         for part in parts {
             let there = left.min(self.tokens_of(part.blocks));
             left -= there;
-            let ticks = u64::try_from(u128::from(whole) * u128::from(there) / keys).expect("a part of the whole");
+            let ticks = whole.share(there, keys);
             sent.push((part.lender, ticks));
             (slowest, away) = (slowest.max(ticks), away + ticks);
             way = way.max(self.way(part.lender, u64::from(new)));
         }
-        if away > 0 {
+        if away > Tick::ZERO {
             found.saved += whole;
             found.added += (whole - away).max(way + slowest);
         }
     }
 
     /// Ticks of a chunk's attention over everything.
-    fn attention_ticks(&self, chunk: Chunk) -> u64 {
+    fn attention_ticks(&self, chunk: Chunk) -> Tick {
         let load = StepLoad { n_chunk_tokens: chunk.new, n_chunks: 1, ..StepLoad::default() };
         let table = &self.engine.table;
         table.step(&load, std::iter::once(chunk)) - table.step(&load, std::iter::empty())
     }
 
     /// Ticks of the queries of `n` tokens and their results between here and a lender.
-    fn way(&self, lender: u32, n: u64) -> u64 {
+    fn way(&self, lender: u32, n: u64) -> Tick {
         let loans = self.loans.as_ref().expect("a replica that takes part in lending");
-        let time = |replica: u32| ticks_of(loans.neighbours[replica as usize].exchange.time(n));
+        let time = |replica: u32| Tick::from_seconds(loans.neighbours[replica as usize].exchange.time(n));
         time(loans.me).max(time(lender))
     }
 
@@ -524,7 +526,7 @@ impl Replica<'_> {
     }
 
     /// What a planner of moves sees, without what others have here.
-    pub(crate) fn load(&self, now: u64, n_replicas: usize) -> Load {
+    pub(crate) fn load(&self, now: Tick, n_replicas: usize) -> Load {
         let mut load = Load {
             n_running: self.n_running(),
             free_tokens: self.tokens_of(self.free_blocks(now)),
@@ -570,7 +572,7 @@ impl Loans {
     /// Nothing is asked, promised or owed any more.
     pub(super) fn clear(&mut self) {
         assert!(self.away.is_empty(), "every slot has given its blocks back");
-        (self.asks, self.hosted_ticks) = (None, 0);
+        (self.asks, self.hosted_ticks) = (None, Tick::ZERO);
         self.sent.clear();
     }
 }

@@ -5,6 +5,7 @@
 
 use super::{Moving, Phase, Replica, Waiting};
 use crate::records::Records;
+use hw::{Tick, TickSum};
 
 /// Who was on a lost replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Lost {
 
 impl Replica<'_> {
     /// Loses everything at a tick before which all that ends has ended.
-    pub fn lose(&mut self, now: u64) -> Lost {
+    pub fn lose(&mut self, now: Tick) -> Lost {
         self.count_time(now);
         let is_in_step = self.stop(now);
         let mut lost = Lost::default();
@@ -67,7 +68,7 @@ impl Replica<'_> {
     }
 
     /// Cuts what is under way off; whether the blocks of an iteration that never ends were taken.
-    fn stop(&mut self, now: u64) -> bool {
+    fn stop(&mut self, now: Tick) -> bool {
         let Some(going) = self.going.take() else { return false };
         let n_done = going.steps_done(now);
         self.counts.busy_ticks += now - going.start();
@@ -96,7 +97,7 @@ impl Replica<'_> {
             return;
         }
         if self.handover.receiving.get(&slot.request) == Some(&id) {
-            lost.unsent.push(Moving { at: 0, request: slot.request, tokens: slot.target, generated });
+            lost.unsent.push(Moving { at: Tick::ZERO, request: slot.request, tokens: slot.target, generated });
         } else {
             lost.again.push((slot.request, generated));
         }
@@ -111,7 +112,7 @@ impl Replica<'_> {
     }
 
     /// Loses the sequences that have blocks on a replica that is lost.
-    pub(crate) fn lose_parts_on(&mut self, lender: u32, now: u64) -> Lost {
+    pub(crate) fn lose_parts_on(&mut self, lender: u32, now: Tick) -> Lost {
         let mut lost = Lost::default();
         let ids = self.loans.as_ref().map_or_else(Vec::new, |loans| loans.slots_on(lender));
         self.count_time(now);
@@ -122,7 +123,7 @@ impl Replica<'_> {
     }
 
     /// Sends away who waits here and is more than this replica and its lenders hold from now on.
-    pub(crate) fn lose_too_long(&mut self, now: u64) -> Lost {
+    pub(crate) fn lose_too_long(&mut self, now: Tick) -> Lost {
         let mut lost = Lost::default();
         self.count_time(now);
         for waiting in std::mem::take(&mut self.waiting) {
@@ -174,7 +175,7 @@ impl Replica<'_> {
     }
 
     /// A sequence that was to come here comes no more. Returns the end of what is under way, if that is new or has moved.
-    pub fn forget(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn forget(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_time(now);
         self.count_out(request);
         match self.handover.receiving.remove(&request) {
@@ -192,7 +193,7 @@ impl Replica<'_> {
 
     /// Requests in the system, integrated over ticks until now.
     #[must_use]
-    pub fn request_ticks(&self, now: u64) -> u128 {
-        self.counts.request_ticks + u128::from(now - self.outstanding_since) * u128::from(self.outstanding)
+    pub fn request_ticks(&self, now: Tick) -> TickSum {
+        self.counts.request_ticks + (now - self.outstanding_since).of_each(self.outstanding)
     }
 }

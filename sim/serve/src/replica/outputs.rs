@@ -5,10 +5,11 @@
 
 use super::{Phase, Replica, Reserve, Waiting};
 use crate::records::Records;
+use hw::Tick;
 
 impl Replica<'_> {
     /// Between iterations: whoever waits joins the batch, first come first served, as far as there is room.
-    pub(super) fn join_computed(&mut self, now: u64, records: &mut Records) {
+    pub(super) fn join_computed(&mut self, now: Tick, records: &mut Records) {
         while self.n_running() < self.sequences_max() {
             let Some(&head) = self.waiting.front() else { break };
             if self.is_swapped(head) {
@@ -36,7 +37,7 @@ impl Replica<'_> {
     }
 
     /// Sequences that were computed elsewhere have given their first token.
-    pub(super) fn give_firsts(&mut self, now: u64, records: &mut Records) {
+    pub(super) fn give_firsts(&mut self, now: Tick, records: &mut Records) {
         for (id, epoch) in self.firsts.drain(..) {
             let slot = &self.slots[id as usize];
             if slot.epoch == epoch {

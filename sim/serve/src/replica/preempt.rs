@@ -68,7 +68,7 @@ impl Replica<'_> {
         let blocks = self.blocks_of(tokens);
         if self.host_blocks_used + blocks <= host_blocks {
             self.host_blocks_used += blocks;
-            composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
+            composed.transfer_ticks += ticks_per_block * u64::from(blocks);
             self.slots[id as usize].phase = Phase::Swapped;
         }
     }
@@ -85,7 +85,7 @@ impl Replica<'_> {
         self.waiting.pop_front();
         self.slots[id as usize].blocks = blocks;
         self.host_blocks_used -= blocks;
-        composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
+        composed.transfer_ticks += ticks_per_block * u64::from(blocks);
         composed.returning.push(id);
         self.n_returning += 1;
         true

@@ -10,20 +10,21 @@ use super::loans::Elsewhere;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
 use crate::records::Records;
 use crate::step_cost::{Chunk, StepLoad};
+use hw::Tick;
 
 /// An iteration or a span under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Going {
-    start: u64,
+    start: Tick,
     pub(super) n_steps: u64,
     /// Ticks of every iteration but for its cached tokens.
-    fixed: u64,
+    fixed: Tick,
     /// Ticks per cached token.
-    rate: u64,
+    rate: Tick,
     context: u64,
     n_decode: u64,
     /// Ticks that an iteration takes at least, and how many take no more.
-    least: u64,
+    least: Tick,
     n_least: u64,
     /// Share of the time in which a stage computes, as part and whole.
     stage_share: (u64, u64),
@@ -31,63 +32,60 @@ pub(super) struct Going {
 
 impl Going {
     /// One iteration of so many ticks.
-    const fn once(start: u64, ticks: u64) -> Self {
+    fn once(start: Tick, ticks: Tick) -> Self {
         Self {
             start,
             n_steps: 1,
             fixed: ticks,
-            rate: 0,
+            rate: Tick::ZERO,
             context: 0,
             n_decode: 0,
-            least: 0,
+            least: Tick::ZERO,
             n_least: 0,
             stage_share: (1, 1),
         }
     }
 
     /// Finds how many iterations the host paces.
-    const fn paced(mut self) -> Self {
+    fn paced(mut self) -> Self {
         let first = self.fixed + self.rate * self.context;
         if first < self.least {
             let growth = self.rate * self.n_decode;
-            self.n_least = if growth == 0 { u64::MAX } else { (self.least - first).div_ceil(growth) };
+            self.n_least = if growth == Tick::ZERO { u64::MAX } else { (self.least - first).div_ceil(growth) };
         }
         self
     }
 
-    /// Ticks of the device for the first `k` iterations.
-    const fn device(&self, k: u64) -> u64 {
-        let keys = k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2);
-        k * self.fixed + self.rate * keys
+    /// Keys that the first `k` iterations read.
+    const fn keys(&self, k: u64) -> u64 {
+        k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2)
     }
 
     /// Tick at which `k` of its iterations are done.
-    pub(super) const fn end_of(&self, k: u64) -> u64 {
-        if self.n_least == 0 {
-            return self.start + self.device(k);
-        }
-        let n_least = if k < self.n_least { k } else { self.n_least };
-        self.start + n_least * self.least + self.device(k) - self.device(n_least)
+    pub(super) fn end_of(&self, k: u64) -> Tick {
+        let n_least = k.min(self.n_least);
+        let device = self.fixed * (k - n_least) + self.rate * (self.keys(k) - self.keys(n_least));
+        self.start + self.least * n_least + device
     }
 
-    pub(super) const fn start(&self) -> u64 {
+    pub(super) const fn start(&self) -> Tick {
         self.start
     }
 
     /// Iterations that are done at a tick before the last one's end.
-    pub(super) const fn steps_done(&self, tick: u64) -> u64 {
+    pub(super) fn steps_done(&self, tick: Tick) -> u64 {
         let k = self.steps_until(tick);
         if self.end_of(k) <= tick { k } else { k - 1 }
     }
 
     /// Iterations that have begun at a tick before the last one's end.
-    pub(super) const fn steps_begun(&self, tick: u64) -> u64 {
+    pub(super) fn steps_begun(&self, tick: Tick) -> u64 {
         let k = self.steps_done(tick) + 1;
         if k < self.n_steps { k } else { self.n_steps }
     }
 
     /// Fewest iterations, at least one, that are done at a tick or after it.
-    pub(super) const fn steps_until(&self, tick: u64) -> u64 {
+    pub(super) fn steps_until(&self, tick: Tick) -> u64 {
         let (mut low, mut high) = (1, self.n_steps);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -108,7 +106,7 @@ struct Lags {
     tokens: u32,
     stages: u32,
     /// Ticks from one to the next.
-    interval: u64,
+    interval: Tick,
 }
 
 impl Lags {
@@ -119,13 +117,13 @@ impl Lags {
 
     /// Lag of a micro-batch.
     fn behind(&self, index: u32) -> i64 {
-        i64::try_from(self.interval * u64::from(index)).expect("below a round")
+        (self.interval * u64::from(index)).signed()
     }
 }
 
 impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
-    pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn enqueue(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(request, now);
         let goes_ahead = self.goes_ahead(request);
         let n_ahead = u64::from(self.engine.table.is_asynchronous());
@@ -159,11 +157,11 @@ impl Replica<'_> {
 
     /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
     /// of what is under way, if that is new or has moved.
-    pub(crate) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+    pub(crate) fn interrupt(&mut self, now: Tick, records: &mut Records) -> Option<Tick> {
         match &mut self.going {
             None => self.begin(now, records),
             Some(going) if going.n_steps > 1 => {
-                let n_steps = going.steps_until(now + 1);
+                let n_steps = going.steps_until(now + Tick::ONE);
                 let has_moved = n_steps < going.n_steps;
                 going.n_steps = n_steps;
                 has_moved.then(|| going.end_of(n_steps))
@@ -173,7 +171,7 @@ impl Replica<'_> {
     }
 
     /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
-    pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+    pub fn begin(&mut self, now: Tick, records: &mut Records) -> Option<Tick> {
         assert!(self.going.is_none(), "one iteration at a time");
         if self.asks_first(now) {
             return None;
@@ -207,8 +205,9 @@ impl Replica<'_> {
         }
         for (id, _) in &composed.chunks {
             let slot = &mut self.slots[*id as usize];
-            let early = self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(0, |found| found.1);
-            slot.shift -= i64::try_from(early).expect("below a round");
+            let early =
+                self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(Tick::ZERO, |found| found.1);
+            slot.shift = slot.shift.saturating_sub(early.signed());
             // What is computed before its first chunk was cached.
             records.schedule(slot.request, now - early, slot.computed);
         }
@@ -227,7 +226,7 @@ impl Replica<'_> {
     }
 
     /// How long the composed iteration takes, and how often it repeats.
-    fn plan(&mut self, now: u64, composed: &Composed) -> Going {
+    fn plan(&mut self, now: Tick, composed: &Composed) -> Going {
         let elsewhere = self.attend_elsewhere(composed);
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
@@ -257,7 +256,7 @@ impl Replica<'_> {
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let round = table.round(&load, chunks);
-        let stage_share = (round.stage_ticks, round.ticks.max(1));
+        let stage_share = (round.stage_ticks.get(), round.ticks.get().max(1));
         let step = round.ticks + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
         Going { stage_share, ..Going::once(now, fixed) }
@@ -298,7 +297,7 @@ impl Replica<'_> {
     }
 
     /// Ends what is under way and starts what comes next. Returns the end of that.
-    pub fn advance(&mut self, records: &mut Records) -> Option<u64> {
+    pub fn advance(&mut self, records: &mut Records) -> Option<Tick> {
         let going = self.going.take().expect("something is under way");
         let now = going.end_of(going.n_steps);
         self.count_time(now);
@@ -323,11 +322,10 @@ impl Replica<'_> {
     }
 
     /// Adds up what a stage computed until now.
-    fn count_stages(&mut self, going: &Going, now: u64) {
+    fn count_stages(&mut self, going: &Going, now: Tick) {
         if self.engine.table.lanes().stages > 1 {
-            let (part, whole) = (u128::from(going.stage_share.0), u128::from(going.stage_share.1));
-            let ticks = u128::from(now - going.start) * part / whole;
-            self.counts.stage_ticks += u64::try_from(ticks).expect("a part of the time");
+            let (part, whole) = going.stage_share;
+            self.counts.stage_ticks += (now - going.start).share(part, whole);
         }
     }
 
@@ -352,7 +350,7 @@ impl Replica<'_> {
     }
 
     /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
-    fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
+    fn prefilled(&mut self, now: Tick, elapsed: Tick, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
         let flow_lag = self.flow_lag(now);
@@ -371,12 +369,12 @@ impl Replica<'_> {
             slot.generated += 1;
             // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
             if slot.generated == 1 {
-                slot.shift += lags.map_or(0, |lags| lags.behind(index));
+                slot.shift = slot.shift.saturating_add(lags.map_or(0, |lags| lags.behind(index)));
             }
-            slot.shift += flow_lag;
+            slot.shift = slot.shift.saturating_add(flow_lag);
             let slot = *slot;
             self.counts.output_tokens += 1;
-            records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));
+            records.give_first_token(slot.request, now.shifted(slot.shift));
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
             self.share(id);
@@ -439,7 +437,7 @@ impl Replica<'_> {
     }
 
     /// Sequences whose last token is there leave, from an asynchronous engine an iteration later.
-    fn finish_ended(&mut self, now: u64, records: &mut Records) {
+    fn finish_ended(&mut self, now: Tick, records: &mut Records) {
         while let Some(&Reverse((end, id, epoch))) = self.ends.peek() {
             let slot = self.slots[id as usize];
             let is_void = slot.epoch != epoch;
@@ -465,9 +463,9 @@ impl Replica<'_> {
     }
 
     /// The client has its last token.
-    pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
+    pub(super) fn conclude(&mut self, id: u32, now: Tick, records: &mut Records) {
         let slot = self.slots[id as usize];
-        records.finish(slot.request, now.saturating_add_signed(slot.shift));
+        records.finish(slot.request, now.shifted(slot.shift));
         self.count_out(slot.request);
     }
 
@@ -502,7 +500,7 @@ impl Replica<'_> {
     }
 
     /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.
-    fn lags(&self, elapsed: u64) -> Option<Lags> {
+    fn lags(&self, elapsed: Tick) -> Option<Lags> {
         let table = &self.engine.table;
         let lanes = table.lanes();
         if lanes.stages == 1 {
@@ -516,22 +514,21 @@ impl Replica<'_> {
 
     /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet. It is composed with the next
     /// round, and its tokens are there as much earlier as its micro-batch started before that.
-    fn note_newcomer(&mut self, request: u32, now: u64) {
+    fn note_newcomer(&mut self, request: u32, now: Tick) {
         let Some(going) = self.going else { return };
         let (start, end) = (going.end_of(going.n_steps - 1), going.end_of(going.n_steps));
         let Some(lags) = self.lags(end - start).filter(|_| start <= now) else { return };
         let taken = u64::from(self.composed.n_chunk_tokens.div_ceil(lags.tokens));
-        let index = (now - start).div_ceil(lags.interval.max(1)).max(taken);
-        let early = (end - start).saturating_sub(index * lags.interval);
-        if early > 0 {
+        let index = (now - start).div_ceil(lags.interval.max(Tick::ONE)).max(taken);
+        let early = (end - start).saturating_sub(lags.interval * index);
+        if early > Tick::ZERO {
             self.newcomers.push((request, early));
         }
     }
 
     /// Adds up requests in the system over time.
-    pub(super) fn count_time(&mut self, now: u64) {
-        let ticks = u128::from(now - self.outstanding_since) * u128::from(self.outstanding);
-        self.counts.request_ticks += ticks;
+    pub(super) fn count_time(&mut self, now: Tick) {
+        self.counts.request_ticks += (now - self.outstanding_since).of_each(self.outstanding);
         self.outstanding_since = now;
     }
 }

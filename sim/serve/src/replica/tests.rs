@@ -13,7 +13,7 @@ mod verify;
 
 use std::collections::VecDeque;
 
-use hw::{Seconds, Time};
+use hw::{Seconds, Tick, Time};
 
 use super::*;
 use crate::batcher;
@@ -21,7 +21,7 @@ use crate::fleet::{Served, serve};
 use crate::kv::tiers::NO_TIERS;
 use crate::request::Request;
 use crate::router;
-use crate::step_cost::{Chunk, StepLoad, TICKS_PER_NS, time_of};
+use crate::step_cost::{Chunk, StepLoad};
 use engine::random;
 
 /// A small engine: 12 sequences, 64 tokens per iteration, blocks of 8.
@@ -73,7 +73,7 @@ fn looks_every(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("not zero")
 }
 
-const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: 50_000 };
+const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: Tick::new(50_000) };
 
 #[test]
 fn closed_spans_give_what_single_steps_give() {
@@ -139,7 +139,7 @@ fn a_replica_never_rests_while_someone_is_there() {
         busy_ns += end.as_ns().saturating_sub(request.arrival.max(until).as_ns());
         until = until.max(end);
     }
-    let counted_ns = served.counts[0].busy_ticks / TICKS_PER_NS;
+    let counted_ns = served.counts[0].busy_ticks.as_ns();
     assert!(counted_ns.abs_diff(busy_ns) <= 2 * requests.len() as u64, "{counted_ns} counted, {busy_ns} by intervals");
 }
 
@@ -199,11 +199,11 @@ fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: 
 fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64) {
     let limits = engine.limits;
     let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
-    let (mut next, mut now, mut n_preempted) = (0, 0_u64, 0);
+    let (mut next, mut now, mut n_preempted) = (0, Tick::ZERO, 0);
     // Iterations without a chunk since the engine looked for newcomers.
     let mut since = 0;
     let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
-    let arrival = |index: usize| requests.list[index].arrival.as_ns() * TICKS_PER_NS;
+    let arrival = |index: usize| Tick::from(requests.list[index].arrival);
     loop {
         let mut is_idle = false;
         if waiting.is_empty() && running.is_empty() {
@@ -235,16 +235,16 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
                 sequence.target += 1;
                 sequence.decodes = true;
                 if times[sequence.request].0 == Time::ZERO {
-                    times[sequence.request].0 = time_of(now);
+                    times[sequence.request].0 = now.time();
                 }
-                times[sequence.request].1 = time_of(now);
+                times[sequence.request].1 = now.time();
             }
         }
         running.retain(|sequence| sequence.generated < requests.list[sequence.request].output);
     }
 }
 
-fn step_ticks(engine: &Engine, running: &[Sequence], tokens: &[u32]) -> u64 {
+fn step_ticks(engine: &Engine, running: &[Sequence], tokens: &[u32]) -> Tick {
     let mut load = StepLoad::default();
     let mut chunks = Vec::new();
     for (sequence, &new) in running.iter().zip(tokens) {

@@ -6,6 +6,7 @@
 use super::{Composed, Phase, Replica, Slot};
 use crate::records::Records;
 use crate::speculation::Acceptance;
+use hw::Tick;
 
 impl Replica<'_> {
     /// Blocks that a slot lacks for its next verification.
@@ -34,7 +35,7 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence gains one token and its accepted drafts, and leaves once its output is complete.
-    pub(super) fn verified(&mut self, acceptance: &Acceptance, now: u64, records: &mut Records) {
+    pub(super) fn verified(&mut self, acceptance: &Acceptance, now: Tick, records: &mut Records) {
         self.step += 1;
         let mut verifying = std::mem::take(&mut self.verifying);
         verifying.retain(|&id| {

@@ -6,10 +6,11 @@
 use engine::cost::provenance::Provenance;
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
+use hw::Tick;
 
 use super::decode_attention::DecodeTicks;
 use super::writer::Writer;
-use super::{Chunk, ReplicaConfig, SECONDS_PER_TICK};
+use super::{Chunk, ReplicaConfig};
 
 /// What an iteration of a run holds on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,8 +46,8 @@ impl Average {
         let table = DecodeTicks::new(deployment, n.max(1), cost, Case::Expected);
         let n_chunks = u32::from(prompt > 0);
         let ticks =
-            hw::real(table.fixed(n, n_chunks)) + hw::real(table.per_key(n, n_chunks)) * self.keys * hw::real(decode);
-        provenance.add("attention of decoding sequences", table.source, ticks * SECONDS_PER_TICK);
+            table.fixed(n, n_chunks).as_f64() + table.per_key(n, n_chunks).as_f64() * self.keys * hw::real(decode);
+        provenance.add("attention of decoding sequences", table.source, ticks * Tick::SECONDS);
         let host = deployment.host_per_step.get() + deployment.host_per_sequence.get() * hw::real(decode);
         if deployment.engine_loop == crate::step_cost::host::EngineLoop::Serial {
             // Fitted to published runs, or said by the user.
@@ -75,7 +76,7 @@ mod tests {
         let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
         let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
         let load = StepLoad { n_decode: 32, context: 64_000, n_chunk_tokens: 256, n_chunks: 1, n_sampled: 32 };
-        let whole = hw::real(table.step(&load, std::iter::once(Chunk { past: 0, new: 256 }))) * SECONDS_PER_TICK;
+        let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
         assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
         assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));
     }

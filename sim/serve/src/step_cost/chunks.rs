@@ -5,7 +5,7 @@
 //! waits longer and longer. DCPP (arXiv:2501.15383, section 4) lets chunks shrink so that each takes the time of the first. A stage's time may be
 //! given as `t(P, x) = c + γ·P + a·(2·P·x + x²) + b·x` for `x` new tokens after `P`. Sizes are whole KV blocks; the last chunk is what remains.
 
-use hw::Seconds;
+use hw::{Seconds, Tick};
 
 /// Time of a chunk on a stage, seconds; `a`, `b`, `c` and `gamma` as in the header. None is negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl ChunkLaw {
 impl Chunking {
     /// Tokens of the chunk after `past` tokens; `time` is what a chunk takes after so many and of so many, and grows with both.
     #[must_use]
-    pub fn size(&self, past: u32, time: impl Fn(u32, u32) -> u64) -> u32 {
+    pub fn size(&self, past: u32, time: impl Fn(u32, u32) -> Tick) -> u32 {
         if self.sizes == Sizes::Equal || past == 0 {
             return self.tokens_max;
         }
@@ -84,7 +84,7 @@ impl Chunking {
 
     /// Sizes of the chunks of a prompt of `tokens` tokens that is alone.
     #[must_use]
-    pub fn of_prompt(&self, tokens: u32, time: impl Fn(u32, u32) -> u64) -> Vec<u32> {
+    pub fn of_prompt(&self, tokens: u32, time: impl Fn(u32, u32) -> Tick) -> Vec<u32> {
         let (mut sizes, mut past) = (Vec::new(), 0);
         while past < tokens {
             let size = self.size(past, &time).min(tokens - past);
@@ -103,7 +103,7 @@ mod tests {
     const PUBLISHED: ChunkLaw = ChunkLaw { a: 3.25e-7, b: 6.03e-3, c: 26.1, gamma: 5.39e-4 };
 
     fn sizes(tokens: u32, chunking: Chunking, law: &ChunkLaw) -> Vec<u32> {
-        let ticks = |seconds: Seconds| crate::step_cost::ticks_of(seconds);
+        let ticks = |seconds: Seconds| Tick::from_seconds(seconds);
         chunking.of_prompt(tokens, |past, new| ticks(law.linear(new)) + ticks(law.attention(past, new)))
     }
 

@@ -3,10 +3,10 @@
 //! For a number of sequences the time is linear in cached tokens, which closed-form spans rest on; both coefficients may depend on that
 //! number. They are tabulated at ever sparser numbers and interpolated between them; beyond the table the last sequence's cost goes on.
 
-use hw::Seconds;
+use hw::{Seconds, Tick};
 
+use super::ReplicaConfig;
 use super::decoding::Decoding;
-use super::{ReplicaConfig, ticks_of};
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, ShapedDecode};
 use engine::cost::{CostModel, Source};
 use engine::memory;
@@ -26,9 +26,9 @@ pub struct DecodeTicks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Coefficients {
     /// Per iteration.
-    fixed: Vec<u64>,
+    fixed: Vec<Tick>,
     /// Per cached token.
-    per_key: Vec<u64>,
+    per_key: Vec<Tick>,
 }
 
 impl Coefficients {
@@ -38,13 +38,13 @@ impl Coefficients {
             let time = times(u64::from(*n));
             layers.seconds(time.fixed_s, time.per_key_s, u64::from(*n))
         };
-        let ticks = |seconds: f64| ticks_of(Seconds::new(seconds * factor));
-        let (fixed, per_key): (Vec<u64>, Vec<u64>) =
-            knots.iter().map(of_all).map(|[fixed, per_key]| (ticks(fixed), ticks(per_key).max(1))).unzip();
+        let ticks = |seconds: f64| Tick::from_seconds(Seconds::new(seconds * factor));
+        let (fixed, per_key): (Vec<Tick>, Vec<Tick>) =
+            knots.iter().map(of_all).map(|[fixed, per_key]| (ticks(fixed), ticks(per_key).max(Tick::ONE))).unzip();
         Self { fixed: filled(&knots, &fixed), per_key: filled(&knots, &per_key) }
     }
 
-    fn fixed(&self, n: u32) -> u64 {
+    fn fixed(&self, n: u32) -> Tick {
         let last = self.fixed.len() - 1;
         // Beyond the table sequences cost what they cost at its end.
         match self.fixed.get(n as usize) {
@@ -53,7 +53,7 @@ impl Coefficients {
         }
     }
 
-    fn per_key(&self, n: u32) -> u64 {
+    fn per_key(&self, n: u32) -> Tick {
         self.per_key[(n as usize).min(self.per_key.len() - 1)]
     }
 }
@@ -68,7 +68,7 @@ fn numbers(n_max: u32) -> Vec<u32> {
 }
 
 /// Values of every number up to the last knot, on lines between the knots; nothing has what one has.
-fn filled(knots: &[u32], values: &[u64]) -> Vec<u64> {
+fn filled(knots: &[u32], values: &[Tick]) -> Vec<Tick> {
     let mut all = vec![values[0]; 2];
     for (ends, values) in knots.windows(2).zip(values.windows(2)) {
         let whole = u64::from(ends[1] - ends[0]);
@@ -80,8 +80,8 @@ fn filled(knots: &[u32], values: &[u64]) -> Vec<u64> {
 impl DecodeTicks {
     /// Nothing but a time per cached token.
     #[must_use]
-    pub fn linear(per_key: u64) -> Self {
-        let only = Coefficients { fixed: vec![0], per_key: vec![per_key] };
+    pub fn linear(per_key: Tick) -> Self {
+        let only = Coefficients { fixed: vec![Tick::ZERO], per_key: vec![per_key] };
         Self { alone: only.clone(), mixed: only, source: Source::Measured }
     }
 
@@ -91,13 +91,13 @@ impl DecodeTicks {
 
     /// Ticks of an iteration with so many decoding sequences and chunks, but for cached tokens; none without sequences.
     #[must_use]
-    pub fn fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
-        if n_decode == 0 { 0 } else { self.beside(n_chunks).fixed(n_decode) }
+    pub fn fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {
+        if n_decode == 0 { Tick::ZERO } else { self.beside(n_chunks).fixed(n_decode) }
     }
 
     /// Ticks per cached token in an iteration with so many decoding sequences and chunks.
     #[must_use]
-    pub fn per_key(&self, n_decode: u32, n_chunks: u32) -> u64 {
+    pub fn per_key(&self, n_decode: u32, n_chunks: u32) -> Tick {
         self.beside(n_chunks).per_key(n_decode)
     }
 
@@ -148,15 +148,19 @@ mod tests {
         let found = Coefficients::tabulated(100, times, &layers, 1.0);
         for n in [1, 7, 33, 64, 99, 100, 1000] {
             // 32 layers.
-            let wanted = ticks_of(Seconds::new(32e-6 * f64::from(n)));
-            assert!(found.fixed(n).abs_diff(wanted) <= 1 + wanted / 1000, "{n}: {} of {wanted}", found.fixed(n));
-            assert_eq!(found.per_key(n), ticks_of(Seconds::new(32e-9)));
+            let wanted = Tick::from_seconds(Seconds::new(32e-6 * f64::from(n)));
+            assert!(
+                found.fixed(n).abs_diff(wanted) <= Tick::ONE + wanted / 1000,
+                "{n}: {:?} of {wanted:?}",
+                found.fixed(n)
+            );
+            assert_eq!(found.per_key(n), Tick::from_seconds(Seconds::new(32e-9)));
         }
     }
 
     #[test]
     fn without_decoding_sequences_there_is_no_launch() {
-        let ticks = DecodeTicks::linear(5);
-        assert_eq!((ticks.fixed(0, 0), ticks.fixed(3, 1), ticks.per_key(3, 0)), (0, 0, 5));
+        let ticks = DecodeTicks::linear(Tick::new(5));
+        assert_eq!([ticks.fixed(0, 0), ticks.fixed(3, 1), ticks.per_key(3, 0)].map(Tick::get), [0, 0, 5]);
     }
 }

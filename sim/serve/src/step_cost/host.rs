@@ -5,9 +5,7 @@
 //! `max(schedule, device, detokenize)`; the next iteration starts before anyone knows that a sequence has ended, so each takes part in
 //! one more, and its blocks come back after that. Units: ticks.
 
-use hw::Seconds;
-
-use super::ticks_of;
+use hw::{Seconds, Tick};
 
 /// How the host's work and the device's are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,13 +23,13 @@ pub struct Host {
     /// How they are joined with the device's.
     pub engine_loop: EngineLoop,
     /// Scheduling: per iteration.
-    per_step: u64,
+    per_step: Tick,
     /// Scheduling: per sequence.
-    per_sequence: u64,
+    per_sequence: Tick,
     /// Tokens to text: per sequence.
-    detokenize: u64,
+    detokenize: Tick,
     /// Launches of an iteration that is not captured as a graph.
-    launches: u64,
+    launches: Tick,
 }
 
 impl Host {
@@ -40,34 +38,34 @@ impl Host {
     pub fn new(engine_loop: EngineLoop, per_step: Seconds, per_sequence: Seconds, detokenize: Seconds) -> Self {
         Self {
             engine_loop,
-            per_step: ticks_of(per_step),
-            per_sequence: ticks_of(per_sequence),
-            detokenize: ticks_of(detokenize),
-            launches: 0,
+            per_step: Tick::from_seconds(per_step),
+            per_sequence: Tick::from_seconds(per_sequence),
+            detokenize: Tick::from_seconds(detokenize),
+            launches: Tick::ZERO,
         }
     }
 
     /// The same with so much time for the launches of an iteration that is not captured as a graph.
     #[must_use]
     pub fn launching(self, time: Seconds) -> Self {
-        Self { launches: ticks_of(time), ..self }
+        Self { launches: Tick::from_seconds(time), ..self }
     }
 
     /// Ticks of an iteration's kernels beside chunks of prompts: the device waits where the host launches more slowly than it computes.
     #[must_use]
-    pub fn launched(&self, device: u64) -> u64 {
+    pub fn launched(&self, device: Tick) -> Tick {
         device.max(self.launches)
     }
 
     /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass
     /// through the same processes one after another.
     #[must_use]
-    pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (u64, u64) {
+    pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (Tick, Tick) {
         let schedule = self.per_step + self.per_sequence * n_sequences;
         let detokenize = self.detokenize * n_sequences;
         match self.engine_loop {
-            EngineLoop::Serial => (schedule + detokenize, n_batches * (schedule + detokenize)),
-            EngineLoop::Asynchronous => (0, n_batches * schedule.max(detokenize)),
+            EngineLoop::Serial => (schedule + detokenize, (schedule + detokenize) * n_batches),
+            EngineLoop::Asynchronous => (Tick::ZERO, schedule.max(detokenize) * n_batches),
         }
     }
 }

@@ -38,7 +38,7 @@ impl StepTable {
         }
         let sequences = u64::from(self.lanes.largest(sequences_max));
         let sizes = self.tokens.iter().enumerate().skip(1).take(tokens_max as usize);
-        let sized: Vec<(f64, f64)> = sizes.map(|(size, ticks)| (hw::real(size as u64), hw::real(*ticks))).collect();
+        let sized: Vec<(f64, f64)> = sizes.map(|(size, ticks)| (hw::real(size as u64), ticks.as_f64())).collect();
         let token = least_of(sized.iter().map(|(size, ticks)| ticks / size));
         // A round computes a batch in each lane.
         let lanes = f64::from(self.lanes.n());
@@ -49,13 +49,13 @@ impl StepTable {
             [prompt / lanes, (prompt + least_of(left).max(0.0)) / lanes]
         };
         let head = self.head.iter().enumerate().skip(1);
-        let sampled = least_of(head.map(|(n, ticks)| hw::real(*ticks) / hw::real(n as u64))).max(0.0);
+        let sampled = least_of(head.map(|(n, ticks)| ticks.as_f64() / hw::real(n as u64))).max(0.0);
         let shortest = least_of(sized.iter().map(|(_, ticks)| *ticks));
         Some(Least {
             pairs: (0..=PAIRS).map(pair).collect(),
             sampled: if sampled.is_finite() { sampled / lanes } else { 0.0 },
-            key: least_of((1..=sequences_max).map(|n| hw::real(self.rate(n)))),
-            passage: shortest + self.head.get(1).map_or(0.0, |ticks| hw::real(*ticks)),
+            key: least_of((1..=sequences_max).map(|n| self.rate(n).as_f64())),
+            passage: shortest + self.head.get(1).map_or(0.0, |ticks| ticks.as_f64()),
             token,
         })
     }
@@ -82,7 +82,7 @@ mod tests {
         // 4 ms and 10 us a token: with 8 sequences and 1,000 tokens a decoded token costs at least (4 ms + 80 us) / 8 in batches of its own,
         // and the best token of a full batch 4 ms / 1,000 + 10 us.
         let found = table().least(8, 1000).expect("plain");
-        let ms = |ticks: f64| ticks / 1024e6;
+        let ms = |ticks: f64| ticks * hw::Tick::SECONDS * 1e3;
         assert!((ms(found.pairs[0][1]) - 4.08 / 8.0).abs() < 1e-6 && found.pairs[0][0] == 0.0);
         let full = found.pairs[PAIRS as usize];
         assert!((ms(full[0]) - 0.014).abs() < 1e-6 && (ms(full[1]) - 0.014).abs() < 1e-6, "{full:?}");
@@ -99,7 +99,7 @@ mod tests {
             let n_chunks = u32::from(chunk > 0);
             let load = StepLoad { n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks, n_sampled: decode };
             let chunks = (chunk > 0).then_some(Chunk { past: 0, new: chunk });
-            let ticks = hw::real(table.step(&load, chunks.into_iter()));
+            let ticks = table.step(&load, chunks.into_iter()).as_f64();
             for [prompt, decoded] in &found.pairs {
                 let least = prompt * f64::from(chunk) + decoded * f64::from(load.n_decode) + found.key * hw::real(context);
                 // Whole ticks on the one side.

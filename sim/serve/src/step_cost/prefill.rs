@@ -1,11 +1,11 @@
 //! Time of prefill attention by new and earlier tokens, interpolated between knots at powers of two and halfway between them.
 
-use hw::Seconds;
+use hw::{Seconds, Tick};
 
 use engine::task::Document;
 
 use super::chunks::ChunkLaw;
-use crate::step_cost::{Chunk, ticks_of};
+use crate::step_cost::Chunk;
 
 /// Longest context of the table; beyond it the last rate holds.
 const PAST_TOKENS_MAX: u64 = 1 << 20;
@@ -36,10 +36,10 @@ impl Prefill {
     }
 
     /// Ticks of a chunk.
-    pub(super) fn ticks(&self, chunk: Chunk) -> u64 {
+    pub(super) fn ticks(&self, chunk: Chunk) -> Tick {
         match self {
             Self::Table(table) => table.ticks(chunk),
-            Self::Law { law, stages } => ticks_of(law.attention(chunk.past, chunk.new) * f64::from(*stages)),
+            Self::Law { law, stages } => Tick::from_seconds(law.attention(chunk.past, chunk.new) * f64::from(*stages)),
         }
     }
 }
@@ -113,7 +113,7 @@ impl PrefillTable {
         let n_columns = past_position(PAST_TOKENS_MAX).0 + 1;
         let mut rates = Vec::with_capacity(n_rows * n_columns);
         let small = |n: u64| u32::try_from(n).expect("knots stay below 2^32");
-        let ticks = |chunk| at(chunk).get() * 1e9 * 1024.0;
+        let ticks = |chunk| Tick::unrounded(at(chunk));
         let start = ticks(Chunk { past: 0, new: 1 });
         for row in 0..n_rows {
             for column in 0..n_columns {
@@ -125,7 +125,7 @@ impl PrefillTable {
         Self { per, start, rates, n_columns }
     }
 
-    fn ticks(&self, chunk: Chunk) -> u64 {
+    fn ticks(&self, chunk: Chunk) -> Tick {
         let (row, down) = position(u64::from(chunk.new));
         let (column, right) = past_position(u64::from(chunk.past));
         let (row, column) = (row.min(self.rates.len() / self.n_columns - 2), column.min(self.n_columns - 2));
@@ -133,6 +133,6 @@ impl PrefillTable {
         let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
         let (above, below) = (between(at), between(at + self.n_columns));
         let rate = above + (below - above) * down;
-        hw::Bytes::from_f64(self.start + rate * hw::real(self.per.of(chunk))).0
+        Tick::from_f64(self.start + rate * hw::real(self.per.of(chunk)))
     }
 }

@@ -6,10 +6,10 @@
 //! order (`replica/flow.rs`). Units: ticks, tokens, pairs of a query and a key. Not modelled here: a head, drafts, host times.
 
 use engine::task::Document;
-use hw::Seconds;
+use hw::{Seconds, Tick};
 
 use super::lanes::Lanes;
-use super::{Chunk, StepLoad, filled, ticks_of};
+use super::{Chunk, StepLoad, filled};
 
 /// How long a stage takes.
 pub struct StageLaw<'l> {
@@ -35,12 +35,12 @@ pub enum Passage {
 /// Times of a stage.
 #[derive(Clone, Debug, PartialEq)]
 struct Table {
-    tokens: Vec<u64>,
-    hand_over: Vec<u64>,
+    tokens: Vec<Tick>,
+    hand_over: Vec<Tick>,
     /// Ticks per pair of a query and a key.
     per_pair: f64,
     /// Ticks per cached key.
-    per_key: u64,
+    per_key: Tick,
 }
 
 /// What a batch weighs.
@@ -64,25 +64,24 @@ impl Weight {
 
 impl Table {
     fn new(law: &StageLaw<'_>, tokens_max: u32) -> Self {
-        let at_tick = |seconds: Seconds| seconds.get() * 1e9 * 1024.0;
         Self {
             tokens: filled(tokens_max as usize, law.tokens),
             hand_over: filled(tokens_max as usize, law.hand_over),
-            per_pair: at_tick(law.per_pair),
-            per_key: ticks_of(law.per_key),
+            per_pair: Tick::unrounded(law.per_pair),
+            per_key: Tick::from_seconds(law.per_key),
         }
     }
 
-    fn busy(&self, weight: Weight) -> u64 {
-        at(&self.tokens, weight.tokens) + hw::Bytes::from_f64(self.per_pair * hw::real(weight.pairs)).0
+    fn busy(&self, weight: Weight) -> Tick {
+        at(&self.tokens, weight.tokens) + Tick::from_f64(self.per_pair * hw::real(weight.pairs))
     }
 
-    fn hand_over(&self, weight: Weight) -> u64 {
+    fn hand_over(&self, weight: Weight) -> Tick {
         at(&self.hand_over, weight.tokens)
     }
 }
 
-fn at(values: &[u64], n: u64) -> u64 {
+fn at(values: &[Tick], n: u64) -> Tick {
     let last = values.len() - 1;
     values[usize::try_from(n).unwrap_or(last).min(last)]
 }
@@ -112,39 +111,39 @@ impl Stages {
     }
 
     /// Ticks of a round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
-    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>, tokens_max: u32) -> u64 {
+    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>, tokens_max: u32) -> Tick {
         let lanes = self.lanes();
         let n_decode = lanes.largest(load.n_decode);
         let room = tokens_max.saturating_sub(n_decode);
         let parts = lanes.spread(chunks, room, |_| u32::MAX);
         let in_flight = u64::from(lanes.in_flight(load.n_decode + load.n_chunks));
-        let (mut longest, mut slowest) = (0, 0);
+        let (mut longest, mut slowest) = (Tick::ZERO, Tick::ZERO);
         for part in &parts[0] {
             let weight = Weight::of(n_decode, part.chunks.iter().copied());
             longest = longest.max(self.through(weight));
             slowest = slowest.max(self.slowest(weight));
         }
-        longest.max(in_flight * slowest)
+        longest.max(slowest * in_flight)
     }
 
-    fn through(&self, weight: Weight) -> u64 {
+    fn through(&self, weight: Weight) -> Tick {
         self.tables.iter().map(|table| table.busy(weight) + table.hand_over(weight)).sum()
     }
 
-    fn slowest(&self, weight: Weight) -> u64 {
-        self.tables.iter().map(|table| table.busy(weight)).max().unwrap_or(0)
+    fn slowest(&self, weight: Weight) -> Tick {
+        self.tables.iter().map(|table| table.busy(weight)).max().unwrap_or_default()
     }
 
     /// Ticks per cached key of the largest micro-batch, with so many in flight.
-    pub(super) fn per_key(&self, n_decode: u32) -> u64 {
+    pub(super) fn per_key(&self, n_decode: u32) -> Tick {
         let in_flight = u64::from(self.lanes().in_flight(n_decode));
-        let all: u64 = self.tables.iter().map(|table| table.per_key).sum();
-        let most = self.tables.iter().map(|table| table.per_key).max().unwrap_or(0);
-        all.max(in_flight * most)
+        let all: Tick = self.tables.iter().map(|table| table.per_key).sum();
+        let most = self.tables.iter().map(|table| table.per_key).max().unwrap_or_default();
+        all.max(most * in_flight)
     }
 
     /// Ticks of a batch of chunks at every stage, and from there to the next.
-    pub(super) fn steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
+    pub(super) fn steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (Tick, Tick)> + 's {
         let weight = Weight::of(0, chunks);
         self.tables.iter().map(move |table| (table.busy(weight), table.hand_over(weight)))
     }

@@ -1,6 +1,6 @@
 //! The tabulated iteration against the cost model itself, and against weights over bandwidth.
 
-use hw::Cluster;
+use hw::{Cluster, Tick};
 
 use super::prefill::{knot, past_position, position};
 use super::*;
@@ -34,7 +34,7 @@ fn a_decode_step_reads_all_weights_and_all_cached_tokens_once() {
     with_table(1, |table, _| {
         // 8.03e9 parameters, embedding of 0.53e9 left out, two bytes each at 0.75 · 2039e9 B/s: 9.81 ms; starts of
         // kernels add at most 12 per layer.
-        let step_s = |ticks: u64| span_of(ticks).to_seconds().get();
+        let step_s = |ticks: Tick| ticks.span().to_seconds().get();
         let floor = (8.03e9 - 0.53e9) * 2.0 / (0.75 * 2039e9);
         let found = step_s(table.law(1).fixed);
         assert!(found > floor, "{found} of {floor}");
@@ -48,13 +48,13 @@ fn a_decode_step_reads_all_weights_and_all_cached_tokens_once() {
 fn the_table_says_what_the_cost_model_says() {
     with_table(2, |table, writer| {
         for m in [1, 7, 64, 65, 100, 511, 513, 1000, 2048] {
-            let (found, direct) = (table.tokens_at(m), ticks_of(writer.layers(m)));
-            assert!(found.abs_diff(direct) * 100 <= direct, "{m} tokens: {found} of {direct}");
+            let (found, direct) = (table.tokens_at(m), Tick::from_seconds(writer.layers(m)));
+            assert!(found.abs_diff(direct) * 100 <= direct, "{m} tokens: {found:?} of {direct:?}");
         }
         for (past, new) in [(0, 1), (0, 333), (10, 512), (777, 512), (3000, 100), (100_000, 512), (5000, 2000)] {
             let chunk = Chunk { past, new };
-            let (found, direct) = (table.prefill.ticks(chunk), ticks_of(writer.prefill(chunk)));
-            assert!(found.abs_diff(direct) * 25 <= direct, "{chunk:?}: {found} of {direct}");
+            let (found, direct) = (table.prefill.ticks(chunk), Tick::from_seconds(writer.prefill(chunk)));
+            assert!(found.abs_diff(direct) * 25 <= direct, "{chunk:?}: {found:?} of {direct:?}");
         }
     });
 }
@@ -64,10 +64,11 @@ fn an_iteration_is_the_sum_of_its_parts() {
     with_table(1, |table, writer| {
         let chunk = Chunk { past: 512, new: 512 };
         let load = StepLoad { n_decode: 8, context: 10_000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 9 };
-        let parts = ticks_of(writer.layers(520)) + ticks_of(writer.head(9)) + ticks_of(writer.prefill(chunk));
-        let attention = table.decode.fixed(8, 1) + 10_000 * table.decode.per_key(8, 1);
+        let parts = [writer.layers(520), writer.head(9), writer.prefill(chunk)];
+        let parts: Tick = parts.into_iter().map(Tick::from_seconds).sum();
+        let attention = table.decode.fixed(8, 1) + table.decode.per_key(8, 1) * 10_000;
         let found = table.step(&load, std::iter::once(chunk));
-        assert!(found.abs_diff(parts + attention) * 200 <= found, "{found} of {}", parts + attention);
+        assert!(found.abs_diff(parts + attention) * 200 <= found, "{found:?} of {:?}", parts + attention);
     });
 }
 
@@ -102,12 +103,12 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
     let table = |config: &ReplicaConfig<'_>| StepTable::new(config, (4096, 512), &cost, Case::Expected);
     let speculation = Speculation { n_drafts: 1, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
     let (plain, drafts) = (table(&base), table(&drafted).speculating(&speculation));
-    let layer = hw::real(plain.tokens_at(1)) / 61.0;
+    let layer = plain.tokens_at(1).as_f64() / 61.0;
     let added = drafts.law(1).fixed - plain.tokens_at(2) - plain.head_at(2) - plain.decode_fixed(1, 0);
-    let added = hw::real(added - plain.head_at(1));
+    let added = (added - plain.head_at(1)).as_f64();
     // 2 · 7168² numbers of 16 bits at 8 TB/s, as far as a roofline reaches it; one of 61 layers is dense in three and has all experts in the others.
     let joins_s = 2.0 * 7168.0 * 7168.0 * 2.0 / 8e12;
-    let joins = joins_s * 1e9 * hw::real(TICKS_PER_NS);
+    let joins = joins_s * Tick::PER_SECOND;
     assert!(
         added > 0.8 * layer + joins && added < 2.5 * (layer + joins),
         "{added} ticks, a layer takes {layer}, joins {joins}"
@@ -119,10 +120,10 @@ fn stages_divide_a_batch_and_add_hand_offs() {
     let (one, four) = (of_model("llama-3-70b", 8, 1, 1), of_model("llama-3-70b", 8, 4, 1));
     // 64 sequences are four batches of 16; the head of each runs on the last stage, one after another.
     let (whole, round) = (one.law(16), four.law(64));
-    assert!(one.rate(64).abs_diff(four.rate(64) * 4) <= 4, "up to rounding");
-    let hand_offs = round.fixed - whole.fixed - 3 * one.head_at(16);
+    assert!(one.rate(64).abs_diff(four.rate(64) * 4) <= Tick::new(4), "up to rounding");
+    let hand_offs = round.fixed - whole.fixed - one.head_at(16) * 3;
     // Three messages of 16 · 8192 · 2 bytes between nodes at 50 GB/s, and their starts.
-    let seconds = span_of(hand_offs).to_seconds().get();
+    let seconds = hand_offs.span().to_seconds().get();
     let bytes_s = 3.0 * 16.0 * 8192.0 * 2.0 / 50e9;
     assert!(
         seconds > bytes_s && seconds < 3.0 * bytes_s + 3.0 * 20e-6,
@@ -143,7 +144,7 @@ fn few_tokens_read_few_experts() {
         let expert_s = bytes / (0.75 * 4.8e12);
         let n_routed = hw::real(model.experts.expect("experts").n_routed);
         let least = (n_routed - f64::from(top_k)) * expert_s;
-        let found = span_of(many - one).to_seconds().get();
+        let found = (many - one).span().to_seconds().get();
         assert!(found > least, "{name}: {found} s between one and all experts, which takes {least} s alone");
     }
 }
@@ -155,11 +156,11 @@ fn experts_over_more_gpus_are_fewer_to_read_and_must_be_reached() {
     assert_eq!((narrow.lanes().ranks, wide.lanes().ranks), (1, 4));
     let (at_8, at_32) = (narrow.law(32).fixed, wide.law(128).fixed);
     // The same batch per group: a quarter of the experts is read, two all-to-all per layer come on top.
-    assert!(at_32 != at_8 && at_32 < 3 * at_8 && at_8 < 3 * at_32, "{at_8} and {at_32}");
-    assert!(narrow.rate(32).abs_diff(wide.rate(128) * 4) <= 4, "each group reads its own sequences");
+    assert!(at_32 != at_8 && at_32 < at_8 * 3 && at_8 < at_32 * 3, "{at_8:?} and {at_32:?}");
+    assert!(narrow.rate(32).abs_diff(wide.rate(128) * 4) <= Tick::new(4), "each group reads its own sequences");
     // Mixtral's 8 experts: whole ones on each GPU move no more bytes than slices of all.
     let (sliced, whole) = (of_model("mixtral-8x22b", 8, 1, 1), of_model("mixtral-8x22b", 8, 1, 8));
-    let ratio = hw::real(whole.law(512).fixed) / hw::real(sliced.law(512).fixed);
+    let ratio = whole.law(512).fixed.as_f64() / sliced.law(512).fixed.as_f64();
     assert!((0.7..1.3).contains(&ratio), "{ratio}");
 }
 
@@ -179,7 +180,7 @@ fn decoding_sequences_read_slower_beside_a_chunk_where_that_was_measured() {
     for (n_chunks, reached) in [(0, law.reached), (1, law.mixed.expect("fitted").reached)] {
         // A cached token is 131,072 bytes over a share of 1008 GB/s.
         let expected = 131_072.0 / (1008e9 * reached);
-        let found = span_of(at(1_010_000, n_chunks) - at(10_000, n_chunks)).to_seconds().get() / 1e6;
+        let found = (at(1_010_000, n_chunks) - at(10_000, n_chunks)).span().to_seconds().get() / 1e6;
         assert!((found / expected - 1.0).abs() < 1e-3, "{n_chunks} chunks: {found} of {expected}");
     }
 }
@@ -218,7 +219,7 @@ fn a_prompt_takes_at_least_as_long_as_its_kernels_are_launched() {
         table.step(&load, std::iter::once(Chunk { past: 0, new }))
     };
     // 32 layers of 1 ms each: few tokens wait for the host, many hide it.
-    assert_eq!(span_of(step(&slow, 16)).to_seconds(), Seconds::new(0.032));
+    assert_eq!((step(&slow, 16)).span().to_seconds(), Seconds::new(0.032));
     assert!(step(&plain, 16) < step(&slow, 16));
     assert_eq!(step(&plain, 8192), step(&slow, 8192));
     // Batches that only decode are captured.
@@ -240,7 +241,7 @@ fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_laun
         [base, captured].map(|config| StepTable::new(&config, (2048, 8), &Roofline::new(&cluster), Case::Expected));
     let step = |table: &StepTable, new: u32| {
         let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
-        span_of(table.step(&load, std::iter::once(Chunk { past: 0, new }))).to_seconds()
+        table.step(&load, std::iter::once(Chunk { past: 0, new })).span().to_seconds()
     };
     // 62 layers, all with experts.
     assert_eq!([512, 513].map(|new| step(&launched, new)), [Seconds::new(0.62); 2]);
@@ -274,10 +275,10 @@ fn experts_that_are_filled_up_take_the_same_time_whatever_the_batch() {
         .map(|config| StepTable::new(&config, (64, 64), &FreeExperts(Roofline::new(&cluster)), Case::Expected));
     let more = |n: u32| filled.law(n).fixed - plain.law(n).fixed;
     // 256 experts of 127 rows and 8 of a token, in blocks of 128: 32,640 rows; with sixteen tokens the same.
-    assert!(more(1).abs_diff(more(16)) <= 1, "up to rounding");
+    assert!(more(1).abs_diff(more(16)) <= Tick::ONE, "up to rounding");
     // In 62 layers at the card's peak: 3 matrices of 3072 by 1536 over four GPUs.
     let operations = 62.0 * 32_640.0 * 2.0 * 3.0 * 3072.0 * 1536.0 / 4.0;
     let least = operations / cluster.gpu.peak(model.formats.experts).get();
-    let found = span_of(more(1)).to_seconds().get();
+    let found = more(1).span().to_seconds().get();
     assert!(found > least && found < 3.0 * least, "{found} s, at least {least}");
 }

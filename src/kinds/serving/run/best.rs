@@ -12,6 +12,7 @@ use reports::PlannerFacts;
 use reports::expect;
 use serve::first_token::{self, Asked};
 use serve::fleet::{Fleet, Group};
+use serve::metrics;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
@@ -98,7 +99,7 @@ fn figure(scenario: &Serving, best: &Best, way: &ServingChoice) -> Result<f64, R
         return Err(Refused::infeasible(why));
     }
     let Figures { values, .. } = figures(scenario, way, Case::Expected);
-    if let Some(broken) = expect::broken(&best.within, &values) {
+    if let Some(broken) = metrics::words::past_clock(&values).or_else(|| expect::broken(&best.within, &values)) {
         return Err(Refused::infeasible(broken));
     }
     values

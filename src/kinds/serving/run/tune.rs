@@ -13,6 +13,7 @@ use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
 use reports::expect::{self, Holds};
 use reports::tuned::{Change, Counts, SCHEMA, Setting, Tuned};
+use serve::metrics;
 use serve::outlook::{self, Load, Outlook};
 use serve::replica::Role;
 use serve::step_cost::StepTable;
@@ -187,7 +188,8 @@ impl Settings<'_> {
     fn play(&self, at: usize) -> (Outcome, Option<Played>) {
         let values = figures(self.scenario, self.ways[at], Case::Expected).values;
         let n_refused = values.get("n_refused").copied().unwrap_or(0.0);
-        let broken = expect::broken(&self.best.within, &values).or_else(|| self.broken_when_slow(at));
+        let broken = metrics::words::past_clock(&values).or_else(|| expect::broken(&self.best.within, &values));
+        let broken = broken.or_else(|| self.broken_when_slow(at));
         let metric = &self.best.aim.metric;
         let figure = match broken {
             _ if n_refused > 0.0 => Err(Refused::infeasible(format!("{n_refused} requests are refused"))),

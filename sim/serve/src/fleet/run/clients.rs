@@ -8,12 +8,13 @@ use std::collections::BinaryHeap;
 
 use super::{Run, Waiter};
 use crate::request::Requests;
+use hw::Tick;
 
 /// Clients with a deadline.
 pub(super) struct Clients {
     pub(super) is_active: bool,
     /// Ticks at which clients may give up, with their requests; those that have ended are passed over.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
+    due: BinaryHeap<Reverse<(Tick, u32)>>,
 }
 
 impl Clients {
@@ -21,7 +22,7 @@ impl Clients {
         Self { is_active: requests.has_deadlines(), due: BinaryHeap::new() }
     }
 
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<Tick> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
@@ -33,7 +34,7 @@ impl Clients {
 
 impl Run<'_, '_> {
     /// A request that was sent at `since` reaches the router.
-    pub(in crate::fleet) fn arrive(&mut self, request: u32, since: u64, now: u64) {
+    pub(in crate::fleet) fn arrive(&mut self, request: u32, since: Tick, now: Tick) {
         if self.clients.is_active {
             let patience = self.requests.patience_of(request as usize);
             let deadlines = self.records.wait(request, since, &patience);
@@ -41,14 +42,14 @@ impl Run<'_, '_> {
             if self.records.expire(request, now) {
                 return;
             }
-            let is_set = |deadline: &u64| *deadline != u64::MAX;
+            let is_set = |deadline: &Tick| *deadline != Tick::NEVER;
             self.clients.due.extend(deadlines.into_iter().filter(is_set).map(|deadline| Reverse((deadline, request))));
         }
         self.dispatch(Waiter { request, again: None }, now);
     }
 
     /// Handles clients whose patience ends.
-    pub(super) fn give_up(&mut self, now: u64) {
+    pub(super) fn give_up(&mut self, now: Tick) {
         while let Some(Reverse((at, request))) = self.clients.due.peek().copied() {
             if at > now {
                 break;
@@ -61,7 +62,7 @@ impl Run<'_, '_> {
     }
 
     /// Takes a request from where it is.
-    fn take_away(&mut self, request: u32, now: u64) {
+    fn take_away(&mut self, request: u32, now: Tick) {
         let backlog = self.control.backlog.len();
         self.control.backlog.retain(|waiter| waiter.request != request);
         if self.control.backlog.len() < backlog {

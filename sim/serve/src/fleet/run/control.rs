@@ -6,15 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use hw::Seconds;
+use hw::{Seconds, Tick, TickSum};
 
 use super::{Run, Waiter};
 use crate::fleet::dynamics::{Rule, Scaling, Wishes};
 use crate::fleet::scaler::{GroupSeen, Watch};
 use crate::fleet::{Changes, Fleet, PaidChange};
 use crate::replica::{Lost, Role};
-use crate::step_cost::TICKS_PER_NS;
-use crate::transfer::ticks;
 use engine::random::{self, Stream};
 
 /// What a replica is doing.
@@ -42,8 +40,8 @@ struct Place {
     /// Counts changes of state: older events are void.
     epoch: u32,
     /// Paid so far, and since when it is paid.
-    paid: u64,
-    since: Option<u64>,
+    paid: Tick,
+    since: Option<Tick>,
     /// Draws its failures.
     stream: Option<Stream>,
 }
@@ -61,7 +59,7 @@ enum Event {
     /// A replica takes no more requests.
     Notice { replica: u32 },
     /// A replica is lost; back after so many ticks.
-    Lose { replica: u32, back_after: Option<u64> },
+    Lose { replica: u32, back_after: Option<Tick> },
     /// A replica fails at random, if nothing happened meanwhile.
     Fail { replica: u32, epoch: u32 },
 }
@@ -70,12 +68,12 @@ enum Event {
 pub(in crate::fleet) struct Control {
     pub(in crate::fleet) is_active: bool,
     places: Vec<Place>,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Tick, u64, Event)>>,
     n_events: u64,
     /// Requests for which there is no replica now.
     pub(in crate::fleet) backlog: VecDeque<Waiter>,
     /// By group: wishes, and requests in the system integrated up to the last decision with its tick.
-    scalers: Vec<(Wishes, u128, u64)>,
+    scalers: Vec<(Wishes, TickSum, Tick)>,
     /// What the planner of the fleet has not seen yet.
     watch: Watch,
     pub(in crate::fleet) changes: Changes,
@@ -95,8 +93,8 @@ impl Control {
             Place {
                 state: if is_up { State::Up } else { State::Off },
                 epoch: 0,
-                paid: 0,
-                since: is_up.then_some(0),
+                paid: Tick::ZERO,
+                since: is_up.then_some(Tick::ZERO),
                 stream: fleet.failures_of(group_of[index]).map(stream),
             }
         };
@@ -108,7 +106,7 @@ impl Control {
             events: BinaryHeap::new(),
             n_events: 0,
             backlog: VecDeque::new(),
-            scalers: fleet.groups.iter().map(|_| (Wishes::default(), 0, 0)).collect(),
+            scalers: fleet.groups.iter().map(|_| (Wishes::default(), TickSum::default(), Tick::ZERO)).collect(),
             watch: Watch::default(),
             changes: Changes::default(),
             paid_changes: Vec::new(),
@@ -118,11 +116,11 @@ impl Control {
         } else {
             control.places = group_of
                 .iter()
-                .map(|_| Place { state: State::Up, epoch: 0, paid: 0, since: Some(0), stream: None })
+                .map(|_| Place { state: State::Up, epoch: 0, paid: Tick::ZERO, since: Some(Tick::ZERO), stream: None })
                 .collect();
         }
         let is_up = |(place, _): &(&Place, u32)| place.since.is_some();
-        let first = |(_, replica)| PaidChange { tick: 0, replica, is_paid: true };
+        let first = |(_, replica)| PaidChange { tick: Tick::ZERO, replica, is_paid: true };
         control.paid_changes = control.places.iter().zip(0..).filter(is_up).map(first).collect();
         control
     }
@@ -130,38 +128,37 @@ impl Control {
     fn first_events(&mut self, fleet: &Fleet, group_of: &[u32]) {
         for outage in &fleet.outages {
             let replica = fleet.first_of(outage.group) + outage.replica;
-            let at = outage.at.as_ns() * TICKS_PER_NS;
+            let at = Tick::from(outage.at);
             self.at(at, Event::Notice { replica });
-            let back_after = outage.back_after.map(|span| ticks(span.get()));
-            self.at(at + ticks(outage.notice.get()), Event::Lose { replica, back_after });
+            let back_after = outage.back_after.map(|span| Tick::from_seconds_in_ns(span));
+            self.at(at + Tick::from_seconds_in_ns(outage.notice), Event::Lose { replica, back_after });
         }
         for (group, scaling) in
             fleet.groups.iter().enumerate().filter_map(|(at, group)| Some((at, group.scaling.as_ref()?)))
         {
             match &scaling.rule {
-                Rule::Concurrency(rule) => self.at(ticks(rule.interval.get()), Event::Decide { group }),
+                Rule::Concurrency(rule) => self.at(Tick::from_seconds_in_ns(rule.interval), Event::Decide { group }),
                 Rule::Timetable(rows) => {
-                    let set =
-                        |&(at, replicas): &(hw::Time, u32)| (at.as_ns() * TICKS_PER_NS, Event::Set { group, replicas });
+                    let set = |&(at, replicas): &(hw::Time, u32)| (Tick::from(at), Event::Set { group, replicas });
                     rows.iter().map(set).for_each(|(at, event)| self.at(at, event));
                 }
                 Rule::Planned { .. } => {}
             }
         }
         if let Some(interval) = fleet.planned_every() {
-            self.at(ticks(interval.get()), Event::Plan);
+            self.at(Tick::from_seconds_in_ns(interval), Event::Plan);
         }
         for replica in 0..u32::try_from(group_of.len()).expect("fewer than 2^32 replicas") {
-            self.await_failure(fleet, group_of, replica, 0);
+            self.await_failure(fleet, group_of, replica, Tick::ZERO);
         }
     }
 
-    fn at(&mut self, tick: u64, event: Event) {
+    fn at(&mut self, tick: Tick, event: Event) {
         self.events.push(Reverse((tick, self.n_events, event)));
         self.n_events += 1;
     }
 
-    pub(in crate::fleet) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<Tick> {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
@@ -176,7 +173,7 @@ impl Control {
     }
 
     /// Draws when a replica that is up fails.
-    fn await_failure(&mut self, fleet: &Fleet, group_of: &[u32], replica: u32, now: u64) {
+    fn await_failure(&mut self, fleet: &Fleet, group_of: &[u32], replica: u32, now: Tick) {
         let Some(failures) = fleet.failures_of(group_of[replica as usize]) else { return };
         let place = &mut self.places[replica as usize];
         let (State::Up, Some(stream)) = (place.state, &mut place.stream) else { return };
@@ -185,7 +182,7 @@ impl Control {
         self.at(at, Event::Fail { replica, epoch });
     }
 
-    fn set(&mut self, replica: u32, state: State, now: u64) {
+    fn set(&mut self, replica: u32, state: State, now: Tick) {
         let place = &mut self.places[replica as usize];
         (place.state, place.epoch) = (state, place.epoch + 1);
         let is_paid = matches!(state, State::Starting | State::Up | State::Draining | State::Noticed);
@@ -203,14 +200,17 @@ impl Control {
     }
 
     /// Ticks for which every replica is paid until the end.
-    pub(in crate::fleet) fn paid_until(&mut self, end: u64) -> Vec<u64> {
-        self.places.iter().map(|place| place.paid + place.since.map_or(0, |since| end.saturating_sub(since))).collect()
+    pub(in crate::fleet) fn paid_until(&mut self, end: Tick) -> Vec<Tick> {
+        self.places
+            .iter()
+            .map(|place| place.paid + place.since.map_or(Tick::ZERO, |since| end.saturating_sub(since)))
+            .collect()
     }
 }
 
 /// Ticks until what happens once per `mean`, drawn.
-fn exponential(stream: &mut Stream, mean: Seconds) -> u64 {
-    ticks(stream.exponential() * mean.get())
+fn exponential(stream: &mut Stream, mean: Seconds) -> Tick {
+    Tick::from_seconds_in_ns(Seconds::new(stream.exponential() * mean.get()))
 }
 
 impl Run<'_, '_> {
@@ -257,7 +257,7 @@ impl Run<'_, '_> {
     }
 
     /// Handles changes that are due.
-    pub(in crate::fleet) fn change(&mut self, now: u64) {
+    pub(in crate::fleet) fn change(&mut self, now: Tick) {
         while let Some(Reverse((at, _, event))) = self.control.events.peek().copied() {
             if at > now {
                 break;
@@ -289,21 +289,21 @@ impl Run<'_, '_> {
         states.contains(&self.control.places[replica as usize].state)
     }
 
-    fn come_up(&mut self, replica: u32, now: u64) {
+    fn come_up(&mut self, replica: u32, now: Tick) {
         self.control.set(replica, State::Up, now);
         self.control.await_failure(self.fleet, &self.group_of, replica, now);
         self.find_candidates();
         self.try_again(now);
     }
 
-    fn drain(&mut self, replica: u32, now: u64) {
+    fn drain(&mut self, replica: u32, now: Tick) {
         self.control.set(replica, State::Draining, now);
         self.find_candidates();
         self.rest(replica, now);
     }
 
     /// A replica that was to stop and has nothing left is stopped.
-    pub(in crate::fleet) fn rest(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn rest(&mut self, replica: u32, now: Tick) {
         let has_scaling =
             |group: u32| self.fleet.groups.get(group as usize).is_some_and(|group| group.scaling.is_some());
         let is_scaled = has_scaling(self.group_of[replica as usize]);
@@ -312,7 +312,7 @@ impl Run<'_, '_> {
         }
     }
 
-    fn lose(&mut self, replica: u32, back_after: Option<u64>, now: u64) {
+    fn lose(&mut self, replica: u32, back_after: Option<Tick>, now: Tick) {
         if !self.is_in(replica, &[State::Up, State::Starting, State::Draining, State::Noticed]) {
             return;
         }
@@ -341,7 +341,7 @@ impl Run<'_, '_> {
     }
 
     /// Sequences whose keys and values are lost where they come from are not waited for any more.
-    pub(in crate::fleet) fn give_up_moves(&mut self, requests: &[u32], now: u64) {
+    pub(in crate::fleet) fn give_up_moves(&mut self, requests: &[u32], now: Tick) {
         for &request in requests {
             if let Some(of) = self.split.moves.remove(&request) {
                 self.split.transfers.cancel(request, now);
@@ -353,7 +353,7 @@ impl Run<'_, '_> {
     }
 
     /// Requests of a lost replica go elsewhere.
-    pub(in crate::fleet) fn send_back(&mut self, lost: Lost, now: u64) {
+    pub(in crate::fleet) fn send_back(&mut self, lost: Lost, now: Tick) {
         self.split.drop_handed(&lost.sending);
         self.give_up_moves(&lost.sending, now);
         for moving in lost.unsent {
@@ -369,7 +369,7 @@ impl Run<'_, '_> {
     }
 
     /// Requests that wait for a replica find one, wait on, or are refused where none may come any more.
-    fn try_again(&mut self, now: u64) {
+    fn try_again(&mut self, now: Tick) {
         self.admit_to_stations(now);
         for waiter in std::mem::take(&mut self.control.backlog) {
             self.dispatch(waiter, now);
@@ -380,25 +380,24 @@ impl Run<'_, '_> {
     }
 
     /// The autoscaler of a group.
-    fn decide(&mut self, group: usize, now: u64) {
+    fn decide(&mut self, group: usize, now: Tick) {
         let of = &self.fleet.groups[group];
         let Some(Rule::Concurrency(rule)) = of.scaling.as_ref().map(|scaling| &scaling.rule) else { return };
         let all = self.of_group(group);
-        let ticks_now: u128 = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let ticks_now: TickSum = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
         let current = self.current(group);
         let (wishes, before, since) = &mut self.control.scalers[group];
-        let f = |ticks: u128| hw::real(u64::try_from(ticks).unwrap_or(u64::MAX));
-        let mean = f(ticks_now - *before) / f(u128::from(now - *since).max(1));
+        let mean = (ticks_now - *before).as_f64() / (now - *since).max(Tick::ONE).as_f64();
         (*before, *since) = (ticks_now, now);
         let waiting = if of.role == Role::Decode { self.split.held.len() } else { self.control.backlog.len() };
         let wish = rule.wanted(mean + hw::real(waiting as u64)).min(of.n_replicas);
         let decided = wishes.decide(rule.window, wish, current);
         self.resize(group, decided, now);
-        self.control.at(now + ticks(rule.interval.get()).max(1), Event::Decide { group });
+        self.control.at(now + Tick::from_seconds_in_ns(rule.interval).max(Tick::ONE), Event::Decide { group });
     }
 
     /// The planner of the fleet.
-    fn plan(&mut self, now: u64) {
+    fn plan(&mut self, now: Tick) {
         let (Some(scaler), Some(interval)) = (self.scaler.take(), self.fleet.planned_every()) else { return };
         let count = |group: usize, states: &[State]| {
             let is = |replica: &u32| self.is_in(*replica, states);
@@ -414,7 +413,7 @@ impl Run<'_, '_> {
                 self.resize(group, wish, now);
             }
         }
-        self.control.at(now + ticks(interval.get()).max(1), Event::Plan);
+        self.control.at(now + Tick::from_seconds_in_ns(interval).max(Tick::ONE), Event::Plan);
     }
 
     /// Replicas of a group.
@@ -430,7 +429,7 @@ impl Run<'_, '_> {
     }
 
     /// Starts or stops replicas until a group has so many, within its limits.
-    fn resize(&mut self, group: usize, wish: u32, now: u64) {
+    fn resize(&mut self, group: usize, wish: u32, now: Tick) {
         let of = &self.fleet.groups[group];
         let Some(scaling) = &of.scaling else { return };
         let (current, wanted) = (self.current(group), scaling.within(wish, of.n_replicas));
@@ -443,7 +442,7 @@ impl Run<'_, '_> {
     }
 
     /// Starts a replica, first one that was to stop.
-    fn start_one(&mut self, mut all: std::ops::Range<u32>, scaling: &Scaling, now: u64) {
+    fn start_one(&mut self, mut all: std::ops::Range<u32>, scaling: &Scaling, now: Tick) {
         if let Some(replica) = all.clone().find(|replica| self.is_in(*replica, &[State::Draining])) {
             self.control.changes.n_started += 1;
             return self.come_up(replica, now);
@@ -452,12 +451,12 @@ impl Run<'_, '_> {
             self.control.changes.n_started += 1;
             self.control.set(replica, State::Starting, now);
             let epoch = self.control.places[replica as usize].epoch;
-            self.control.at(now + ticks(scaling.start_up.get()), Event::Up { replica, epoch });
+            self.control.at(now + Tick::from_seconds_in_ns(scaling.start_up), Event::Up { replica, epoch });
         }
     }
 
     /// Stops the replica with the least to do, the latest among equals; one that is still loading first.
-    fn stop_one(&mut self, all: std::ops::Range<u32>, now: u64) {
+    fn stop_one(&mut self, all: std::ops::Range<u32>, now: Tick) {
         if let Some(replica) = all.clone().rev().find(|replica| self.is_in(*replica, &[State::Starting])) {
             self.control.changes.n_stopped += 1;
             return self.control.set(replica, State::Off, now);

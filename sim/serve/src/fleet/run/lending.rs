@@ -16,7 +16,7 @@ use crate::kv::lending::ledger::{Heartbeat, Ledger};
 use crate::kv::lending::rates::{Load, Member, Rates};
 use crate::kv::lending::{Borrow, Party, Terms};
 use crate::replica::{Engine, Head, Lost, Neighbour, Part, Replica};
-use crate::step_cost::ticks_of;
+use hw::Tick;
 
 /// Part of a replica's blocks that its largest sequence sends away at once where blocks run out.
 const SENT_AWAY_PART: u32 = 64;
@@ -29,9 +29,9 @@ pub(in crate::fleet) struct Lending<'r> {
     /// Blocks that a replica's link can still carry before the next heartbeat.
     links: Vec<u32>,
     /// Tick of the next heartbeat; none after the end.
-    next_heartbeat: Option<u64>,
+    next_heartbeat: Option<Tick>,
     /// Replicas that wait for an answer, by the tick at which they asked.
-    asking: BTreeSet<(u64, u32)>,
+    asking: BTreeSet<(Tick, u32)>,
     /// Whether lenders have gone since somebody was last found to be too long.
     has_shrunk: bool,
     pub(in crate::fleet) loaned: Loaned,
@@ -46,14 +46,14 @@ impl<'r> Lending<'r> {
             terms,
             links: vec![0; nodes.len()],
             ledger: Ledger::new(nodes),
-            next_heartbeat: terms.map(|_| 0),
+            next_heartbeat: terms.map(|_| Tick::ZERO),
             asking: BTreeSet::new(),
             has_shrunk: false,
             loaned: Loaned::default(),
         }
     }
 
-    pub(in crate::fleet) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<Tick> {
         let asked = self.asking.first().map(|(at, _)| *at);
         [asked, self.next_heartbeat].into_iter().flatten().min()
     }
@@ -173,7 +173,7 @@ impl Run<'_, '_> {
     }
 
     /// After anything has happened at a replica: blocks that came free elsewhere go back, lenders compute, and it may ask.
-    pub(in crate::fleet) fn settle(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn settle(&mut self, replica: u32, now: Tick) {
         if !self.lending.is_active {
             return;
         }
@@ -200,14 +200,14 @@ impl Run<'_, '_> {
     }
 
     /// An idle replica at which somebody waits tries again.
-    fn wake(&mut self, replica: u32, now: u64) {
+    fn wake(&mut self, replica: u32, now: Tick) {
         if self.is_serving(replica) && self.replicas[replica as usize].ask_again(now) {
             self.note_asking(replica);
         }
     }
 
     /// Answers who asks, and does what is due at a heartbeat.
-    pub(in crate::fleet) fn lend(&mut self, now: u64) {
+    pub(in crate::fleet) fn lend(&mut self, now: Tick) {
         if self.lending.next_heartbeat.is_some_and(|at| at <= now) {
             self.beat(now);
         }
@@ -226,7 +226,7 @@ impl Run<'_, '_> {
     }
 
     /// Finds blocks for the next iteration of a replica, as far as there are any.
-    fn provide(&mut self, at: u32, now: u64) {
+    fn provide(&mut self, at: u32, now: Tick) {
         let needs = self.replicas[at as usize].needs();
         self.make_room(at, needs.growth, now);
         let Some(mut room) = self.free(at, now).checked_sub(needs.growth) else { return };
@@ -239,12 +239,12 @@ impl Run<'_, '_> {
         }
     }
 
-    fn free(&self, replica: u32, now: u64) -> u32 {
+    fn free(&self, replica: u32, now: Tick) -> u32 {
         self.replicas[replica as usize].free_blocks(now)
     }
 
     /// Finds blocks for somebody who waits, `room` of which are at home, all or none. Returns the room that there is then.
-    fn provide_for(&mut self, at: u32, head: &Head, room: u32, now: u64) -> Option<u32> {
+    fn provide_for(&mut self, at: u32, head: &Head, room: u32, now: Tick) -> Option<u32> {
         let kept = self.free(at, now) - room;
         let wanted = head.wanted();
         // Its own requests come first: what it has lent is asked back.
@@ -269,7 +269,7 @@ impl Run<'_, '_> {
     }
 
     /// Borrows up to so many blocks: asks the ledger's candidates for what they said to have; whoever has no room any more refuses.
-    fn borrow(&mut self, at: u32, blocks: u32, now: u64) -> Vec<Part> {
+    fn borrow(&mut self, at: u32, blocks: u32, now: Tick) -> Vec<Part> {
         let (mut left, mut parts) = (blocks, Vec::new());
         if left == 0 {
             return parts;
@@ -300,7 +300,7 @@ impl Run<'_, '_> {
     }
 
     /// Lends blocks of a replica that are free now; false where there are not so many.
-    fn lend_from(&mut self, lender: u32, debtor: u32, blocks: u32, now: u64) -> bool {
+    fn lend_from(&mut self, lender: u32, debtor: u32, blocks: u32, now: Tick) -> bool {
         if !self.is_up(lender) || self.replicas[lender as usize].free_blocks(now) < blocks {
             return false;
         }
@@ -312,7 +312,7 @@ impl Run<'_, '_> {
     }
 
     /// Frees blocks of a replica until so many are free: asks back what it lent, sends blocks of its own away, evicts borrowers.
-    fn make_room(&mut self, at: u32, wanted: u32, now: u64) {
+    fn make_room(&mut self, at: u32, wanted: u32, now: Tick) {
         let missing = wanted.saturating_sub(self.free(at, now));
         self.recall(at, missing, now);
         let missing = wanted.saturating_sub(self.free(at, now));
@@ -324,7 +324,7 @@ impl Run<'_, '_> {
     }
 
     /// Moves up to so many blocks of the replica's largest sequence to lenders; the last one stays.
-    fn send_away(&mut self, at: u32, blocks: u32, now: u64) {
+    fn send_away(&mut self, at: u32, blocks: u32, now: Tick) {
         let Some((id, most)) = self.replicas[at as usize].largest(now) else { return };
         let may = blocks.min(most).min(self.lending.links[at as usize]);
         for part in self.borrow(at, may, now) {
@@ -352,7 +352,7 @@ impl Run<'_, '_> {
     }
 
     /// Asks lent blocks back: they go home where there is room, else to another lender. What finds no place stays.
-    fn recall(&mut self, lender: u32, blocks: u32, now: u64) {
+    fn recall(&mut self, lender: u32, blocks: u32, now: Tick) {
         let mut left = blocks;
         for home in 0..self.n_replicas() {
             if left == 0 || self.replicas[lender as usize].pool.lent() == 0 {
@@ -371,7 +371,7 @@ impl Run<'_, '_> {
     }
 
     /// Other lenders take over blocks of a sequence; how many.
-    fn lend_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: u64) -> u32 {
+    fn lend_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: Tick) -> u32 {
         let mut passed = 0;
         for part in self.borrow(home, blocks, now) {
             // Links carry what they can, and the one that asks back takes nothing.
@@ -385,7 +385,7 @@ impl Run<'_, '_> {
     }
 
     /// Preempts the youngest request of others that has blocks here; false where there is none.
-    fn evict_borrower(&mut self, lender: u32, now: u64) -> bool {
+    fn evict_borrower(&mut self, lender: u32, now: Tick) -> bool {
         let mut youngest = None;
         for home in 0..self.n_replicas() {
             if self.lending.ledger.owed(home, lender) > 0 {
@@ -402,16 +402,16 @@ impl Run<'_, '_> {
     }
 
     /// What is due at a heartbeat.
-    fn beat(&mut self, now: u64) {
+    fn beat(&mut self, now: Tick) {
         let terms = self.lending.terms();
-        self.lending.next_heartbeat = Some(now + ticks_of(terms.heartbeat).max(1));
+        self.lending.next_heartbeat = Some(now + Tick::from_seconds(terms.heartbeat).max(Tick::ONE));
         for replica in 0..self.n_replicas() {
             let exchange = self.party_of(replica).exchange;
             self.lending.links[replica as usize] = exchange.blocks_in(terms.heartbeat, terms.block_bytes);
             let heartbeat = self.heartbeat(replica, now);
             self.lending.ledger.note(replica, heartbeat);
         }
-        if now > 0 {
+        if now > Tick::ZERO {
             self.cancel_cycles(now);
             self.empty_stopping(now);
             self.follow_plan(now);
@@ -424,7 +424,7 @@ impl Run<'_, '_> {
     }
 
     /// What a replica says of itself.
-    fn heartbeat(&self, replica: u32, now: u64) -> Heartbeat {
+    fn heartbeat(&self, replica: u32, now: Tick) -> Heartbeat {
         if !self.is_up(replica) || self.lent_max(replica) == 0 {
             return Heartbeat::default();
         }
@@ -433,7 +433,7 @@ impl Run<'_, '_> {
     }
 
     /// Brings blocks of debtors home that owe each other in a cycle, as many as have room now: a cycle makes room as it is paid.
-    fn cancel_cycles(&mut self, now: u64) {
+    fn cancel_cycles(&mut self, now: Tick) {
         let before = self.lending.ledger.debt();
         for paid in self.lending.ledger.repayments() {
             let links = &self.lending.links;
@@ -449,7 +449,7 @@ impl Run<'_, '_> {
     }
 
     /// Replicas that are to stop have back what they lent.
-    fn empty_stopping(&mut self, now: u64) {
+    fn empty_stopping(&mut self, now: Tick) {
         for replica in 0..self.n_replicas() {
             if !self.is_up(replica) && self.is_serving(replica) {
                 self.recall(replica, u32::MAX, now);
@@ -459,7 +459,7 @@ impl Run<'_, '_> {
     }
 
     /// Plans on the loads of this moment and carries the moves out; a lender may have no room by its cap, then the move is left.
-    fn follow_plan(&mut self, now: u64) {
+    fn follow_plan(&mut self, now: Tick) {
         if !self.lending.terms().plans_moves {
             return;
         }
@@ -488,7 +488,7 @@ impl Run<'_, '_> {
     }
 
     /// What the planner sees.
-    fn loads(&self, now: u64) -> Vec<Load> {
+    fn loads(&self, now: Tick) -> Vec<Load> {
         let block_tokens = |of: &Replica<'_>| u64::from(of.limits().block_tokens);
         let mut loads = Vec::new();
         for (of, replica) in self.replicas.iter().zip(0..) {
@@ -504,7 +504,7 @@ impl Run<'_, '_> {
     }
 
     /// Whoever is more than a replica and its lenders hold, since lenders have gone, goes back to the router.
-    fn send_too_long_away(&mut self, now: u64) {
+    fn send_too_long_away(&mut self, now: Tick) {
         if !std::mem::take(&mut self.lending.has_shrunk) {
             return;
         }
@@ -515,7 +515,7 @@ impl Run<'_, '_> {
     }
 
     /// Everybody with blocks on a replica that is lost, and everybody on it.
-    pub(in crate::fleet) fn lose_memory(&mut self, replica: u32, now: u64) -> Lost {
+    pub(in crate::fleet) fn lose_memory(&mut self, replica: u32, now: Tick) -> Lost {
         let mut lost = Lost::default();
         if self.lending.is_active {
             let others: Vec<u32> = (0..self.n_replicas()).filter(|home| *home != replica).collect();

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use super::Run;
 use crate::fleet::{Fleet, Link, Moved};
 use crate::replica::Moving;
-use crate::transfer::{Transfer, Transfers, ticks};
+use crate::transfer::{Transfer, Transfers};
+use hw::{Seconds, Tick};
 
 /// A request between replicas.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub(in crate::fleet) struct Move {
     pub(in crate::fleet) to: u32,
     moving: Moving,
     /// When its blocks were reserved.
-    since: u64,
+    since: Tick,
 }
 
 /// Everything between replicas.
@@ -76,7 +77,7 @@ impl Split {
         }
     }
 
-    pub(in crate::fleet) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<Tick> {
         let handed = self.handed.peek().map(|Reverse((moving, _))| moving.at);
         [handed, self.transfers.next()].into_iter().flatten().min()
     }
@@ -103,17 +104,17 @@ impl Split {
         let mut links: Vec<usize> =
             [self.ports[of.from as usize][0], self.ports[of.to as usize][1]].into_iter().flatten().collect();
         let Some((link, limit)) = self.links.get(&groups) else {
-            return Transfer { name: request, delay: 0, bytes, links };
+            return Transfer { name: request, delay: Tick::ZERO, bytes, links };
         };
         links.extend(limit);
-        let delay = ticks(link.latency_s + tokens * link.pack_s_per_token);
+        let delay = Tick::from_seconds_in_ns(Seconds::new(link.latency_s + tokens * link.pack_s_per_token));
         Transfer { name: request, delay, bytes: bytes * link.wire_ratio, links }
     }
 }
 
 impl Run<'_, '_> {
     /// Takes from a replica what goes on: what it owes others, prompts that were computed, and sequences that got their blocks.
-    pub(in crate::fleet) fn collect(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn collect(&mut self, replica: u32, now: Tick) {
         self.settle(replica, now);
         if !self.split.is_active {
             return;
@@ -133,7 +134,7 @@ impl Run<'_, '_> {
     }
 
     /// Sends computed prompts on.
-    pub(in crate::fleet) fn hand_on(&mut self, now: u64) {
+    pub(in crate::fleet) fn hand_on(&mut self, now: Tick) {
         while let Some(Reverse((moving, from))) = self.split.handed.peek().copied() {
             if moving.at > now {
                 break;
@@ -147,7 +148,7 @@ impl Run<'_, '_> {
     }
 
     /// Chooses who decodes.
-    pub(in crate::fleet) fn onward(&mut self, moving: Moving, from: u32, now: u64) {
+    pub(in crate::fleet) fn onward(&mut self, moving: Moving, from: u32, now: Tick) {
         let request = moving.request;
         if self.records.expire(request, now) {
             return self.leave_prefill(request, from, now);
@@ -169,13 +170,13 @@ impl Run<'_, '_> {
     }
 
     /// A computed prompt goes nowhere: its blocks come free.
-    pub(in crate::fleet) fn leave_prefill(&mut self, request: u32, from: u32, now: u64) {
+    pub(in crate::fleet) fn leave_prefill(&mut self, request: u32, from: u32, now: Tick) {
         let end = self.replicas[from as usize].sent(request, now, &mut self.records);
         self.reset(from, end);
     }
 
     /// Moves transfers on to now.
-    pub(in crate::fleet) fn transfer(&mut self, now: u64) {
+    pub(in crate::fleet) fn transfer(&mut self, now: Tick) {
         if self.split.transfers.next().is_none_or(|next| next > now) {
             return;
         }

@@ -16,8 +16,7 @@ use super::Run;
 use crate::fleet::ends::{Ends, IDLE};
 use crate::pool::path::Paths;
 use crate::pool::{self, Load, Outcome, PAUSE, Pool};
-use crate::step_cost::{TICKS_PER_NS, time_of};
-use crate::transfer::ticks;
+use hw::{Seconds, Tick};
 
 /// A request under way; exactly one event, queue, batch or hop has it.
 struct Active {
@@ -42,11 +41,11 @@ struct Active {
     /// Counts losses: older messages are void.
     epoch: u32,
     /// When it got its path.
-    issued: u64,
+    issued: Tick,
     /// When this round began, or the client had its last token.
-    begun: u64,
+    begun: Tick,
     /// When its last message began to leave.
-    sent: u64,
+    sent: Tick,
 }
 
 /// A station at work.
@@ -83,7 +82,7 @@ pub(in crate::fleet) struct Stations<'r> {
     pool: &'r Pool,
     paths: &'r mut dyn Paths,
     asked: &'r pool::Run<'r>,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Tick, u64, Event)>>,
     n_events: u64,
     active: Vec<Active>,
     stations: Vec<Station>,
@@ -119,16 +118,16 @@ impl<'r> Stations<'r> {
     }
 
     /// Next event that is no end of a batch.
-    pub(in crate::fleet) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<Tick> {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// Last tick that is played.
-    pub(in crate::fleet) fn until(&self) -> u64 {
-        self.asked.until.as_ns() * TICKS_PER_NS
+    pub(in crate::fleet) fn until(&self) -> Tick {
+        Tick::from(self.asked.until)
     }
 
-    fn push(&mut self, at: u64, event: Event) {
+    fn push(&mut self, at: Tick, event: Event) {
         self.events.push(Reverse((at, self.n_events, event)));
         self.n_events += 1;
     }
@@ -138,17 +137,17 @@ impl<'r> Stations<'r> {
             return;
         }
         match self.asked.load {
-            Load::Open => self.issue(0),
+            Load::Open => self.issue(Tick::ZERO),
             Load::Closed { in_flight: n } | Load::Filled { start: n, .. } => {
                 for at in 0..u64::from(n) {
-                    self.issue(at * PAUSE.as_ns() * TICKS_PER_NS);
+                    self.issue(Tick::from(PAUSE) * at);
                 }
             }
         }
     }
 
     /// Lets the next request come.
-    fn issue(&mut self, at: u64) {
+    fn issue(&mut self, at: Tick) {
         let index = self.active.len();
         let n = self.asked.requests.len();
         let is_open = matches!(self.asked.load, Load::Open);
@@ -156,7 +155,7 @@ impl<'r> Stations<'r> {
             return;
         }
         let request = &self.asked.requests[index % n];
-        let begun = if is_open { request.arrival.as_ns() * TICKS_PER_NS } else { at };
+        let begun = if is_open { Tick::from(request.arrival) } else { at };
         self.active.push(Active {
             prompt: request.prompt,
             output: request.output,
@@ -177,7 +176,7 @@ impl<'r> Stations<'r> {
     }
 
     /// Handles what is due.
-    fn advance(&mut self, now: u64, ends: &mut Ends) {
+    fn advance(&mut self, now: Tick, ends: &mut Ends) {
         while let Some(Reverse((at, _, event))) = self.events.peek().copied() {
             if at > now {
                 break;
@@ -198,7 +197,7 @@ impl<'r> Stations<'r> {
     }
 
     /// A request comes.
-    fn come(&mut self, request: u32, now: u64) {
+    fn come(&mut self, request: u32, now: Tick) {
         if matches!(self.asked.load, Load::Open) {
             self.issue(now);
         }
@@ -212,7 +211,7 @@ impl<'r> Stations<'r> {
     }
 
     /// Gives paths to requests that wait, first come, first served.
-    fn admit(&mut self, now: u64) {
+    fn admit(&mut self, now: Tick) {
         while let Some(&request) = self.waiting.front() {
             let request = request as usize;
             // Of what was generated nothing is added after a loss: it is a part of the output that is expected.
@@ -227,13 +226,13 @@ impl<'r> Stations<'r> {
     }
 
     /// A request goes to its next hop.
-    fn leave(&mut self, request: usize, now: u64) {
+    fn leave(&mut self, request: usize, now: Tick) {
         let hop = self.active[request].path[self.active[request].at];
         self.wires[hop].waiting.push_back(small(request));
         self.send(hop, now);
     }
 
-    fn send(&mut self, hop: usize, now: u64) {
+    fn send(&mut self, hop: usize, now: Tick) {
         if self.wires[hop].is_busy {
             return;
         }
@@ -243,15 +242,15 @@ impl<'r> Stations<'r> {
         active.sent = now;
         let (tokens, epoch) = (active.tokens, active.epoch);
         let bytes = f64::from(tokens) * self.pool.message_bytes(way);
-        let left = now + ticks(bytes / way.bytes_per_s);
+        let left = now + Tick::from_seconds_in_ns(Seconds::new(bytes / way.bytes_per_s));
         self.wires[hop].is_busy = true;
         self.outcome.hop_tokens[hop] += u64::from(tokens);
         self.push(left, Event::Free { hop: small(hop) });
-        self.push(left + way.latency.as_ns() * TICKS_PER_NS, Event::Arrive { request, epoch });
+        self.push(left + Tick::from(way.latency), Event::Arrive { request, epoch });
     }
 
     /// A message has come to a station, or back to the coordinator.
-    fn arrive(&mut self, request: usize, now: u64, ends: &mut Ends) {
+    fn arrive(&mut self, request: usize, now: Tick, ends: &mut Ends) {
         let active = &mut self.active[request];
         let hop = active.path[active.at];
         active.at += 1;
@@ -265,7 +264,7 @@ impl<'r> Stations<'r> {
     }
 
     /// Begins a batch where a station is idle and has work.
-    fn work(&mut self, node: usize, now: u64, ends: &mut Ends) {
+    fn work(&mut self, node: usize, now: Tick, ends: &mut Ends) {
         let station = &mut self.stations[node];
         if station.is_busy {
             return;
@@ -283,9 +282,9 @@ impl<'r> Stations<'r> {
             let bytes = hw::real(std::mem::take(&mut station.received)) * self.pool.activation_bytes;
             seconds += bytes / self.pool.copy_bytes_per_s;
         }
-        let took = ticks(seconds);
+        let took = Tick::from_seconds_in_ns(Seconds::new(seconds));
         station.is_busy = true;
-        self.outcome.busy_ns[node] += took / TICKS_PER_NS;
+        self.outcome.busy_ns[node] += took.as_ns();
         ends.set(small(node), now + took);
     }
 
@@ -321,7 +320,7 @@ impl<'r> Stations<'r> {
         (hw::real(prompt_tokens), f64::from(decodes))
     }
 
-    fn end_of_batch(&mut self, node: usize, now: u64, ends: &mut Ends) {
+    fn end_of_batch(&mut self, node: usize, now: Tick, ends: &mut Ends) {
         ends.set(small(node), IDLE);
         let station = &mut self.stations[node];
         let batch = std::mem::take(&mut station.batch);
@@ -341,12 +340,12 @@ impl<'r> Stations<'r> {
     }
 
     /// A request is through with a station.
-    fn done(&mut self, node: usize, request: usize, now: u64) {
+    fn done(&mut self, node: usize, request: usize, now: Tick) {
         let active = &mut self.active[request];
         let hop = active.path[active.at - 1];
         let tokens = u64::from(active.tokens);
         active.n_cached = active.at;
-        self.paths.crossed(hop, seconds(now - active.sent));
+        self.paths.crossed(hop, (now - active.sent).span().to_seconds().get());
         let station = &mut self.stations[node];
         station.cached += tokens * self.pool.layers_done(hop);
         self.outcome.kv_peak[node] = self.outcome.kv_peak[node].max(station.cached);
@@ -354,7 +353,7 @@ impl<'r> Stations<'r> {
     }
 
     /// A prompt or a generated token is back at the coordinator.
-    fn round_ends(&mut self, request: usize, now: u64) {
+    fn round_ends(&mut self, request: usize, now: Tick) {
         let active = &self.active[request];
         let was_prompt = active.is_prompt;
         self.count(request, now);
@@ -376,17 +375,17 @@ impl<'r> Stations<'r> {
             Load::Filled { level_ratio, .. } => (was_prompt || ends) && self.paths.filled_ratio() <= level_ratio,
         };
         if more {
-            self.issue(now + PAUSE.as_ns() * TICKS_PER_NS);
+            self.issue(now + Tick::from(PAUSE));
         }
     }
 
     /// Counts a round that ends. A prompt that was lost gives the token that was under way, and no prompt counts twice.
-    fn count(&mut self, request: usize, now: u64) {
+    fn count(&mut self, request: usize, now: Tick) {
         let active = &self.active[request];
         let is_prompt = active.is_prompt && !active.is_again;
         let tokens = if active.is_again { 1 } else { active.tokens };
-        let warm_up = self.asked.warm_up.as_ns() * TICKS_PER_NS;
-        let took = (now - active.begun) / TICKS_PER_NS;
+        let warm_up = Tick::from(self.asked.warm_up);
+        let took = (now - active.begun).as_ns();
         // The first token of a request is its prompt's.
         let is_first = active.is_again && active.left + 1 == active.output;
         let (is_prompt, tokens) = if is_first { (true, active.prompt) } else { (is_prompt, tokens) };
@@ -405,22 +404,22 @@ impl<'r> Stations<'r> {
     }
 
     /// A request had a path from one moment to another.
-    fn flown(&mut self, issued: u64, ended: u64) {
+    fn flown(&mut self, issued: Tick, ended: Tick) {
         let warm_up = self.asked.warm_up.as_ns();
-        let (issued, ended) = (issued / TICKS_PER_NS, ended / TICKS_PER_NS);
+        let (issued, ended) = (issued.as_ns(), ended.as_ns());
         self.outcome.from_start.in_flight_ns += ended - issued;
         self.outcome.within.in_flight_ns += ended.max(warm_up) - issued.max(warm_up);
     }
 
     /// A request leaves the stations, and others may find a path.
-    fn end(&mut self, request: usize, now: u64) {
+    fn end(&mut self, request: usize, now: Tick) {
         self.let_go(request, now);
         self.outcome.n_ended += 1;
         self.admit(now);
     }
 
     /// What a request has on its path comes free.
-    fn let_go(&mut self, request: usize, now: u64) {
+    fn let_go(&mut self, request: usize, now: Tick) {
         let active = &mut self.active[request];
         let path = std::mem::take(&mut active.path);
         let (context, tokens, n_cached) = (u64::from(active.context), u64::from(active.tokens), active.n_cached);
@@ -439,7 +438,7 @@ impl<'r> Stations<'r> {
     fn outcome(mut self) -> Outcome {
         self.outcome.n_waiting = self.waiting.len() as u64;
         let under_way = self.active.iter().filter(|active| !active.path.is_empty());
-        let issued: Vec<u64> = under_way.map(|active| active.issued).collect();
+        let issued: Vec<Tick> = under_way.map(|active| active.issued).collect();
         let until = self.until();
         let cached: u64 = self.stations.iter().map(|station| station.cached).sum();
         assert!(!issued.is_empty() || cached == 0, "nobody is under way, but {cached} tokens times layers are cached");
@@ -468,20 +467,15 @@ fn small(n: usize) -> u32 {
     u32::try_from(n).expect("fewer than 2^32 stations, hops and requests")
 }
 
-/// Seconds of a number of ticks.
-fn seconds(ticks: u64) -> f64 {
-    (time_of(ticks) - hw::Time::ZERO).to_seconds().get()
-}
-
 impl Run<'_, '_> {
     /// A batch of a station ends.
-    pub(in crate::fleet) fn batch_ends(&mut self, node: u32, now: u64) {
+    pub(in crate::fleet) fn batch_ends(&mut self, node: u32, now: Tick) {
         let stations = self.stations.as_mut().expect("a station has ended");
         stations.end_of_batch(node as usize, now, &mut self.ends);
     }
 
     /// Moves messages between stations on to now.
-    pub(in crate::fleet) fn pass_on(&mut self, now: u64) {
+    pub(in crate::fleet) fn pass_on(&mut self, now: Tick) {
         if let Some(stations) = &mut self.stations {
             stations.advance(now, &mut self.ends);
         }
@@ -489,8 +483,8 @@ impl Run<'_, '_> {
 
     /// Plays stations until the end that was asked for.
     pub(in crate::fleet) fn play_stations(mut self) -> Outcome {
-        let until = self.stations.as_ref().map_or(0, |stations| stations.until());
-        self.run_until(until + 1);
+        let until = self.stations.as_ref().map_or(Tick::ZERO, |stations| stations.until());
+        self.run_until(until + Tick::ONE);
         let changes = self.control.changes;
         let stations = self.stations.take().expect("stations that are played");
         Outcome { n_outages: changes.n_outages, n_retried: changes.n_retried, ..stations.outcome() }

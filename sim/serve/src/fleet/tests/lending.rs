@@ -148,7 +148,7 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
     engine.limits.shares_prefixes = seed.is_multiple_of(2);
     engine.limits.watermark_blocks = [0, 1][pick(2)];
     if seed % 5 == 4 {
-        engine.limits.preemption = Preemption::Swap { host_blocks: 60, ticks_per_block: 50_000 };
+        engine.limits.preemption = Preemption::Swap { host_blocks: 60, ticks_per_block: Tick::new(50_000) };
     }
     if seed % 7 == 6 {
         let per_draft = Seconds::new(1e-4);

@@ -3,27 +3,27 @@
 
 use std::collections::VecDeque;
 
-use hw::Time;
+use hw::{Tick, Time};
 
 use super::lending::{FirstApart, by, fleet, lender, moments, terms, trace};
 use super::*;
 use crate::kv::lending::{Borrow, Exchange};
 use crate::replica::Spans;
 use crate::request::Request;
-use crate::step_cost::{StepLoad, StepTable, TICKS_PER_NS, ticks_of, time_of};
+use crate::step_cost::{StepLoad, StepTable};
 
 /// Blocks of a replica, and tokens of an iteration.
 const HOME: u32 = 60;
 const TOKENS: u32 = 512;
 
-fn decode(table: &StepTable, n_decode: u32, context: u64) -> u64 {
+fn decode(table: &StepTable, n_decode: u32, context: u64) -> Tick {
     table.step(&StepLoad { n_decode, context, n_sampled: n_decode, ..StepLoad::default() }, std::iter::empty())
 }
 
 /// A request that comes first: its home is full, and what does not fit lies on the lender. Returns when its iterations begin with the keys
 /// that they read there, its first token and its last one.
-fn borrower(request: &Request, table: &StepTable, exchange: &Exchange) -> (Vec<(u64, u64)>, u64, u64) {
-    let (mut now, mut left, mut reads) = (0, request.prompt, Vec::new());
+fn borrower(request: &Request, table: &StepTable, exchange: &Exchange) -> (Vec<(Tick, u64)>, Tick, Tick) {
+    let (mut now, mut left, mut reads) = (Tick::ZERO, request.prompt, Vec::new());
     while left > 0 {
         let n = left.min(TOKENS);
         left -= n;
@@ -36,7 +36,7 @@ fn borrower(request: &Request, table: &StepTable, exchange: &Exchange) -> (Vec<(
         let there = u64::from(tokens.div_ceil(16) - HOME) * 16;
         reads.push((now, there));
         let own = u64::from(tokens) - there;
-        let waits = (ticks_of(exchange.time(1)) + table.rate(1) * there).saturating_sub(table.rate(1) * own);
+        let waits = (Tick::from_seconds(exchange.time(1)) + table.rate(1) * there).saturating_sub(table.rate(1) * own);
         now += decode(table, 1, own) + waits;
     }
     (reads, first, now)
@@ -44,13 +44,13 @@ fn borrower(request: &Request, table: &StepTable, exchange: &Exchange) -> (Vec<(
 
 /// Small requests in order of arrival on the lender, whose iterations are longer by the keys that were read since the last one began. Returns
 /// their first and last tokens.
-fn lender_by_hand(requests: &[Request], table: &StepTable, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut moments = vec![(0, 0); requests.len()];
+fn lender_by_hand(requests: &[Request], table: &StepTable, reads: &[(Tick, u64)]) -> Vec<(Tick, Tick)> {
+    let mut moments = vec![(Tick::ZERO, Tick::ZERO); requests.len()];
     let mut waiting: VecDeque<usize> = (0..requests.len()).collect();
     // Request and its output tokens so far.
     let mut running: Vec<(usize, u32)> = Vec::new();
-    let arrival = |index: usize| requests[index].arrival.as_ns() * TICKS_PER_NS;
-    let (mut now, mut before) = (0, None);
+    let arrival = |index: usize| Tick::from(requests[index].arrival);
+    let (mut now, mut before) = (Tick::ZERO, None);
     loop {
         if running.is_empty() {
             let Some(&next) = waiting.front() else { return moments };
@@ -60,7 +60,7 @@ fn lender_by_hand(requests: &[Request], table: &StepTable, reads: &[(u64, u64)])
             }
         }
         let read =
-            |from: u64| reads.iter().filter(|(at, _)| (from..now).contains(at)).map(|(_, keys)| keys).sum::<u64>();
+            |from: Tick| reads.iter().filter(|(at, _)| (from..now).contains(at)).map(|(_, keys)| keys).sum::<u64>();
         let owed = table.rate(1) * before.map_or(0, read);
         let n_decode = u32::try_from(running.len()).expect("few");
         let context = running.iter().map(|(of, done)| u64::from(requests[*of].prompt + done)).sum();
@@ -96,7 +96,7 @@ fn a_lender_beside_its_own_requests_is_slower_by_the_keys_that_another_reads_and
         expected.extend(lender_by_hand(&requests.list[1..], &engine.table, &reads));
         let served = fleet(&engine, 2, Some(terms)).serve(&requests, &mut FirstApart);
         let expected: Vec<_> =
-            expected.into_iter().map(|(first, last)| (Some(time_of(first)), Some(time_of(last)))).collect();
+            expected.into_iter().map(|(first, last)| (Some(first.time()), Some(last.time()))).collect();
         assert_eq!(moments(&served), expected, "seed {seed}");
         assert!(reads.iter().any(|(_, keys)| *keys > 300), "the case is about keys elsewhere");
     }
@@ -112,12 +112,12 @@ fn outputs_of_prompts_from_elsewhere_are_the_decodes_of_what_was_computed_here()
     fleet.groups[0].role = Role::Outputs;
     let served = fleet.serve(&requests, by("round-robin").as_mut());
     for (request, record) in requests.list.iter().zip(&served.records.list) {
-        let mut now = request.arrival.as_ns() * TICKS_PER_NS;
+        let mut now = Tick::from(request.arrival);
         let first = now + decode(&engine.table, 1, u64::from(request.prompt));
         for generated in 0..request.output {
             now += decode(&engine.table, 1, u64::from(request.prompt + generated));
         }
-        assert_eq!((record.first_token(), record.finished()), (Some(time_of(first)), Some(time_of(now))));
+        assert_eq!((record.first_token(), record.finished()), (Some(first.time()), Some(now.time())));
     }
     assert_eq!(served.counts[0].prefill_tokens, 0);
 }

@@ -4,7 +4,7 @@
 //! lender's attention take beyond its own attention.
 
 use crate::kv::lending::Exchange;
-use crate::step_cost::{SECONDS_PER_TICK, StepTable};
+use crate::step_cost::StepTable;
 use hw::real;
 
 /// Costs of a replica.
@@ -50,14 +50,14 @@ pub struct Rates<'a> {
 
 impl Rates<'_> {
     fn per_token_s(&self, member: usize) -> f64 {
-        real(self.members[member].table.rate(1)) * SECONDS_PER_TICK
+        self.members[member].table.rate(1).to_seconds()
     }
 
     /// Seconds of a replica's iteration when all its sequences decode.
     #[must_use]
     pub fn step_s(&self, member: usize, load: &Load) -> f64 {
         let of = &self.members[member];
-        let fixed = real(of.table.law(load.n_running).fixed) * SECONDS_PER_TICK;
+        let fixed = of.table.law(load.n_running).fixed.to_seconds();
         let own = self.per_token_s(member) * real(load.own_tokens);
         let hosted = self.per_token_s(member) * real(load.hosted_tokens);
         fixed + own + hosted + self.exposed_s(member, load, own)

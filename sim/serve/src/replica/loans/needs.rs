@@ -1,6 +1,7 @@
 //! What a replica tells the fleet of its memory: where blocks of its sequences lie, and what its next iteration would take.
 
 use crate::kv::lending::Exchange;
+use hw::Tick;
 
 /// Blocks of a sequence on another replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
     /// Ticks per key there.
-    pub rate: u64,
+    pub rate: Tick,
     /// Messages from and to there.
     pub exchange: Exchange,
 }

@@ -64,7 +64,7 @@ fn chunks_of_equal_time_keep_stages_busy_and_equal_chunks_do_not() {
         let requests = Requests::of(vec![Request::new(Time::ZERO, 200_000, 1)]);
         let served = run(&requests, &chunked(4, 8192, cut(8192, sizes)));
         let end = served.records.end_ticks();
-        hw::real(served.counts[0].stage_ticks) / hw::real(end)
+        served.counts[0].stage_ticks.as_f64() / end.as_f64()
     };
     assert!(busy(Sizes::EqualTime) > 0.97 && busy(Sizes::Equal) < 0.93);
 }

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::kv::tiers::{N_TIERS, Tier};
-use crate::step_cost::ticks_of;
+use hw::Tick;
 
 /// Seconds of an iteration and of a token.
 const LAW: [f64; 2] = [1e-3, 1e-2];
 
 fn tiers(blocks: u32, block_s: f64) -> [Tier; N_TIERS] {
-    [Tier { blocks, ticks_per_block: ticks_of(Seconds::new(block_s)) }, Tier::default()]
+    [Tier { blocks, ticks_per_block: Tick::from_seconds(Seconds::new(block_s)) }, Tier::default()]
 }
 
 /// Three prompts of 70 tokens far apart: the first and the last begin with the same 64, the other fills the device between them.
@@ -61,8 +61,10 @@ fn spans_are_single_steps_and_everybody_is_served_with_tiers() {
         let requests = requests(400, 100.0, seed, true);
         let engine = |spans| {
             let mut engine = engine("vllm-v1", 40, Preemption::Recompute, spans);
-            engine.limits.tiers =
-                [Tier { blocks: 20, ticks_per_block: 9_000 }, Tier { blocks: 80, ticks_per_block: 40_000 }];
+            engine.limits.tiers = [
+                Tier { blocks: 20, ticks_per_block: Tick::new(9_000) },
+                Tier { blocks: 80, ticks_per_block: Tick::new(40_000) },
+            ];
             engine
         };
         let (closed, mut single) = (run(&requests, &engine(Spans::Closed)), run(&requests, &engine(Spans::Stepwise)));

@@ -8,10 +8,11 @@ use super::super::Run;
 use super::super::control::State;
 use super::{Stations, small};
 use crate::fleet::ends::{Ends, IDLE};
+use hw::Tick;
 
 impl Stations<'_> {
     /// Loses a station; returns how many requests go again.
-    fn lose(&mut self, node: usize, now: u64, ends: &mut Ends) -> u64 {
+    fn lose(&mut self, node: usize, now: Tick, ends: &mut Ends) -> u64 {
         let over: Vec<usize> = (0..self.active.len()).filter(|&request| self.is_over(request, node)).collect();
         for &request in &over {
             self.restart(request, now);
@@ -31,7 +32,7 @@ impl Stations<'_> {
     }
 
     /// Takes a request off its path; it asks for another one, with all its tokens.
-    fn restart(&mut self, request: usize, now: u64) {
+    fn restart(&mut self, request: usize, now: Tick) {
         for hop in self.active[request].path.clone() {
             self.wires[hop].waiting.retain(|other| *other as usize != request);
             let Some(node) = self.pool.hops[hop].to else { continue };
@@ -77,14 +78,14 @@ impl Run<'_, '_> {
     }
 
     /// A station is lost, and the requests over it look for other paths.
-    pub(in crate::fleet) fn lose_station(&mut self, node: u32, now: u64) {
+    pub(in crate::fleet) fn lose_station(&mut self, node: u32, now: Tick) {
         let Some(stations) = &mut self.stations else { return };
         self.control.changes.n_retried += stations.lose(node as usize, now, &mut self.ends);
         stations.admit(now);
     }
 
     /// Requests without a path look for one.
-    pub(in crate::fleet) fn admit_to_stations(&mut self, now: u64) {
+    pub(in crate::fleet) fn admit_to_stations(&mut self, now: Tick) {
         if let Some(stations) = &mut self.stations {
             stations.admit(now);
         }
