@@ -3,11 +3,10 @@
 //! A row takes 8 + 4 d bytes (an offset, neighbours of 32 bits), features 4 F. A transaction carries 64 bytes; what a read touches is counted in
 //! aligned lines, as zero-copy reads are. Source: Legion (arXiv:2305.16588) and its artefact.
 
+pub use crate::csr::LINE_BYTES;
 use crate::csr::{Csr, index};
 use crate::sample::{Replacement, Sampling, Visits};
 
-/// Bytes of a transaction.
-pub const LINE_BYTES: u64 = 64;
 /// Neighbours of a line.
 const SLOTS_PER_LINE: u64 = 16;
 

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use engine::random::{self, Stream};
 use rayon::prelude::*;
 
-use crate::cache::LINE_BYTES;
-use crate::csr::{Csr, index};
+use crate::csr::{Csr, LINE_BYTES, index};
 
 /// Whether a neighbour may be picked twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

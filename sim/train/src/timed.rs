@@ -344,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_behind_computation_costs_a_pipeline_its_latency_alone() {
-        // Messages of 50 behind passes of 300: two on the way of the first micro-batch, none for a further one.
+    fn a_message_behind_computation_costs_what_two_micro_batches_in_flight_cannot_hide() {
+        // Two stages of 1F1B have two micro-batches in flight. A way there and back takes 100 + 50 + 300 + 50 + 200, which is 700 for two of them.
         let behind = |n| {
             let blocking = step(vec![stage(100, 200, 50), stage(100, 200, 0)], n);
             span_of(&TimedStep { messages: Messages::Behind, ..blocking })
         };
         assert_eq!(behind(1), 600 + 2 * 50 + 7);
-        assert_eq!(behind(41) - behind(40), 300);
+        assert_eq!(behind(42) - behind(40), 700);
     }
 
     #[test]

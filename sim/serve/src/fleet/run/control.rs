@@ -130,7 +130,7 @@ impl Control {
             let replica = fleet.first_of(outage.group) + outage.replica;
             let at = Tick::from(outage.at);
             self.at(at, Event::Notice { replica });
-            let back_after = outage.back_after.map(|span| Tick::from_seconds_in_ns(span));
+            let back_after = outage.back_after.map(Tick::from_seconds_in_ns);
             self.at(at + Tick::from_seconds_in_ns(outage.notice), Event::Lose { replica, back_after });
         }
         for (group, scaling) in
