@@ -10,7 +10,7 @@ quiet="--quiet"
 if [ ! -x "$program" ]; then
   echo "Building skrull-sim for the first time: some five minutes on two cores. Later starts take a second." >&2
   quiet=""
-elif [ -n "$(find Cargo.toml Cargo.lock src scenario input hw sim planner calibrate score stacks sweep reports bindings profiles scenarios -newer "$program" -print -quit)" ]; then
+elif [ -n "$(find Cargo.toml Cargo.lock src scenario packed input hw sim planner calibrate score stacks sweep reports bindings profiles scenarios -newer "$program" -print -quit)" ]; then
   quiet=""
 fi
 # Unquoted, so that it is no argument where it is empty. Cargo shows its own progress.

@@ -104,7 +104,7 @@ fn machine(gpu: &str, row: &BTreeMap<String, String>) -> Machine {
     let per_node = if gpu == "gb200" { 64 } else { 8 };
     let per_node = n.map(|n| n.min(per_node));
     let nodes = n.zip(per_node).map(|(n, per_node)| n.div_ceil(per_node));
-    Machine { gpu: Some(gpu.to_owned()), nodes, gpus_per_node: per_node, is_named: false }
+    Machine { gpu: Some(gpu.to_owned()), nodes, gpus_per_node: per_node, ..Machine::default() }
 }
 
 fn errors(findings: &[Finding]) -> Vec<String> {
@@ -213,32 +213,95 @@ pub fn exported(planned: &PlannedStep, target: &str) -> Result<Vec<File>, Export
     stacks::targets::export(target, &asked, &Words::default())
 }
 
-/// The plan of a policy through a launch script and back; `None` where Megatron-LM cannot say it.
-fn round_trip(name: &str, text: &str, policy: &str) -> Option<()> {
+/// Those that DeepSpeed can say; overrides of Bridge say what flags of Megatron-LM say.
+const DEEPSPEED_TRIPS: [&str; 2] = ["megatron/gpt-22b-full megatron", "megatron/gpt-7.5b-128 megatron"];
+
+/// The plan of a policy through files of a target and back; `None` where it cannot say it.
+fn round_trip(name: &str, text: &str, policy: &str, target: &str) -> Option<()> {
     let first = planned(text, policy).ok()?;
-    let files = exported(&first, "megatron").ok()?;
-    let gpu = Some(first.problem.cluster.gpu.name.clone());
-    let stack = stacks::recognise(&files[0].text()).expect("a launch script");
-    let imported = stacks::import(stack, &files[0].text(), &Machine { gpu, ..Machine::default() });
+    let files = exported(&first, target).ok()?;
+    let machine = machine_of(&first.problem, target);
+    let stack = stacks::recognise(&files[0].text()).unwrap_or_else(|| panic!("{name}: {}", files[0].text()));
+    let imported = stacks::import(stack, &files[0].text(), &machine);
     assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text());
-    let again = planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}"));
+    let again =
+        planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}\n{}", imported.scenario));
     assert_eq!(decided(&first.decision.plan), decided(&again.decision.plan), "{name} {policy}");
     Some(())
 }
 
-#[test]
-fn every_shipped_plan_that_megatron_can_say_comes_back_as_the_same_plan() {
+/// What the command line has to say besides: a launch script says all but the GPU, configurations neither model nor lengths.
+fn machine_of(problem: &train::Problem, target: &str) -> Machine {
+    let machine = Machine { gpu: Some(problem.cluster.gpu.name.clone()), ..Machine::default() };
+    if target == "megatron" {
+        return machine;
+    }
+    let (nodes, gpus_per_node) = (Some(problem.cluster.n_nodes), Some(problem.cluster.gpus_per_node));
+    let model = Some(problem.model.name.clone());
+    Machine { nodes, gpus_per_node, model, tokens: problem.workload.lengths.first().copied(), ..machine }
+}
+
+/// Plans of shipped scenarios that come back from a target's files.
+fn round_trips(target: &str) -> Vec<String> {
     let mut came_back = Vec::new();
     for (name, text) in scenario::EMBEDDED {
-        // Lengths that differ are nothing that a launch script says, and a search would be of the same plans.
+        // Lengths that differ are nothing that such files say, and a search would be of the same plans.
         let is_asked = text.contains("kind = \"training\"") && text.contains("\ntokens = ");
         let Some(scenario) = training(text).filter(|scenario| is_asked && scenario.search.is_none()) else { continue };
+        // A model that stands in the scenario itself has no name that others know.
+        if target != "megatron" && engine::model::embedded(&scenario.problem.model.name).is_none() {
+            continue;
+        }
         for choice in &scenario.policies {
-            came_back.extend(round_trip(name, text, &choice.name).map(|()| format!("{name} {}", choice.name)));
+            came_back.extend(round_trip(name, text, &choice.name, target).map(|()| format!("{name} {}", choice.name)));
         }
     }
     came_back.sort();
+    came_back
+}
+
+#[test]
+fn every_shipped_plan_that_megatron_can_say_comes_back_as_the_same_plan() {
+    let came_back = round_trips("megatron");
     assert_eq!(came_back, ROUND_TRIPS, "{came_back:#?}");
+}
+
+#[test]
+fn every_shipped_plan_that_deepspeed_or_bridge_can_say_comes_back_as_the_same_plan() {
+    let found = [round_trips("deepspeed"), round_trips("bridge")];
+    assert_eq!(found, [DEEPSPEED_TRIPS.to_vec(), ROUND_TRIPS.to_vec()], "{found:#?}");
+}
+
+/// A Python with PyTorch: that of the environment, or the one on the path.
+fn python_with_torch() -> Option<std::ffi::OsString> {
+    let python = std::env::var_os("SKRULL_SIM_CHECK_PYTHON").unwrap_or_else(|| "python3".into());
+    let found = std::process::Command::new(&python).args(["-c", "import torch.distributed.pipelining"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    println!("skipped: no Python with PyTorch at hand; SKRULL_SIM_CHECK_PYTHON names one");
+    None
+}
+
+#[test]
+fn pytorchs_validator_takes_every_schedule() {
+    let Some(python) = python_with_torch() else { return };
+    let text = scenario::EMBEDDED.iter().find(|(name, _)| *name == "pipeline/schedules").expect("shipped").1;
+    let folder = std::env::temp_dir().join(format!("skrull-schedules-{}", std::process::id()));
+    let mut paths = Vec::new();
+    for policy in ["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "zb-v", "v-half", "v-min"] {
+        let files = exported(&planned(text, policy).expect("a plan"), "pytorch-schedule").expect("a schedule");
+        std::fs::create_dir_all(folder.join(policy)).expect("a folder");
+        let path = folder.join(policy).join("schedule.csv");
+        std::fs::write(&path, &files[0].bytes).expect("a file");
+        paths.push(path);
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/stacks/check/validate_schedule.py");
+    let output =
+        std::process::Command::new(python).args(["-W", "ignore", script]).args(&paths).output().expect("it runs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_dir_all(folder).ok();
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn features_of_another_width_or_graph_are_refused() {
     assert!(wrong.contains("has features of 3 vertices, the graph has 9"), "{wrong}");
     folder.write("edges.csv", b"PAR1");
     let wrong = messages(caching(file), &folder.0);
-    assert!(wrong.contains("this is a Parquet file") && wrong.contains("write it as CSV"), "{wrong}");
+    assert!(wrong.contains("it is a Parquet file") && wrong.contains("or write CSV"), "{wrong}");
     let wrong = messages(caching("file = \"none.csv\"\nfeatures = 4"), &folder.0);
     assert!(wrong.contains("cannot read `none.csv`"), "{wrong}");
 }

@@ -28,6 +28,7 @@ mod multi_task;
 mod mutations;
 mod paper;
 mod parallelism;
+mod profiler;
 mod readers;
 mod rental;
 mod report;

@@ -112,14 +112,25 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     })
 }
 
-/// Newest version folder of a table: `dir/operator/framework/*/file`.
+/// How a table is packed: as the shared folder has it, as the repository has it, or as text.
+const ENDINGS: [&str; 4] = [".csv.gz", ".parquet", ".csv", ".txt"];
+
+/// Whether a file's name is that of a table.
+fn is_table(file: &str) -> bool {
+    ENDINGS.iter().any(|ending| file.ends_with(ending))
+}
+
+/// Newest version folder of a table: `dir/operator/framework/*/file`, whatever it is packed in.
 fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportError> {
     let parent = dir.join(folder);
+    let stem = file.strip_suffix(ENDINGS[0]).expect("tables are named as the shared folder has them");
     let mut versions: Vec<PathBuf> =
-        std::fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path().join(file)).collect();
-    versions.retain(|path| path.is_file());
+        std::fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     versions.sort();
-    versions.pop().ok_or(ImportError::Missing(parent, file))
+    let packed = |version: &PathBuf| {
+        ENDINGS.iter().map(|ending| version.join(format!("{stem}{ending}"))).find(|path| path.is_file())
+    };
+    versions.iter().rev().find_map(packed).ok_or(ImportError::Missing(parent, file))
 }
 
 fn axis(name: &str, knots: &[f64]) -> Axis {

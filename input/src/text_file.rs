@@ -1,9 +1,11 @@
-//! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them; written whole or not at all.
+//! Files of a user, packed ones as the text they stand for: read whole, text without a byte-order mark and never more than `BYTES_MAX` of it;
+//! written whole or not at all.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+use packed::PackedError;
 use thiserror::Error;
 
 /// Largest file that is read whole: 20 million lengths of a workload fit.
@@ -21,9 +23,9 @@ pub enum NoText {
     /// It might never end.
     #[error("it is a pipe or a device, and no regular file")]
     Device,
-    /// It is larger than what is read whole.
-    #[error("it is longer than {} MiB", BYTES_MAX >> 20)]
-    TooLong,
+    /// It is packed and stands for nothing, or it is larger than what is read whole.
+    #[error(transparent)]
+    Packed(#[from] PackedError),
     /// Bytes that are no characters.
     #[error("it is not UTF-8 text (byte {byte})")]
     NotUtf8 {
@@ -40,14 +42,26 @@ pub fn read(path: &Path) -> Result<String, NoText> {
     open(path).and_then(text)
 }
 
-/// The bytes of a file, of any length.
+/// The bytes that a file stands for, of any length.
 ///
 /// # Errors
 /// Why it cannot be read.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, NoText> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(packed::plain(bytes, u64::MAX)?)
+}
+
+/// A file to read line by line, of any length; what is packed stands for its text. A table in Parquet is unpacked whole.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
+    let mut file = BufReader::new(open(path)?);
+    if packed::is_packed(file.fill_buf()?) {
+        return Ok(Box::new(Cursor::new(bytes(path)?)));
+    }
+    Ok(Box::new(file))
 }
 
 /// A file that has an end: a regular one, or what another program writes to the standard input or to a descriptor of this process. Any other
@@ -74,9 +88,7 @@ pub fn open(path: &Path) -> Result<File, NoText> {
 pub fn text(reader: impl Read) -> Result<String, NoText> {
     let mut bytes = Vec::new();
     reader.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(NoText::TooLong);
-    }
+    let bytes = packed::plain(bytes, BYTES_MAX)?;
     let text =
         String::from_utf8(bytes).map_err(|error| NoText::NotUtf8 { byte: error.utf8_error().valid_up_to() + 1 })?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))

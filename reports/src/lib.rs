@@ -4,6 +4,7 @@
 
 mod aim;
 pub mod capacity;
+pub mod chart;
 pub mod columns;
 pub mod compared;
 pub mod comparison;

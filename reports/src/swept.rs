@@ -1,7 +1,10 @@
 //! What a sweep found, as a page that loads nothing and as text: the front, every point of two objectives, which axis matters, what failed.
 
+pub mod rates;
+
 use std::fmt::Write as _;
 
+use crate::chart::{self, Ink};
 use crate::html::{END, contents, figure, page, table};
 use crate::quantity::{escape, percent, significant};
 use crate::rows::{Rows, aligned};
@@ -50,6 +53,8 @@ pub struct Swept {
     pub figures: Vec<Vec<f64>>,
     /// Key, objective, share of the spread, best value and its mean.
     pub effects: Vec<(String, String, f64, String, f64)>,
+    /// Policies over the rates of requests, where a sweep has several.
+    pub rates: Vec<rates::Line>,
     /// Point and reason of what did not run.
     pub failures: Vec<(String, String)>,
 }
@@ -87,16 +92,31 @@ impl Swept {
     }
 }
 
-/// For a terminal.
+/// For a terminal: of two objectives or more, a chart of the first two, whose marks name rows of the front.
 #[must_use]
-pub fn text(swept: &Swept) -> String {
+pub fn text(swept: &Swept, ink: Ink) -> String {
     let mut out = swept.lead() + "\n";
-    for rows in [swept.front_rows(), swept.effect_rows()] {
+    let mut front = swept.front_rows();
+    if let [across, up, ..] = swept.objectives.as_slice()
+        && front.len() > 1
+    {
+        let points: Vec<[f64; 2]> = swept.figures.iter().map(|figures| first_two(figures)).collect();
+        let best: Vec<[f64; 2]> = swept.front.iter().map(|best| first_two(&best.figures)).collect();
+        out += &format!("\n{}", chart::scatter(&points, &best, [across, up], ink));
+        for (place, row) in front.iter_mut().enumerate() {
+            row.insert(0, if place == 0 { String::new() } else { chart::mark(place - 1).to_string() });
+        }
+    }
+    for rows in [front, swept.effect_rows()] {
         if rows.len() > 1 {
             out += &format!("\n{}", aligned(&rows));
         }
     }
     out
+}
+
+fn first_two(figures: &[f64]) -> [f64; 2] {
+    [figures[0], figures[1]]
 }
 
 /// The page.
@@ -107,6 +127,8 @@ pub fn html(swept: &Swept) -> String {
     let _ = writeln!(out, "<header>\n<h1>Sweep: {name}</h1>\n<p class=\"faint\">skrull-sim {version}</p>");
     let mut places = vec![("answer", "Answer")];
     places.extend((swept.front.len() > 1).then_some(("front", "Front")));
+    let over_rates = rates::picture(&swept.rates);
+    places.extend((!over_rates.is_empty()).then_some(("rates", "Throughput against latency")));
     places.extend((!swept.effects.is_empty()).then_some(("effects", "Which axis matters")));
     places.extend((!swept.failures.is_empty()).then_some(("failures", "What did not run")));
     places.push(("asked", "What was asked"));
@@ -121,6 +143,11 @@ pub fn html(swept: &Swept) -> String {
         let words = "Every point of the first two objectives. Orange: no other one beats it in all objectives.";
         figure(&mut out, &picture(swept), words);
         table(&mut out, &swept.front_rows(), None, "front-");
+        out.push_str("</section>\n");
+    }
+    if !over_rates.is_empty() {
+        out.push_str("<section id=\"rates\">\n<h2>Throughput against latency</h2>\n");
+        figure(&mut out, &over_rates, "A line for each policy and other values of the sweep, a point for each rate.");
         out.push_str("</section>\n");
     }
     if !swept.effects.is_empty() {
@@ -223,6 +250,10 @@ mod tests {
         let page = html(&swept);
         assert_eq!(page.matches("<circle").count(), 3, "two points, and one of the front on top");
         assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
-        assert!(text(&swept).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"), "{}", text(&swept));
+        assert!(
+            text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"),
+            "{}",
+            text(&swept, Ink::Plain)
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 mod checks;
 mod compression;
+mod lengths;
 mod long_run;
 mod no_effect;
 mod parallel;

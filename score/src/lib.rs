@@ -14,6 +14,7 @@ mod measured;
 pub mod operators;
 pub mod order;
 pub mod play;
+pub mod profiler;
 pub mod reason;
 pub mod recipe;
 pub mod refit;

@@ -84,6 +84,8 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
         nodes: args.nodes,
         gpus_per_node: args.gpus_per_node,
         is_named: false,
+        model: args.model.clone(),
+        tokens: args.tokens,
     };
     let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
     match &args.out {

@@ -33,10 +33,9 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
     let path = args.table.display().to_string();
     let wrong = |why: &dyn Display| Failure::input(Code::WrongTables, format!("{path}: {why}"));
-    let bytes = text_file::bytes(&args.table).map_err(|why| wrong(&why))?;
-    let table = tables::unpacked(bytes).map_err(|why| wrong(&why))?;
+    let table = text_file::read(&args.table).map_err(|why| wrong(&why))?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    let beside = |name: &str| tables::unpacked(text_file::bytes(&args.table.with_file_name(name)).ok()?).ok();
+    let beside = |name: &str| text_file::read(&args.table.with_file_name(name)).ok();
     if let Some(found) = operators::read(&table, &beside) {
         return of_operators(args, &found.map_err(broken)?);
     }

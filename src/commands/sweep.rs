@@ -1,10 +1,12 @@
 //! `sweep`: many points of a scenario, kept as they come; the same command goes on where it was stopped.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use ::sweep::play::{self, Played, SweepError, Work};
 use ::sweep::{Outcome, Point, Sweep, key, report, row};
 use input::diagnostic::{Code, Source};
+use reports::chart::Ink;
 use reports::swept;
 
 use super::{Failure, begin, print};
@@ -35,9 +37,10 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     if !args.quiet {
         let (n, known) = (played.n_new, played.lines.len() - played.n_new);
         let files = dir.join("report.html");
+        let ink = Ink::of(std::io::stdout().is_terminal(), std::env::var("NO_COLOR").ok().as_deref());
         print(&format!(
             "{}\n{n} points were run, {known} were known\nreport: {}\n",
-            swept::text(&found),
+            swept::text(&found, ink),
             files.display()
         ))?;
     }

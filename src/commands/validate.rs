@@ -31,7 +31,10 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
     if !args.measured.is_empty() {
-        return measured::validate(args, scenario.as_ref());
+        return match scenario.training() {
+            Some(scenario) => measured::recorded(args, scenario),
+            None => measured::validate(args, scenario.as_ref()),
+        };
     }
     if let Some(epoch) = scenario.epoch() {
         return epoch::validate(args, scenario.as_ref(), epoch);

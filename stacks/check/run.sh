@@ -26,6 +26,8 @@ for policy in 1f1b zb-1p optimal; do
   export_to pipeline/optimal "$policy" pytorch-schedule "schedule-$policy"
   "$environment/bin/python" -W ignore stacks/check/pytorch_schedule.py "$work/schedule-$policy/schedule.csv"
 done
+export_to pipeline/schedules zb-2p pytorch-schedule schedule-zb-2p
+"$environment/bin/python" -W ignore stacks/check/validate_schedule.py "$work"/schedule-*/schedule.csv
 mkdir -p "$work/deepspeed"
 "$program" plan quickstart --policy deepspeed --set workload.tokens=8192 --set parallel.cp=1 --set parallel.dp=32 --out "$work/deepspeed" \
   --export deepspeed >/dev/null

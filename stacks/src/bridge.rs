@@ -1,5 +1,7 @@
 //! A plan as overrides of a recipe of Megatron Bridge: `section.key=value` words behind the recipe's name.
 
+pub mod import;
+
 use crate::export::{ExportError, File, Planned, Target, Words, training};
 use crate::megatron;
 
@@ -49,6 +51,12 @@ const PRECISIONS: [(&str, &str); 4] = [
     ("nvfp4", "bf16_with_nvfp4_mixed"),
 ];
 
+/// A line with a word that a shell leaves as it is: layouts have `|` and `*`, lists brackets.
+fn word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._=,-".contains(letter);
+    if text.chars().all(is_plain) { format!("{text}\n") } else { format!("'{text}'\n") }
+}
+
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
@@ -64,7 +72,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
                 "list" => format!("[{value}]"),
                 fixed => fixed.to_owned(),
             };
-            text += &format!("{key}={value}\n");
+            text += &word(&format!("{key}={value}"));
         } else if flag == "fp8-recipe" || flag == "fp4-recipe" {
             let found = PRECISIONS.iter().find(|(recipe, _)| *recipe == value);
             text += &format!("mixed_precision={}\n", found.map_or(value.as_str(), |(_, name)| name));

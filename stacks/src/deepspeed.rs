@@ -1,5 +1,7 @@
 //! A plan as the JSON configuration of DeepSpeed.
 
+pub mod import;
+
 use serde_json::json;
 use train::layout::{ContextExchange, Zero};
 use train::problem::GradientSync;
@@ -21,6 +23,10 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         &[
             (layout.pp > 1, "a pipeline: DeepSpeed takes it from the module, not from the configuration"),
             (layout.cp > 1 && layout.exchange != ContextExchange::Ulysses, "a context exchange other than Ulysses"),
+            (
+                layout.tp > 1 && layout.sequence_parallel,
+                "activations that are cut over the tensor group between products",
+            ),
             (layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module"),
             (execution.offload > 0.0, "a share of all activations in host memory"),
             (execution.formats.is_some_and(|formats| formats.dense != hw::Format::Bf16), "products in narrow formats"),

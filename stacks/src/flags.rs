@@ -106,10 +106,11 @@ impl Table {
         &self.rows
     }
 
-    /// The row of a flag.
+    /// The row of a flag; else the first whose name ends in `*` and begins like it.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Known> {
-        self.rows.iter().find(|known| known.name == name)
+        let begins = |known: &&Known| known.name.strip_suffix('*').is_some_and(|start| name.starts_with(start));
+        self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
     /// What a flag with a value does; `None` for one that no row has.
@@ -141,13 +142,21 @@ pub struct Flags<'t> {
     pub table: &'t Table,
     /// Findings so far.
     pub findings: Vec<Finding>,
+    /// What stands before a name in messages.
+    mark: &'static str,
 }
 
 impl<'t> Flags<'t> {
     /// Flags of a stack.
     #[must_use]
     pub const fn new(given: Vec<Flag>, table: &'t Table) -> Self {
-        Self { given, table, findings: Vec::new() }
+        Self { given, table, findings: Vec::new(), mark: "--" }
+    }
+
+    /// Keys of a file, which have no dashes.
+    #[must_use]
+    pub const fn of_keys(given: Vec<Flag>, table: &'t Table) -> Self {
+        Self { given, table, findings: Vec::new(), mark: "" }
     }
 
     /// A flag; the last one counts where it stands more than once.
@@ -173,7 +182,7 @@ impl<'t> Flags<'t> {
         let flag = self.find(name)?.clone();
         let value = flag.value();
         if value.contains(UNKNOWN) {
-            let what = format!("the value of `--{name}` is known only when the script runs");
+            let what = format!("the value of `{}{name}` is known only when the script runs", self.mark);
             let help = "write the value into the script, or set the variable in it";
             self.findings.push(Finding::error(Code::UnknownValue, Some(flag.at), what).help(help));
             return None;
@@ -191,7 +200,7 @@ impl<'t> Flags<'t> {
                 .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             self.wrong(
                 name,
-                format!("`--{name} {value}` is none of its words"),
+                format!("`{}{name} {value}` is none of its words", self.mark),
                 format!("{near}allowed are {}", words.join(", ")),
             );
         }
@@ -204,7 +213,7 @@ impl<'t> Flags<'t> {
         let number = value.replace('_', "").parse::<u64>().ok().filter(|number| range.contains(number));
         if number.is_none() {
             let allowed = format!("allowed are whole numbers from {} to {}", range.start(), range.end());
-            self.wrong(name, format!("`--{name} {value}` is no such number"), allowed);
+            self.wrong(name, format!("`{}{name} {value}` is no such number", self.mark), allowed);
         }
         number
     }
@@ -216,7 +225,7 @@ impl<'t> Flags<'t> {
         if number.is_none() {
             self.wrong(
                 name,
-                format!("`--{name} {value}` is no number"),
+                format!("`{}{name} {value}` is no number", self.mark),
                 "allowed are numbers, for example 0.9".to_owned(),
             );
         }
@@ -231,7 +240,7 @@ impl<'t> Flags<'t> {
 
     /// An error about a flag that is needed.
     pub fn missing(&mut self, name: &str, why: &str) {
-        let what = format!("`--{name}` is not given");
+        let what = format!("`{}{name}` is not given", self.mark);
         self.findings.push(Finding::error(Code::MissingFlag, None, what).help(why.to_owned()));
     }
 
@@ -240,7 +249,7 @@ impl<'t> Flags<'t> {
         let flag = self.find(name);
         let value = flag.map_or_else(String::new, Flag::value);
         let gap = if value.is_empty() { "" } else { " " };
-        let what = format!("`--{name}{gap}{value}` is not modelled");
+        let what = format!("`{}{name}{gap}{value}` is not modelled", self.mark);
         let at = flag.map(|flag| flag.at.clone());
         self.findings.push(Finding::warning(Code::NotModelled, at, what).help(why.to_owned()));
     }
@@ -256,9 +265,10 @@ impl<'t> Flags<'t> {
                 Some(Effect::NotModelled(why)) => self.not_modelled(&flag.name, why),
                 Some(_) => {}
                 None => {
-                    let what = format!("`--{}` is not in the table of flags", flag.name);
+                    let of = if self.mark.is_empty() { "keys" } else { "flags" };
+                    let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
                     let names = self.table.rows().iter().map(|known| known.name);
-                    let near = nearest(&flag.name, names).map(|near| format!("did you mean `--{near}`?"));
+                    let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`?", self.mark));
                     let help = near.unwrap_or_else(|| "it is taken to change neither time nor memory".to_owned());
                     self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at), what).help(help));
                 }

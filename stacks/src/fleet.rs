@@ -46,7 +46,9 @@ const GPUS: [(&str, &str, &str); 12] = [
 ];
 
 /// An engine that replicas run.
-struct Engine {
+pub(crate) struct Engine {
+    /// Its name in images and modules.
+    pub(crate) name: &'static str,
     image: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What joins several nodes: their number, this node's position, the address of the first.
@@ -56,12 +58,14 @@ struct Engine {
 }
 
 static VLLM: Engine = Engine {
+    name: "vllm",
     image: "vllm/vllm-openai",
     command: vllm,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
     follower: " --headless",
 };
 static SGLANG: Engine = Engine {
+    name: "sglang",
     image: "lmsysorg/sglang",
     command: sglang,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
@@ -69,18 +73,30 @@ static SGLANG: Engine = Engine {
 };
 
 /// A replica kind that a form writes.
-struct Group<'a> {
-    name: String,
-    replica: &'a Replica,
+pub(crate) struct Group<'a> {
+    /// Name of the model and the replica.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) replica: &'a Replica,
     machine: &'a Machine,
-    engine: &'static Engine,
-    /// The command, ports and all.
-    command: String,
+    /// What runs it.
+    pub(crate) engine: &'static Engine,
+    /// Words of the command.
+    pub(crate) words: Vec<String>,
     /// GPUs of a node that it takes.
-    gpus_per_node: u32,
-    n_nodes: u32,
-    label: &'static str,
+    pub(crate) gpus_per_node: u32,
+    /// Nodes that it takes.
+    pub(crate) n_nodes: u32,
+    /// What NVIDIA's feature discovery calls its GPU.
+    pub(crate) label: &'static str,
     accelerator: &'static str,
+}
+
+impl Group<'_> {
+    /// The command, ports and all.
+    fn command(&self) -> String {
+        format!("{} --host 0.0.0.0 --port {PORT}", self.words.join(" "))
+    }
 }
 
 /// A form of files.
@@ -120,7 +136,11 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
 }
 
 /// A replica kind as both forms need it.
-fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Group<'a>, Unsayable> {
+pub(crate) fn group<'a>(
+    deployment: &'a Deployment,
+    replica: &'a Replica,
+    target: &str,
+) -> Result<Group<'a>, Unsayable> {
     let engine = match replica.engine.batcher.as_str() {
         "sglang" => &SGLANG,
         "vllm-v0" | "vllm-v1" => &VLLM,
@@ -140,14 +160,12 @@ fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> 
     if n_gpus > per_node && !n_gpus.is_multiple_of(per_node) {
         return Err(Unsayable::Nodes { n_gpus, per_node });
     }
-    let mut command = (engine.command)(&layout);
-    command.push(format!("--host 0.0.0.0 --port {PORT}"));
     Ok(Group {
         name: named(&format!("{}-{}", deployment.model, replica.name)),
         replica,
         machine,
         engine,
-        command: command.join(" "),
+        words: (engine.command)(&layout),
         gpus_per_node: n_gpus.min(per_node),
         n_nodes: n_gpus.div_ceil(per_node),
         label,
@@ -156,7 +174,7 @@ fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> 
 }
 
 /// A name that both accept: small letters, digits and dashes.
-fn named(text: &str) -> String {
+pub(crate) fn named(text: &str) -> String {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let name: String = text.chars().take(50).map(letter).collect();
     let name = name.trim_matches('-');
@@ -164,7 +182,7 @@ fn named(text: &str) -> String {
 }
 
 /// A word of YAML: JSON's form of it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
@@ -186,12 +204,12 @@ fn pods(group: &Group<'_>) -> String {
         format!(
             "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\n  labels: {labels}\nspec:\n  replicas: {copies}\n  selector:\n    \
              matchLabels: {labels}\n  template:\n    metadata:\n      labels: {labels}\n{}",
-            indented(&pod(group, &group.command, true), 4)
+            indented(&pod(group, &group.command(), true), 4)
         )
     } else {
         let across = |at: &str| (group.engine.across)(*n_nodes, at, "$(LWS_LEADER_ADDRESS)");
-        let leader = format!("{} {}", group.command, across("0"));
-        let worker = format!("{} {}{}", group.command, across("$(LWS_WORKER_INDEX)"), group.engine.follower);
+        let leader = format!("{} {}", group.command(), across("0"));
+        let worker = format!("{} {}{}", group.command(), across("$(LWS_WORKER_INDEX)"), group.engine.follower);
         format!(
             "---\napiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:\n  name: {name}\n  labels: {labels}\nspec:\n  replicas: {copies}\n  \
              leaderWorkerTemplate:\n    size: {n_nodes}\n    restartPolicy: RecreateGroupOnPodRestart\n    leaderTemplate:\n      metadata:\n        \
@@ -238,7 +256,7 @@ fn service(group: &Group<'_>) -> String {
         "" => String::new(),
         words => format!(" $([ \"$SKYPILOT_NODE_RANK\" = 0 ] || echo{words})"),
     };
-    let command = if *n_nodes == 1 { group.command.clone() } else { format!("{} {across}{follower}", group.command) };
+    let command = if *n_nodes == 1 { group.command() } else { format!("{} {across}{follower}", group.command()) };
     let usd = group.machine.usd_per_gpu_hour;
     let price = usd.map_or_else(String::new, |usd| format!("# Planned at ${usd:.2} a GPU and hour.\n"));
     format!(

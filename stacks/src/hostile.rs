@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 5] = [
+const FILES: [(Stack, &str); 11] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -28,6 +28,37 @@ const FILES: [(Stack, &str); 5] = [
     (
         Stack::Trtllm,
         "model: Qwen/Qwen3-32B\ntensor_parallel_size: 2\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n  enable_block_reuse: false\nlist:\n  - a: 1\n    b: [1, 2]\n  - c\n",
+    ),
+    (
+        Stack::Deepspeed,
+        "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, \"bf16\": {\"enabled\": true},\n\
+         \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}, \"tensor_parallel\": {\"autotp_size\": 2}, \"gradient_clipping\": \"auto\"}\n",
+    ),
+    (
+        Stack::Torchtitan,
+        "torchrun --nproc_per_node=8 -m torchtitan.train --config llama3_8b --training.seq_len=8192 --parallelism.pipeline_parallel_degree=4 \\\n\
+         --parallelism.pipeline_parallel_schedule Interleaved1F1B --parallelism.pipeline_parallel_layers_per_stage=4 --ac.mode full\n",
+    ),
+    (
+        Stack::Verl,
+        "data:\n  max_prompt_length: 512\n  max_response_length: 512\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B\n  actor:\n    strategy: megatron\n\
+         \u{20}   ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    megatron:\n      tensor_model_parallel_size: 2\n  rollout:\n    n: 8\n",
+    ),
+    (
+        Stack::Verl,
+        "python3 -m verl.trainer.main_ppo data.max_prompt_length=512 data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n\
+         actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=1 trainer.n_gpus_per_node=8\n",
+    ),
+    (
+        Stack::Bridge,
+        "torchrun --nproc_per_node=8 run_recipe.py --recipe llama3_8b model.tensor_model_parallel_size=2 model.pipeline_model_parallel_layout='Et*2|t' \\\n\
+         dataset.sequence_length=4096 train.global_batch_size=64 ddp.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n",
+    ),
+    (
+        Stack::Dynamo,
+        "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n    read:\n      \
+         componentType: worker\n      subComponentType: prefill\n      replicas: 3\n      extraPodSpec:\n        mainContainer:\n          command:\n          - python3\n          \
+         - -m\n          - dynamo.vllm\n          args:\n          - \"--model\"\n          - \"llama-3-8b\"\n          - --tensor-parallel-size=2\n",
     ),
 ];
 
@@ -62,7 +93,8 @@ const PIECES: [&str; 26] = [
 ];
 
 fn machine() -> Machine {
-    Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() }
+    let (gpu, model) = (Some("h100-sxm".to_owned()), Some("llama-3-8b".to_owned()));
+    Machine { gpu, model, tokens: Some(4096), ..Machine::default() }
 }
 
 /// A file with some pieces put in, some parts left out and some said twice.
@@ -87,7 +119,8 @@ fn changed(text: &str, changes: &[(usize, usize, u8)]) -> String {
 fn the_files_are_read_as_what_they_are() {
     for (stack, text) in FILES {
         assert_eq!(recognise(text), Some(stack), "{text}");
-        assert!(import(stack, text, &machine()).scenario.contains("[cluster]"), "{text}");
+        let scenario = import(stack, text, &machine()).scenario;
+        assert!(scenario.contains("[cluster]") || scenario.contains("[[fleet.group]]"), "{text}");
     }
 }
 

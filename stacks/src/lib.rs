@@ -6,9 +6,11 @@
 
 pub mod bridge;
 pub mod chakra;
+mod checkpoint;
 pub mod data_order;
 pub mod deepspeed;
 pub mod document;
+pub mod dynamo;
 #[cfg(test)]
 mod example;
 pub mod export;
@@ -16,7 +18,9 @@ pub mod flags;
 pub mod fleet;
 #[cfg(test)]
 mod hostile;
+mod job;
 pub mod launch;
+pub mod llm_d;
 pub mod megatron;
 pub mod schedule;
 pub mod servers;
@@ -26,6 +30,7 @@ pub mod shell;
 pub mod targets;
 pub mod torchtitan;
 pub mod trtllm;
+pub mod verl;
 pub mod vllm;
 pub mod yaml;
 
@@ -45,6 +50,16 @@ pub enum Stack {
     Sglang,
     /// TensorRT-LLM: a command that starts a server, or the YAML of its options.
     Trtllm,
+    /// DeepSpeed: its JSON configuration.
+    Deepspeed,
+    /// torchtitan: a launch script, or options alone.
+    Torchtitan,
+    /// verl: its YAML, or a script with overrides of it.
+    Verl,
+    /// Megatron Bridge: overrides of a recipe, alone or in a script.
+    Bridge,
+    /// Dynamo: the deployment of a fleet.
+    Dynamo,
 }
 
 impl Stack {
@@ -56,11 +71,16 @@ impl Stack {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
             Self::Trtllm => "TensorRT-LLM",
+            Self::Deepspeed => "DeepSpeed",
+            Self::Torchtitan => "torchtitan",
+            Self::Verl => "verl",
+            Self::Bridge => "Megatron Bridge",
+            Self::Dynamo => "Dynamo",
         }
     }
 }
 
-/// What the command line says of the machine, which no script knows.
+/// What the command line says of the machine, which no script knows, and of what some files leave to a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// GPU of the catalogue.
@@ -71,6 +91,10 @@ pub struct Machine {
     pub gpus_per_node: Option<u32>,
     /// Whether a cluster of the catalogue is named in its place.
     pub is_named: bool,
+    /// Model of the catalogue, in the place of the one that a file names.
+    pub model: Option<String>,
+    /// Tokens of a sequence, in the place of those that a file says.
+    pub tokens: Option<u64>,
 }
 
 impl Machine {
@@ -87,6 +111,8 @@ impl Machine {
             nodes: number("cluster.nodes"),
             gpus_per_node: number("cluster.gpus_per_node"),
             is_named: value("cluster.name").is_some(),
+            model: value("model.name"),
+            tokens: value("workload.tokens").and_then(|tokens| tokens.parse().ok()).filter(|tokens| *tokens > 0),
         }
     }
 }
@@ -107,12 +133,22 @@ pub fn recognise(text: &str) -> Option<Stack> {
         return None;
     }
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
-    if has(&["vllm serve", "vllm.entrypoints"]) {
+    if has(&["kind: DynamoGraphDeployment"]) {
+        Some(Stack::Dynamo)
+    } else if has(&["vllm serve", "vllm.entrypoints"]) {
         Some(Stack::Vllm)
     } else if has(&["sglang.launch_server", "sglang serve"]) {
         Some(Stack::Sglang)
     } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
+    } else if deepspeed::import::is_config(text) {
+        Some(Stack::Deepspeed)
+    } else if has(&["actor_rollout_ref"]) {
+        Some(Stack::Verl)
+    } else if has(&["--parallelism.", "--training.local_batch_size", "--training.seq_len", "torchtitan.train"]) {
+        Some(Stack::Torchtitan)
+    } else if bridge::import::has_overrides(text) {
+        Some(Stack::Bridge)
     } else if has(&["--num-layers", "--tensor-model-parallel-size", "pretrain_", "MODEL_ARGS:"]) {
         Some(Stack::Megatron)
     } else {
@@ -132,5 +168,16 @@ pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
         Stack::Vllm => vllm::import(text, machine),
         Stack::Sglang => sglang::import(text, machine),
         Stack::Trtllm => trtllm::import(text, machine),
+        Stack::Deepspeed => deepspeed::import::import(text, machine),
+        Stack::Torchtitan => torchtitan::import::import(text, machine),
+        Stack::Verl => verl::import(text, machine),
+        Stack::Bridge => bridge::import::import(text, machine),
+        Stack::Dynamo => dynamo::import(text, machine),
     }
+}
+
+/// An error about a file without a GPU, as all files are.
+fn no_gpu() -> Finding {
+    let help = "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
+    Finding::error(Code::MissingFlag, None, "the file does not say which GPU it runs on").help(help)
 }

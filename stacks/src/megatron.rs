@@ -53,15 +53,23 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 /// A training job as it is started.
 #[must_use]
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    of_job(launch, machine, "Megatron-LM", &model::write)
+}
+
+/// Writes the model, and says what layouts need of its shape; `None` where it cannot.
+type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + 'a;
+
+/// A training job of a stack with the flags of Megatron-LM.
+pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
     let (gpus, per_node) = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
     program(&mut flags, &launch.program);
     let mut out = Document::default();
-    out.remark("A training job of Megatron-LM as a scenario; remarks name the flags that gave the keys.");
+    out.remark(format!("A training job of {stack} as a scenario; remarks name the flags that gave the keys."));
     out.word("", "kind", "training", "");
     out.set("", "seed", 0, "");
-    let shape = model::write(&mut flags, &mut out);
+    let shape = model(&mut flags, &mut out);
     if let Some(shape) = shape {
         let degrees = Degrees::read(&mut flags, &shape, gpus, machine);
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);

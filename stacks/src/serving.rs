@@ -2,9 +2,9 @@
 //!
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
-use engine::model::{embedded, embedded_names, of_checkpoint};
-use input::diagnostic::{Code, Finding, nearest};
+use input::diagnostic::{Code, Finding};
 
+use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::Flags;
 use crate::{Imported, Machine};
@@ -94,12 +94,21 @@ impl Server {
 
     /// The scenario of it.
     pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
+        let mut out = self.document(&mut flags);
+        self.machine(&mut flags, &mut out, machine);
+        out.set("engine", "tp", self.tp, "tensor degree");
+        out.set("policies", "run", format!("[\"{}\"]", self.policy), "the engine's own batching");
+        flags.judge();
+        Imported { scenario: out.toml(), findings: flags.findings }
+    }
+
+    /// What it is without its GPUs: model, requests that stand for those nobody says, and the engine.
+    pub(crate) fn document(&self, flags: &mut Flags<'_>) -> Document {
         let mut out = Document::default();
         out.remark("A server as a scenario; remarks name the options that gave the keys.");
         out.word("", "kind", "serving", "");
         out.set("", "seed", 0, "");
-        self.model(&mut flags, &mut out);
-        self.machine(&mut flags, &mut out, machine);
+        self.model(flags, &mut out);
         out.word("trace", "lengths", "azure-conv", "stands for your requests: nothing in a command says them");
         out.set("trace", "requests", 1000, "");
         out.word("trace", "arrivals", "poisson", "");
@@ -107,10 +116,8 @@ impl Server {
         let what = "a command says nothing of requests: 1,000 of `azure-conv` at one a second are taken";
         let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
         flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
-        self.engine(&mut flags, &mut out);
-        out.set("policies", "run", format!("[\"{}\"]", self.policy), "the engine's own batching");
-        flags.judge();
-        Imported { scenario: out.toml(), findings: flags.findings }
+        self.engine(flags, &mut out);
+        out
     }
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document) {
@@ -118,25 +125,14 @@ impl Server {
             flags.missing("model", "name the checkpoint that is served");
             return;
         };
-        let last = asked.trim_end_matches('/').rsplit('/').next().unwrap_or(asked).to_lowercase();
-        let bare =
-            last.trim_end_matches("-instruct").trim_end_matches("-fp8").trim_end_matches("-chat").replace("meta-", "");
-        let found = of_checkpoint(asked).or_else(|| embedded(&last)).or_else(|| embedded(&bare));
-        match found {
+        match checkpoint::find(asked) {
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => {
-                let what = format!("the model `{asked}` is not in the catalogue");
-                let near = nearest(&bare, embedded_names())
-                    .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-                let help =
-                    format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");
-                flags.findings.push(
-                    Finding::error(Code::UnknownModel, flags.at("model").or_else(|| flags.at("model-path")), what)
-                        .help(help),
-                );
+                let at = flags.at("model").or_else(|| flags.at("model-path"));
+                flags.findings.push(checkpoint::unknown(asked, at));
             }
         }
-        let is_fp8 = last.ends_with("fp8");
+        let is_fp8 = asked.trim_end_matches('/').to_lowercase().ends_with("fp8");
         let [weights, kv] = self.formats;
         if let Some(weights) = weights.or(is_fp8.then_some("fp8")) {
             match kv {
@@ -164,12 +160,7 @@ impl Server {
         }
         match &machine.gpu {
             Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
-            None => {
-                let what = "the command does not say which GPU it runs on";
-                let help =
-                    "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
-                flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
-            }
+            None => flags.findings.push(crate::no_gpu()),
         }
         let n_gpus = self.n_gpus();
         let per_node = machine.gpus_per_node.map_or(8, u64::from).min(n_gpus);
@@ -184,7 +175,6 @@ impl Server {
 
     fn engine(&self, flags: &mut Flags<'_>, out: &mut Document) {
         out.word("engine", "name", self.engine, "defaults of the newest known version");
-        out.set("engine", "tp", self.tp, "tensor degree");
         if self.pp > 1 {
             out.set("engine", "pp", self.pp, "pipeline degree");
         }
@@ -195,10 +185,7 @@ impl Server {
             out.set("engine", key, value, flag.clone());
         }
         let Some((n, model)) = &self.drafts else { return };
-        let known = model.as_ref().and_then(|model| {
-            let last = model.rsplit('/').next().unwrap_or(model).to_lowercase();
-            of_checkpoint(model).or_else(|| embedded(last.trim_end_matches("-instruct")))
-        });
+        let known = model.as_ref().and_then(|model| checkpoint::find(model));
         let draft = known.map_or_else(String::new, |model| format!(", draft_model = \"{}\"", model.name));
         out.set(
             "engine",

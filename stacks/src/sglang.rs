@@ -24,6 +24,12 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 
 /// A server as it is started.
 fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let (server, flags) = server(launch);
+    server.import(flags, machine)
+}
+
+/// What its options say, and the options.
+pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
@@ -72,5 +78,5 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
         let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
         server.drafts = Some((n.unwrap_or(4), model));
     }
-    server.import(flags, machine)
+    (server, flags)
 }

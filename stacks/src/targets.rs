@@ -1,10 +1,10 @@
 //! Every target of an export, one row each.
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::{bridge, chakra, data_order, deepspeed, fleet, megatron, schedule, servers, torchtitan};
+use crate::{bridge, chakra, data_order, deepspeed, dynamo, fleet, llm_d, megatron, schedule, servers, torchtitan};
 
 /// Every target.
-pub static TARGETS: [Target; 12] = [
+pub static TARGETS: [Target; 14] = [
     megatron::TARGET,
     bridge::TARGET,
     torchtitan::TARGET,
@@ -15,6 +15,8 @@ pub static TARGETS: [Target; 12] = [
     servers::TRTLLM,
     fleet::KUBERNETES,
     fleet::SKYPILOT,
+    dynamo::TARGET,
+    llm_d::TARGET,
     data_order::TARGET,
     chakra::TARGET,
 ];

@@ -1,5 +1,7 @@
 //! A plan as options of torchtitan, with the pipeline schedule as a file beside them.
 
+pub mod import;
+
 use train::layout::{ContextExchange, Zero};
 use train::problem::Recompute;
 
@@ -28,9 +30,11 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         ],
     )?;
     let (replicas, shards) = if layout.zero == Zero::Off { (layout.dp, 1) } else { (1, layout.dp) };
+    // A pipeline cuts the local batch into micro-batches; without one the local batch is a micro-batch, and gradients are added up over them.
+    let local = if layout.pp > 1 { found.batch / u64::from(layout.dp) } else { found.micro_batch };
     let mut lines = vec![
         format!("--training.seq_len={}", found.tokens),
-        format!("--training.local_batch_size={}", found.batch / u64::from(layout.dp)),
+        format!("--training.local_batch_size={local}"),
         format!("--training.global_batch_size={}", found.batch),
         format!("--parallelism.data_parallel_replicate_degree={replicas}"),
         format!("--parallelism.data_parallel_shard_degree={shards}"),
@@ -45,6 +49,11 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     ];
     if layout.tp > 1 && !layout.sequence_parallel {
         lines.push("--parallelism.no-enable_sequence_parallel".to_owned());
+    }
+    if layout.cp > 1 {
+        // A ring passes the shards on; all-gather has them all at once.
+        let method = if layout.exchange == ContextExchange::Gather { "allgather" } else { "alltoall" };
+        lines.push(format!("--parallelism.context_parallel_rotate_method={method}"));
     }
     let mut files = Vec::new();
     if layout.pp > 1 {

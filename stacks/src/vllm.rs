@@ -24,6 +24,12 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 
 /// A server as it is started.
 fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let (server, flags) = server(launch);
+    server.import(flags, machine)
+}
+
+/// What its options say, and the options.
+pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
     let mut flags = Flags::new(launch::with_short_names(flags), &FLAGS);
     flags.findings = findings;
@@ -59,7 +65,7 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     }
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.drafts = drafts(&mut flags);
-    server.import(flags, machine)
+    (server, flags)
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

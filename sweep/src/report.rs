@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reports::columns::Column;
+use reports::swept::rates::{At, Line};
 use reports::swept::{Best, Swept};
 use serde_json::{Map, Value};
 
@@ -41,9 +42,32 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
             .map(|effect| (effect.key, effect.metric, effect.ratio, effect.best.to_string(), effect.mean))
             .collect(),
         figures: all.iter().map(|candidate| candidate.figures.clone()).collect(),
+        rates: rates(rows),
         failures: rows.iter().filter_map(failure).collect(),
         ..Swept::default()
     }
+}
+
+/// The key of a serving scenario's rate.
+const RATE: &str = "trace.rate_per_s";
+
+/// Policies over the rates of a sweep, each with the values of other axes.
+fn rates(rows: &[Row]) -> Vec<Line> {
+    let objectives = [("output_tokens_per_s", true), ("ttft_s.p99", false)]
+        .map(|(metric, is_most)| Objective { metric: metric.to_owned(), is_most });
+    let mut lines: Vec<Line> = Vec::new();
+    for candidate in candidates(rows, &objectives) {
+        let Some(rate_per_s) = candidate.point.get(RATE).and_then(Value::as_f64) else { continue };
+        let others = words(candidate.point.iter().filter(|(key, _)| *key != RATE));
+        let name = format!("{} {others}", candidate.policy).trim_end().to_owned();
+        let at = At { rate_per_s, throughput: candidate.figures[0], latency_s: candidate.figures[1] };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(at),
+            None => lines.push(Line { name, points: vec![at] }),
+        }
+    }
+    lines.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.rate_per_s.total_cmp(&other.rate_per_s)));
+    lines
 }
 
 /// Objectives that no row has; where no row has figures, nobody can say.

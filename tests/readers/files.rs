@@ -40,12 +40,22 @@ fn requests(format: Format, bytes: &[u8]) -> Result<(), String> {
 fn script(bytes: &[u8]) -> Result<(), String> {
     let text = text(bytes)?;
     let stack = stacks::recognise(&text).ok_or("of no stack")?;
-    let machine = stacks::Machine { gpu: Some("h100-sxm".to_owned()), ..stacks::Machine::default() };
+    let (gpu, model) = (Some("h100-sxm".to_owned()), Some("llama-3-8b".to_owned()));
+    let machine = stacks::Machine { gpu, model, tokens: Some(4096), ..stacks::Machine::default() };
     let found = stacks::import(stack, &text, &machine);
     assert!(found.scenario.len() < 64 * text.len() + 65_536, "a text grows without bound");
     let source = input::diagnostic::Source { path: "x".to_owned(), text };
     let _ = input::diagnostic::render(&source, &found.findings);
     if found.scenario.is_empty() { Err("nothing is left".to_owned()) } else { Ok(()) }
+}
+
+fn recorded(bytes: &[u8]) -> Result<(), String> {
+    let recorded = score::profiler::read(bytes).map_err(|why| why.to_string())?;
+    assert!(recorded.events.len() <= bytes.len(), "no more kernels than bytes");
+    let found = score::profiler::step::measured(recorded).map_err(|why| why.to_string())?;
+    let busy = [found.busy.compute_s, found.busy.exposed_s, found.busy.copy_s, found.busy.idle_s];
+    assert!(busy.iter().all(|seconds| *seconds > -1e-6), "{busy:?}");
+    Ok(())
 }
 
 fn scenario(bytes: &[u8]) -> Result<(), String> {
@@ -83,7 +93,7 @@ fn nccl(bytes: &[u8]) -> Result<(), String> {
 }
 
 fn packed(bytes: &[u8]) -> Result<(), String> {
-    let plain = graph::read::plain(bytes.to_vec()).map_err(|why| why.to_string())?;
+    let plain = packed::plain(bytes.to_vec(), u64::MAX).map_err(|why| why.to_string())?;
     assert!(hw::real(plain.len() as u64) < GIB, "a small file becomes a large one");
     graph::read::edges(&plain, graph::read::Columns::Edge, None).map(|_| ()).map_err(|why| why.to_string())
 }
@@ -145,6 +155,24 @@ fn of_a_run() -> &'static [String; 2] {
     })
 }
 
+const DEEPSPEED: &str = "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, \"bf16\": {\"enabled\": true},\n\
+    \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}, \"tensor_parallel\": {\"autotp_size\": 2}, \"gradient_clipping\": \"auto\"}\n";
+const TORCHTITAN: &str = "torchrun --nproc_per_node=8 -m torchtitan.train --config llama3_8b --training.seq_len=8192 \\\n\
+    --parallelism.pipeline_parallel_degree=4 --parallelism.pipeline_parallel_schedule Interleaved1F1B --ac.mode full\n";
+const VERL: &str = "data:\n  max_prompt_length: 512\n  max_response_length: 512\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B\n  actor:\n    \
+    strategy: megatron\n    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    megatron:\n      tensor_model_parallel_size: 2\n  rollout:\n    n: 8\n";
+const BRIDGE: &str = "torchrun --nproc_per_node=8 run_recipe.py --recipe llama3_8b model.tensor_model_parallel_size=2 \\\n\
+    dataset.sequence_length=4096 train.global_batch_size=64 ddp.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n";
+const DYNAMO: &str = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n    read:\n      \
+    componentType: worker\n      subComponentType: prefill\n      replicas: 3\n      extraPodSpec:\n        mainContainer:\n          command:\n          - python3\n          \
+    - -m\n          - dynamo.vllm\n          args:\n          - \"--model\"\n          - \"llama-3-8b\"\n          - --tensor-parallel-size=2\n";
+/// Two kernels that overlap, a copy, the calls that launched them, and a step around.
+const KINETO: &str = "{\"schemaVersion\": 1, \"distributedInfo\": {\"rank\": 1, \"world_size\": 8}, \"traceEvents\": [\n\
+    {\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#7\", \"ts\": 1000, \"dur\": 100},\n\
+    {\"ph\": \"X\", \"cat\": \"cuda_runtime\", \"name\": \"cudaLaunchKernel\", \"ts\": 1005, \"dur\": 5.5, \"args\": {\"correlation\": 1}},\n\
+    {\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"nvjet_gemm\", \"pid\": 0, \"ts\": 1020, \"dur\": 30, \"args\": {\"device\": 0, \"correlation\": 1}},\n\
+    {\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"ncclDevKernel_SendRecv\", \"ts\": 1045.25, \"dur\": 10, \"args\": {\"device\": 0, \"Collective name\": \"all_to_all\"}},\n\
+    {\"ph\": \"X\", \"cat\": \"gpu_memcpy\", \"name\": \"Memcpy HtoD\", \"ts\": 1060, \"dur\": 8, \"args\": {\"device\": 0}}]}\n";
 const MEGATRON: &str = "#!/bin/bash\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
     torchrun --nproc_per_node=8 pretrain_gpt.py ${L[@]} --seq-length 512 --micro-batch-size 2 --global-batch-size 16 --bf16 \\\n\
     --tensor-model-parallel-size 2 --max-position-embeddings 512 --vocab-size 50304 \"$@\" 2>&1 | tee log &\n";
@@ -190,7 +218,7 @@ const EVENTS: &str = "source,target,time\n0,1,5\n1,2,5\n2,0,9\n";
 const LENGTHS: &str = "tokens\n400\n65536\n12\n";
 
 /// Every file.
-pub static FILES: [File; 30] = [
+pub static FILES: [File; 36] = [
     file("trace, azure", || AZURE.into(), |bytes| requests(Format::Azure, bytes)),
     file("trace, burstgpt", || BURST.into(), |bytes| requests(Format::BurstGpt, bytes)),
     file("trace, vidur", || VIDUR.into(), |bytes| requests(Format::Vidur, bytes)),
@@ -201,6 +229,12 @@ pub static FILES: [File; 30] = [
     file("command of vllm", || VLLM.into(), script),
     file("command of sglang", || SGLANG.into(), script),
     file("options of trtllm", || TRTLLM.into(), script),
+    file("configuration of deepspeed", || DEEPSPEED.into(), script),
+    file("options of torchtitan", || TORCHTITAN.into(), script),
+    file("configuration of verl", || VERL.into(), script),
+    file("overrides of bridge", || BRIDGE.into(), script),
+    file("deployment of dynamo", || DYNAMO.into(), script),
+    file("trace of a profiler", || KINETO.into(), recorded),
     file("run, vllm bench", || VLLM_BENCH.into(), |bytes| words(score::bench::read(&text(bytes)?))),
     file("run, guidellm", || GUIDELLM.into(), |bytes| words(score::bench::read(&text(bytes)?))),
     file("run, engine's log", || ENGINE_LOG.into(), |bytes| words(score::bench::read(&text(bytes)?))),

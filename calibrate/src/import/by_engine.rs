@@ -151,8 +151,7 @@ fn reason(table: &str, engine: &str) -> String {
     if of == "nccl" {
         return "is of an older version of the library".to_owned();
     }
-    if file.ends_with(".csv.gz") { "no curve is fitted to such a table" } else { "is no table that is known" }
-        .to_owned()
+    if super::is_table(file) { "no curve is fitted to such a table" } else { "is no table that is known" }.to_owned()
 }
 
 /// All files below a folder, in order.

@@ -1,20 +1,16 @@
-//! A measured table: CSV with a header line, plain or gzipped.
+//! A measured table: CSV with a header line, plain or gzipped, or Parquet.
 //!
 //! Rows are kept as text; a column becomes numbers when it is asked for. An empty cell is a number that is not there, written NaN;
 //! any other text that is no number is refused with its line.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv::StringRecord;
-use flate2::bufread::MultiGzDecoder;
+use packed::PackedError;
 use thiserror::Error;
 
 use super::ImportError;
-
-/// What a gzipped file begins with (RFC 1952, section 2.3.1).
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Why a table could not be read.
 #[derive(Debug, Error)]
@@ -22,6 +18,9 @@ pub enum TableError {
     /// The file cannot be opened or ends early.
     #[error(transparent)]
     File(#[from] std::io::Error),
+    /// The file is packed and stands for no table.
+    #[error(transparent)]
+    Packed(#[from] PackedError),
     /// The text is not CSV, or a line has other columns than the header.
     #[error(transparent)]
     Text(#[from] csv::Error),
@@ -77,9 +76,7 @@ impl Table {
 }
 
 fn rows(path: &Path) -> Result<(StringRecord, Vec<StringRecord>), TableError> {
-    let mut file = BufReader::new(File::open(path)?);
-    // The name does not decide: a table that was unpacked by hand often keeps its ending.
-    if file.fill_buf()?.starts_with(&GZIP) { parse(MultiGzDecoder::new(file)) } else { parse(file) }
+    parse(&packed::plain(std::fs::read(path)?, u64::MAX)?[..])
 }
 
 fn parse(text: impl Read) -> Result<(StringRecord, Vec<StringRecord>), TableError> {

@@ -242,7 +242,7 @@ fn made(
         if bytes.starts_with(b"PK") {
             return Ok(Made::Rows(read::rows(&bytes)?));
         }
-        Ok(Made::Listed(read::edges(&read::plain(bytes)?, columns, n_vertices)?))
+        Ok(Made::Listed(read::edges(&bytes, columns, n_vertices)?))
     };
     let made = read().map_err(|why| section.wrong(Code::WrongGraph, at.clone(), format!("`{name}`: {why}"))).ok()?;
     if matches!(made, Made::Rows(_)) && (direction == Direction::Directed || n_vertices.is_some()) {

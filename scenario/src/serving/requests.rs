@@ -1,7 +1,6 @@
 //! `[trace]`: requests from an embedded table of lengths, from a trace file or all alike, and how they arrive; `[[trace.stream]]` for several
 //! kinds of requests that are served together.
 
-use std::io::BufReader;
 use std::path::Path;
 
 use hw::{Seconds, Span, Time};
@@ -278,14 +277,14 @@ fn from_file(
     at: Place,
     n: usize,
 ) -> Option<Taken> {
-    let file = match input::text_file::open(path) {
+    let mut file = match input::text_file::lines(path) {
         Ok(file) => file,
         Err(error) => {
             section.wrong(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}"));
             return None;
         }
     };
-    let trace = match trace::read(format, &mut BufReader::new(file)) {
+    let trace = match trace::read(format, &mut file) {
         Ok(trace) => trace,
         Err(faults) => {
             for fault in faults.found.iter().take(FAULTS_SHOWN) {

@@ -6,14 +6,19 @@ use toml_span::value::ValueInner;
 use train::Workload;
 use train::workload::distribution;
 
+use super::lengths;
 use super::training::Training;
 use input::diagnostic::{Code, Finding};
-use input::reader::{Section, place_of, unknown};
+use input::reader::{Place, Section, place_of, unknown};
 use input::text_file;
 
 /// Reads the section.
 pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {
     let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
+    if given != ["file"] {
+        section.idle(&["field"], "`file`");
+    }
+    let field = section.text("field").map(|(field, _)| field);
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
     // Whether a document above `max_tokens` makes room for another draw (a given one is shortened), or becomes several sequences.
     let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
@@ -33,7 +38,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
                 if is_cut { found.sample_cut(n, max_tokens, seed) } else { found.sample(n, max_tokens, seed) };
             (lengths, name)
         }),
-        ["file"] => file(&mut section, folder).map(|(lengths, path)| (repeated(&lengths), path)),
+        ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (repeated(&lengths), path)),
         ["tokens"] => {
             let tokens = section.count("tokens", None, 1..=distribution::LENGTH_MAX).0;
             Some((repeated(&[tokens]), format!("{tokens} tokens each")))
@@ -77,8 +82,8 @@ fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distributi
     found.map(|found| (found, name))
 }
 
-/// `file`: one length per line.
-fn file(section: &mut Section<'_>, folder: &Path) -> Option<(Vec<u64>, String)> {
+/// `file`: one length per line, or what `field` names of each.
+fn file(section: &mut Section<'_>, folder: &Path, field: Option<&str>) -> Option<(Vec<u64>, String)> {
     let (path, at) = section.text("file")?;
     let text = match text_file::read(&folder.join(&path)) {
         Ok(text) => text,
@@ -87,26 +92,36 @@ fn file(section: &mut Section<'_>, folder: &Path) -> Option<(Vec<u64>, String)> 
             return None;
         }
     };
-    let bad = match distribution::parse_lengths(&text) {
+    let read = match field {
+        Some(field) => lengths::of_field(&text, field),
+        None => distribution::parse_lengths(&text),
+    };
+    let bad = match read {
         Ok(lengths) => return Some((lengths, path)),
         Err(bad) => bad,
     };
-    bad.iter().take(5).for_each(|bad| section.find(bad_length(&path, bad, at.clone())));
+    bad.iter().take(5).for_each(|bad| section.find(bad_length(&path, bad, field, at.clone())));
     if bad.len() > 5 {
         section.find(Finding::error(Code::WrongLengths, at, format!("`{path}` has {} more bad lines", bad.len() - 5)));
     }
     None
 }
 
-fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Range<usize>>) -> Finding {
+fn bad_length(path: &str, bad: &distribution::BadLength, field: Option<&str>, at: Place) -> Finding {
     let what = if bad.found.is_empty() {
         format!("`{path}` holds no lengths")
     } else {
         format!("`{path}` line {}: `{}` is not a length", bad.line, bad.found)
     };
-    let json = if bad.found.starts_with(['[', '{']) { "; `jq .tokens FILE` writes those of JSON lines" } else { "" };
+    let place = match field {
+        Some(field) => format!("; each line needs `{field}` as such a number, or as a list of tokens"),
+        None if bad.found.starts_with(['[', '{']) => {
+            ", one per line; `field = \"tokens\"` names what holds it in JSON lines".to_owned()
+        }
+        None => ", one per line".to_owned(),
+    };
     Finding::error(Code::WrongLengths, at, what)
-        .help(format!("allowed are whole numbers from 1 to {}, one per line{json}", distribution::LENGTH_MAX))
+        .help(format!("allowed are whole numbers from 1 to {}{place}", distribution::LENGTH_MAX))
 }
 
 /// `list = [4, 1, 2]`.

@@ -97,7 +97,7 @@ pub fn compare(runs: &[&Bench], predicted: &BTreeMap<String, f64>, intervals: &B
 }
 
 /// Standard deviation of at least two values.
-fn deviation(values: &[f64]) -> Option<f64> {
+pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
     let centre = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - centre) * (value - centre)).sum();
     (values.len() > 1).then(|| libm::sqrt(squares / hw::real(values.len() as u64 - 1)))

@@ -1,7 +1,5 @@
 //! Tables of measured steps by their header.
 
-use std::io::Read;
-
 use super::row::Row;
 use super::{bridge, megatron, sailor, simumax, torchtitan};
 use crate::table::{Beside, Fault, Table};
@@ -57,17 +55,11 @@ pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Faul
     Some(Table::read(text, known.needed).and_then(|table| (known.rows)(&table, beside)))
 }
 
-/// Text of a file that may be gzipped.
-///
-/// # Errors
-/// What the file is not.
-pub fn unpacked(bytes: Vec<u8>) -> std::io::Result<String> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return String::from_utf8(bytes).map_err(|_| std::io::Error::other("not UTF-8"));
-    }
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text)?;
-    Ok(text)
+/// Text of a file of measured rows that may be packed.
+#[cfg(test)]
+pub(crate) fn unpacked(bytes: Vec<u8>) -> std::io::Result<String> {
+    let bytes = packed::plain(bytes, u64::MAX).map_err(std::io::Error::other)?;
+    String::from_utf8(bytes).map_err(std::io::Error::other)
 }
 
 #[cfg(test)]

@@ -1,21 +1,17 @@
 //! Graphs from files: lists of edges or events as text, and rows as arrays of NumPy. Bytes in, a graph out; the shell opens the files.
 //!
-//! Compressed bytes are known by their first ones. An error has the line or the part, what was found, and what to do. Self-loops and
+//! An error has the line or the part, what was found, and what to do. Self-loops and
 //! duplicates become counts, nothing else is left out.
 
 mod npy;
 
-use std::io::Read;
-
+use packed::PackedError;
 use thiserror::Error;
 
 use crate::csr::{Csr, CsrError, Removed};
 use crate::tcsr::Event;
 
 pub use npy::{Array, array, rows, width};
-
-/// Bytes over compressed bytes, at most: lists of edges and arrays of ids have below 20, runs of one byte 1,000.
-const UNPACKED_RATIO_MAX: u64 = 200;
 
 /// Why bytes are no graph.
 #[derive(Debug, Error)]
@@ -63,14 +59,6 @@ pub enum ReadError {
     /// No edge at all.
     #[error("the file has no edge")]
     Empty,
-    /// A format that is not read.
-    #[error("this is a {format} file, which is not read; {way_out}")]
-    Foreign {
-        /// Format.
-        format: &'static str,
-        /// What to do.
-        way_out: &'static str,
-    },
     /// An array that is broken or of another kind.
     #[error("array `{name}`: {why}")]
     Array {
@@ -79,15 +67,9 @@ pub enum ReadError {
         /// What is wrong.
         why: String,
     },
-    /// Bytes that cannot be decompressed.
-    #[error("the compressed bytes end early or are broken: {0}")]
-    Compressed(std::io::Error),
-    /// Bytes that become more than text and arrays ever do.
-    #[error("the compressed bytes become more than {ratio} times as many; write the file without compression")]
-    Trap {
-        /// Bytes over compressed ones.
-        ratio: u64,
-    },
+    /// A packed part of an archive that cannot be read.
+    #[error(transparent)]
+    Packed(#[from] PackedError),
     /// Arrays that are no graph.
     #[error(transparent)]
     Graph(#[from] CsrError),
@@ -115,32 +97,6 @@ impl Edges {
 
 /// A graph of rows, with what was removed on the way.
 pub type Made = (Csr, Removed);
-
-/// Bytes as they are meant: gzip is undone.
-///
-/// # Errors
-/// When compressed bytes are broken, or the format is known and not read.
-pub fn plain(bytes: Vec<u8>) -> Result<Vec<u8>, ReadError> {
-    if bytes.starts_with(b"PAR1") {
-        let way_out = "write it as CSV, for example `duckdb -c \"copy (from 'edges.parquet') to 'edges.csv'\"`";
-        return Err(ReadError::Foreign { format: "Parquet", way_out });
-    }
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(bytes);
-    }
-    unpacked(flate2::read::MultiGzDecoder::new(&bytes[..]), bytes.len())
-}
-
-/// Bytes of a packed stream; one that becomes far larger than text does is a trap for memory.
-fn unpacked(packed: impl Read, packed_bytes: usize) -> Result<Vec<u8>, ReadError> {
-    let most = (packed_bytes as u64).saturating_mul(UNPACKED_RATIO_MAX).saturating_add(1 << 20);
-    let mut out = Vec::new();
-    packed.take(most + 1).read_to_end(&mut out).map_err(ReadError::Compressed)?;
-    if out.len() as u64 > most {
-        return Err(ReadError::Trap { ratio: UNPACKED_RATIO_MAX });
-    }
-    Ok(out)
-}
 
 /// Whether a file's second column is followed by a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

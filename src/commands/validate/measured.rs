@@ -1,6 +1,8 @@
 //! `validate --measured`: what a benchmark client saw of an engine, beside what is predicted of the same requests; `--refit` calibrates the profile.
+//! Of a training step: what a profiler recorded on one GPU.
 
 use std::fmt::Display;
+use std::io::BufReader;
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
@@ -8,16 +10,16 @@ use hw::Seconds;
 use reports::gate::Gate;
 use scenario::serving::{Serving, ServingChoice};
 use score::bench::{self, Bench, Load, compare};
-use score::refit;
+use score::{profiler, refit};
 use serve::engine_constants::EngineConstants;
 
 use super::{gates, hold_figures};
 use crate::cli::{Format, ValidateArgs};
 use crate::commands::calibrate::today;
 use crate::commands::{Failure, out_dir, print, write};
-use crate::kinds::Kind;
-use crate::kinds::serving::run::replay;
-use input::diagnostic::Code;
+use crate::hardware;
+use crate::kinds::{Kind, serving::run::replay, training::run::cost_model};
+use input::{diagnostic::Code, text_file};
 
 /// Compares, refits where it is asked, and writes `measured.json`, `measured.md` and `profile.toml`.
 pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure> {
@@ -28,7 +30,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     let mut benches = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let text = input::text_file::read(path).map_err(|why| wrong(&why))?;
+        let text = text_file::read(path).map_err(|why| wrong(&why))?;
         benches.extend(bench::read(&text).map_err(|why| wrong(&why))?);
     }
     let plain = compared(serving, choice, &benches, None);
@@ -54,6 +56,39 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
         "tpot_error" => worst("tpot_s.mean"),
         _ => f64::NAN,
     })
+}
+
+/// Sets every trace of a profiler beside the predicted step of its rank, and writes `measured.json` and `measured.md`.
+pub fn recorded(args: &ValidateArgs, scenario: &scenario::training::Scenario) -> Result<(), Failure> {
+    let gates = gates(&args.gate)?;
+    if args.refit {
+        let what = "`--refit` calibrates on runs of engines that serve; a recorded step has no factor to fit yet";
+        return Err(Failure::input(Code::WrongKind, what));
+    }
+    let cost = cost_model(scenario);
+    let wanted = &scenario.head.baseline;
+    let (policy, planned) = hardware::plans(scenario, cost.as_ref())
+        .into_iter()
+        .find(|(policy, _)| policy == wanted)
+        .expect("a baseline is one of the policies");
+    let refused = |why: engine::verdict::Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
+    let planned = planned.map_err(refused)?;
+    let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(refused)?;
+    let asked = (&planned.problem, &planned.graph);
+    let mut found = Vec::new();
+    for path in &args.measured {
+        let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
+        let file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
+        let compared = profiler::compared(file, asked, (&timeline, ends), cost.as_ref()).map_err(|why| wrong(&why))?;
+        found.push((path.display().to_string(), compared));
+    }
+    let (words, document) =
+        (profiler::text::page(&policy, &found), format!("{:#}\n", profiler::text::document(&policy, &found)));
+    let dir = out_dir(&args.scenario, &scenario.head.name)?;
+    write(&dir.join("measured.md"), &words)?;
+    write(&dir.join("measured.json"), &document)?;
+    print(if args.format == Format::Json { &document } else { &words })?;
+    hold_figures(&gates, &|gate| if gate.metric() == "step_error" { profiler::worst(&found) } else { f64::NAN })
 }
 
 /// Every setting beside its prediction.

@@ -249,12 +249,7 @@ pub(super) fn machine(
     }
     match &machine.gpu {
         Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
-        None => {
-            let what = "the file does not say which GPU it runs on";
-            let help =
-                "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
-            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
-        }
+        None => flags.findings.push(crate::no_gpu()),
     }
     // Racks of one NVLink domain count as a node.
     let usual = if machine.gpu.as_deref().is_some_and(|gpu| gpu.starts_with("gb")) { 64 } else { 8 };

@@ -138,7 +138,7 @@ fn unpacked(archive: &[u8], name: &str, (method, size, start): (usize, usize, us
     let packed = archive.get(first..first + size).ok_or_else(broken)?;
     match method {
         0 => Ok(packed.to_vec()),
-        8 => super::unpacked(flate2::read::DeflateDecoder::new(packed), packed.len()),
+        8 => Ok(packed::inflated(packed)?),
         other => {
             Err(wrong(name, format!("is packed by method {other}; write it with `numpy.savez` or `savez_compressed`")))
         }

@@ -1,0 +1,117 @@
+//! Files as the text they stand for: gzip is undone, a Parquet table becomes its CSV, and everything else stays as it is.
+//!
+//! Bytes decide, not names. So every reader of text reads packed files as well, and none has a decompressor of its own. What is unpacked is
+//! bounded by what it was packed in: a small file cannot take all memory.
+
+#[cfg(any(test, feature = "parquet"))]
+mod table;
+
+use std::io::Read;
+
+use flate2::read::{DeflateDecoder, MultiGzDecoder};
+use thiserror::Error;
+
+/// Bytes over packed bytes, at most: lists of edges and tables have below 100, runs of one byte 1,000.
+const RATIO_MAX: u64 = 200;
+/// Bytes that any file may become.
+const FREE_BYTES: u64 = 1 << 20;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const PARQUET: &[u8] = b"PAR1";
+
+/// Why packed bytes stand for no text.
+#[derive(Debug, Error)]
+pub enum PackedError {
+    /// Bytes that cannot be decompressed.
+    #[error("the compressed bytes end early or are broken: {0}")]
+    Compressed(#[from] std::io::Error),
+    /// Bytes that become more than tables ever do.
+    #[error("the compressed bytes become more than {RATIO_MAX} times as many; write the file without compression")]
+    Trap,
+    /// Bytes that become more than is read whole.
+    #[error("it is longer than {} MiB", .most >> 20)]
+    TooLong {
+        /// Bytes that are read.
+        most: u64,
+    },
+    /// The program has no reader of Parquet.
+    #[error(
+        "it is a Parquet file, which this program was built without; build it with `--features parquet`, or write CSV, for example \
+         `duckdb -c \"copy (from 'table.parquet') to 'table.csv'\"`"
+    )]
+    NoParquet,
+    /// Bytes that are no table.
+    #[error("the Parquet file is broken: {0}")]
+    Parquet(String),
+}
+
+/// What packed bytes may become.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// By what they are.
+    packed: u64,
+    /// By what is read.
+    most: u64,
+}
+
+impl Limit {
+    fn of(bytes: &[u8], most: u64) -> Self {
+        Self { packed: (bytes.len() as u64).saturating_mul(RATIO_MAX).saturating_add(FREE_BYTES), most }
+    }
+
+    fn check(self, n: u64) -> Result<(), PackedError> {
+        if n > self.most {
+            return Err(PackedError::TooLong { most: self.most });
+        }
+        if n > self.packed { Err(PackedError::Trap) } else { Ok(()) }
+    }
+
+    fn read(self, packed: impl Read) -> Result<Vec<u8>, PackedError> {
+        let mut out = Vec::new();
+        packed.take(self.packed.min(self.most).saturating_add(1)).read_to_end(&mut out)?;
+        self.check(out.len() as u64)?;
+        Ok(out)
+    }
+}
+
+/// Whether bytes that begin so stand for others.
+#[must_use]
+pub fn is_packed(head: &[u8]) -> bool {
+    head.starts_with(&GZIP) || head.starts_with(PARQUET)
+}
+
+/// The bytes that a file stands for, so many at the most.
+///
+/// # Errors
+/// Why it stands for none.
+pub fn plain(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, PackedError> {
+    let limit = Limit::of(&bytes, most);
+    if bytes.starts_with(&GZIP) {
+        return limit.read(MultiGzDecoder::new(&bytes[..]));
+    }
+    if bytes.starts_with(PARQUET) {
+        return of_parquet(bytes, limit);
+    }
+    limit.check(bytes.len() as u64)?;
+    Ok(bytes)
+}
+
+/// A deflated part of an archive.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn inflated(bytes: &[u8]) -> Result<Vec<u8>, PackedError> {
+    Limit::of(bytes, u64::MAX).read(DeflateDecoder::new(bytes))
+}
+
+#[cfg(any(test, feature = "parquet"))]
+fn of_parquet(bytes: Vec<u8>, limit: Limit) -> Result<Vec<u8>, PackedError> {
+    table::csv(bytes, limit)
+}
+
+#[cfg(not(any(test, feature = "parquet")))]
+fn of_parquet(_: Vec<u8>, _: Limit) -> Result<Vec<u8>, PackedError> {
+    Err(PackedError::NoParquet)
+}
+
+#[cfg(test)]
+mod tests;

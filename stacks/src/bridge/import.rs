@@ -1,0 +1,175 @@
+//! Overrides of a recipe of Megatron Bridge → a training scenario: `section.key=value` words, alone or in the script that starts the recipe.
+//!
+//! Keys are those of Megatron-LM under other names, so its table says what they do. The model is the one of the recipe.
+
+use input::diagnostic::{Code, Finding};
+
+use super::{KEYS, PRECISIONS};
+use crate::document::Document;
+use crate::flags::{Flag, Flags, named};
+use crate::launch;
+use crate::megatron::{self, Shape};
+use crate::shell::{self, Word};
+use crate::{Imported, Machine, checkpoint};
+
+/// Sections of a configuration of Bridge.
+const SECTIONS: [&str; 14] = [
+    "model",
+    "train",
+    "optimizer",
+    "ddp",
+    "scheduler",
+    "dataset",
+    "logger",
+    "tokenizer",
+    "checkpoint",
+    "dist",
+    "comm_overlap",
+    "rng",
+    "profiling",
+    "mixed_precision",
+];
+/// Keys by which overrides are known.
+const MARKS: [&str; 5] = [
+    "model.tensor_model_parallel_size=",
+    "model.pipeline_model_parallel_size=",
+    "train.global_batch_size=",
+    "train.micro_batch_size=",
+    "ddp.use_distributed_optimizer=",
+];
+/// Flags that name the recipe.
+const RECIPES: [&str; 3] = ["recipe", "recipe-name", "model-recipe-name"];
+
+/// Whether a text holds overrides of Bridge.
+pub(crate) fn has_overrides(text: &str) -> bool {
+    let is_one = |word: &str| MARKS.iter().any(|mark| word.trim_start_matches('+').starts_with(mark));
+    launch::lines(text).any(|line| line.split_whitespace().any(is_one))
+}
+
+/// Reads overrides.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let unreadable = |what: String| Imported {
+        findings: vec![Finding::error(Code::UnreadableScript, None, what)],
+        ..Imported::default()
+    };
+    let commands = match shell::commands(text) {
+        Ok(commands) => commands,
+        Err(why) => return unreadable(format!("the script cannot be read: {why}")),
+    };
+    let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+    let mut launch = launch::of_script(text, begins, &|_| false).unwrap_or_default();
+    let recipe = launch.flags.iter().find(|flag| RECIPES.contains(&flag.name.as_str()));
+    let recipe = recipe.and_then(|flag| flag.values.first().cloned());
+    let recipe = machine.model.clone().or(recipe);
+    launch.flags = commands.iter().flatten().filter_map(over).collect();
+    narrow(&mut launch.flags);
+    launch.program.clear();
+    let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, recipe.as_deref(), machine);
+    megatron::of_job(launch, machine, "Megatron Bridge", &model)
+}
+
+/// An override as the flag of Megatron-LM that says the same.
+fn over(word: &Word) -> Option<Flag> {
+    let text = word.text();
+    let (key, value) = text.trim_start_matches('+').split_once('=')?;
+    let (section, own) = key.split_once('.').unwrap_or((key, key));
+    if !SECTIONS.contains(&section) {
+        return None;
+    }
+    let at = word.at();
+    let bare = value.trim_matches(['[', ']']).replace(['"', '\''], "");
+    if key == "mixed_precision" {
+        let found = PRECISIONS.iter().find(|(_, name)| *name == value);
+        let (name, value) = found.map_or(("bf16", ""), |(recipe, _)| ("fp8-recipe", *recipe));
+        return Some(Flag { name: name.to_owned(), values: vec![value.to_owned()], at });
+    }
+    let known = KEYS.iter().find(|(_, known, _)| *known == key);
+    let name = known.map_or_else(|| named(own), |(flag, ..)| (*flag).to_owned());
+    // A switch is there or not; some keys say the opposite of theirs.
+    let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
+    let other = if switch == "true" { "false" } else { "true" };
+    match bare.to_lowercase() {
+        bare if bare == other || bare == "null" || bare == "none" => None,
+        bare if bare == switch => Some(Flag { name, values: Vec::new(), at }),
+        _ => {
+            let words = bare.split([' ', ',']).filter(|word| !word.is_empty());
+            Some(Flag { name, values: words.map(str::to_owned).collect(), at })
+        }
+    }
+}
+
+/// The switch of a format beside its recipe.
+fn narrow(flags: &mut Vec<Flag>) {
+    let Some(recipe) = flags.iter().find(|flag| flag.name == "fp8-recipe").cloned() else { return };
+    let name = if recipe.values == ["nvfp4"] { "fp4-format" } else { "fp8-format" };
+    flags.push(Flag { name: name.to_owned(), ..recipe });
+    if name == "fp4-format" {
+        flags.retain(|flag| flag.name != "fp8-recipe");
+    }
+}
+
+/// The model of a recipe.
+fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machine: &Machine) -> Option<Shape> {
+    // Recipes compute in 16 bits, which a script of Megatron-LM has to say.
+    if flags.find("fp16").is_none() && flags.find("bf16").is_none() {
+        flags.given.push(Flag { name: "bf16".to_owned(), values: Vec::new(), at: 0..0 });
+    }
+    let Some(recipe) = recipe else {
+        let what = "the file does not say which model it trains";
+        let help =
+            "give `--set model.name=llama-3-8b` (`import`: `--model llama-3-8b`); `skrull-sim list models` shows all";
+        flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+        return None;
+    };
+    let Some(model) = checkpoint::find(recipe) else {
+        flags.findings.push(checkpoint::unknown(recipe, None));
+        return None;
+    };
+    out.word("model", "name", &model.name, "of the recipe");
+    let tokens = machine.tokens.or_else(|| flags.count("seq-length", 1..=100_000_000));
+    if tokens.is_none() {
+        flags.missing(
+            "seq-length",
+            "a scenario needs it: `dataset.sequence_length=4096`, or `--set workload.tokens=4096`",
+        );
+    }
+    let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
+    Some(Shape {
+        n_layers: model.n_layers,
+        n_heads: model.n_heads,
+        n_groups: model.n_kv_heads,
+        n_experts,
+        tokens: tokens?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_are_flags_under_other_names() {
+        let text = "torchrun --nproc_per_node=8 --nnodes=2 run_recipe.py --recipe llama3_8b_pretrain_config \\\n\
+                    model.tensor_model_parallel_size=2 +model.recompute_granularity=full dataset.sequence_length=4096 train.micro_batch_size=1 \\\n\
+                    train.global_batch_size=64 ddp.use_distributed_optimizer=true ddp.grad_reduce_in_fp32=false ddp.overlap_grad_reduce=false \\\n\
+                    model.made_up_key=3 checkpoint.save=null mixed_precision=bf16_with_mxfp8_mixed\n";
+        assert!(has_overrides(text));
+        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        for part in [
+            "name = \"llama-3-8b\"",
+            "tp = 2",
+            "nodes = 2",
+            "batch_size = 64",
+            "zero = 1",
+            "gradient_dtype = \"bf16\"",
+            "gradient_sync = \"at_end\"",
+            "recompute = \"full\"",
+            "products = \"mxfp8\"",
+        ] {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(words, ["`--made-up-key` is not in the table of flags"]);
+    }
+}

@@ -1,0 +1,193 @@
+//! The JSON configuration of DeepSpeed → a training scenario. It says neither model nor length: the command line does.
+
+use std::sync::LazyLock;
+
+use input::diagnostic::{Code, Finding};
+use serde_json::Value;
+
+use crate::flags::{Flag, Flags, Table};
+use crate::job::Job;
+use crate::shell::UNKNOWN;
+use crate::{Imported, Machine};
+
+/// Keys of the configuration.
+pub static KEYS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../../tables/deepspeed.tsv")));
+/// Keys of which a configuration has at least one.
+const MARKS: [&str; 4] =
+    ["zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"];
+/// Largest count.
+const MOST: u64 = 100_000_000;
+
+/// Whether a text is a configuration of DeepSpeed.
+pub(crate) fn is_config(text: &str) -> bool {
+    let json: Option<Value> = text.trim_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+    json.is_some_and(|json| MARKS.iter().any(|mark| json.get(mark).is_some()))
+}
+
+/// Reads a configuration.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let json: Value = match serde_json::from_str(text) {
+        Ok(json) => json,
+        Err(why) => {
+            let finding = Finding::error(Code::UnreadableScript, None, format!("the file cannot be read: {why}"));
+            return Imported { findings: vec![finding], ..Imported::default() };
+        }
+    };
+    let mut given = Vec::new();
+    keys(&json, "", (text, 0), &mut given);
+    let mut flags = Flags::of_keys(given, &KEYS);
+    let mut job = Job { stack: "DeepSpeed", model_key: "model", ..Job::default() };
+    let mut count = |name: &str| flags.count(name, 1..=MOST);
+    let (batch, accumulation) = (count("train_batch_size"), count("gradient_accumulation_steps"));
+    let micro_batch = count("train_micro_batch_size_per_gpu");
+    let tp = count("tensor_parallel.autotp_size").or_else(|| count("tensor_parallel.tp_size")).unwrap_or(1);
+    let cp = count("sequence_parallel_size").unwrap_or(1);
+    job.degrees = [tp, 1, cp];
+    sizes(&mut flags, &mut job, [batch, micro_batch, accumulation]);
+    let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
+    job.key(("parallel", "zero"), stage, "zero_optimization.stage");
+    if cp > 1 {
+        job.word(("parallel", "exchange"), "ulysses", "sequence_parallel_size");
+    }
+    if tp > 1 {
+        job.key(("parallel", "sequence_parallel"), false, "tensor_parallel: activations are whole on every rank");
+    }
+    formats(&mut flags, &mut job);
+    let is_overlapped = flags.is("zero_optimization.overlap_comm");
+    let sync = if is_overlapped { "overlapped" } else { "at_end" };
+    job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm");
+    let what = "the file does not say what backward computes again: nothing is taken";
+    let help = "give `--set training.recompute=full` where the model's layers are checkpointed";
+    flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+    job.import(flags, machine)
+}
+
+/// Batch, micro-batch and steps of accumulation, of which one may be left out where the machine says it.
+fn sizes(flags: &mut Flags<'_>, job: &mut Job, [batch, micro_batch, accumulation]: [Option<u64>; 3]) {
+    job.batch = batch;
+    job.micro_batch = micro_batch.unwrap_or(1);
+    match (batch, micro_batch, accumulation) {
+        (Some(batch), Some(micro_batch), Some(accumulation)) => {
+            let of_a_replica = micro_batch.saturating_mul(accumulation);
+            if batch.is_multiple_of(of_a_replica) {
+                job.dp = Some(batch / of_a_replica);
+            } else {
+                let what = format!(
+                    "`train_batch_size` {batch} is not a multiple of micro-batch {micro_batch} times {accumulation} steps"
+                );
+                let near = batch.div_ceil(of_a_replica).saturating_mul(of_a_replica);
+                flags.wrong(
+                    "train_batch_size",
+                    what,
+                    format!("allowed are multiples of {of_a_replica}, for example {near}"),
+                );
+            }
+        }
+        (None, None, _) => {
+            flags.missing("train_batch_size", "a scenario needs it, or `train_micro_batch_size_per_gpu`")
+        }
+        (Some(_), None, _) | (None, Some(_), None) | (Some(_), Some(_), None) => {}
+        (None, Some(_), Some(_)) => {
+            let what = "the file does not say the batch of all replicas";
+            let help = "give `train_batch_size`: it is the micro-batch times accumulation times replicas";
+            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+        }
+    }
+}
+
+/// Number formats of activations and gradients.
+fn formats(flags: &mut Flags<'_>, job: &mut Job) {
+    let is_fp16 = flags.is("fp16.enabled");
+    if !is_fp16 && !flags.is("bf16.enabled") {
+        let what = "neither `bf16` nor `fp16` is enabled: DeepSpeed computes in 32 bits, which is taken as 16 here";
+        let help = "time and memory come out smaller than they are";
+        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+    }
+    job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
+    let words = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "bf16")];
+    let usual = if is_fp16 { "bf16" } else { "fp32" };
+    let given = flags.find("data_types.grad_accum_dtype").is_some();
+    let gradients = if given { flags.word("data_types.grad_accum_dtype", &words).unwrap_or(usual) } else { usual };
+    job.word(("training", "gradient_dtype"), gradients, "data_types.grad_accum_dtype");
+}
+
+/// Every key of an object, those inside others with their names in front; where each stands, as far as its name tells.
+fn keys(value: &Value, before: &str, (text, from): (&str, usize), out: &mut Vec<Flag>) {
+    let Value::Object(map) = value else { return };
+    for (key, value) in map {
+        let name = if before.is_empty() { key.clone() } else { format!("{before}.{key}") };
+        let quoted = Value::from(key.as_str()).to_string();
+        let start = text[from..].find(&quoted).map_or(from, |at| from + at);
+        let end = if text[start..].starts_with(&quoted) { start + quoted.len() } else { start };
+        if value.is_object() {
+            keys(value, &name, (text, end), out);
+            continue;
+        }
+        let word = match value {
+            Value::Null => continue,
+            Value::String(word) if word == "auto" => UNKNOWN.to_string(),
+            Value::String(word) => word.clone(),
+            other => other.to_string(),
+        };
+        out.push(Flag { name, values: vec![word], at: start..end });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = r#"{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
+        "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "overlap_comm": true, "offload_optimizer": {"device": "cpu"}},
+        "gradient_clipping": "auto", "made_up": {"key": 1}}"#;
+
+    fn found(text: &str) -> Imported {
+        let machine = Machine {
+            gpu: Some("h100-sxm".to_owned()),
+            model: Some("llama-3-8b".to_owned()),
+            tokens: Some(8192),
+            ..Machine::default()
+        };
+        import(text, &machine)
+    }
+
+    #[test]
+    fn sizes_give_the_replicas() {
+        assert!(is_config(CONFIG) && !is_config("{\"schema\": \"x\"}"));
+        let found = found(CONFIG);
+        // 64 sequences are 8 of each replica, so there are 8 replicas of one GPU; micro-batches of 2 × 8,192 tokens.
+        for part in
+            ["nodes = 1", "gpus_per_node = 8", "zero = 3", "batch_size = 64", "bucket_tokens = 16384", "llama-3-8b"]
+        {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(words.contains(&"`zero_optimization.offload_optimizer.device cpu` is not modelled"), "{words:?}");
+        assert!(words.contains(&"`made_up.key` is not in the table of keys"), "{words:?}");
+        // Places are those of the names in the text.
+        let at = found.findings.iter().find(|finding| finding.what.contains("made_up")).and_then(|one| one.at.clone());
+        assert_eq!(at.map(|at| &CONFIG[at]), Some("\"key\""));
+    }
+
+    #[test]
+    fn what_only_a_trainer_knows_is_asked_for() {
+        let found = import(
+            r#"{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 4}}"#,
+            &Machine::default(),
+        );
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        for part in [
+            "the value of `train_micro_batch_size_per_gpu` is known only when the script runs",
+            "`zero_optimization.stage 4` is no such number",
+            "the file does not say which model it trains",
+            "the file does not say how long sequences are",
+            "the file does not say which GPU it runs on",
+        ] {
+            assert!(words.contains(&part), "{part} in {words:?}");
+        }
+        let odd = r#"{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}"#;
+        let found = super::tests::found(odd);
+        assert!(found.findings.iter().any(|one| one.what.contains("9 is not a multiple of micro-batch 2 times 4")));
+    }
+}

@@ -1,0 +1,134 @@
+//! A training job of a stack whose files name a model and state none of its shape: the scenario of it.
+//!
+//! Where a file says neither model nor length, the command line has to (`--set model.name=…`, `--set workload.tokens=…`).
+
+use input::diagnostic::{Code, Finding};
+
+use crate::checkpoint;
+use crate::document::Document;
+use crate::flags::Flags;
+use crate::{Imported, Machine};
+
+/// What a job's files say. Remarks name the keys that gave them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Job {
+    /// Whose it is, for the first line.
+    pub(crate) stack: &'static str,
+    /// Model, as it is written.
+    pub(crate) model: Option<String>,
+    /// Key that names it.
+    pub(crate) model_key: &'static str,
+    /// Tokens of a sequence.
+    pub(crate) tokens: Option<u64>,
+    /// Tensor, pipeline and context degree.
+    pub(crate) degrees: [u64; 3],
+    /// Data-parallel replicas, where the files say them.
+    pub(crate) dp: Option<u64>,
+    /// Sequences of a micro-batch on one replica.
+    pub(crate) micro_batch: u64,
+    /// Tokens of a micro-batch on one GPU, where they are filled up to that.
+    pub(crate) bucket_tokens: Option<u64>,
+    /// Sequences of a step; all replicas with one micro-batch each, where no key says it.
+    pub(crate) batch: Option<u64>,
+    /// GPUs, and those of a node.
+    pub(crate) gpus: (Option<u32>, Option<u32>),
+    /// Other keys: section, name, value as TOML, remark.
+    pub(crate) keys: Vec<(&'static str, &'static str, String, &'static str)>,
+}
+
+impl Job {
+    /// A key of the scenario.
+    pub(crate) fn key(&mut self, at: (&'static str, &'static str), value: impl ToString, remark: &'static str) {
+        self.keys.push((at.0, at.1, value.to_string(), remark));
+    }
+
+    /// A key with a word.
+    pub(crate) fn word(&mut self, at: (&'static str, &'static str), word: &str, remark: &'static str) {
+        self.keys.push((at.0, at.1, crate::document::quoted(word), remark));
+    }
+
+    /// The scenario.
+    pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
+        let mut out = Document::default();
+        out.remark(format!("A training job of {} as a scenario; remarks name the keys that gave it.", self.stack));
+        out.word("", "kind", "training", "");
+        out.set("", "seed", 0, "");
+        self.model(&mut flags, &mut out, machine);
+        let tokens = self.tokens(&mut flags, machine);
+        let dp = self.machine(&mut flags, &mut out, machine);
+        let [tp, pp, cp] = self.degrees;
+        for (name, degree) in [("tp", tp), ("pp", pp), ("cp", cp)] {
+            out.set("parallel", name, degree, "");
+        }
+        let batch = self.batch.unwrap_or(self.micro_batch * dp);
+        out.set("training", "batch_size", batch, "sequences of a step");
+        let bucket = self.bucket_tokens.unwrap_or_else(|| (self.micro_batch * tokens.unwrap_or(1)).div_ceil(cp));
+        out.set("training", "bucket_tokens", bucket, "tokens of a micro-batch on one GPU");
+        if let Some(tokens) = tokens {
+            out.set("workload", "tokens", tokens, "all sequences are as long");
+        }
+        for (section, name, value, remark) in &self.keys {
+            out.set(section, name, value, *remark);
+        }
+        out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
+        flags.judge();
+        Imported { scenario: out.toml(), findings: flags.findings }
+    }
+
+    fn model(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
+        let Some(asked) = machine.model.as_ref().or(self.model.as_ref()) else {
+            let what = "the file does not say which model it trains";
+            let help = "give `--set model.name=llama-3-8b` (`import`: `--model llama-3-8b`); `skrull-sim list models` shows all";
+            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+            return;
+        };
+        match checkpoint::find(asked) {
+            Some(model) => out.word("model", "name", &model.name, asked.clone()),
+            None => flags.findings.push(checkpoint::unknown(asked, flags.at(self.model_key))),
+        }
+    }
+
+    fn tokens(&self, flags: &mut Flags<'_>, machine: &Machine) -> Option<u64> {
+        let found = machine.tokens.or(self.tokens);
+        if found.is_none() {
+            let what = "the file does not say how long sequences are";
+            let help = "give `--set workload.tokens=4096` (`import`: `--tokens 4096`)";
+            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+        }
+        found
+    }
+
+    /// `[cluster]`; replicas that fill it.
+    fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> u64 {
+        let group = self.degrees.iter().product::<u64>().max(1);
+        let per_node = machine.gpus_per_node.or(self.gpus.1).map_or(8, u64::from).max(1);
+        let given = machine.nodes.map(|nodes| u64::from(nodes) * per_node).or(self.gpus.0.map(u64::from));
+        let n_gpus = given.or(self.dp.map(|dp| dp.saturating_mul(group))).unwrap_or(group);
+        if given.is_none() && self.dp.is_none() {
+            let what = format!(
+                "the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill"
+            );
+            let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
+            flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        }
+        let dp = self.dp.unwrap_or(n_gpus / group);
+        if dp.saturating_mul(group) != n_gpus {
+            let [tp, pp, cp] = self.degrees;
+            let what = format!("{n_gpus} GPUs are not {dp} replicas of tp {tp} × pp {pp} × cp {cp} = {group}");
+            let help = "give other GPUs with `--set cluster.nodes=…`, or other degrees";
+            flags.findings.push(Finding::error(Code::WrongFlag, None, what).help(help));
+        }
+        if machine.is_named {
+            out.set("cluster", "nodes", machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from), "");
+            return dp.max(1);
+        }
+        match &machine.gpu {
+            Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
+            None => flags.findings.push(crate::no_gpu()),
+        }
+        let per_node = per_node.min(n_gpus);
+        out.set("cluster", "nodes", n_gpus.div_ceil(per_node), "");
+        out.set("cluster", "gpus_per_node", per_node, "");
+        dp.max(1)
+    }
+}

@@ -1,0 +1,189 @@
+//! A fleet as the values of llm-d's chart: one group that generates, and one that reads prompts where the plan has roles. The engine is vLLM.
+//!
+//! Source: llm-d-incubation/llm-d-modelservice, charts/llm-d-modelservice/values.yaml @ 024c0f2d0237.
+
+use std::fmt::Write as _;
+
+use serve::deployment::Deployment;
+use serve::replica::Role;
+
+use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::fleet::{Group, group, named, quoted};
+
+const NAME: &str = "llm-d";
+const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4 (values.yaml)";
+
+/// The target.
+pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for each model", VERSION, write);
+
+fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let Planned::Serving { deployments } = planned else {
+        return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
+    };
+    let head: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
+    let (mut files, mut what) = (Vec::new(), Vec::new());
+    for deployment in *deployments {
+        match values(deployment) {
+            Ok(text) => {
+                files.push(File::new(&format!("{}-values.yaml", named(&deployment.model)), head.clone() + &text))
+            }
+            Err(more) => what.extend(more),
+        }
+    }
+    if files.is_empty() && what.is_empty() {
+        what.push("a plan without replicas".to_owned());
+    }
+    what.dedup();
+    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: NAME, what }) }
+}
+
+/// Values of one model; otherwise what the chart cannot say.
+fn values(deployment: &Deployment) -> Result<String, Vec<String>> {
+    let (mut groups, mut what) = (Vec::new(), Vec::new());
+    for replica in &deployment.replicas {
+        match group(deployment, replica, NAME) {
+            Ok(group) => {
+                what.extend(unsaid(&group).map(|words| format!("replica `{}`: {words}", replica.name)));
+                groups.push(group);
+            }
+            Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
+        }
+    }
+    let of =
+        |reads: bool| groups.iter().filter(|group| (group.replica.role == Role::Prefill) == reads).collect::<Vec<_>>();
+    let (reading, writing) = (of(true), of(false));
+    if writing.len() > 1 || reading.len() > 1 {
+        what.push("several kinds of replicas with one role".to_owned());
+    }
+    if writing.is_empty() && what.is_empty() {
+        what.push("a plan without replicas that generate".to_owned());
+    }
+    if !deployment.routes.is_empty() {
+        what.push("shares of requests of different types: its gateway routes by itself".to_owned());
+    }
+    if !what.is_empty() {
+        return Err(what);
+    }
+    let model = &deployment.model;
+    let mut text = format!(
+        "# Put the name of the checkpoint on its hub in the place of the model's.\nmultinode: false\nmodelArtifacts:\n  name: {0}\n  uri: {1}\n  labels:\n    \
+         llm-d.ai/inferenceServing: \"true\"\n    llm-d.ai/model: {2}\naccelerator:\n  type: nvidia\nrouting:\n  servicePort: 8000\n  proxy:\n    enabled: {3}\n",
+        quoted(model),
+        quoted(&format!("hf://{model}")),
+        named(model),
+        !reading.is_empty()
+    );
+    text += &section("decode", writing.first().copied());
+    text += &section("prefill", reading.first().copied());
+    Ok(text)
+}
+
+/// What the chart cannot say of a group.
+fn unsaid(group: &Group<'_>) -> Option<&'static str> {
+    let n_stages = group.replica.stages.len();
+    if group.engine.name != "vllm" {
+        Some("an engine other than vLLM")
+    } else if n_stages > 1 {
+        Some("pipeline stages: the chart counts GPUs from tensor and data ranks alone")
+    } else if group.n_nodes > 1 {
+        Some("GPUs of several nodes: the chart's groups of pods are data-parallel ranks")
+    } else {
+        None
+    }
+}
+
+/// The section of a role.
+fn section(role: &str, group: Option<&Group<'_>>) -> String {
+    let Some(group) = group else { return format!("{role}:\n  create: false\n") };
+    let stage = &group.replica.stages[0];
+    let tensor = stage.tensor.max(1);
+    let data = stage.gpus.n() / tensor;
+    let mut text = format!(
+        "{role}:\n  create: true\n  replicas: {}\n  parallelism:\n    tensor: {tensor}\n    data: {data}\n    dataLocal: {data}\n  acceleratorTypes:\n    \
+         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: vllm/vllm-openai\n    modelCommand: vllmServe\n    args:\n",
+        group.replica.copies, group.label
+    );
+    // The chart itself gives model and degrees; both roles send and receive keys and values by the same connector.
+    let is_given = |word: &str| {
+        ["--tensor-parallel-size", "--data-parallel-size", "--kv-transfer-config"]
+            .iter()
+            .any(|flag| word.starts_with(flag))
+    };
+    for word in group.words.iter().skip(1).filter(|word| !is_given(word)).flat_map(|word| word.split_whitespace()) {
+        let _ = writeln!(text, "    - {}", quoted(word));
+    }
+    if data > 1 {
+        text += "    - \"--enable-expert-parallel\"\n";
+    }
+    if group.replica.role != Role::Both {
+        let config = r#"{"kv_connector":"NixlConnector","kv_role":"kv_both"}"#;
+        let _ = writeln!(text, "    - \"--kv-transfer-config\"\n    - {}", quoted(config));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serve::deployment::{Machine, Range, Replica, Stage};
+
+    use super::*;
+    use crate::targets::export;
+
+    fn deployment(batcher: &str, parts: &[(Role, u32)]) -> [Deployment; 1] {
+        let machine = Machine {
+            name: "a".to_owned(),
+            gpu: "h200-sxm".to_owned(),
+            n_gpus: 48,
+            gpus_per_node: 8,
+            memory: None,
+            usd_per_gpu_hour: None,
+        };
+        let replica = |(role, n): &(Role, u32)| {
+            let stage = Stage { machine: 0, gpus: Range::new(0, *n), tensor: *n, layers: Range::new(0, 80) };
+            Replica {
+                name: format!("{role:?}"),
+                copies: 3,
+                role: *role,
+                stages: vec![stage],
+                engine: crate::example::engine(batcher),
+            }
+        };
+        [Deployment {
+            replicas: parts.iter().map(replica).collect(),
+            ..Deployment::new("llama-3-70b", 80, vec![machine])
+        }]
+    }
+
+    #[test]
+    fn roles_are_the_two_sections_of_the_chart() {
+        let deployments = deployment("vllm-v1", &[(Role::Prefill, 2), (Role::Decode, 4)]);
+        let files = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).expect("values");
+        let text = files[0].text();
+        for part in [
+            "decode:\n  create: true\n  replicas: 3\n  parallelism:\n    tensor: 4",
+            "prefill:\n  create: true\n  replicas: 3\n  parallelism:\n    tensor: 2",
+            "proxy:\n    enabled: true",
+            "- NVIDIA-H200",
+            "- \"--max-num-seqs\"\n    - \"128\"",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
+        let files = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).expect("values");
+        assert!(files[0].text().contains("prefill:\n  create: false"), "{}", files[0].text());
+    }
+
+    #[test]
+    fn what_the_chart_cannot_say_is_named() {
+        let refused = |batcher: &str, parts: &[(Role, u32)]| {
+            let deployments = deployment(batcher, parts);
+            let why = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap_err();
+            let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
+            what.join("; ")
+        };
+        assert_eq!(refused("sglang", &[(Role::Both, 4)]), "replica `Both`: an engine other than vLLM");
+        assert!(refused("vllm-v1", &[(Role::Both, 16)]).contains("GPUs of several nodes"));
+        assert_eq!(refused("vllm-v1", &[(Role::Both, 4), (Role::Both, 2)]), "several kinds of replicas with one role");
+        assert_eq!(refused("vllm-v1", &[]), "a plan without replicas that generate");
+    }
+}

@@ -1,0 +1,241 @@
+//! Options of torchtitan → a training scenario: a launch script, or options alone. The model is what `--config` or `--model.flavor` names.
+
+use std::sync::LazyLock;
+
+use input::diagnostic::{Code, Finding};
+
+use crate::checkpoint;
+use crate::flags::{Flag, Flags, Table, of_words};
+use crate::job::Job;
+use crate::launch::{self, Launch};
+use crate::{Imported, Machine, shell};
+
+/// Options of torchtitan.
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../../tables/torchtitan.tsv")));
+/// Largest count.
+const MOST: u64 = 100_000_000;
+/// Schedules of PyTorch's pipelines, and what they are called here.
+const SCHEDULES: [(&str, &str); 5] = [
+    ("1F1B", "1f1b"),
+    ("GPipe", "gpipe"),
+    ("Interleaved1F1B", "interleaved"),
+    ("ZBVZeroBubble", "zb-v"),
+    ("_PipelineScheduleRuntime", "1f1b"),
+];
+
+/// Which word of a command begins the program.
+fn begins(words: &[String]) -> Option<usize> {
+    words
+        .iter()
+        .position(|word| word == "torchtitan.train" || word.ends_with("run_train.sh") || word.ends_with("train.py"))
+}
+
+/// Reads a launch script, or options alone.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
+        Ok(launch) if !launch.program.is_empty() => launch,
+        Ok(_) => Launch { flags: options(text), ..Launch::default() },
+        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+    };
+    let gpus = launch::gpus(&launch.launcher);
+    let mut flags = Flags::new(launch.flags, &FLAGS);
+    flags.findings = launch.findings;
+    let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
+    job.model = model(&mut flags);
+    job.tokens = Some(flags.count("training.seq-len", 1..=MOST).unwrap_or(2048));
+    job.degrees = ["tensor", "pipeline", "context"]
+        .map(|kind| flags.count(&format!("parallelism.{kind}-parallel-degree"), 1..=100_000).unwrap_or(1));
+    replicas(&mut flags, &mut job);
+    batch(&mut flags, &mut job);
+    layout(&mut flags, &mut job);
+    pipeline(&mut flags, &mut job, machine);
+    memory(&mut flags, &mut job);
+    job.import(flags, machine)
+}
+
+/// Options that stand alone, a line each.
+fn options(text: &str) -> Vec<Flag> {
+    let commands = shell::commands(text).unwrap_or_default();
+    commands.iter().flat_map(|words| of_words(words)).collect()
+}
+
+/// `llama3_8b`, a configuration file of that name, or a family and its flavor.
+fn model(flags: &mut Flags<'_>) -> Option<String> {
+    let named = ["config", "job.config-file"].into_iter().find_map(|name| flags.text(name));
+    let stem = named.map(|name| name.trim_end_matches(".toml").to_owned());
+    stem.or_else(|| Some(format!("{}_{}", flags.text("model.name")?, flags.text("model.flavor")?)))
+}
+
+/// Replicas, and what is sharded over them.
+fn replicas(flags: &mut Flags<'_>, job: &mut Job) {
+    let replicate = flags.count("parallelism.data-parallel-replicate-degree", 1..=100_000).unwrap_or(1);
+    let shard_text = flags.text("parallelism.data-parallel-shard-degree").unwrap_or_else(|| "-1".to_owned());
+    let shard =
+        if shard_text == "-1" { None } else { flags.count("parallelism.data-parallel-shard-degree", 1..=100_000) };
+    job.dp = shard.map(|shard| shard * replicate);
+    let is_sharded = shard != Some(1) || replicate == 1 && shard.is_none();
+    if replicate > 1 && is_sharded {
+        let why = "parameters are sharded over all replicas, not over groups of them that hold copies";
+        flags.not_modelled("parallelism.data-parallel-replicate-degree", why);
+    }
+    let words = [("default", None), ("always", Some(3_u32)), ("never", Some(2))];
+    let given = flags.find("parallelism.fsdp-reshard-after-forward").is_some();
+    let asked = if given { flags.word("parallelism.fsdp-reshard-after-forward", &words).flatten() } else { None };
+    // By default parameters are kept between the micro-batches of a pipeline, and given up without one.
+    let zero = asked.unwrap_or(if job.degrees[1] > 1 { 2 } else { 3 });
+    let remark = "--parallelism.data_parallel_shard_degree, --parallelism.fsdp_reshard_after_forward";
+    job.key(("parallel", "zero"), if is_sharded { zero } else { 0 }, remark);
+}
+
+/// Sequences of a step and of a micro-batch.
+fn batch(flags: &mut Flags<'_>, job: &mut Job) {
+    let local = flags.count("training.local-batch-size", 1..=MOST).unwrap_or(8);
+    let given = flags.text("training.global-batch-size").filter(|text| text != "-1");
+    job.batch = given.and_then(|_| flags.count("training.global-batch-size", 1..=MOST));
+    job.micro_batch = local;
+    if job.degrees[1] > 1 {
+        job.micro_batch = flags.count("parallelism.pipeline-parallel-microbatch-size", 1..=MOST).unwrap_or(1);
+        job.batch = job.batch.or_else(|| Some(local * job.dp?));
+    }
+}
+
+/// Tensor, context and expert ranks.
+fn layout(flags: &mut Flags<'_>, job: &mut Job) {
+    let [tp, _, cp] = job.degrees;
+    if tp > 1 {
+        let is_off = flags.is("parallelism.no-enable-sequence-parallel")
+            || flags
+                .text("parallelism.enable-sequence-parallel")
+                .is_some_and(|word| word.eq_ignore_ascii_case("false"));
+        job.key(("parallel", "sequence_parallel"), !is_off, "--parallelism.enable_sequence_parallel");
+    }
+    if cp > 1 {
+        let words = [("allgather", "gather"), ("alltoall", "ring")];
+        let given = flags.find("parallelism.context-parallel-rotate-method").is_some();
+        let word =
+            if given { flags.word("parallelism.context-parallel-rotate-method", &words) } else { Some("gather") };
+        job.word(("parallel", "exchange"), word.unwrap_or("gather"), "--parallelism.context_parallel_rotate_method");
+    }
+    if let Some(ep) = flags.count("parallelism.expert-parallel-degree", 1..=100_000).filter(|ep| *ep > 1) {
+        job.key(("parallel", "ep"), ep, "--parallelism.expert_parallel_degree");
+        job.key(("parallel", "expert_tp"), 1, "experts are whole: their ranks are taken from all others");
+    }
+}
+
+/// The schedule, and layers of every stage.
+fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
+    let pp = job.degrees[1];
+    if pp == 1 {
+        return;
+    }
+    let given = flags.find("parallelism.pipeline-parallel-schedule").is_some();
+    let found = if given { flags.word("parallelism.pipeline-parallel-schedule", &SCHEDULES) } else { Some("1f1b") };
+    let schedule = found.unwrap_or("1f1b");
+    if flags.text("parallelism.pipeline-parallel-schedule").is_some_and(|word| word.starts_with('_')) {
+        flags.not_modelled(
+            "parallelism.pipeline-parallel-schedule",
+            "the schedule's own file is not read: 1F1B is taken",
+        );
+    }
+    job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule");
+    let asked = machine.model.as_ref().or(job.model.as_ref());
+    let n_layers = asked.and_then(|asked| checkpoint::find(asked)).map(|model| model.n_layers);
+    let less = ["first", "last"].map(|end| {
+        flags.count(&format!("parallelism.pipeline-parallel-{end}-stage-less-layers"), 0..=1000).unwrap_or(1)
+    });
+    let Some(all) = n_layers.map(|n| n + less[0] + less[1]) else { return };
+    let each = flags.count("parallelism.pipeline-parallel-layers-per-stage", 1..=10_000);
+    let is_looped = matches!(schedule, "interleaved" | "zb-v");
+    let n_stages = each.map_or(if is_looped { 2 * pp } else { pp }, |each| all.div_ceil(each));
+    if !n_stages.is_multiple_of(pp) || n_stages > all {
+        let what =
+            format!("{all} layers, ends counted, are {n_stages} stages, which {pp} pipeline ranks do not share evenly");
+        let name = "parallelism.pipeline-parallel-degree";
+        return flags.wrong(
+            name,
+            what,
+            "give another degree, or `--parallelism.pipeline_parallel_layers_per_stage`".to_owned(),
+        );
+    }
+    if schedule == "interleaved" {
+        job.key(("parallel", "chunks"), n_stages / pp, "--parallelism.pipeline_parallel_layers_per_stage");
+    }
+    // The first stages take one more layer each; the ends count as layers of theirs.
+    let mut layers: Vec<u64> = (0..n_stages).map(|stage| all / n_stages + u64::from(stage < all % n_stages)).collect();
+    let last = layers.len() - 1;
+    layers[0] = layers[0].saturating_sub(less[0]);
+    layers[last] = layers[last].saturating_sub(less[1]);
+    if layers.iter().any(|n| *n != layers[0]) {
+        let words: Vec<String> = layers.iter().map(u64::to_string).collect();
+        let remark = "--parallelism.pipeline_parallel_first_stage_less_layers, …_last_stage_less_layers";
+        job.key(("parallel", "layers"), format!("[{}]", words.join(", ")), remark);
+    }
+}
+
+/// What backward computes again, and number formats.
+fn memory(flags: &mut Flags<'_>, job: &mut Job) {
+    let words = [("none", "none"), ("selective", "selective"), ("full", "full")];
+    let name = ["activation-checkpoint.mode", "ac.mode"].into_iter().find(|name| flags.find(name).is_some());
+    let word = match name {
+        Some(name) => flags.word(name, &words).unwrap_or("none"),
+        None => {
+            let what = "the options do not say what backward computes again: `selective`, the default, is taken";
+            let help = "give `--set training.recompute=full` or `none` where the recipe says so";
+            flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+            "selective"
+        }
+    };
+    if word == "selective"
+        && let Some(name) = name
+    {
+        flags.not_modelled(name, "attention alone is computed again, and not a choice of operations");
+    }
+    job.word(("training", "recompute"), word, "--activation_checkpoint.mode");
+    let is_narrow = flags.text("training.dtype").is_some_and(|word| word == "bfloat16");
+    let gradients = if is_narrow { "bf16" } else { "fp32" };
+    job.word(("training", "gradient_dtype"), gradients, "--training.dtype, --training.mixed_precision_reduce");
+    job.word(("training", "gradient_sync"), "overlapped", "fully_shard reduces behind the backward pass");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = "torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train --config llama3_8b --training.seq_len=8192 \\\n\
+        --training.local_batch_size 8 --parallelism.tensor_parallel_degree=2 --parallelism.pipeline_parallel_degree=4 \\\n\
+        --parallelism.pipeline_parallel_schedule Interleaved1F1B --training.enable_cpu_offload --made.up 3\n";
+
+    fn found(text: &str) -> Imported {
+        import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    }
+
+    #[test]
+    fn a_script_gives_stages_as_torchtitan_cuts_them() {
+        let found = found(SCRIPT);
+        // 32 layers and an end on both sides are 34 over 8 stages: 5 5 4 4 4 4 4 4, less one at both ends.
+        for part in [
+            "layers = [4, 5, 4, 4, 4, 4, 4, 3]",
+            "chunks = 2",
+            "schedule = \"interleaved\"",
+            "llama-3-8b",
+            "zero = 2",
+            "nodes = 2",
+        ] {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(words.contains(&"`--training.enable-cpu-offload` is not modelled"), "{words:?}");
+        assert!(words.contains(&"`--made.up` is not in the table of flags"), "{words:?}");
+    }
+
+    #[test]
+    fn options_alone_are_read_line_by_line() {
+        let text = "# a remark\n--training.seq_len=4096\n--training.local_batch_size=2\n--training.global_batch_size=64\n\
+                    --parallelism.data_parallel_replicate_degree=1\n--parallelism.data_parallel_shard_degree=8\n--config=llama3_8b\n";
+        let found = found(text);
+        for part in ["batch_size = 64", "bucket_tokens = 8192", "gpus_per_node = 8", "zero = 3", "tokens = 4096"] {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+    }
+}

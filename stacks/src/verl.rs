@@ -1,0 +1,212 @@
+//! verl's YAML, or a script with overrides of it → one update of the actor as a training scenario.
+//!
+//! A step of reinforcement learning also generates answers and asks a reference, a critic and a reward; those are not part of the scenario, and a
+//! warning says so.
+
+use std::sync::LazyLock;
+
+use input::diagnostic::{Code, Finding};
+
+use crate::flags::{Flag, Flags, Table};
+use crate::job::Job;
+use crate::shell::{self, UNKNOWN, Word};
+use crate::{Imported, Machine, yaml};
+
+/// Keys of the configuration.
+pub static KEYS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/verl.tsv")));
+/// Largest count.
+const MOST: u64 = 100_000_000;
+/// What the actor's keys have in front.
+const ACTOR: &str = "actor_rollout_ref.actor.";
+
+/// Reads a configuration, or a script with overrides.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let given =
+        if text.contains("actor_rollout_ref.") && text.lines().any(is_override) { overrides(text) } else { keys(text) };
+    let given = match given {
+        Ok(given) => given,
+        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+    };
+    let mut flags = Flags::of_keys(given, &KEYS);
+    let mut job = Job { stack: "verl", model_key: "actor_rollout_ref.model.path", ..Job::default() };
+    job.model = flags.text("actor_rollout_ref.model.path");
+    lengths(&mut flags, &mut job);
+    let mut gpus = |name: &str| flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"));
+    let (nodes, per_node) = (gpus("trainer.nnodes"), gpus("trainer.n_gpus_per_node"));
+    job.gpus = (per_node.map(|n| n.saturating_mul(nodes.unwrap_or(1))), per_node);
+    match flags.text(&actor("strategy")).as_deref() {
+        Some("megatron") => megatron(&mut flags, &mut job),
+        _ => sharded(&mut flags, &mut job),
+    }
+    batch(&mut flags, &mut job);
+    let is_checkpointed =
+        flags.text("actor_rollout_ref.model.enable_gradient_checkpointing").is_none_or(|word| is_true(&word));
+    let recompute = if is_checkpointed { "full" } else { "none" };
+    job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
+    let what = "an update of the actor is the scenario: generation, reference, critic and reward are not modelled";
+    let help = "ask a serving scenario for the time of generation";
+    flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+    job.import(flags, machine)
+}
+
+fn actor(name: &str) -> String {
+    format!("{ACTOR}{name}")
+}
+
+fn is_true(word: &str) -> bool {
+    word.eq_ignore_ascii_case("true")
+}
+
+/// Whether a line has a word `actor_rollout_ref.…=…`.
+fn is_override(line: &str) -> bool {
+    line.split_whitespace()
+        .any(|word| word.trim_start_matches('+').starts_with("actor_rollout_ref.") && word.contains('='))
+}
+
+/// Keys of a YAML file.
+fn keys(text: &str) -> Result<Vec<Flag>, Finding> {
+    let entries = yaml::entries(text).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
+    let valued = entries.iter().filter(|entry| !entry.value.is_empty());
+    Ok(valued.filter_map(|entry| flag(entry.path.join("."), &entry.value, entry.at.clone())).collect())
+}
+
+/// Overrides in a script.
+fn overrides(text: &str) -> Result<Vec<Flag>, Finding> {
+    let commands = shell::commands(text)
+        .map_err(|why| Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")))?;
+    Ok(commands.iter().flatten().filter_map(over).collect())
+}
+
+fn over(word: &Word) -> Option<Flag> {
+    let text = word.text();
+    let (key, value) = text.trim_start_matches('+').split_once('=')?;
+    key.contains('.').then(|| flag(key.to_owned(), value, word.at())).flatten()
+}
+
+/// A key with its value; none where it is null. What other keys give is known only when the program runs.
+fn flag(name: String, value: &str, at: std::ops::Range<usize>) -> Option<Flag> {
+    let is_empty = matches!(value, "null" | "~" | "None");
+    let value = if value.contains("${") { UNKNOWN.to_string() } else { value.to_owned() };
+    (!is_empty).then(|| Flag { name, values: vec![value], at })
+}
+
+/// The longest sequence, which all are taken to be.
+fn lengths(flags: &mut Flags<'_>, job: &mut Job) {
+    let parts = ["data.max_prompt_length", "data.max_response_length"].map(|name| flags.count(name, 1..=MOST));
+    job.tokens = parts[0].zip(parts[1]).map(|(prompt, answer)| prompt + answer);
+    if let Some(tokens) = job.tokens {
+        let what = format!("all sequences are taken to be as long as the longest, {tokens} tokens");
+        let help = "give lengths of your own: `--set workload.tokens=…`, or a scenario with `[workload]`";
+        flags.findings.push(Finding::warning(Code::MissingFlag, flags.at("data.max_response_length"), what).help(help));
+    }
+}
+
+/// The actor in FSDP.
+fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
+    let words = [("fsdp", 3_u32), ("fsdp2", 3)];
+    let strategy = actor("strategy");
+    let zero = if flags.find(&strategy).is_some() { flags.word(&strategy, &words).unwrap_or(3) } else { 3 };
+    let is_kept = flags.text(&actor("fsdp_config.reshard_after_forward")).is_some_and(|word| !is_true(&word));
+    job.key(
+        ("parallel", "zero"),
+        if is_kept { 2 } else { zero },
+        "actor.strategy, actor.fsdp_config.reshard_after_forward",
+    );
+    let cp = flags.count(&actor("ulysses_sequence_parallel_size"), 1..=100_000).unwrap_or(1);
+    job.degrees = [1, 1, cp];
+    if cp > 1 {
+        job.word(("parallel", "exchange"), "ulysses", "actor.ulysses_sequence_parallel_size");
+    }
+}
+
+/// The actor in Megatron Core.
+fn megatron(flags: &mut Flags<'_>, job: &mut Job) {
+    let mut degree =
+        |kind: &str| flags.count(&actor(&format!("megatron.{kind}_model_parallel_size")), 1..=100_000).unwrap_or(1);
+    let [tp, pp, ep] = ["tensor", "pipeline", "expert"].map(&mut degree);
+    let cp = flags.count(&actor("megatron.context_parallel_size"), 1..=100_000).unwrap_or(1);
+    job.degrees = [tp, pp, cp];
+    job.key(("parallel", "zero"), 1, "the distributed optimizer of Megatron Core");
+    job.word(("training", "framework"), "megatron-core", "actor.strategy");
+    if tp > 1 {
+        job.key(("parallel", "sequence_parallel"), true, "verl's Megatron workers");
+    }
+    if ep > 1 {
+        job.key(("parallel", "ep"), ep, "actor.megatron.expert_model_parallel_size");
+    }
+    let chunks = flags.count(&actor("megatron.virtual_pipeline_model_parallel_size"), 1..=1000).unwrap_or(1);
+    if pp > 1 {
+        job.word(("parallel", "schedule"), if chunks > 1 { "interleaved" } else { "1f1b" }, "Megatron Core's own");
+    }
+    if pp > 1 && chunks > 1 {
+        job.key(("parallel", "chunks"), chunks, "actor.megatron.virtual_pipeline_model_parallel_size");
+    }
+}
+
+/// Sequences of an update, and what a GPU takes at once.
+fn batch(flags: &mut Flags<'_>, job: &mut Job) {
+    let prompts = flags.count(&actor("ppo_mini_batch_size"), 1..=MOST);
+    let answers = flags.count("actor_rollout_ref.rollout.n", 1..=100_000).unwrap_or(1);
+    job.batch = prompts.map(|prompts| prompts.saturating_mul(answers));
+    if prompts.is_none() {
+        flags.missing(&actor("ppo_mini_batch_size"), "a scenario needs the prompts of an update");
+    }
+    if flags.text(&actor("use_dynamic_bsz")).is_some_and(|word| is_true(&word)) {
+        job.bucket_tokens = flags.count(&actor("ppo_max_token_len_per_gpu"), 1..=MOST);
+        job.micro_batch = 1;
+        return;
+    }
+    let micro_batch = flags.count(&actor("ppo_micro_batch_size_per_gpu"), 1..=MOST);
+    if micro_batch.is_none() {
+        flags
+            .missing(&actor("ppo_micro_batch_size_per_gpu"), "a scenario needs the sequences that a GPU takes at once");
+    }
+    job.micro_batch = micro_batch.unwrap_or(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Imported {
+        import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    }
+
+    #[test]
+    fn an_update_has_all_answers_of_its_prompts() {
+        let yaml = "data:\n  max_prompt_length: 1024 # why\n  max_response_length: 3072\n  train_batch_size: 512\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B-Instruct\n    \
+                    enable_gradient_checkpointing: True\n  actor:\n    strategy: fsdp2\n    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    \
+                    ulysses_sequence_parallel_size: 2\n    fsdp_config:\n      optimizer_offload: True\n  rollout:\n    n: 8\ntrainer:\n  nnodes: 2\n  n_gpus_per_node: 8\nmade_up: 1\n";
+        let read = found(yaml);
+        // 64 prompts of 8 answers each; micro-batches of 2 × 4,096 tokens over two ranks.
+        for part in [
+            "batch_size = 512",
+            "bucket_tokens = 4096",
+            "tokens = 4096",
+            "cp = 2",
+            "exchange = \"ulysses\"",
+            "zero = 3",
+            "nodes = 2",
+            "recompute = \"full\"",
+        ] {
+            assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
+        }
+        let words: Vec<&str> = read.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(
+            words.contains(&"`actor_rollout_ref.actor.fsdp_config.optimizer_offload True` is not modelled"),
+            "{words:?}"
+        );
+        assert!(words.contains(&"`made_up` is not in the table of keys"), "{words:?}");
+        let script = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
+                      actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \\\n \
+                      +actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \\\n \
+                      trainer.nnodes=1 trainer.n_gpus_per_node=8\n";
+        let read = found(script);
+        for part in ["batch_size = 64", "bucket_tokens = 16384", "tp = 4", "zero = 1", "megatron-core"] {
+            assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
+        }
+    }
+}

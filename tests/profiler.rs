@@ -1,0 +1,96 @@
+//! `validate --measured` of a training step: a trace that says what was predicted agrees with it, and one that does not names the term.
+
+use engine::task::{LaneId, Stream};
+use engine::{TaskGraph, Timeline};
+use score::profiler::compare::{self, Compared, Predicted};
+use score::profiler::step::measured;
+use score::profiler::term::Term;
+use score::profiler::{read, text};
+use serde_json::{Value, json};
+use skrull_sim::hardware;
+use skrull_sim::kinds::training::run::cost_model;
+
+/// A kernel of a stream's lane.
+fn kernel(stream: Stream) -> (&'static str, &'static str) {
+    match stream {
+        Stream::Compute => ("kernel", "nvjet_tst_128x256"),
+        Stream::HostToDevice | Stream::DeviceToHost => ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)"),
+        _ => ("kernel", "ncclDevKernel_AllReduce_Sum_bf16"),
+    }
+}
+
+/// A trace of one lane as it was predicted, `slower` times slower.
+fn trace(graph: &TaskGraph, timeline: &Timeline, lane: LaneId, slower: f64) -> String {
+    let of_lane = graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane);
+    let event = |(id, task): (usize, &engine::task::Task)| {
+        let [start, end] = [timeline.start[id], timeline.end[id]].map(|at| hw::real(at.as_ns()) / 1e3 * slower);
+        let (category, name) = kernel(task.stream);
+        json!({ "ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": { "device": 0, "stream": task.stream.index() } })
+    };
+    json!({ "distributedInfo": { "rank": graph.lanes[lane.index()].rank.0 }, "traceEvents": of_lane.map(event).collect::<Vec<Value>>() }).to_string()
+}
+
+/// A shipped scenario's first policy, and a trace of its last lane.
+fn compared(name: &str, slower: f64) -> Compared {
+    let text = scenario::EMBEDDED.iter().find(|(known, _)| *known == name).expect("shipped").1;
+    let source = input::diagnostic::Source { path: name.to_owned(), text: text.to_owned() };
+    let checked = skrull_sim::kinds::check(source, std::path::Path::new(""), &scenario::Overrides::default());
+    let scenario = checked.scenario.and_then(|kind| kind.training().cloned()).expect("a training scenario");
+    let cost = cost_model(&scenario);
+    let (_, planned) = hardware::plans(&scenario, cost.as_ref()).remove(0);
+    let planned = planned.map_err(|why| why.why).expect("a plan");
+    let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(|why| why.why).expect("a step");
+    let lane = LaneId(u32::try_from(planned.graph.lanes.len() - 1).expect("few lanes"));
+    let trace = trace(&planned.graph, &timeline, lane, slower);
+    let found = measured(read(trace.as_bytes()).expect("a trace")).expect("a step");
+    let rank = found.rank.expect("told");
+    let predicted = compare::predicted((&planned.problem, &planned.graph), (&timeline, ends), cost.as_ref(), rank);
+    assert_eq!(predicted.rank, rank, "the lane of the rank is its own");
+    sums(&predicted, &planned.graph, &timeline, lane);
+    compare::compare(found, predicted, planned.problem.layout.n_ranks())
+}
+
+/// Terms of a prediction add up to what its lane's streams are busy.
+fn sums(predicted: &Predicted, graph: &TaskGraph, timeline: &Timeline, lane: LaneId) {
+    let of_lane = graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane);
+    let busy: u64 = of_lane.map(|(id, _)| (timeline.end[id] - timeline.start[id]).as_ns()).sum();
+    let terms: f64 = predicted.terms.values().map(|(seconds, _)| seconds).sum();
+    assert!((terms - hw::real(busy) / 1e9).abs() < 1e-6, "{terms} s of {busy} ns");
+    let compute: u64 = graph
+        .tasks
+        .iter()
+        .enumerate()
+        .filter(|(_, task)| task.lane == lane && task.stream == Stream::Compute)
+        .map(|(id, _)| (timeline.end[id] - timeline.start[id]).as_ns())
+        .sum();
+    let kernels = predicted.busy.compute_s + host_s(predicted);
+    assert!(
+        (kernels - hw::real(compute) / 1e9).abs() < 1e-6,
+        "a stream does one thing at a time: kernels, or the host's"
+    );
+}
+
+/// Time of the host, which stands on the stream of computation.
+fn host_s(predicted: &Predicted) -> f64 {
+    predicted.terms.get(&Term::Host).map_or(0.0, |(seconds, _)| *seconds)
+}
+
+#[test]
+fn a_trace_of_the_prediction_itself_has_the_same_lanes() {
+    let found = compared("quickstart", 1.0);
+    let (measured, predicted) = (found.measured.busy, found.predicted.busy);
+    let compute_s = predicted.compute_s + host_s(&found.predicted);
+    for (one, other) in [(measured.compute_s, compute_s), (measured.exchange_s, predicted.exchange_s)] {
+        assert!((one - other).abs() < 1e-5, "{measured:?} {predicted:?}");
+    }
+    assert!(text::markdown(&found).contains("| kernels compute |"), "{}", text::markdown(&found));
+}
+
+#[test]
+fn a_trace_that_is_slower_is_off_by_as_much() {
+    let found = compared("quickstart", 1.25);
+    // The recorded step begins with its first kernel, so it may be shorter than the predicted one.
+    let ratio = found.measured.busy.compute_s / (found.predicted.busy.compute_s + host_s(&found.predicted));
+    assert!((ratio - 1.25).abs() < 1e-3, "{ratio}");
+    assert_eq!(found.guilty().map(|row| row.measured_s.is_some()), Some(true));
+}
