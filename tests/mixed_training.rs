@@ -85,7 +85,7 @@ fn a_row_of_mixed_cards_that_is_written_as_a_scenario_takes_as_long_as_score_say
         return;
     };
     let folder = path.parent().expect("a folder").to_owned();
-    let beside = move |name: &str| tables::unpacked(std::fs::read(folder.join(name)).ok()?).ok();
+    let beside = move |name: &str| input::text_file::read(&folder.join(name)).ok();
     let rows = tables::read(&text, &beside).expect("a table that is known").expect("rows");
     let mut n = 0;
     for row in rows.iter().filter(|row| MIXED.contains(&row.label.row.as_str())) {
