@@ -6,6 +6,7 @@ pub mod curriculum;
 pub mod deployment;
 pub mod graph;
 pub mod memory;
+pub mod mixed_training;
 pub mod multi_task;
 pub mod serving;
 pub mod training;
@@ -396,5 +397,6 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
         ::planner::curriculum::policies::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     let graphs = graph::run::policies().into_iter().map(|(name, about)| ("graph policy", name, about));
-    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).chain(graphs).collect()
+    let mixed = scenario::mixed_training::POLICIES.map(|(name, _, about)| ("mixed-training policy", name, about));
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).chain(graphs).chain(mixed).collect()
 }

@@ -181,8 +181,12 @@ fn training(text: &str) -> Option<scenario::training::Scenario> {
 }
 
 /// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
-const ROUND_TRIPS: [&str; 18] = [
+const ROUND_TRIPS: [&str; 22] = [
     "long-context/bytescale-offload none",
+    "megatron-large/gpt-1t-full megatron",
+    "megatron-large/gpt-1t-selective megatron",
+    "megatron-large/gpt-530b-full megatron",
+    "megatron-large/gpt-530b-selective megatron",
     "megatron/gpt-145b-1536 megatron",
     "megatron/gpt-175b-1536 megatron",
     "megatron/gpt-175b-384 megatron",

@@ -23,6 +23,7 @@ mod long_context;
 mod long_serving;
 mod measured;
 mod memory;
+mod mixed_training;
 mod multi_task;
 mod mutations;
 mod paper;

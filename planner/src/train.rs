@@ -5,6 +5,7 @@
 pub mod chosen;
 pub mod compression;
 pub mod dacp;
+pub mod mixed_gpus;
 pub mod multi_task;
 pub mod optimal_schedule;
 pub mod orders;

@@ -68,10 +68,18 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let value = best.metrics.get(&column.key).map(|value| figure(&column.key, *value, None));
     let ends = ends(best, &column.key);
     let value = value.map_or_else(String::new, |value| format!(": {} {value}{ends}", escape(&column.heading)));
+    let value = value + &useful(best);
     if best.policy == run.baseline {
         return format!("<strong>{name}</strong> is best{value}.");
     }
     format!("<strong>{name}</strong> is best{value}, {}× {}.", ratio(gain), escape(&run.baseline))
+}
+
+/// How much of a run of days is useful; nothing for what is no such run.
+fn useful(result: &PolicyResult) -> String {
+    const KEY: &str = "run_goodput_ratio";
+    let share = result.metrics.get(KEY).map(|share| figure(KEY, *share, None) + &ends(result, KEY));
+    share.map_or_else(String::new, |share| format!("; {share} of the run is useful"))
 }
 
 #[cfg(test)]

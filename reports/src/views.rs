@@ -8,6 +8,26 @@ pub fn columns(view: &[(&str, &str)]) -> Vec<Column> {
     view.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
 }
 
+/// Training on GPUs of several types.
+pub const MIXED_GPUS: [(&str, &str); 6] = [
+    ("iteration_time_s", "iteration"),
+    ("tokens_per_s", "tokens/s"),
+    ("compute_busy_ratio", "busy"),
+    ("gradient_reduction_ratio", "gradients"),
+    ("cost_usd_per_mtok", "USD/Mtok"),
+    ("peak_memory_bytes", "memory"),
+];
+
+/// Training over days, by what it keeps.
+pub const RUN_OF_DAYS: [(&str, &str); 6] = [
+    ("run_tokens_per_s", "kept tokens/s"),
+    ("run_goodput_ratio", "useful"),
+    ("run_cost_usd_per_mtok", "USD/Mtok"),
+    ("checkpoint_interval_s", "saved every"),
+    ("iteration_time_s", "step"),
+    ("peak_memory_bytes", "peak mem"),
+];
+
 /// Fine-tuning in stages.
 pub const CURRICULUM: [(&str, &str); 6] = [
     ("mastered_facts", "mastered"),

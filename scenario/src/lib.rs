@@ -13,6 +13,7 @@ pub mod expect;
 pub mod formats;
 pub mod graph;
 pub mod memory;
+pub mod mixed_training;
 pub mod model;
 pub mod multi_task;
 pub mod serving;

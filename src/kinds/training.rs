@@ -1,4 +1,5 @@
-//! Kind `training`: how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile.
+//! Kind `training`: how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile. With `[[group]]` the
+//! cards are of several types (`mixed_training/`).
 
 pub mod run;
 
@@ -8,5 +9,8 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "training",
     about: "how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile",
-    read: |reader, source, folder, overrides| boxed(scenario::training::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| match reader.has("group") || reader.has("stage") {
+        true => boxed(scenario::mixed_training::read(reader, source, folder, overrides)),
+        false => boxed(scenario::training::read(reader, source, folder, overrides)),
+    },
 };

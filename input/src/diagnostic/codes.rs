@@ -91,6 +91,7 @@ codes! {
     WrongCompression = 59, "Compression does not fit the model, the layout or itself.";
     OutsideHull = 60, "Shapes lie outside what the profile measured.";
     LeftOut = 61, "A part of a model is left out of time or memory, or taken for something else.";
+    NoLink = 62, "Stages of different zones exchange data, and no link joins the zones.";
     WrongTables = 70, "Measured tables cannot be read, or give no profile.";
     WrongGate = 80, "A gate cannot be read or names nothing that is compared.";
     NotComparable = 81, "The inputs of `compare` cannot be laid side by side.";

@@ -10,14 +10,11 @@ use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
 use train::schedule::Pipeline;
 
-use super::row::{Asked, Run};
-use train::timed::TimedStep;
+use super::row::{Asked, Run, Weighs};
+use train::timed::{TimedStep, UNEXPLAINED};
 
 /// Costs of a machine.
 pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
-
-/// What costs leave unexplained of a step, as factors of its predicted time: the interval is at least that wide.
-const UNEXPLAINED: [f64; 2] = [0.85, 1.2];
 
 /// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 95 % of the rows of all sets
 /// lie inside.
@@ -50,14 +47,14 @@ pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     };
     let found = predict_run(run, costs);
     match &run.other {
-        Some(other) => found.or(&predict_run(other, costs)),
+        Some(other) => found.or(&predict_run(&other.run, costs), other.weighs),
         None => found,
     }
 }
 
 /// A step of measured stages; its interval is what they leave open.
 fn predict_stages(step: &TimedStep) -> Predicted {
-    let step_s = step.played().to_seconds().get();
+    let step_s = step.span().to_seconds().get();
     Predicted {
         step_s,
         interval: UNEXPLAINED.map(|factor| step_s * factor),
@@ -68,10 +65,14 @@ fn predict_stages(step: &TimedStep) -> Predicted {
 }
 
 impl Predicted {
-    /// The middle of two predictions, with an interval that holds both.
-    fn or(self, other: &Self) -> Self {
+    /// One of two predictions, or their middle, with an interval that holds both.
+    fn or(self, other: &Self, weighs: Weighs) -> Self {
         let [low, high] = [self.interval[0].min(other.interval[0]), self.interval[1].max(other.interval[1])];
-        Self { step_s: (self.step_s * other.step_s).sqrt(), interval: [low, high], ..self }
+        let step_s = match weighs {
+            Weighs::Both => (self.step_s * other.step_s).sqrt(),
+            Weighs::First => self.step_s,
+        };
+        Self { step_s, interval: [low, high], ..self }
     }
 }
 

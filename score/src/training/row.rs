@@ -65,8 +65,27 @@ pub struct Run {
     pub n_micro_batches: u32,
     /// Tokens of a sequence.
     pub tokens: u64,
-    /// What may have been run instead, where a row does not say it; the prediction then lies between both.
-    pub other: Option<Box<Run>>,
+    /// What may have been run instead, where a row does not say it; the interval then holds both.
+    pub other: Option<Box<Other>>,
+}
+
+/// What may have been run instead.
+#[derive(Clone, Debug)]
+pub struct Other {
+    /// As it was run then.
+    pub run: Run,
+    /// Where the prediction lies.
+    pub weighs: Weighs,
+}
+
+/// Which of two runs counts where a row may have been one or the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weighs {
+    /// Both: the middle.
+    #[default]
+    Both,
+    /// The first one.
+    First,
 }
 
 /// What was measured.

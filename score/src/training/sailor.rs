@@ -4,7 +4,7 @@
 //! nothing runs behind it (`train::timed`). Nothing is fitted.
 
 use hw::{Seconds, Span};
-use train::timed::{Replica, StageTimes, TimedStep};
+use train::timed::{Messages, Replica, StageTimes, TimedStep, ring_s};
 
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
@@ -133,6 +133,7 @@ fn asked(cells: &mut Cells<'_>, tables: &Tables, stages: Option<Vec<Vec<Group>>>
     Ok(TimedStep {
         replicas: (0..n_replicas).map(replica).collect::<Result<_, _>>()?,
         reductions: (0..run.stages.len()).map(|stage| run.reduction(stage)).collect::<Result<_, _>>()?,
+        messages: Messages::Blocking,
     })
 }
 
@@ -188,7 +189,6 @@ impl Run<'_> {
     /// A ring over the replicas of a stage, whose slowest link sets the pace; a node's port carries the parts of all of its GPUs.
     fn reduction(&self, stage: usize) -> Result<Span, Reason> {
         let groups = &self.stages[stage];
-        let n = f64::from(u32::try_from(groups.len()).expect("few replicas"));
         let bytes = BYTES * self.shape.parameters(self.first_layer(stage), self.layers[stage]);
         let mut slowest = 0.0_f64;
         for (index, group) in groups.iter().enumerate() {
@@ -197,7 +197,7 @@ impl Run<'_> {
                 slowest = slowest.max(self.link(group, next, bytes)?);
             }
         }
-        Ok(span(2.0 * (n - 1.0) / n * slowest))
+        Ok(span(ring_s(groups.len(), slowest)))
     }
 
     /// Seconds of so many bytes between two groups on different nodes.

@@ -11,7 +11,7 @@ use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompu
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row, Run};
+use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, GIBIBYTE, Machine};
 use crate::table::Cells;
 
@@ -55,7 +55,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
 /// What a row may have run instead. It may not say whether layers were compiled. Products with a scale per row are known to be slow at that
 /// time: no faster than 16 bits at worst, with operands that are cast all the same. Pieces of a context are balanced by default
 /// (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
-fn other(asked: &Run, label: &Label, compile_is_open: bool) -> Option<Run> {
+fn other(asked: &Run, label: &Label, compile_is_open: bool) -> Option<Other> {
     let mut other = asked.clone();
     if let (true, Framework::Fsdp2(modules)) = (compile_is_open, asked.problem.execution.framework) {
         other.problem.execution.framework = Framework::Fsdp2(TorchModules { compiled: false, ..modules });
@@ -66,7 +66,7 @@ fn other(asked: &Run, label: &Label, compile_is_open: bool) -> Option<Run> {
     } else {
         return None;
     }
-    Some(other)
+    Some(Other { run: other, weighs: Weighs::Both })
 }
 
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {

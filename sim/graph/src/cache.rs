@@ -3,8 +3,8 @@
 //! A row takes 8 + 4 d bytes (an offset, neighbours of 32 bits), features 4 F. A transaction carries 64 bytes; what a read touches is counted in
 //! aligned lines, as zero-copy reads are. Source: Legion (arXiv:2305.16588) and its artefact.
 
+pub use crate::csr::LINE_BYTES;
 use crate::csr::{Csr, index};
-pub use crate::sample::LINE_BYTES;
 use crate::sample::{Replacement, Sampling, Visits};
 
 /// Neighbours of a line.

@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Most vertices of a graph: one number below 2^32 is kept for "no vertex".
 pub const VERTICES_MAX: u64 = u32::MAX as u64;
 
+/// Bytes of a line of memory, and of a transaction.
+pub const LINE_BYTES: u64 = 64;
+
 /// A graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Csr {

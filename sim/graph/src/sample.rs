@@ -9,10 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use engine::random::{self, Stream};
 use rayon::prelude::*;
 
-use crate::csr::{Csr, index};
-
-/// Bytes of a transaction.
-pub const LINE_BYTES: u64 = 64;
+use crate::csr::{Csr, LINE_BYTES, index};
 
 /// Whether a neighbour may be picked twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

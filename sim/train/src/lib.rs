@@ -11,6 +11,7 @@ pub mod long_run;
 pub mod lower;
 pub mod memory;
 pub mod metrics;
+pub mod mixed_gpus;
 pub mod multi_task;
 pub mod plan;
 pub mod problem;

@@ -183,6 +183,12 @@ pub fn best_interval_s(stall_s: f64, between_s: f64, least_s: f64) -> f64 {
     (low * between_s).max(least_s)
 }
 
+/// Tokens of a step, the mean of all that the workload has.
+fn tokens_per_step(problem: &Problem) -> f64 {
+    let tokens: f64 = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum();
+    tokens / count(problem.workload.n_steps())
+}
+
 impl LongRun {
     /// Mean time between failures of the whole job; endless where none is in the trace.
     #[must_use]
@@ -209,7 +215,16 @@ impl LongRun {
             (0..n_draws).map(|draw| self.spent(every_s, &times, &mut self.strikes(problem, draw))).collect();
         let mut lasted = Lasted::of(&all, self.span_s);
         let Spent { useful_s, .. } = mean(&all);
+        let tokens = useful_s / step_s * tokens_per_step(problem);
+        if let Some(price) = problem.cluster.gpu.prices.first() {
+            let usd = price.usd_per_hour * self.n_paid(problem) * self.span_s / hours(1.0);
+            lasted.values.insert("run_cost_usd".to_owned(), usd);
+            if tokens > 0.0 {
+                lasted.values.insert("run_cost_usd_per_mtok".to_owned(), usd / (tokens / 1e6));
+            }
+        }
         let more = [
+            ("run_tokens_per_s", tokens / self.span_s),
             ("run_steps", useful_s / step_s),
             ("checkpoint_interval_s", every_s),
             ("checkpoint_best_interval_s", best_s),
@@ -218,6 +233,11 @@ impl LongRun {
         ];
         lasted.values.extend(more.map(|(key, value)| (key.to_owned(), value)));
         lasted
+    }
+
+    /// GPUs that are paid for: those of the job, and those that stand by.
+    fn n_paid(&self, problem: &Problem) -> f64 {
+        f64::from(problem.cluster.n_gpus()) + f64::from(self.spares) * f64::from(problem.cluster.gpus_per_node)
     }
 
     /// Moments of failures from the start, endlessly many where they are drawn.

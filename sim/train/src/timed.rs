@@ -1,16 +1,35 @@
 //! A step of pipelines whose stages stand on cards of their own: every stage of every replica brings its times along.
 //!
 //! So stages may have other cards, layers and tensor degrees than their neighbours, and replicas other cards than each other. Passes go by 1F1B.
-//! A message keeps both stages busy, the one that sends and the one that takes it: nothing runs behind it (Sailor, SOSP 2025, adds it to the
-//! slowest stage in both directions). Replicas of a stage reduce gradients when the last one of them has computed its own.
+//! A message that blocks keeps both stages busy, the one that sends and the one that takes it: nothing runs behind it (Sailor, SOSP 2025, adds it to
+//! the slowest stage in both directions). Replicas of a stage reduce gradients when the last one of them has computed its own.
 
 use hw::topology::Topology;
 use hw::{Rank, Span};
 
+use crate::metrics::Played;
 use crate::schedule::{self, PassKind, Pipeline, Slot};
 use engine::cost::fixed::Fixed;
 use engine::play::{Case, Machine, Outcome, simulate};
 use engine::task::{Lane, LaneId, Op, OpId, Role, Stream, Task, TaskGraph, TaskId};
+
+/// What costs leave unexplained of a step, as factors of its predicted time: an interval is at least that wide.
+pub const UNEXPLAINED: [f64; 2] = [0.85, 1.2];
+
+/// How stages exchange messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Messages {
+    /// Both stages wait until it is there.
+    Blocking,
+    /// The sender goes on.
+    #[default]
+    Behind,
+}
+
+impl Messages {
+    /// Words of scenario files.
+    pub const WORDS: [(&'static str, Self); 2] = [("behind", Self::Behind), ("blocking", Self::Blocking)];
+}
 
 /// Times of a stage on the cards of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +62,15 @@ pub struct TimedStep {
     pub replicas: Vec<Replica>,
     /// Reduction of the gradients of each stage over the replicas.
     pub reductions: Vec<Span>,
+    /// How stages exchange messages.
+    pub messages: Messages,
+}
+
+/// Seconds of a ring over so many replicas, whose slowest link takes so long for all gradients of a stage.
+#[must_use]
+pub fn ring_s(n_replicas: usize, slowest_s: f64) -> f64 {
+    let n = hw::real(n_replicas as u64);
+    2.0 * (n - 1.0) / n * slowest_s
 }
 
 impl TimedStep {
@@ -57,7 +85,7 @@ impl TimedStep {
         let mut graph = TaskGraph::with_lanes(self.lanes());
         let mut computed: Vec<Vec<TaskId>> = vec![Vec::new(); n_stages];
         for (index, replica) in self.replicas.iter().enumerate() {
-            let passes = Passes::new(&mut graph, replica, index * n_stages);
+            let passes = Passes::new(&mut graph, replica, index * n_stages, self.messages);
             let ends = passes.lower(&mut graph);
             computed.iter_mut().zip(ends).for_each(|(stage, end)| stage.push(end));
         }
@@ -74,12 +102,12 @@ impl TimedStep {
         graph
     }
 
-    /// Time of the step.
+    /// The step as it was played.
     ///
     /// # Panics
     /// Never: a step of 1F1B ends.
     #[must_use]
-    pub fn played(&self) -> Span {
+    pub fn played(&self) -> Played {
         let graph = self.lower();
         // Nothing but times is asked of the machine.
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
@@ -93,9 +121,27 @@ impl TimedStep {
             speed_changes: &[],
         };
         match simulate(&graph, &machine) {
-            Outcome::Done(timeline) => timeline.span(),
+            Outcome::Done(timeline) => Played { graph, timeline },
             other => panic!("a step of 1F1B ends: {other:?}"),
         }
+    }
+
+    /// Time of the step.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.played().timeline.span()
+    }
+
+    /// Seconds that GPUs compute, all of them together.
+    #[must_use]
+    pub fn computed_gpu_s(&self) -> f64 {
+        let of = |replica: &Replica| {
+            let stages = replica.stages.iter().enumerate();
+            stages
+                .map(|(stage, times)| f64::from(times.n_gpus) * replica.computed(stage).to_seconds().get())
+                .sum::<f64>()
+        };
+        self.replicas.iter().map(of).sum()
     }
 
     /// What sets the pace, in words.
@@ -169,6 +215,7 @@ struct Passes {
     ops: Vec<StageOps>,
     first_lane: usize,
     n_micro_batches: usize,
+    messages: Messages,
     /// What a forward or a backward of a stage waits for, by stage and micro-batch.
     forward_ready: Vec<Vec<Option<TaskId>>>,
     backward_ready: Vec<Vec<Option<TaskId>>>,
@@ -177,7 +224,7 @@ struct Passes {
 }
 
 impl Passes {
-    fn new(graph: &mut TaskGraph, replica: &Replica, first_lane: usize) -> Self {
+    fn new(graph: &mut TaskGraph, replica: &Replica, first_lane: usize, messages: Messages) -> Self {
         let n_micro_batches = replica.n_micro_batches as usize;
         let mut ops = |stage: &StageTimes| StageOps {
             forward: host(graph, stage.forward),
@@ -189,6 +236,7 @@ impl Passes {
         Self {
             first_lane,
             n_micro_batches,
+            messages,
             forward_ready: nothing.clone(),
             backward_ready: nothing,
             last: vec![None; ops.len()],
@@ -232,21 +280,28 @@ impl Passes {
         };
         // A message stands on the link behind the earlier one of its two stages.
         let link = |is_before: bool| if is_before == is_forward { stage.checked_sub(1) } else { Some(stage) };
-        let mut add = |op, role, ready: Option<TaskId>| {
-            let task = Task { op, ..of(lane_id(self.first_lane + stage), role, slot.micro_batch) };
-            graph.add_task(task, ready.as_slice())
+        let blocks = self.messages == Messages::Blocking;
+        let mut add = |op, role, stream, pred: Option<TaskId>| {
+            let task = Task { op, stream, ..of(lane_id(self.first_lane + stage), role, slot.micro_batch) };
+            graph.add_task(task, pred.as_slice())
         };
-        if let Some(ready) = ready {
-            add(self.ops[link(true).expect("a message has a link")].message, Role::StageExchange, Some(ready));
+        if blocks && ready.is_some() {
+            let message = self.ops[link(true).expect("a message has a link")].message;
+            add(message, Role::StageExchange, Stream::Compute, ready);
         }
-        let done = add(op, role, None);
+        let done = add(op, role, Stream::Compute, ready);
         self.last[stage] = Some(done);
         let to = if is_forward { Some(stage + 1).filter(|&to| to < self.ops.len()) } else { stage.checked_sub(1) };
         if let Some(to) = to {
-            let link = link(false).expect("a message has a link");
-            self.last[stage] = Some(add(self.ops[link].message, Role::StageExchange, None));
+            let message = self.ops[link(false).expect("a message has a link")].message;
+            let stream = if blocks { Stream::Compute } else { Stream::PointToPoint };
+            let sent = add(message, Role::StageExchange, stream, Some(done));
             let ready = if is_forward { &mut self.forward_ready } else { &mut self.backward_ready };
-            ready[to][micro_batch] = Some(done);
+            // A message that blocks stands on the other side as well, from when it is ready to be sent.
+            ready[to][micro_batch] = Some(if blocks { done } else { sent });
+            if blocks {
+                self.last[stage] = Some(sent);
+            }
         }
     }
 }
@@ -256,7 +311,7 @@ mod tests {
     use super::*;
 
     fn span_of(step: &TimedStep) -> u64 {
-        step.played().as_ns()
+        step.span().as_ns()
     }
 
     fn stage(forward: u64, backward: u64, message: u64) -> StageTimes {
@@ -266,7 +321,7 @@ mod tests {
 
     fn step(stages: Vec<StageTimes>, n_micro_batches: u32) -> TimedStep {
         let reductions = vec![Span::ZERO; stages.len()];
-        TimedStep { replicas: vec![Replica { stages, n_micro_batches }], reductions }
+        TimedStep { replicas: vec![Replica { stages, n_micro_batches }], reductions, messages: Messages::Blocking }
     }
 
     #[test]
@@ -289,16 +344,29 @@ mod tests {
     }
 
     #[test]
+    fn a_message_behind_computation_costs_what_two_micro_batches_in_flight_cannot_hide() {
+        // Two stages of 1F1B have two micro-batches in flight. A way there and back takes 100 + 50 + 300 + 50 + 200, which is 700 for two of them.
+        let behind = |n| {
+            let blocking = step(vec![stage(100, 200, 50), stage(100, 200, 0)], n);
+            span_of(&TimedStep { messages: Messages::Behind, ..blocking })
+        };
+        assert_eq!(behind(1), 600 + 2 * 50 + 7);
+        assert_eq!(behind(42) - behind(40), 700);
+    }
+
+    #[test]
     fn a_reduction_waits_for_the_slowest_replica_of_its_stage() {
         let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4 };
-        let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions: vec![Span::from_ns(1000)] };
+        let reductions = vec![Span::from_ns(1000)];
+        let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions, messages: Messages::Behind };
         assert_eq!(span_of(&two), 4 * 500 + 1000 + 7);
     }
 
     #[test]
     fn replicas_may_have_other_numbers_of_micro_batches() {
         let replica = |forward, n_micro_batches| Replica { stages: vec![stage(forward, forward, 0)], n_micro_batches };
-        let two = TimedStep { replicas: vec![replica(100, 9), replica(300, 3)], reductions: vec![Span::ZERO] };
+        let replicas = vec![replica(100, 9), replica(300, 3)];
+        let two = TimedStep { replicas, reductions: vec![Span::ZERO], messages: Messages::Behind };
         assert_eq!(span_of(&two), 1800 + 7);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::provenance::Provenance;
@@ -12,7 +13,7 @@ use planner::PlanError;
 pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
 use rayon::prelude::*;
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
 use train::long_run::LongRun;
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
@@ -94,6 +95,13 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     of_rows(scenario, vec![row])
 }
 
+/// The baseline's step over that of every row.
+fn speedups(results: &[PolicyResult], scenario: &Scenario) -> BTreeMap<String, f64> {
+    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
+    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
+    results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect()
+}
+
 fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let mut facts = CostModelFacts {
         profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
@@ -118,10 +126,14 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     facts.shares = kinds::shares(&provenance);
-    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
-    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect();
-    let result = RunResult { cost_model: facts, results, speedup_ratio, ..kinds::blank(&scenario.head) };
+    let of_days = scenario.long_run.is_some();
+    let speedup_ratio = if of_days {
+        kinds::gains_of(&results, &scenario.head.baseline, views::RUN_OF_DAYS[0].0)
+    } else {
+        speedups(&results, scenario)
+    };
+    let columns = if of_days { views::columns(&views::RUN_OF_DAYS) } else { Vec::new() };
+    let result = RunResult { cost_model: facts, columns, results, speedup_ratio, ..kinds::blank(&scenario.head) };
     let batch_size = scenario.problem.workload.batch_size;
     Run {
         result,

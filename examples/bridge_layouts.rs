@@ -1,0 +1,150 @@
+//! For each model and card of Megatron Bridge's table: the published layout against the best one that the search finds, as Markdown.
+//!
+//! `cargo run --release --example bridge_layouts -- megatron_bridge.csv [--only MODEL]`. The last release of a model on a card counts. What the
+//! recipe fixes besides the layout (format, graphs, overlaps, recompute) is that of its row.
+
+use std::collections::BTreeMap;
+
+use engine::model::{FeedForward, Layer};
+use planner::train::policies;
+use planner::train::policy::PlanContext;
+use planner::train::search::space::{Candidate, Space};
+use planner::train::search::{Effort, Found, search};
+use rayon::prelude::*;
+use score::training::play::{Predicted, predict};
+use score::training::row::{Asked, Row, Run};
+use score::training::{constants, tables};
+use train::layout::Layout;
+use train::problem::Problem;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let Some(path) = arguments.next() else {
+        println!("skipped: name the table, for example ../shared/data/truth/megatron_bridge.csv");
+        return;
+    };
+    let only = arguments.nth(1);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: no table at {path}");
+        return;
+    };
+    let rows = tables::read(&text, &|_| None).and_then(Result::ok).expect("a table of measured steps");
+    println!(
+        "| row | model | card | published | measured s | predicted s | GiB | found | predicted s | GiB | of the published |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let last = last(&rows);
+    let takes = |row: &&&Row| only.as_ref().is_none_or(|only| row.label.model.contains(only.as_str()));
+    last.values().filter(takes).for_each(|row| println!("{}", line(row)));
+}
+
+/// The last row of each model and card that is trained in full and has a prediction.
+fn last(rows: &[Row]) -> BTreeMap<(&str, &str), &Row> {
+    let mut last = BTreeMap::new();
+    for row in rows {
+        let is_whole = row.label.variant.contains("pretrain") && !row.label.variant.contains("tokendrop");
+        if is_whole && matches!(row.asked, Ok(Asked::Layout(_))) {
+            last.insert((row.label.model.as_str(), row.label.card.as_str()), row);
+        }
+    }
+    last
+}
+
+/// A row of the table.
+fn line(row: &Row) -> String {
+    let Ok(Asked::Layout(run)) = &row.asked else { return String::new() };
+    let label = &row.label;
+    let head = format!("| {} | {} | {} {} |", label.row, label.model, label.card, label.format);
+    let alone = Run { other: None, ..(**run).clone() };
+    let published = predict(&Asked::from(alone), &costs);
+    let measured = row.measured.step_s.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3}"));
+    let (words, taken) = (degrees(&run.problem.layout, u64::from(run.micro_batch)), highest_gib(&published));
+    let here = format!("{head} {words} | {measured} | {:.3} | {taken:.0} |", published.step_s);
+    match searched(run) {
+        Err(why) => format!("{here} {why} | - | - | - |"),
+        Ok(found) => format!("{here} {}", best(run, &published, &found)),
+    }
+}
+
+/// The best layout with its step and its memory.
+fn best(run: &Run, published: &Predicted, found: &Found) -> String {
+    let candidate = found.best.plan.candidate;
+    let alike = of_candidate(run, &candidate);
+    let again = predict(&Asked::from(alike), &costs);
+    let highest = highest_gib(&again);
+    let there = run.problem.cluster.gpu.memory.as_f64() / hw::GIB;
+    let words = degrees(&candidate.layout, candidate.micro_batch);
+    let share = again.step_s / published.step_s;
+    format!("{words} | {:.3} | {highest:.0} of {there:.0} | {share:.2} |", again.step_s)
+}
+
+/// The row with another layout.
+fn of_candidate(run: &Run, candidate: &Candidate) -> Run {
+    let problem = candidate.problem(&run.problem);
+    let micro_batch = u32::try_from(candidate.micro_batch).expect("few sequences");
+    let n_sequences = run.problem.layout.dp * run.n_micro_batches * run.micro_batch;
+    let n_micro_batches = n_sequences / (problem.layout.dp * micro_batch);
+    Run { problem, micro_batch, n_micro_batches, tokens: run.tokens, other: None }
+}
+
+/// Memory of the fullest rank.
+fn highest_gib(predicted: &Predicted) -> f64 {
+    predicted.memory.iter().copied().fold(0.0, f64::max) / hw::GIB
+}
+
+fn degrees(layout: &Layout, micro_batch: u64) -> String {
+    let degrees = [
+        ("tp", layout.tp),
+        ("pp", layout.pp),
+        ("vp", layout.chunks),
+        ("cp", layout.cp),
+        ("ep", layout.ep),
+        ("dp", layout.dp),
+    ];
+    let shown = degrees.into_iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name}{degree}"));
+    shown.chain([format!("mbs{micro_batch}")]).collect::<Vec<_>>().join(" ")
+}
+
+/// The best layout of those that Megatron has: degrees, virtual stages and micro-batches, with the rest as the recipe has it.
+fn searched(run: &Run) -> Result<Found, String> {
+    let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
+    if run.problem.model.layers.kinds().iter().any(lacks) {
+        return Err("not searched: the bound knows no hybrids".to_owned());
+    }
+    let mut problem = run.problem.clone();
+    let n_sequences = (problem.layout.dp * run.n_micro_batches * run.micro_batch) as usize;
+    problem.workload.lengths = vec![run.tokens; n_sequences];
+    problem.workload.batch_size = n_sequences;
+    let space = space(&problem);
+    let cost = costs(&problem.cluster);
+    let topology = hw::topology::Topology::of(&problem.cluster);
+    let context = PlanContext { cost: cost.as_ref(), parameters: BTreeMap::new() };
+    let policy = policies::named("megatron").expect("listed");
+    search(&problem, policy, &context, &space, &topology, Effort::UntilProved, &|all, judge| {
+        all.par_iter().map(judge).collect()
+    })
+    .map_err(|why| why.to_string())
+}
+
+fn space(problem: &Problem) -> Space {
+    let few = |list: Vec<u32>, most: u32| list.into_iter().filter(|n| *n <= most).collect();
+    let whole = Space::of(problem);
+    let named = |name| train::schedule::named(name).expect("listed");
+    Space {
+        tp: few(whole.tp, 8),
+        cp: vec![problem.layout.cp],
+        pp: few(whole.pp, 16),
+        ep: few(whole.ep, 64),
+        chunks: vec![2, 4, 5],
+        micro_batch: vec![1, 2, 4, 8],
+        schedules: vec![named("1f1b"), named("interleaved")],
+        zero: vec![problem.layout.zero],
+        recompute: vec![problem.execution.recompute],
+        offload: vec![problem.execution.offload],
+        sequence_parallel: vec![true, false],
+    }
+}
+
+fn costs(cluster: &hw::Cluster) -> Box<dyn engine::CostModel> {
+    constants::costs(cluster, calibrate::profiles::training(&cluster.gpu))
+}

@@ -1,0 +1,111 @@
+//! `[[group]]` and `[[link]]`: machines of one card in one zone, and what connects zones.
+
+use hw::{Bytes, Seconds};
+use score::training::constants::{Constants, Graphs};
+use toml_span::value::ValueInner;
+use train::long_run::gigabytes;
+use train::mixed_gpus::{self, Group, Link};
+
+use crate::cluster;
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section, items, number, unknown};
+
+/// Reads every group, and the memory that is not the job's on any card.
+pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Bytes) {
+    let (mut groups, mut reserved, mut is_given): (Vec<Group>, _, _) = (Vec::new(), Bytes::default(), false);
+    top.each_table("group", &mut |table| {
+        is_given = true;
+        if let Some((group, bytes)) = group(table, &groups) {
+            reserved = reserved.max(bytes);
+            groups.push(group);
+        }
+    });
+    if !is_given {
+        top.missing("group", "write `[[group]]` with `name`, `gpu` and `nodes`");
+    }
+    (groups, reserved)
+}
+
+fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
+    let name = section.name();
+    let zone = section.text("zone").map(|(zone, _)| zone);
+    let usd_per_gpu_hour = section.number("usd_per_gpu_hour", 0.0, 0.0..=1e6);
+    if let Some(name) = name.as_ref().filter(|name| known.iter().any(|other| other.name == **name)) {
+        let what = format!("two groups are called `{name}`");
+        let finding = Finding::error(Code::TwiceNamed, section.at(), what);
+        section.find(finding.help("stages refer to them by name; give each its own"));
+    }
+    let has_card = section.has("gpu");
+    let (cluster, reserved) = if has_card { cluster::cluster(section)? } else { (unnamed(section), Bytes::default()) };
+    let host_per_layer = if has_card { Constants::of(&cluster.gpu.name).host(Graphs::Off).0 } else { Seconds::ZERO };
+    let zone = zone.unwrap_or_else(|| "one".to_owned());
+    Some((Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, host_per_layer }, reserved))
+}
+
+/// Machines of a card that has no name: only their number counts, and stages on them bring their times along.
+fn unnamed(mut section: Section<'_>) -> hw::Cluster {
+    let nodes = section.small("nodes", None, 1..=100_000);
+    let per_node = section.small("gpus_per_node", Some(8), 1..=1024);
+    section.finish();
+    hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), nodes, per_node)
+}
+
+/// Reads every link.
+pub fn links(top: &mut Section<'_>, groups: &[Group]) -> Vec<Link> {
+    let mut links = Vec::new();
+    top.each_table("link", &mut |table| links.extend(link(table, groups)));
+    links
+}
+
+fn link(mut section: Section<'_>, groups: &[Group]) -> Option<Link> {
+    let zones = between(&mut section, groups);
+    let bytes_per_s = rates(&mut section);
+    let latency_s = section.number("latency_ms", 0.0, 0.0..=1e5);
+    let latency_s = mixed_gpus::milliseconds(latency_s);
+    let usd_per_gb = section.number("usd_per_gb", 0.0, 0.0..=1e6);
+    section.finish();
+    Some(Link { zones: zones?, bytes_per_s: bytes_per_s?, latency_s, usd_per_gb })
+}
+
+/// `between = ["a", "b"]`: two zones that groups lie in, or one twice.
+fn between(section: &mut Section<'_>, groups: &[Group]) -> Option<[String; 2]> {
+    section.needs("between", "two zones, for example [\"east\", \"west\"]");
+    let (value, at) = section.take("between")?;
+    let names = items(&value, |item| item.as_str().map(str::to_owned));
+    let Some(zones) = names.and_then(|names| <[String; 2]>::try_from(names).ok()) else {
+        section.wrong(Code::WrongType, at, "`link.between` is not a list of two zones");
+        return None;
+    };
+    for zone in &zones {
+        if !groups.iter().any(|group| group.zone == *zone) {
+            let known = groups.iter().map(|group| group.zone.as_str());
+            let what = format!("no group lies in a zone `{zone}`");
+            section.find(unknown(Code::UnknownName, what, zone, known, at.clone()));
+            return None;
+        }
+    }
+    Some(zones)
+}
+
+/// `gb_per_s`: one number, or pairs of megabytes of a message and gigabytes per second.
+fn rates(section: &mut Section<'_>) -> Option<Vec<(f64, f64)>> {
+    section
+        .needs("gb_per_s", "gigabytes per second between two stages, or a list of [megabytes, gigabytes per second]");
+    let (value, at): (ValueInner<'static>, Place) = section.take("gb_per_s")?;
+    let pair = |item: &toml_span::Value<'_>| {
+        let pair = items(item.as_ref(), |item| number(item.as_ref()))?;
+        let &[megabytes, rate] = pair.as_slice() else { return None };
+        Some((mixed_gpus::megabytes(megabytes), gigabytes(rate)))
+    };
+    let all = number(&value).map(|rate| vec![(1.0, gigabytes(rate))]).or_else(|| items(&value, pair));
+    let is_rising = |all: &Vec<(f64, f64)>| all.windows(2).all(|two| two[0].0 < two[1].0);
+    let is_positive =
+        |all: &Vec<(f64, f64)>| !all.is_empty() && all.iter().all(|(size, rate)| *size > 0.0 && *rate > 0.0);
+    let good = all.filter(|all| is_rising(all) && is_positive(all));
+    if good.is_none() {
+        let help =
+            "write `gb_per_s = 1.25`, or `[[1, 0.4], [64, 1.2]]`: megabytes of a message, rising, and what it gets";
+        section.refuse(Code::OutOfRange, at, "`link.gb_per_s` is no bandwidth", help);
+    }
+    good
+}

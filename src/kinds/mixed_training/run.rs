@@ -1,0 +1,88 @@
+//! From a checked scenario of mixed GPUs to a result: every plan decided, played and measured, in parallel.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use engine::CostModel;
+use engine::verdict::Refused;
+use planner::train::mixed_gpus as plans;
+use reports::{Measured, PolicyResult, RunResult, views};
+use train::metrics::Played;
+
+use crate::kinds::{self, Kind, Planned, Run};
+use scenario::Head;
+use scenario::mixed_training::{MixedTraining, Way};
+
+impl Kind for MixedTraining {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        let costs = self.costs();
+        let one = |(name, way): &(String, Way)| row(self, name, *way, &costs);
+        let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
+        let (mut results, mut pictures) = (Vec::new(), Vec::new());
+        for (row, step) in rows {
+            pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
+            results.push(row);
+        }
+        Run { result: result(self, results), pictures, ..Run::default() }
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
+        let (name, way) = self.choices.iter().find(|(name, _)| name == choice)?;
+        Some(Planned::of_row(&row(self, name, *way, &self.costs()).0))
+    }
+}
+
+fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
+    let speedup_ratio = kinds::gains_of(&results, &scenario.head.baseline, "tokens_per_s");
+    let (profile, source) = match &scenario.job.problem {
+        Some(_) => ("of every card", engine::cost::Source::Published),
+        None => ("times of the scenario", engine::cost::Source::Measured),
+    };
+    RunResult {
+        cost_model: kinds::costs(profile, source.name(), &scenario.free_parameters),
+        columns: views::columns(&views::MIXED_GPUS),
+        results,
+        speedup_ratio,
+        ..kinds::blank(&scenario.head)
+    }
+}
+
+fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostModel>]) -> (PolicyResult, Option<Played>) {
+    let begun = Instant::now();
+    let decided = match (way, &scenario.given) {
+        (Way::Given, Some(plan)) => Ok(plans::given(&scenario.job, plan, costs)),
+        _ => plans::search(&scenario.job, costs),
+    };
+    let planner_wall_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let judged = decided.and_then(|plan| plans::judged(&scenario.job, &plan.plan, costs).map(|step| (plan, step)));
+    let measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
+    match judged {
+        Err(why) => (kinds::refused(name, why), None),
+        Ok((plan, step)) => {
+            let row = PolicyResult {
+                policy: name.to_owned(),
+                status: reports::Ended::Ok,
+                why: step.why,
+                metrics: step.metrics,
+                interval: BTreeMap::from([(views::MIXED_GPUS[0].0.to_owned(), step.interval_s)]),
+                planner: Some(kinds::facts(&plan)),
+                measured,
+                ..PolicyResult::default()
+            };
+            (row, Some(step.played))
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Training on GPUs of several types: measured stages as a scenario, one type of GPU against kind `training`, and the search against its bound.
+
+use std::fmt::Write as _;
+
+use input::diagnostic::Source;
+use reports::{PolicyResult, RunResult};
+use scenario::Overrides;
+use score::training::row::Asked;
+use score::training::tables;
+use skrull_sim::kinds;
+use train::timed::TimedStep;
+
+/// Rows of Sailor's table with more than one type of GPU.
+const MIXED: [&str; 5] = ["27", "28", "29", "30", "31"];
+
+fn run_text(text: String, set: &[&str]) -> RunResult {
+    let source = Source { path: "mixed.toml".to_owned(), text };
+    let set = set.iter().map(|&key| key.to_owned()).collect();
+    let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+    let findings = input::diagnostic::render(&checked.source, &checked.findings);
+    checked.scenario.unwrap_or_else(|| panic!("{findings}")).run(&|_| {})
+}
+
+fn run(name: &str, set: &[&str]) -> RunResult {
+    run_text(scenario::find(name).expect("shipped").0.text, set)
+}
+
+fn row<'r>(result: &'r RunResult, policy: &str) -> &'r PolicyResult {
+    result.results.iter().find(|row| row.policy == policy).expect("it runs")
+}
+
+/// A step of measured stages as a scenario: a group and a zone for every stage of every replica, and a link for every pair that exchanges.
+fn written(step: &TimedStep) -> String {
+    const MESSAGE_MB: f64 = 16.0;
+    const GRADIENT_MB: f64 = 512.0;
+    let [n_replicas, n_stages] = [step.replicas.len(), step.reductions.len()];
+    let shares: Vec<u32> = step.replicas.iter().map(|replica| replica.n_micro_batches).collect();
+    let batch: u32 = shares.iter().sum();
+    let mut text = format!(
+        "kind = \"training\"\n[training]\nbatch_size = {batch}\ntokens = 1\nmicro_batches = {shares:?}\nmessages = \"blocking\"\n[policies]\nrun = [\"given\"]\n"
+    );
+    let name = |stage: usize, replica: usize| format!("s{stage}r{replica}");
+    let mut links = String::new();
+    let mut link = |from: String, to: String, megabytes: f64, seconds: f64| {
+        let rate = megabytes / 1e3 / seconds;
+        let _ = writeln!(links, "[[link]]\nbetween = [\"{from}\", \"{to}\"]\ngb_per_s = {rate:?}");
+    };
+    let mut stages = String::new();
+    for stage in 0..n_stages {
+        let mut slots = Vec::new();
+        for (replica, of) in step.replicas.iter().enumerate() {
+            let times = of.stages[stage];
+            let ms = |span: hw::Span| span.to_seconds().get() * 1e3;
+            let (group, gpus) = (name(stage, replica), times.n_gpus);
+            let _ =
+                writeln!(text, "[[group]]\nname = \"{group}\"\nzone = \"{group}\"\nnodes = 1\ngpus_per_node = {gpus}");
+            let [forward, backward, update] = [times.forward, times.backward, times.update].map(ms);
+            slots.push(format!(
+                "{{ group = \"{group}\", gpus = {gpus}, forward_ms = {forward:?}, backward_ms = {backward:?}, update_ms = {update:?} }}"
+            ));
+            if stage + 1 < n_stages {
+                link(group.clone(), name(stage + 1, replica), MESSAGE_MB, times.message.to_seconds().get());
+            }
+            if n_replicas > 1 {
+                // All of a ring are as slow as its slowest: 2 (n - 1) / n of the gradients pass each link.
+                let n = f64::from(u32::try_from(n_replicas).expect("few"));
+                let slowest = step.reductions[stage].to_seconds().get() / (2.0 * (n - 1.0) / n);
+                link(group, name(stage, (replica + 1) % n_replicas), GRADIENT_MB, slowest);
+            }
+        }
+        let _ = writeln!(
+            stages,
+            "[[stage]]\nmessage_mb = {MESSAGE_MB:?}\ngradient_mb = {GRADIENT_MB:?}\nreplicas = [{}]",
+            slots.join(", ")
+        );
+    }
+    text + &links + &stages
+}
+
+#[test]
+fn a_row_of_mixed_cards_that_is_written_as_a_scenario_takes_as_long_as_score_says() {
+    let path = super::root().join("../shared/data/truth/sailor_runs.csv");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: shared data absent ({})", path.display());
+        return;
+    };
+    let folder = path.parent().expect("a folder").to_owned();
+    let beside = move |name: &str| input::text_file::read(&folder.join(name)).ok();
+    let rows = tables::read(&text, &beside).expect("a table that is known").expect("rows");
+    let mut n = 0;
+    for row in rows.iter().filter(|row| MIXED.contains(&row.label.row.as_str())) {
+        let Ok(Asked::Stages(step)) = &row.asked else { panic!("row {} has no stages", row.label.row) };
+        let scored = step.span().to_seconds().get();
+        let played = self::row(&run_text(written(step), &[]), "given").metrics["iteration_time_s"];
+        // Milliseconds and bandwidths are written in full, so nothing but nanoseconds is lost.
+        assert!((played / scored - 1.0).abs() < 1e-6, "row {}: {played} against {scored}", row.label.row);
+        n += 1;
+    }
+    assert_eq!(n, MIXED.len());
+}
+
+/// One group of eight H100 with a pipeline of four stages, twice, and the same as a scenario of kind `training`.
+const MIXED_ALONE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\ntokens = 4096\n\
+    [[group]]\nname = \"h100\"\ngpu = \"h100-sxm\"\nnodes = 1\n[policies]\nrun = [\"given\"]\n";
+const TRAINING_ALONE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[parallel]\npp = 4\nzero = 1\n\
+    layers = [8, 8, 8, 8]\n[training]\nbatch_size = 64\nbucket_tokens = 4096\nframework = \"megatron-core\"\ngradient_sync = \"at_end\"\n[workload]\ntokens = 4096\n\
+    [policies]\nrun = [\"megatron\"]\n";
+
+#[test]
+fn one_type_of_gpu_takes_as_long_as_the_kind_that_knows_one() {
+    let stage = "[[stage]]\nlayers = 8\nreplicas = [{ group = \"h100\" }, { group = \"h100\" }]\n";
+    let mixed = run_text(format!("{MIXED_ALONE}{}", stage.repeat(4)), &[]);
+    let alone = run_text(TRAINING_ALONE.to_owned(), &[]);
+    let [mixed, alone] = [row(&mixed, "given"), row(&alone, "megatron")].map(|row| row.metrics["iteration_time_s"]);
+    // Messages and reductions have a simpler model there, and the host's launches are not a lane.
+    assert!((mixed / alone - 1.0).abs() < 0.03, "{mixed} against {alone}");
+}
+
+#[test]
+fn the_search_is_no_slower_than_what_is_given_and_no_faster_than_its_bound() {
+    let result = run("mixed-training/two-zones", &[]);
+    let [given, search] = ["given", "search"].map(|policy| row(&result, policy));
+    let seconds = |row: &PolicyResult| row.metrics["iteration_time_s"];
+    assert!(seconds(search) <= seconds(given), "{} against {}", seconds(search), seconds(given));
+    let bound = search.planner.as_ref().and_then(|facts| facts.bound).expect("a bound");
+    assert!(seconds(search) >= bound, "{} against {bound}", seconds(search));
+}
+
+#[test]
+fn what_crosses_zones_is_paid_by_the_gigabyte() {
+    // Two pipelines of 128 micro-batches of 8,192 tokens, 4,096 values of two bytes each, there and back, at 0.02 dollars a gigabyte.
+    let result = run("mixed-training/two-zones", &["policies.run=[\"given\"]"]);
+    let paid = row(&result, "given").metrics["link_usd_per_step"];
+    let counted = 2.0 * 128.0 * 2.0 * 8192.0 * 4096.0 * 2.0 / 1e9 * 0.02;
+    assert!((paid - counted).abs() < 1e-9, "{paid} against {counted}");
+}
