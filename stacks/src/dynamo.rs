@@ -10,7 +10,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::flags::{Flag, Flags, is_flag, named as flag_named};
-use crate::fleet::{Group, group, named, quoted};
+use crate::fleet::{Group, group, named, quoted, told};
 use crate::launch::Launch;
 use crate::servers::shares;
 use crate::serving::Server;
@@ -26,9 +26,10 @@ const TAG: &str = "1.3.1";
 pub const TARGET: Target = Target::new(NAME, "a deployment of a fleet, a service for each group", VERSION, write);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments } = planned else {
+    let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
     };
+    let said = told(settings);
     let (mut files, mut what) = (Vec::new(), Vec::new());
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
@@ -36,7 +37,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     for deployment in *deployments {
         let mut groups = Vec::new();
         for replica in &deployment.replicas {
-            match group(deployment, replica, NAME) {
+            match group(deployment, replica, NAME, &said) {
                 Ok(group) => groups.push(group),
                 Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
             }
@@ -50,6 +51,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         if let Some(first) = groups.first() {
             let mut text: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
             text += "# Put the path of the checkpoint in the place of the model's name.\n";
+            text += &said[0].lines();
             text += &graph(deployment, &groups, first);
             files.push(File::new(&format!("{}.yaml", named(&deployment.model)), text));
         }
@@ -320,7 +322,12 @@ mod tests {
 
     fn text(batcher: &str) -> String {
         let deployments = deployment(batcher);
-        export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).expect("a fleet")[0]
+        export(
+            NAME,
+            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+            &Words::default(),
+        )
+        .expect("a fleet")[0]
             .text()
             .into_owned()
     }

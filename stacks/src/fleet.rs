@@ -9,7 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
-use crate::settings::{Said, said};
+use crate::settings::{Said, Settings, said};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
 const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
@@ -47,14 +47,9 @@ const GPUS: [(&str, &str, &str); 12] = [
 ];
 
 /// An engine that replicas run.
-<<<<<<< HEAD
-struct Engine {
-    name: &'static str,
-=======
 pub(crate) struct Engine {
     /// Its name in images and modules.
     pub(crate) name: &'static str,
->>>>>>> main
     image: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What joins several nodes: their number, this node's position, the address of the first.
@@ -116,7 +111,7 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
     };
-    let said = [&VLLM, &SGLANG].map(|engine| said(settings, engine.name));
+    let said = told(settings);
     let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
     head += &said[0].lines();
@@ -143,9 +138,13 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: form.target, what }) }
 }
 
-/// A replica kind as both forms need it.
-<<<<<<< HEAD
-fn group<'a>(
+/// What each engine is told of settings.
+pub(crate) fn told(settings: &Settings) -> [Said; 2] {
+    [&VLLM, &SGLANG].map(|engine| said(settings, engine.name))
+}
+
+/// A replica kind as all forms need it.
+pub(crate) fn group<'a>(
     deployment: &'a Deployment,
     replica: &'a Replica,
     target: &str,
@@ -154,16 +153,6 @@ fn group<'a>(
     let (engine, said) = match replica.engine.batcher.as_str() {
         "sglang" => (&SGLANG, &said[1]),
         "vllm-v0" | "vllm-v1" => (&VLLM, &said[0]),
-=======
-pub(crate) fn group<'a>(
-    deployment: &'a Deployment,
-    replica: &'a Replica,
-    target: &str,
-) -> Result<Group<'a>, Unsayable> {
-    let engine = match replica.engine.batcher.as_str() {
-        "sglang" => &SGLANG,
-        "vllm-v0" | "vllm-v1" => &VLLM,
->>>>>>> main
         other => return Err(Unsayable::Batcher(other.to_owned())),
     };
     // Stages on several machines are pods of several kinds, for which there is no group.
@@ -296,7 +285,6 @@ mod tests {
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
-    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Three copies of a replica of `n` H200s on nodes of eight.

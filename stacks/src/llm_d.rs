@@ -8,7 +8,8 @@ use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::fleet::{Group, group, named, quoted};
+use crate::fleet::{Group, group, named, quoted, told};
+use crate::settings::Said;
 
 const NAME: &str = "llm-d";
 const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4 (values.yaml)";
@@ -17,13 +18,15 @@ const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4 (values.yaml)";
 pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for each model", VERSION, write);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments } = planned else {
+    let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
     };
-    let head: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
+    let said = told(settings);
+    let mut head: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
+    head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
     for deployment in *deployments {
-        match values(deployment) {
+        match values(deployment, &said) {
             Ok(text) => {
                 files.push(File::new(&format!("{}-values.yaml", named(&deployment.model)), head.clone() + &text))
             }
@@ -38,10 +41,10 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
 }
 
 /// Values of one model; otherwise what the chart cannot say.
-fn values(deployment: &Deployment) -> Result<String, Vec<String>> {
+fn values(deployment: &Deployment, said: &[Said; 2]) -> Result<String, Vec<String>> {
     let (mut groups, mut what) = (Vec::new(), Vec::new());
     for replica in &deployment.replicas {
-        match group(deployment, replica, NAME) {
+        match group(deployment, replica, NAME, said) {
             Ok(group) => {
                 what.extend(unsaid(&group).map(|words| format!("replica `{}`: {words}", replica.name)));
                 groups.push(group);
@@ -157,7 +160,12 @@ mod tests {
     #[test]
     fn roles_are_the_two_sections_of_the_chart() {
         let deployments = deployment("vllm-v1", &[(Role::Prefill, 2), (Role::Decode, 4)]);
-        let files = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).expect("values");
+        let files = export(
+            NAME,
+            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+            &Words::default(),
+        )
+        .expect("values");
         let text = files[0].text();
         for part in [
             "decode:\n  create: true\n  replicas: 3\n  parallelism:\n    tensor: 4",
@@ -169,7 +177,12 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
-        let files = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).expect("values");
+        let files = export(
+            NAME,
+            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+            &Words::default(),
+        )
+        .expect("values");
         assert!(files[0].text().contains("prefill:\n  create: false"), "{}", files[0].text());
     }
 
@@ -177,7 +190,12 @@ mod tests {
     fn what_the_chart_cannot_say_is_named() {
         let refused = |batcher: &str, parts: &[(Role, u32)]| {
             let deployments = deployment(batcher, parts);
-            let why = export(NAME, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap_err();
+            let why = export(
+                NAME,
+                &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+                &Words::default(),
+            )
+            .unwrap_err();
             let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
             what.join("; ")
         };
