@@ -285,6 +285,7 @@ mod tests {
     use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
+    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Three copies of a replica of `n` H200s on nodes of eight.
