@@ -25,9 +25,9 @@ fn tpot_ms(set: &[&str]) -> f64 {
 
 #[test]
 fn a_loop_that_waits_for_its_host_adds_the_hosts_time() {
-    // vLLM works behind the device from 0.14 on. Before, 0.6 ms an iteration and 45 us a sequence are added.
+    // vLLM works behind the device from 0.14 on. Before, 1.2 ms an iteration and 45 us a sequence are added.
     let (behind, before) = (tpot_ms(&[]), tpot_ms(&["engine.version='0.11.0'"]));
-    assert!(before > behind + 0.6, "{before} ms against {behind} ms");
+    assert!(before > behind + 1.2, "{before} ms against {behind} ms");
     let silent = tpot_ms(&["engine.version='0.11.0'", "engine.host_us_per_step=0", "engine.host_us_per_sequence=0"]);
     assert!((silent / behind - 1.0).abs() < 0.05, "{silent} ms against {behind} ms");
 }
@@ -41,16 +41,16 @@ fn a_named_engine_brings_its_own_curves() {
 
 #[test]
 fn a_card_without_tables_takes_its_neighbours_scaled_by_the_datasheets() {
-    let (b200, profile) = run(&["cluster.gpu='b200'"]);
-    assert_eq!(profile, "h200-sxm-vllm for b200");
-    assert_eq!(run(&["cluster.gpu='h200-sxm'"]).1, "h200-sxm-vllm", "one with tables keeps them");
-    // A B200 reads 1.6 times as fast as an H200 and multiplies 2.3 times as fast: a token takes less, by no more than that.
-    let h200 = run(&["cluster.gpu='h200-sxm'"]).0["tpot_s.mean"];
-    let faster = h200 / b200["tpot_s.mean"];
-    assert!(faster > 1.1 && faster < 2.3, "{faster} times");
+    let (b300, profile) = run(&["cluster.gpu='b300'"]);
+    assert_eq!(profile, "b200-vllm for b300");
+    let (b200, own) = run(&["cluster.gpu='b200'"]);
+    assert_eq!(own, "b200-vllm", "one with tables keeps them");
+    // A B300 reads 1.04 times as fast as a B200 and multiplies 8 bits as fast: a token takes less, by no more than that.
+    let faster = b200["tpot_s.mean"] / b300["tpot_s.mean"];
+    assert!((1.0..1.05).contains(&faster), "{faster} times");
     // A profile that is named stands for another card in the same way.
-    let named = run(&["cluster.gpu='b200'", "cost.profile='h200-sxm-vllm'"]);
-    assert_eq!((named.0["tpot_s.mean"], named.1), (b200["tpot_s.mean"], profile));
+    let named = run(&["cluster.gpu='b300'", "cost.profile='b200-vllm'"]);
+    assert_eq!((named.0["tpot_s.mean"], named.1), (b300["tpot_s.mean"], profile));
 }
 
 #[test]

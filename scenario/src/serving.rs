@@ -37,6 +37,7 @@ use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
+use serve::step_cost::fusion::Fusion;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
@@ -332,6 +333,7 @@ impl Serving {
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
+            fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
             expert_rows: self.engine.preset.and_then(|preset| {
                 let format = operation.kernels.formats(group.model.formats).experts;
                 preset.expert_rows_of(format, if operation.expert_degree > 1 { 1 } else { tensor_degree })

@@ -2,7 +2,8 @@
 //! card's tables.
 //!
 //! Constants are chosen from a lattice, the same for every engine, by the sum of the median errors of TTFT and TPOT over the runs that may be seen: runs of
-//! the same engine on cards that have tables. Among choices that are as good the one with the fewest constants holds. Every choice is played once for every run, so all groups share the work. Units: seconds.
+//! the same engine on cards that have tables, model by model: of the sums of all models the median counts, so that no model with many runs, or with
+//! a trouble of its own, chooses for all others. Among choices that are as good the one with the fewest constants holds. Every choice is played once for every run, so all groups share the work. Units: seconds.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +19,15 @@ use crate::setup;
 use crate::summary::{self, median};
 
 /// Host times of an iteration that may be chosen, microseconds.
-const PER_STEP_US: [f64; 2] = [0.0, 600.0];
+const PER_STEP_US: [f64; 2] = [0.0, 1200.0];
 /// Of a sequence.
 const PER_SEQUENCE_US: [f64; 3] = [0.0, 45.0, 75.0];
 /// Of a layer of an iteration with prompts, without experts and with them.
 const PER_LAYER_US: [[f64; 2]; 4] = [[0.0, 0.0], [600.0, 600.0], [0.0, 1200.0], [600.0, 1800.0]];
 /// Times from sending to the engine's queue, milliseconds.
 const START_MS: [f64; 7] = [10.0, 15.0, 20.0, 40.0, 80.0, 120.0, 180.0];
+/// Those of them that are played, by position; latencies of the others lie on the lines between, because a start is added to what a request takes.
+const START_PLAYED: [usize; 3] = [0, 3, 6];
 
 /// Difference of two errors that says nothing.
 const AS_GOOD: f64 = 0.01;
@@ -168,9 +171,22 @@ fn played(run: &Run, choices: &[EngineConstants], tables: Tables, costs: &Costs<
     let setup = setup::of(run).ok()?;
     let card = costs(&setup.parts[0].cluster, &run.engine, tables).1;
     let of_tables = |cluster: &Cluster, engine: &str| costs(cluster, engine, tables).0;
-    let means = play::means(&setup, &run.engine, &of_tables, choices);
-    let ratios = means.into_iter().map(|[ttft_s, tpot_s]| [ttft_s / run.ttft_s, tpot_s / run.tpot_s]).collect();
+    let of_played: Vec<EngineConstants> =
+        choices.chunks(START_MS.len()).flat_map(|starts| START_PLAYED.map(|at| starts[at])).collect();
+    let played = play::means(&setup, &run.engine, &of_tables, &of_played);
+    let means = played.chunks(START_PLAYED.len()).flat_map(on_lines);
+    let ratios = means.map(|[ttft_s, tpot_s]| [ttft_s / run.ttft_s, tpot_s / run.tpot_s]).collect();
     Some(Played { run: run.clone(), tables: card, ratios })
+}
+
+/// Latencies at every start from those that are played.
+fn on_lines(played: &[[f64; 2]]) -> [[f64; 2]; START_MS.len()] {
+    std::array::from_fn(|at| {
+        let above = START_PLAYED.iter().position(|known| *known >= at).unwrap_or(START_PLAYED.len() - 1).max(1);
+        let [low, high] = [above - 1, above].map(|end| START_MS[START_PLAYED[end]]);
+        let share = (START_MS[at] - low) / (high - low);
+        [0, 1].map(|side| played[above - 1][side] * (1.0 - share) + played[above][side] * share)
+    })
 }
 
 /// A group with constants that were chosen on runs outside of it.
@@ -217,10 +233,14 @@ fn best(seen: &[&Played], choices: &[EngineConstants]) -> usize {
     as_good.min_by(order).expect("a lattice has choices")
 }
 
-/// Sum of the median errors of both latencies with a choice; zero where no run may be seen.
+/// Sum of the median errors of both latencies with a choice, the median over models; zero where no run may be seen.
 fn error(seen: &[&Played], index: usize) -> f64 {
-    let ratios: Vec<[f64; 2]> = seen.iter().map(|played| played.ratios[index]).collect();
-    if ratios.is_empty() { 0.0 } else { off(&ratios, 0) + off(&ratios, 1) }
+    let mut models: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    for played in seen {
+        models.entry(Key::Model.of(&played.run)).or_default().push(played.ratios[index]);
+    }
+    let sums: Vec<f64> = models.values().map(|ratios| off(ratios, 0) + off(ratios, 1)).collect();
+    if sums.is_empty() { 0.0 } else { median(sums) }
 }
 
 /// Host times that are not zero.
@@ -246,6 +266,16 @@ mod tests {
         let run = crate::run::read(&text).expect("a table").remove(0);
         let ratios = (0..lattice().len()).map(|index| if index == right { [1.0; 2] } else { [2.0; 2] }).collect();
         Played { tables: run.card.clone(), run, ratios }
+    }
+
+    #[test]
+    fn starts_between_those_that_are_played_lie_on_the_lines() {
+        // 100 ms and the start; TPOT does not hang on it.
+        let at = |start: f64| [100.0 + start, 7.0];
+        let found = on_lines(&START_PLAYED.map(|known| at(START_MS[known])));
+        for (found, start) in found.iter().zip(START_MS) {
+            assert!((found[0] - at(start)[0]).abs() < 1e-9 && (found[1] - 7.0).abs() < 1e-9, "{found:?} at {start}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serve::replica::{Engine, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
+use serve::step_cost::host::Host;
 
 use crate::setup::{Part, Setup};
 
@@ -75,7 +76,8 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     }
 }
 
-/// Mean TTFT and TPOT for every choice of constants, seconds, costs as expected.
+/// Mean TTFT and TPOT for every choice of constants, seconds, costs as expected. Choices that are the same to the run are played once: a dense model has
+/// no layers with experts, and captured prompts have no launches.
 #[must_use]
 pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineConstants]) -> Vec<[f64; 2]> {
     let tables: Vec<StepTable> =
@@ -86,7 +88,19 @@ pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineCo
         let figures = served(&setup, setup.parts.iter().zip(&tables).map(hosted));
         ["ttft_s.mean", "tpot_s.mean"].map(|key| figures.get(key).copied().unwrap_or(0.0))
     };
-    choices.iter().map(mean).collect()
+    let mut played: Vec<(Vec<Host>, Seconds, [f64; 2])> = Vec::new();
+    let mut found = Vec::with_capacity(choices.len());
+    for constants in choices {
+        let asked = setup.with(*constants);
+        let hosts: Vec<Host> = asked.parts.iter().map(|part| asked.config(part).host()).collect();
+        let known = played.iter().find(|(of, start, _)| *of == hosts && *start == constants.start);
+        let means = known.map_or_else(|| mean(constants), |(.., means)| *means);
+        if known.is_none() {
+            played.push((hosts, constants.start, means));
+        }
+        found.push(means);
+    }
+    found
 }
 
 /// Figures at one end of the costs.

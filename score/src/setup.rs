@@ -15,6 +15,7 @@ use serve::engine_preset::{self, EnginePreset, Version};
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Order, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
+use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
 
 use crate::client::{self, Client};
@@ -70,6 +71,7 @@ pub struct Part {
     graph_sizes: Vec<u32>,
     captures_prompts: bool,
     expert_rows: Option<u64>,
+    fusion: Fusion,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
 }
@@ -99,6 +101,7 @@ impl Setup {
             graph_sizes: part.graph_sizes.clone(),
             captures_prompts: part.captures_prompts,
             expert_rows: part.expert_rows,
+            fusion: part.fusion,
             routing: engine_preset::ROUTING,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
@@ -221,6 +224,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         tokens_asked: tokens_asked.max(run.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
+        fusion: preset.fusion,
     })
 }
 

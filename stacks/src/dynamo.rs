@@ -10,7 +10,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::flags::{Flag, Flags, is_flag, named as flag_named};
-use crate::fleet::{Group, group, named, quoted, told};
+use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::launch::Launch;
 use crate::servers::shares;
 use crate::serving::Server;
@@ -29,7 +29,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
     };
-    let said = told(settings);
+    let said = said_of(settings);
     let (mut files, mut what) = (Vec::new(), Vec::new());
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
@@ -299,6 +299,7 @@ mod tests {
     use serve::deployment::{Deployment, Machine as Rented, Range, Replica, Stage};
 
     use super::*;
+    use crate::settings::Settings;
     use crate::targets::export;
 
     /// Three replicas of two GPUs that read prompts, one of sixteen that generates.
@@ -322,12 +323,8 @@ mod tests {
 
     fn text(batcher: &str) -> String {
         let deployments = deployment(batcher);
-        export(
-            NAME,
-            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
-            &Words::default(),
-        )
-        .expect("a fleet")[0]
+        export(NAME, &Planned::Serving { deployments: &deployments, settings: &Settings::new() }, &Words::default())
+            .expect("a fleet")[0]
             .text()
             .into_owned()
     }

@@ -16,5 +16,6 @@ pub(crate) fn engine(batcher: &str) -> EngineOptions {
         watermark_blocks: 0,
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        batch_wait: None,
     }
 }

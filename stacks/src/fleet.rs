@@ -111,7 +111,7 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
     };
-    let said = told(settings);
+    let said = said_of(settings);
     let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
     head += &said[0].lines();
@@ -138,12 +138,12 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: form.target, what }) }
 }
 
-/// What each engine is told of settings.
-pub(crate) fn told(settings: &Settings) -> [Said; 2] {
+/// What becomes of the settings of a plan, for each engine that replicas run.
+pub(crate) fn said_of(settings: &Settings) -> [Said; 2] {
     [&VLLM, &SGLANG].map(|engine| said(settings, engine.name))
 }
 
-/// A replica kind as all forms need it.
+/// A replica kind as every form needs it.
 pub(crate) fn group<'a>(
     deployment: &'a Deployment,
     replica: &'a Replica,
@@ -155,10 +155,10 @@ pub(crate) fn group<'a>(
         "vllm-v0" | "vllm-v1" => (&VLLM, &said[0]),
         other => return Err(Unsayable::Batcher(other.to_owned())),
     };
-    // Stages on several machines are pods of several kinds, for which there is no group.
     if !said.unsaid.is_empty() {
         return Err(Unsayable::Settings(said.unsaid.join(", ")));
     }
+    // Stages on several machines are pods of several kinds, for which there is no group.
     let layout = layout(deployment, replica, target, said)?;
     let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     if replica.stages.iter().any(|stage| stage.machine != first.machine) {

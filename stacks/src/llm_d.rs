@@ -8,7 +8,7 @@ use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::fleet::{Group, group, named, quoted, told};
+use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -21,7 +21,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let Planned::Serving { deployments, settings } = planned else {
         return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
     };
-    let said = told(settings);
+    let said = said_of(settings);
     let mut head: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
     head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
@@ -130,6 +130,7 @@ mod tests {
     use serve::deployment::{Machine, Range, Replica, Stage};
 
     use super::*;
+    use crate::settings::Settings;
     use crate::targets::export;
 
     fn deployment(batcher: &str, parts: &[(Role, u32)]) -> [Deployment; 1] {
@@ -162,7 +163,7 @@ mod tests {
         let deployments = deployment("vllm-v1", &[(Role::Prefill, 2), (Role::Decode, 4)]);
         let files = export(
             NAME,
-            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
             &Words::default(),
         )
         .expect("values");
@@ -179,7 +180,7 @@ mod tests {
         let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
         let files = export(
             NAME,
-            &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
             &Words::default(),
         )
         .expect("values");
@@ -192,7 +193,7 @@ mod tests {
             let deployments = deployment(batcher, parts);
             let why = export(
                 NAME,
-                &Planned::Serving { deployments: &deployments, settings: &crate::settings::Settings::new() },
+                &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
                 &Words::default(),
             )
             .unwrap_err();

@@ -115,6 +115,21 @@ pub(crate) enum Unsayable {
     Gpu(String),
     #[error("{n_gpus} GPUs on nodes of {per_node}: no whole number of nodes")]
     Nodes { n_gpus: u32, per_node: u32 },
+    #[error("prompts that wait for others (`batch_wait`), which TensorRT-LLM alone has")]
+    BatchWait,
+    #[error("looks for requests every {0} iterations (`recv_interval`), which SGLang alone has")]
+    RecvInterval(std::num::NonZeroU32),
+}
+
+/// What one engine alone has is asked of no other.
+fn host_options(engine: &EngineOptions, target: &str) -> Result<(), Unsayable> {
+    if engine.batch_wait.is_some() && target != "trtllm" {
+        return Err(Unsayable::BatchWait);
+    }
+    if engine.recv_interval.get() > 1 && target != "sglang" {
+        return Err(Unsayable::RecvInterval(engine.recv_interval));
+    }
+    Ok(())
 }
 
 /// Degrees of a replica, where its stages are alike.
@@ -127,6 +142,7 @@ pub(crate) fn layout<'a>(
     if replica.role == Role::Outputs {
         return Err(Unsayable::Outputs);
     }
+    host_options(&replica.engine, target)?;
     let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     let layers = replica.layers();
     if layers.n() != deployment.n_layers {
@@ -213,6 +229,9 @@ pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
     if !engine.prefix_cache {
         words.push("--disable-radix-cache".to_owned());
     }
+    if engine.recv_interval.get() > 1 {
+        words.push(format!("--scheduler-recv-interval {}", engine.recv_interval));
+    }
     let role = match layout.role {
         Role::Prefill => Some("prefill"),
         Role::Decode => Some("decode"),
@@ -230,6 +249,11 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
         format!("kv_cache_config.tokens_per_block: {}", engine.block_tokens),
         format!("kv_cache_config.enable_block_reuse: {}", engine.prefix_cache),
     ];
+    if let Some(wait) = engine.batch_wait {
+        let ratio = f64::from(wait.tokens) / f64::from(engine.tokens_max.max(1));
+        options.push(format!("batch_wait_timeout_iters: {}", wait.iterations));
+        options.push(format!("batch_wait_max_tokens_ratio: {ratio:.4}"));
+    }
     let (flags, more): (Vec<String>, Vec<String>) =
         layout.said.words.iter().cloned().partition(|word| word.starts_with('-'));
     options.extend(more);
@@ -281,7 +305,7 @@ fn yaml(options: &[String]) -> String {
 mod tests {
     use input::diagnostic::Code;
     use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
-    use serve::replica::Role;
+    use serve::replica::{Gather, Role};
 
     use crate::export::{ExportError, Planned, Words};
     use crate::settings::Settings;
@@ -343,5 +367,26 @@ mod tests {
         .unwrap_err();
         let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
         assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
+    }
+
+    #[test]
+    fn what_one_engine_alone_has_is_said_to_it_and_refused_by_others() {
+        let mut deployments = [deployment(4)];
+        deployments[0].replicas[0].engine.batch_wait = Some(Gather { iterations: 20, tokens: 2048 });
+        let exported = |target: &str, deployments: &[Deployment]| {
+            export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
+                .map(|files| files[0].text().into_owned())
+                .map_err(|why| why.to_string())
+        };
+        let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
+        // 2048 of 4096 tokens.
+        assert!(script.contains("batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.5000\n"), "{script}");
+        for target in ["vllm", "sglang"] {
+            assert!(exported(target, &deployments).expect_err(target).contains("batch_wait"), "{target}");
+        }
+        let engine = &mut deployments[0].replicas[0].engine;
+        (engine.batch_wait, engine.recv_interval) = (None, std::num::NonZeroU32::new(30).expect("thirty"));
+        assert!(exported("sglang", &deployments).expect("SGLang has it").contains("--scheduler-recv-interval 30"));
+        assert!(exported("vllm", &deployments).expect_err("vLLM has it not").contains("recv_interval"));
     }
 }

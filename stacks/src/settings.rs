@@ -30,7 +30,8 @@ enum Row {
 }
 
 /// Every key, or the beginning of several that ends in a dot.
-const ROWS: [(&str, Row); 43] = [
+const ROWS: [(&str, Row); 44] = [
+    ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
     ("engine.chunk_sizes", Row::Told([equal, equal, equal])),

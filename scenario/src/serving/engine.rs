@@ -10,7 +10,7 @@ use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Order, Preemption};
+use serve::replica::{Gather, Limits, Order, Preemption};
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
@@ -122,6 +122,18 @@ pub fn recv_interval(section: &mut Section<'_>, default: NonZeroU32) -> NonZeroU
     NonZeroU32::new(found).unwrap_or(default)
 }
 
+/// `batch_wait = { iterations = 20, enough_tokens = 14746 }`: how long prompts wait for others while sequences decode; 0 iterations do not let them wait.
+pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u32) -> Option<Gather> {
+    let Some(mut table) = section.table("batch_wait") else { return base };
+    let iterations = table.small("iterations", None, 0..=100_000);
+    if iterations == 0 {
+        table.idle(&["enough_tokens"], "some `iterations`");
+    }
+    let tokens = table.small("enough_tokens", Some(tokens_max), 1..=tokens_max.max(1).into());
+    table.finish();
+    (iterations > 0).then_some(Gather { iterations, tokens })
+}
+
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -180,6 +192,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let order = section.one_of("scheduling", Order::Arrival, &Order::ALL);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
+    let gather = batch_wait(&mut section, None, small(tokens_max));
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let us = |time: Seconds| time.get() * 1e6;
@@ -202,6 +215,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         order,
         shares_prefixes,
         recv_interval,
+        gather,
         ..Limits::ROOMY
     };
     EngineSection {

@@ -39,6 +39,7 @@ pub fn way(
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
     limits.order = section.one_of("scheduling", limits.order, &Order::ALL);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
+    limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);
     let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);

@@ -20,7 +20,7 @@ pub use lifted::{Lifted, of_engines};
 pub use lower::{Unplayable, fleet};
 pub use stations::{LayerTimes, Messages, STATION_BATCHER, stations};
 
-use crate::replica::Role;
+use crate::replica::{Gather, Role};
 
 /// Schema of a deployment's file.
 pub const SCHEMA: &str = "skrull-sim/deployment/1";
@@ -179,6 +179,9 @@ pub struct EngineOptions {
     /// Iterations that only decode between two looks for new requests.
     #[serde(default = "every", skip_serializing_if = "is_every")]
     pub recv_interval: NonZeroU32,
+    /// How long prompts wait for others while sequences decode; `None` does not let them wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_wait: Option<Gather>,
 }
 
 /// What moves from one replica to another: keys and values from prefill to decode, activations between parts of the layers.

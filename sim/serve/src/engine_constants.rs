@@ -41,7 +41,7 @@ pub fn fitted() -> [EngineConstants; 3] {
     [
         EngineConstants {
             engine: "vllm",
-            host_per_step: Seconds::new(0.6e-3),
+            host_per_step: Seconds::new(1.2e-3),
             host_per_sequence: Seconds::new(45e-6),
             host_per_expert_layer: Seconds::new(1.2e-3),
             start: Seconds::new(15e-3),
@@ -50,8 +50,9 @@ pub fn fitted() -> [EngineConstants; 3] {
         },
         EngineConstants {
             engine: "sglang",
+            host_per_expert_layer: Seconds::new(1.2e-3),
             start: Seconds::new(180e-3),
-            fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200",
+            fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200; layers with experts as of vLLM",
             ..NONE
         },
         EngineConstants {

@@ -6,6 +6,7 @@
 use engine::cost::experts::Routing;
 use hw::{Bytes, Format, Gpu};
 
+use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 
 /// How tokens spread over experts in a named engine: a power law with the exponent that the makers of the tables assume of real routers
@@ -35,6 +36,8 @@ pub struct EnginePreset {
     pub captures_prompts: bool,
     /// Rows to which the kernel of block-scaled experts fills up every expert, and tensor degrees of experts below which it runs.
     pub expert_rows: Option<(u64, u32)>,
+    /// What it computes in one kernel.
+    pub fusion: Fusion,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where this stands.
@@ -131,13 +134,31 @@ const VLLM: EnginePreset = EnginePreset {
     graphs: GraphRule::Vllm,
     captures_prompts: true,
     expert_rows: None,
+    fusion: Fusion::Norms,
     memory: MemoryRule::OfDevice(0.9),
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
 };
 
+const TRTLLM: EnginePreset = EnginePreset {
+    name: "trtllm",
+    since: Version(0, 0, 0),
+    batcher: "trtllm",
+    block_tokens: 32,
+    engine_loop: EngineLoop::Asynchronous,
+    shares_prefixes: true,
+    sizes: &TRTLLM_SIZES,
+    graphs: GraphRule::Trtllm,
+    captures_prompts: false,
+    expert_rows: None,
+    fusion: Fusion::Nothing,
+    memory: MemoryRule::OfFree(0.9),
+    source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
+             overlap scheduler is on by default, chunked context is not",
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 5] = [
+pub static PRESETS: [EnginePreset; 6] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
@@ -163,25 +184,18 @@ pub static PRESETS: [EnginePreset; 5] = [
         graphs: GraphRule::Sglang,
         captures_prompts: false,
         expert_rows: None,
+        fusion: Fusion::Nothing,
         memory: MemoryRule::Reserve,
         source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
                  the overlap scheduler is on by default",
     },
     EnginePreset {
-        name: "trtllm",
-        since: Version(0, 0, 0),
-        batcher: "trtllm",
-        block_tokens: 32,
-        engine_loop: EngineLoop::Asynchronous,
-        shares_prefixes: true,
-        sizes: &TRTLLM_SIZES,
-        graphs: GraphRule::Trtllm,
-        captures_prompts: false,
-        expert_rows: None,
-        memory: MemoryRule::OfFree(0.9),
-        source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-                 overlap scheduler is on by default, chunked context is not",
+        since: Version(1, 1, 0),
+        fusion: Fusion::Exchanges,
+        source: "as before, and norms inside of all-reduces (AllReduceFusionOp in tensorrt_llm/_torch/models of 1.1)",
+        ..TRTLLM
     },
+    TRTLLM,
 ];
 
 /// Names of all engines, each once.

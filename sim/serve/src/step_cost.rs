@@ -12,6 +12,7 @@ pub mod average;
 pub mod chunks;
 pub mod decode_attention;
 pub mod decoding;
+pub mod fusion;
 mod graphs;
 pub mod host;
 pub mod lanes;

@@ -22,6 +22,8 @@ use crate::import::{ImportError, Table, whole};
 
 /// Last-level cache of the largest of the cards whose tables there are (H100 and H200: 50 MB; A100: 40 MB; datasheets of NVIDIA).
 const CACHE_BYTES: f64 = 50e6;
+/// The same of Blackwell (126 MB; Blackwell tuning guide of NVIDIA).
+const CACHE_BYTES_OF_BLACKWELL: f64 = 126e6;
 /// Shares of it between which rows are left out: above, what overlaps is small; below, the read is a small part of the time.
 const CACHED: [f64; 2] = [1.0 / 16.0, 1.3];
 /// Fewest keys of a row: no engine decodes with fewer for long, and the line should be right where they do.
@@ -132,8 +134,10 @@ pub(super) fn fitted(
     (table, kernel): (String, String),
 ) -> Part {
     let long: Vec<&Launch> = launches.iter().filter(|launch| launch.keys >= KEYS_MIN).collect();
+    let is_blackwell = source.cluster().gpu.peak_fp4.is_some();
+    let cache = if is_blackwell { CACHE_BYTES_OF_BLACKWELL } else { CACHE_BYTES };
     let outside: Vec<Launch> =
-        long.iter().filter(|launch| !is_cached(launch)).map(|launch| (*launch).clone()).collect();
+        long.iter().filter(|launch| !is_cached(launch, cache)).map(|launch| (*launch).clone()).collect();
     if outside.len() < 10 {
         return Part::default();
     }
@@ -154,8 +158,8 @@ pub(super) fn fitted(
     part
 }
 
-fn is_cached(launch: &Launch) -> bool {
-    (CACHE_BYTES * CACHED[0]..CACHE_BYTES * CACHED[1]).contains(&launch.bytes(0.0))
+fn is_cached(launch: &Launch, cache: f64) -> bool {
+    (cache * CACHED[0]..cache * CACHED[1]).contains(&launch.bytes(0.0))
 }
 
 const fn shape_of(shape: &DecodeShape) -> u64 {

@@ -18,13 +18,14 @@ use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table, whole};
 
-/// Formats of the tables and ours.
-const FORMATS: [(&str, Format); 5] = [
-    ("bfloat16", Format::Bf16),
-    ("fp8", Format::Fp8),
-    ("fp8_block", Format::Fp8Block),
-    ("int4_wo", Format::Int4),
-    ("w4a16_mxfp4", Format::Mxfp4),
+/// Formats of the tables and ours. Blackwell multiplies MXFP4 weights by activations of 8 bits as well, which its engines choose.
+const FORMATS: [(&[&str], Format); 6] = [
+    (&["bfloat16"], Format::Bf16),
+    (&["fp8"], Format::Fp8),
+    (&["fp8_block"], Format::Fp8Block),
+    (&["int4_wo"], Format::Int4),
+    (&["w4a16_mxfp4", "w4a8_mxfp4_mxfp8"], Format::Mxfp4),
+    (&["nvfp4"], Format::Nvfp4),
 ];
 /// End of the names of kernels that stand in for a model's own, with another activation.
 const APPROXIMATION: &str = "_situ_as_silu";
@@ -54,14 +55,31 @@ struct Row {
     elsewhere: bool,
 }
 
+/// Sizes of a layer and how its rows spread.
+type Layer = ([u64; 7], [u64; 3]);
+
+impl Row {
+    /// Sizes and rows of experts.
+    fn layer(&self) -> Layer {
+        (self.siblings, self.point.map(f64::to_bits))
+    }
+}
+
 /// All fused layers of an engine.
 pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     let mut part = Part::default();
     let Some((table, path)) = source.table("moe", source.engine, "moe_perf.csv.gz")? else { return Ok(part) };
-    for (word, format) in FORMATS {
-        let rows = rows(source, &table, (word, format))?;
+    for (words, format) in FORMATS {
+        let mut rows = Vec::new();
+        for word in words {
+            rows.extend(self::rows(source, &table, (word, format))?);
+        }
+        let mut by_variant: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (kernel, variant) in variants(&rows) {
-            let of_kernel: Vec<Row> = rows.iter().filter(|row| row.kernel == kernel).cloned().collect();
+            by_variant.entry(variant).or_default().push(kernel);
+        }
+        for (variant, kernels) in by_variant {
+            let (kernel, of_kernel) = of_variant(&rows, &kernels);
             let Some((mut curve, n_left_out)) = fitted(&of_kernel) else { continue };
             curve.kernel = Some(kernel.clone());
             let name = names::of_format("experts", format).expect("a format of products") + variant;
@@ -101,7 +119,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
             seconds: columns[7][row] / 1e3,
             shape: hidden * 1_000_003 + width * 1009 + (n_experts / ep) * 31,
             siblings: sizes,
-            kernel: kernels[row].clone(),
+            kernel: if word.contains("w4a8") { format!("{}, {word}", kernels[row]) } else { kernels[row].clone() },
             gated,
             elsewhere: ep > 1,
         });
@@ -132,6 +150,20 @@ fn variants(rows: &[Row]) -> Vec<(String, &'static str)> {
         ((*kernel).to_owned(), variant)
     };
     kernels.iter().map(of).collect()
+}
+
+/// Of the kernels of a variant the one that is the fastest for most of the layers that were timed, with its rows: which of them runs is an option of the
+/// engine, or its tuner's choice.
+fn of_variant(rows: &[Row], kernels: &[String]) -> (String, Vec<Row>) {
+    let mut fastest: BTreeMap<Layer, &Row> = BTreeMap::new();
+    for row in rows.iter().filter(|row| kernels.contains(&row.kernel)) {
+        let best = fastest.entry(row.layer()).or_insert(row);
+        *best = if row.seconds < best.seconds { row } else { best };
+    }
+    let n_fastest = |kernel: &&String| fastest.values().filter(|row| row.kernel == **kernel).count();
+    let kernel = kernels.iter().max_by_key(n_fastest).cloned().unwrap_or_default();
+    let own = rows.iter().filter(|row| row.kernel == kernel).cloned().collect();
+    (kernel, own)
 }
 
 /// The curve of a kernel, and how many rows were left out; `None` with fewer rows than a law can be told from.
@@ -242,5 +274,22 @@ mod tests {
         assert!(curve.residuals.p90_error < 0.03, "{:?}", curve.residuals);
         assert!((curve.law.weights / 1.1 - 1.0).abs() < 0.05, "{:?}", curve.law);
         assert_eq!(variants(&rows), [("one".to_owned(), "")]);
+    }
+
+    #[test]
+    fn of_several_kernels_the_one_that_is_the_fastest_for_most_layers_holds() {
+        let row = |kernel: &str, layer: u64, seconds: f64| Row {
+            terms: [1.0; 6],
+            point: [1.0; 3],
+            seconds,
+            shape: layer,
+            siblings: [layer; 7],
+            kernel: kernel.to_owned(),
+            gated: true,
+            elsewhere: false,
+        };
+        let rows = [row("a", 1, 2.0), row("a", 2, 2.0), row("a", 3, 1.0), row("b", 1, 1.0), row("b", 2, 1.0)];
+        let (kernel, own) = of_variant(&rows, &["a".to_owned(), "b".to_owned()]);
+        assert_eq!((kernel.as_str(), own.len()), ("b", 2));
     }
 }

@@ -17,13 +17,14 @@ use crate::fit::{Row, surfaces};
 use crate::import::{ImportError, Table, whole};
 
 /// Formats of the tables and ours.
-const FORMATS: [(&str, Format); 6] = [
+const FORMATS: [(&str, Format); 7] = [
     ("bfloat16", Format::Bf16),
     ("fp8", Format::Fp8),
     ("fp8_block", Format::Fp8Block),
     ("int8_wo", Format::Int8Weights),
     ("int4_wo", Format::Int4),
     ("sq", Format::Int8),
+    ("nvfp4", Format::Nvfp4),
 ];
 const M_KNOTS: [f64; 15] =
     [1.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];

@@ -182,6 +182,7 @@ impl Machines {
                 watermark_blocks: 0,
                 prefix_cache: false,
                 recv_interval: std::num::NonZeroU32::MIN,
+                batch_wait: None,
             },
         })
     }

@@ -193,6 +193,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
         watermark_blocks: 0,
         prefix_cache: working.prefix_cache,
         recv_interval: std::num::NonZeroU32::MIN,
+        batch_wait: None,
     }
 }
 

@@ -36,6 +36,13 @@ impl Provenance {
         }
     }
 
+    /// Takes off what fused kernels save of seconds that were added before; nothing falls below zero.
+    pub fn take(&mut self, what: &'static str, source: Source, seconds: f64) {
+        if let Some(all) = self.seconds.get_mut(&(what, source)) {
+            *all = (*all - seconds).max(0.0);
+        }
+    }
+
     /// Adds an operation, `times` times, part by part.
     pub fn add_op(&mut self, op: &Op, times: f64, cost: &dyn CostModel) {
         if let Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } = op {

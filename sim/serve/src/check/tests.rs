@@ -35,6 +35,7 @@ fn options(kv_tokens: u64) -> EngineOptions {
         watermark_blocks: 0,
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        batch_wait: None,
     }
 }
 

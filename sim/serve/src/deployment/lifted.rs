@@ -59,6 +59,7 @@ impl Lifted<'_> {
             watermark_blocks: limits.watermark_blocks,
             prefix_cache: limits.shares_prefixes,
             recv_interval: limits.recv_interval,
+            batch_wait: limits.gather,
         }
     }
 

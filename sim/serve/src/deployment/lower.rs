@@ -100,6 +100,7 @@ fn limits(options: &EngineOptions) -> Limits {
         watermark_blocks: options.watermark_blocks,
         shares_prefixes: options.prefix_cache,
         recv_interval: options.recv_interval,
+        gather: options.batch_wait,
         ..Limits::ROOMY
     }
 }

@@ -4,10 +4,13 @@
 //! `batch_wait_max_tokens_ratio`. A boundary at which prompts could join counts one, until the tokens of the iteration would be enough or
 //! the count is full. Where nobody decodes, nobody waits. Units: iterations, tokens.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Composed, Replica, Reserve, Waiting};
 
 /// How long prompts wait for others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Gather {
     /// Boundaries at which they stay behind, at most.
     pub iterations: u32,

@@ -5,6 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
+use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
@@ -62,6 +63,8 @@ pub struct ReplicaConfig<'a> {
     pub captures_prompts: bool,
     /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
     pub expert_rows: Option<u64>,
+    /// What the engine computes in one kernel.
+    pub fusion: Fusion,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -105,6 +108,7 @@ impl<'a> ReplicaConfig<'a> {
             graph_sizes: Vec::new(),
             captures_prompts: false,
             expert_rows: None,
+            fusion: Fusion::Nothing,
         }
     }
 

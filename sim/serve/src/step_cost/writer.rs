@@ -10,7 +10,7 @@ use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
-use engine::model::{FeedForward, Layer, Mixer};
+use engine::model::{FeedForward, Layer, Mixer, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -18,6 +18,8 @@ use engine::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
+/// A kernel that only moves activations.
+const SMALL: Op = Op::Elementwise { bytes: 1 };
 
 /// Tokens from which on the rows of skewed experts grow in proportion: their shares hardly change any more, and draws take time.
 const DRAWN_TOKENS_MAX: u64 = 512;
@@ -173,6 +175,7 @@ impl<'a> Writer<'a> {
             // One behind each mixer and each feed-forward, and one behind the embedding, which is cut over the vocabulary.
             let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
             let mut reduces = vec![(reduce, n_reduces)];
+            reduces.extend(self.joint_norms(m));
             own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
@@ -183,7 +186,33 @@ impl<'a> Writer<'a> {
             ops.push((Op::Elementwise { bytes: 4 * m * hidden * dtype.bytes() }, 1));
             ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
         }
-        self.sum(ops) + own
+        let saved = self.saved(&ops, n_reduces - 1);
+        let whole = self.sum(ops) + own - saved;
+        if let Some(parts) = &self.parts {
+            parts.borrow_mut().take(what_of(&SMALL), Source::Datasheet, saved.get());
+        }
+        whole.max(Seconds::ZERO)
+    }
+
+    /// A norm over all heads of queries and of keys needs the variances of the whole group: an all-reduce of two numbers of 32 bits per token, which cuts the
+    /// kernel around it in two (vLLM `MiniMaxText01RMSNormTP.forward_qk`).
+    fn joint_norms(&self, m: u64) -> Ops {
+        let model = self.shard.model;
+        if model.qk_norm != QueryKeyNorm::Whole {
+            return Vec::new();
+        }
+        let n = self.mixers.iter().filter(|(mixer, _)| mixer.attends()).map(|(_, n)| n).sum();
+        let width = ((model.n_heads + model.n_kv_heads) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
+        let variances = Op::Collective { kind: Collective::AllReduce, bytes: 8 * m, shape: self.shape };
+        vec![(variances, n), (Op::Elementwise { bytes: m * width * self.shard.dtype.bytes() }, n)]
+    }
+
+    /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.
+    fn saved(&self, ops: &Ops, n_norms: u32) -> Seconds {
+        if self.cost.estimate(&SMALL).source != Source::Datasheet {
+            return Seconds::ZERO;
+        }
+        self.deployment.fusion.saved(ops, n_norms, self.shape.n_ranks)
     }
 
     /// Tokens to experts and back, and activations from stage to stage.

@@ -18,6 +18,7 @@ fn options() -> EngineOptions {
         watermark_blocks: 0,
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        batch_wait: None,
     }
 }
 
