@@ -85,7 +85,7 @@ fn every_setting_is_carried_by_the_plan_and_said_or_refused_by_exports() {
             panic!("`{key} = {value}` has no plan");
         };
         assert!(!plan["settings"][key].is_null(), "`{key}` is in the plan: {}", plan["settings"]);
-        for target in ["vllm", "sglang", "trtllm", "kubernetes", "skypilot"] {
+        for target in ["vllm", "sglang", "trtllm", "kubernetes", "skypilot", "dynamo", "llm-d"] {
             let output = run(&folder, &["export", "plan.json", "--to", target, "--out", target]);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let is_refused = output.status.code() == Some(2) && said.contains(key);
