@@ -78,16 +78,21 @@ impl<'de> Visitor<'de> for Root<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { recorded, left, refused } = self;
+        let mut has_events = false;
         while let Some(key) = map.next_key::<String>()? {
             left.set(PART_BYTES_MAX);
             match key.as_str() {
                 "traceEvents" => {
+                    has_events = true;
                     map.next_value_seed(Root { recorded: &mut *recorded, left, refused: &mut *refused })?;
                 }
                 "distributedInfo" => ranks(recorded, &map.next_value()?),
                 "deviceProperties" => devices(recorded, &map.next_value()?),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
+        }
+        if !has_events {
+            *refused = Some(ProfilerError::Unknown);
         }
         Ok(())
     }
