@@ -1,8 +1,12 @@
-//! Files as the text they stand for: gzip is undone, a Parquet table becomes its CSV, and everything else stays as it is.
+//! Files as the text they stand for: gzip is undone, a table in Parquet or Arrow's format becomes its CSV, an index of Megatron-LM its lengths, and
+//! everything else stays as it is.
 //!
 //! Bytes decide, not names. So every reader of text reads packed files as well, and none has a decompressor of its own. What is unpacked is
 //! bounded by what it was packed in: a small file cannot take all memory.
 
+mod arrow;
+mod csv;
+mod index;
 #[cfg(any(test, feature = "parquet"))]
 mod table;
 
@@ -10,6 +14,9 @@ use std::io::Read;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder};
 use thiserror::Error;
+
+pub use arrow::ArrowError;
+pub use index::IndexError;
 
 /// Bytes over packed bytes, at most: lists of edges and tables have below 100, runs of one byte 1,000.
 const RATIO_MAX: u64 = 200;
@@ -42,6 +49,12 @@ pub enum PackedError {
     /// Bytes that are no table.
     #[error("the Parquet file is broken: {0}")]
     Parquet(String),
+    /// Bytes that are no table.
+    #[error("the Arrow file is broken: {0}")]
+    Arrow(#[from] ArrowError),
+    /// Bytes that are no index.
+    #[error("the index of Megatron-LM is broken: {0}")]
+    Index(#[from] IndexError),
 }
 
 /// What packed bytes may become.
@@ -76,7 +89,12 @@ impl Limit {
 /// Whether bytes that begin so stand for others.
 #[must_use]
 pub fn is_packed(head: &[u8]) -> bool {
-    head.starts_with(&GZIP) || head.starts_with(PARQUET)
+    head.starts_with(&GZIP) || head.starts_with(PARQUET) || is_arrow(head) || head.starts_with(index::MAGIC)
+}
+
+/// Text never begins as a stream does: no letter has the byte.
+fn is_arrow(head: &[u8]) -> bool {
+    head.starts_with(arrow::FILE) || head.starts_with(&arrow::STREAM)
 }
 
 /// The bytes that a file stands for, so many at the most.
@@ -90,6 +108,14 @@ pub fn plain(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, PackedError> {
     }
     if bytes.starts_with(PARQUET) {
         return of_parquet(bytes, limit);
+    }
+    if is_arrow(&bytes) {
+        return arrow::csv(&bytes, limit);
+    }
+    if bytes.starts_with(index::MAGIC) {
+        let text = index::lines(&bytes)?;
+        limit.check(text.len() as u64)?;
+        return Ok(text);
     }
     limit.check(bytes.len() as u64)?;
     Ok(bytes)

@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 
+use crate::csv::{quoted, separate};
 use crate::{Limit, PackedError};
 
 /// The text of a table.
@@ -46,12 +47,6 @@ fn line(text: &mut String, row: &Row) {
     text.push('\n');
 }
 
-fn separate(text: &mut String, at: usize) {
-    if at > 0 {
-        text.push(',');
-    }
-}
-
 fn cell(text: &mut String, field: &Field) {
     let done = match field {
         Field::Null => Ok(()),
@@ -73,14 +68,4 @@ fn cell(text: &mut String, field: &Field) {
         }
     };
     done.expect("text takes everything");
-}
-
-/// Text of a cell, in quotes where it needs them.
-fn quoted(text: &mut String, word: &str) {
-    if !word.contains([',', '"', '\n', '\r']) {
-        return text.push_str(word);
-    }
-    text.push('"');
-    text.push_str(&word.replace('"', "\"\""));
-    text.push('"');
 }

@@ -86,3 +86,105 @@ fn a_broken_table_is_refused() {
         assert!(whole(table[..at].to_vec()).is_err(), "cut at {at}");
     }
 }
+
+/// What pyarrow 26 wrote: whole numbers, text, structs, numbers, truth, moments, words of a dictionary, lists, lists of one size. The stream has
+/// two batches, the file has columns of the large types.
+const STREAM: &[u8] = include_bytes!("tests/table.arrows");
+const FILE: &[u8] = include_bytes!("tests/table.arrow");
+const COMPRESSED: &[u8] = include_bytes!("tests/packed.arrows");
+const ARROW_CSV: &str = "id,name,seconds,is_short,input_ids,pair,n_tokens
+7,\"a, \"\"b\"\"\",0.1,true,3,2,3
+-1,,0.000000000001,false,1,2,1
+3,é,,,0,,0
+";
+
+#[test]
+fn an_arrow_table_is_its_csv() {
+    for bytes in [STREAM, FILE] {
+        assert!(is_packed(bytes));
+        assert_eq!(String::from_utf8(whole(bytes.to_vec()).expect("a table")).expect("text"), ARROW_CSV);
+    }
+    let refused = whole(COMPRESSED.to_vec()).expect_err("it is compressed");
+    assert!(matches!(refused, PackedError::Arrow(ArrowError::Compressed)), "{refused}");
+    assert!(matches!(plain(STREAM.to_vec(), 40), Err(PackedError::TooLong { .. })));
+}
+
+/// Every byte changed in turn, and every length cut: read or refused. A cut between two messages is a shorter table.
+#[test]
+fn a_broken_arrow_table_is_refused() {
+    for table in [STREAM, FILE] {
+        for at in 0..table.len() {
+            for change in [1_u8, 0x7f, 0x80, 0xff] {
+                let mut bytes = table.to_vec();
+                bytes[at] = bytes[at].wrapping_add(change);
+                let _ = plain(bytes, 1 << 20);
+            }
+            let cut = whole(table[..at].to_vec());
+            assert!(cut.is_err() || at < 8 || cut.is_ok_and(|text| ARROW_CSV.as_bytes().starts_with(&text)), "cut at {at}");
+        }
+    }
+}
+
+#[test]
+fn rows_without_bytes_do_not_take_all_memory() {
+    // A batch of 2^40 rows whose one column has no buffers: written by hand, as FlatBuffers lay it out.
+    let mut bytes = STREAM.to_vec();
+    let rows = 2_i64.to_le_bytes();
+    let places: Vec<usize> = (0..bytes.len() - 8).filter(|at| bytes[*at..*at + 8] == rows).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        let mut changed = bytes.clone();
+        changed[at..at + 8].copy_from_slice(&(1_i64 << 40).to_le_bytes());
+        let _ = whole(changed);
+    }
+    bytes.truncate(4);
+    assert!(matches!(whole(bytes), Err(PackedError::Arrow(ArrowError::CutShort))));
+}
+
+/// An index of three sequences in two documents, as the format says: 5, 0 and 70,000 tokens of two bytes.
+fn megatron() -> Vec<u8> {
+    let mut bytes = b"MMIDIDX\0\0".to_vec();
+    bytes.extend(1_u64.to_le_bytes());
+    bytes.push(8);
+    bytes.extend(3_u64.to_le_bytes());
+    bytes.extend(3_u64.to_le_bytes());
+    bytes.extend([5_i32, 0, 70_000].into_iter().flat_map(i32::to_le_bytes));
+    bytes.extend([0_i64, 10, 10].into_iter().flat_map(i64::to_le_bytes));
+    bytes.extend([0_i64, 2, 3].into_iter().flat_map(i64::to_le_bytes));
+    bytes
+}
+
+#[test]
+fn an_index_of_megatron_is_its_lengths() {
+    assert!(is_packed(&megatron()));
+    assert_eq!(whole(megatron()).expect("an index"), b"5\n0\n70000\n");
+    // Modes of multimodal sequences may follow.
+    assert_eq!(whole([megatron(), vec![0, 0, 1]].concat()).expect("an index"), b"5\n0\n70000\n");
+    let short = IndexError::Short { n_sequences: 3, n_documents: 3 };
+    for length in 9..megatron().len() {
+        let why = whole(megatron()[..length].to_vec()).expect_err("it is cut");
+        let expected = if length < 34 { IndexError::Head } else { short };
+        assert!(matches!(why, PackedError::Index(found) if found == expected), "cut at {length}: {why}");
+    }
+}
+
+#[test]
+fn a_broken_index_is_refused() {
+    for at in 9..megatron().len() {
+        for change in [1_u8, 0x80, 0xff] {
+            let mut bytes = megatron();
+            bytes[at] = bytes[at].wrapping_add(change);
+            let _ = whole(bytes);
+        }
+    }
+    let mut bytes = megatron();
+    bytes[18..26].copy_from_slice(&u64::MAX.to_le_bytes());
+    let promised = IndexError::Short { n_sequences: u64::MAX, n_documents: 3 };
+    assert!(matches!(whole(bytes), Err(PackedError::Index(found)) if found == promised));
+    let mut bytes = megatron();
+    bytes[34..38].copy_from_slice(&(-1_i32).to_le_bytes());
+    assert!(matches!(whole(bytes), Err(PackedError::Index(IndexError::Negative { at: 0, tokens: -1 }))));
+    let mut bytes = megatron();
+    bytes[9] = 2;
+    assert!(matches!(whole(bytes), Err(PackedError::Index(IndexError::Version(2)))));
+}

@@ -8,7 +8,7 @@ use hw::{Cluster, Seconds};
 use serve::batcher;
 use serve::engine_constants::EngineConstants;
 use serve::fleet::held::{Held, Users};
-use serve::fleet::{Fleet, Group};
+use serve::fleet::{Fleet, Group, Rules};
 use serve::metrics::{self, Slo};
 use serve::replica::{Engine, Spans};
 use serve::router;
@@ -118,7 +118,7 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let held = Held { users: Users::in_flight(setup.in_flight), start: setup.constants.start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
-    let (requests, served) = fleet.serve_held(&requests, router.as_mut(), &held);
+    let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)
 }
 

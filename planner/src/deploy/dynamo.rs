@@ -413,7 +413,7 @@ mod tests {
 
     /// The next interval is taken to be like the last one.
     fn constant(service: &Service, seen: &Observed, now: Option<&Replicas>) -> Result<Decision<Replicas>, RentalError> {
-        let all = |n| GroupSeen { up: n, current: n };
+        let all = |n| GroupSeen { up: n, current: n, in_system: 0.0 };
         plan(service, seen, &seen.traffic, now.map(|now| [all(now.prefill), all(now.decode)]))
     }
 

@@ -17,6 +17,7 @@ use crate::kv::lending::Terms;
 use crate::pool::path::Paths;
 use crate::pool::{self, Outcome, Pool};
 use crate::records::Records;
+use crate::replica::batcher::Batcher;
 use crate::replica::{Counts, Engine, Role};
 use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
@@ -272,7 +273,7 @@ impl Fleet {
     /// When there is no replica.
     #[must_use]
     pub fn serve(&self, requests: &Requests, router: &mut dyn Router) -> Served {
-        self.play(requests, router, None)
+        self.serve_by(requests, Rules::of(router))
     }
 
     /// Serves all requests to the end, with a planner for the groups that wait for one.
@@ -281,22 +282,44 @@ impl Fleet {
     /// When there is no replica.
     #[must_use]
     pub fn serve_planned(&self, requests: &Requests, router: &mut dyn Router, scaler: &mut dyn Scaler) -> Served {
-        self.play(requests, router, Some(scaler))
+        self.serve_by(requests, Rules { scaler: Some(scaler), ..Rules::of(router) })
     }
 
-    fn play<'p>(
-        &'p self,
-        requests: &Requests,
-        router: &'p mut dyn Router,
-        scaler: Option<&'p mut (dyn Scaler + 'p)>,
-    ) -> Served {
+    /// Serves all requests to the end by these rules.
+    ///
+    /// # Panics
+    /// When there is no replica.
+    #[must_use]
+    pub fn serve_by<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>) -> Served {
+        self.run(requests, rules).play()
+    }
+
+    fn run<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>) -> Run<'p, 'p> {
         let of_group = |(index, group): (usize, &'_ Group)| {
             let index = u32::try_from(index).expect("few groups");
             std::iter::repeat_n(index, group.n_replicas as usize)
         };
         let group_of: Vec<u32> = self.groups.iter().enumerate().flat_map(of_group).collect();
         let engines: Vec<&Engine> = group_of.iter().map(|group| &self.groups[*group as usize].engine).collect();
-        Run::new(requests, &engines, group_of, self, router).planned_by(scaler).play()
+        let Rules { router, batcher, scaler } = rules;
+        Run::new(requests, &engines, group_of, self, router).batched_by(batcher).planned_by(scaler)
+    }
+}
+
+/// Who decides while a fleet serves.
+pub struct Rules<'r> {
+    /// Which replica takes a request.
+    pub router: &'r mut dyn Router,
+    /// What an iteration holds, on every replica; `None` leaves it to the engines.
+    pub batcher: Option<&'r dyn Batcher>,
+    /// How many replicas the groups have that wait for a planner; without one they keep theirs.
+    pub scaler: Option<&'r mut (dyn Scaler + 'r)>,
+}
+
+impl<'r> Rules<'r> {
+    /// A router, and the engines' own batching.
+    pub fn of(router: &'r mut dyn Router) -> Self {
+        Self { router, batcher: None, scaler: None }
     }
 }
 

@@ -22,6 +22,7 @@ pub mod long;
 mod measured;
 pub mod metrics;
 pub mod outlook;
+pub mod own;
 pub mod pool;
 pub mod records;
 pub mod replica;

@@ -16,6 +16,7 @@ mod handover;
 mod loans;
 mod looks;
 mod loss;
+pub mod offer;
 mod outputs;
 mod preempt;
 mod queue;
@@ -224,6 +225,8 @@ impl Composed {
 #[derive(Debug)]
 pub struct Replica<'a> {
     engine: &'a Engine,
+    /// Composes iterations: the engine's policy, or somebody's own.
+    batcher: &'a dyn Batcher,
     requests: &'a Requests,
     /// Model that it serves.
     model: u32,
@@ -321,6 +324,7 @@ impl<'a> Replica<'a> {
         let prefix_tokens = if limits.shares_prefixes { requests.prefix_tokens } else { 0 };
         Self {
             engine,
+            batcher: engine.batcher,
             requests,
             model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids)
@@ -459,6 +463,12 @@ impl<'a> Replica<'a> {
         Self { model, ..self }
     }
 
+    /// Gives the replica another policy than its engine's.
+    #[must_use]
+    pub fn with_batcher(self, batcher: &'a dyn Batcher) -> Self {
+        Self { batcher, ..self }
+    }
+
     /// Whether it serves the model that a request asks for.
     #[must_use]
     pub fn serves(&self, request: u32) -> bool {
@@ -482,7 +492,7 @@ impl<'a> Replica<'a> {
         let tokens = u64::from(self.requests.list[index].prompt) + u64::from(self.requests.asked_of(index));
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
-        let fits_step = self.engine.batcher.cut() == Cut::Chunked || self.at_once(request) <= limits.tokens_max;
+        let fits_step = self.batcher.cut() == Cut::Chunked || self.at_once(request) <= limits.tokens_max;
         tokens <= u64::from(limits.context_max)
             && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
             && fits_step

@@ -32,8 +32,10 @@ use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
 use serve::fleet::held::{Held, Users};
-use serve::fleet::{Fleet, Group, Served};
+use serve::fleet::scaler::Scaler;
+use serve::fleet::{Fleet, Group, Rules, Served};
 use serve::metrics;
+use serve::own::{Own, Refusal};
 use serve::replica::{Engine, Spans};
 use serve::request::Requests;
 use serve::speculation::Speculation;
@@ -257,20 +259,24 @@ struct Figures {
 /// What a choice takes with the moments at which it came, what became of it with a fleet, and what a planner of the fleet decided on the way.
 type Outcome<'s, 'f> = (Cow<'s, Requests>, Served, Option<SlaPlanner<'f>>);
 
-/// Serves what a choice takes with its fleet.
-fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'f Fleet) -> Outcome<'s, 'f> {
+/// Serves what a choice takes with its fleet, by the choice's rules where nobody brings others along.
+fn serve_choice<'s, 'f>(
+    scenario: &'s Serving,
+    choice: &ServingChoice,
+    fleet: &'f Fleet,
+    own: &mut Own<'_>,
+) -> Outcome<'s, 'f> {
     let requests = scenario.requests_of(choice);
     let mut router = (choice.router.make)(scenario.head.seed);
-    if let Some(users) = scenario.users_of(choice) {
-        let (requests, served) = fleet.serve_held(&requests, router.as_mut(), &held(scenario, users));
-        return (Cow::Owned(requests), served, None);
-    }
     let planned = scaling::asked(scenario, choice);
     let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, fleet));
-    let served = match &mut planner {
-        Some(planner) => fleet.serve_planned(&requests, router.as_mut(), planner),
-        None => fleet.serve(&requests, router.as_mut()),
-    };
+    let scaler = planner.as_mut().map(|planner| planner as &mut dyn Scaler);
+    let rules = own.over(Rules { scaler, ..Rules::of(router.as_mut()) });
+    if let Some(users) = scenario.users_of(choice) {
+        let (requests, served) = fleet.serve_held(&requests, rules, &held(scenario, users));
+        return (Cow::Owned(requests), served, planner);
+    }
+    let served = fleet.serve_by(&requests, rules);
     (requests, served, planner)
 }
 
@@ -284,8 +290,28 @@ fn held(scenario: &Serving, users: Users) -> Held {
 
 /// Serves with a choice and measures.
 fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
-    let (fleet, source) = fleet(scenario, choice, case);
-    let (requests, served, planner) = serve_choice(scenario, choice, &fleet);
+    figures_by(scenario, choice, case, &mut Own::default())
+}
+
+/// The row of a choice with rules of somebody's own in place of some of its own, at the expected costs.
+///
+/// # Errors
+/// Why the rules are not believed.
+pub fn by_own(scenario: &Serving, choice: &ServingChoice, own: &mut Own<'_>) -> Result<PolicyResult, Refusal> {
+    let Figures { values, why, planner, .. } = figures_by(scenario, choice, Case::Expected, own);
+    if let Some(why) = own.refused() {
+        return Err(why);
+    }
+    let late = metrics::words::past_clock(&values).map(Refused::infeasible);
+    let (policy, status) = (choice.name.clone(), reports::Ended::Ok);
+    let played = PolicyResult { policy, status, why, metrics: values, planner, ..PolicyResult::default() };
+    Ok(late.map_or(played, |why| kinds::refused(&choice.name, why)))
+}
+
+fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut Own<'_>) -> Figures {
+    let (mut fleet, source) = fleet(scenario, choice, case);
+    own.fit(&mut fleet);
+    let (requests, served, planner) = serve_choice(scenario, choice, &fleet, own);
     let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
     metrics::fleet::add(&mut values, &fleet, &served);
     let groups = scenario.groups_of(choice).into_iter();
@@ -303,7 +329,7 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     let steps = planner.map(|planner| planner.steps);
     let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
-    let why = metrics::words::of(&fleet, choice.router.name, &requests, &values);
+    let why = metrics::words::of(&fleet, own.router_name(choice.router.name), &requests, &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &requests, &served));
     Figures {

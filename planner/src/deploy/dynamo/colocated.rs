@@ -251,7 +251,7 @@ pub(super) mod tests {
             for _ in 0..6 {
                 // A plant that is as its profile says.
                 let itl = now.map(|n: u32| found.itl_s(&of, per_s / f64::from(n)));
-                let groups = now.map(|n| GroupSeen { up: n, current: n });
+                let groups = now.map(|n| GroupSeen { up: n, current: n, in_system: 0.0 });
                 let count = found.plan(&seen(of, itl), &of, groups).expect("a count");
                 assert_eq!(count.plan, expected, "{per_s} per second");
                 assert!(count.bound().expect("bounded") <= 2.0 * f64::from(expected));
@@ -265,7 +265,7 @@ pub(super) mod tests {
         let engine = engine(200);
         let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES };
         let of = traffic(100.0 * 60.0, 300.0, 100.0);
-        let now = |n| Some(GroupSeen { up: n, current: n });
+        let now = |n| Some(GroupSeen { up: n, current: n, in_system: 0.0 });
         let slow = 1.2 * found.itl_s(&of, 100.0 / 8.0);
         let more = found.plan(&seen(of, Some(slow)), &of, now(8)).expect("a count");
         // ITL* / 1.2 = 16.7 ms at B = 16.67: 16 end 16 / (100 · 16.4 ms) = 9.756 per second, 10.25 replicas.

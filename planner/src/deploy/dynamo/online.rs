@@ -287,7 +287,7 @@ mod tests {
                     output: Some(100.0),
                     ttft: None,
                     tpot: None,
-                    groups: vec![GroupSeen { up: now, current: now }],
+                    groups: vec![GroupSeen { up: now, current: now, in_system: 0.0 }],
                 };
                 replicas.push(planner.decide(&seen)[0]);
             }

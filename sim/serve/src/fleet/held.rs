@@ -17,10 +17,8 @@ use hw::{Seconds, Tick};
 
 use super::ends::IDLE;
 use super::run::Run;
-use super::{Fleet, Served};
-use crate::replica::Engine;
+use super::{Fleet, Rules, Served};
 use crate::request::{Request, Requests};
-use crate::router::Router;
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -205,13 +203,8 @@ impl Fleet {
     /// # Panics
     /// When there is no replica.
     #[must_use]
-    pub fn serve_held(&self, requests: &Requests, router: &mut dyn Router, held: &Held) -> (Requests, Served) {
-        let mut group_of = Vec::new();
-        for (index, group) in (0..).zip(&self.groups) {
-            group_of.extend(std::iter::repeat_n(index, group.n_replicas as usize));
-        }
-        let engines: Vec<&Engine> = group_of.iter().map(|group: &u32| &self.groups[*group as usize].engine).collect();
-        as_sent(requests, Run::new(requests, &engines, group_of, self, router).play_held(held))
+    pub fn serve_held<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>, held: &Held) -> (Requests, Served) {
+        as_sent(requests, self.run(requests, rules).play_held(held))
     }
 }
 

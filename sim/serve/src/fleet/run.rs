@@ -22,6 +22,7 @@ use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
 use super::{Fleet, Served};
 use crate::records::Records;
+use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Replica, Role};
 use crate::request::Requests;
 use crate::router::{Router, View};
@@ -97,6 +98,14 @@ impl<'a, 'r> Run<'a, 'r> {
         run.find_candidates();
         run.find_side();
         run
+    }
+
+    /// The same with a batching policy in place of the engines' own.
+    pub(super) fn batched_by(mut self, batcher: Option<&'a dyn Batcher>) -> Self {
+        if let Some(batcher) = batcher {
+            self.replicas = self.replicas.into_iter().map(|replica| replica.with_batcher(batcher)).collect();
+        }
+        self
     }
 
     /// The same with a planner of the fleet.

@@ -10,12 +10,14 @@ use crate::records::Records;
 use crate::request::Requests;
 
 /// Replicas of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupSeen {
     /// Those that serve.
     pub up: u32,
     /// Those that serve or are loading.
     pub current: u32,
+    /// Mean number of requests there over the interval, with those that wait for a replica.
+    pub in_system: f64,
 }
 
 /// An interval that has ended.

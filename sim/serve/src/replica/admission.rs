@@ -57,26 +57,32 @@ impl<'a> Replica<'a> {
                 break;
             }
             let id = self.prefilling[index];
-            let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
-            let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
-            let mut is_there = true;
-            while is_there && !self.pool.take(missing) {
-                self.preempt_latest(composed);
-                is_there = self.slots[id as usize].epoch == slot.epoch;
-            }
-            if !is_there {
+            if !self.give_chunk(composed, id, left) {
                 break;
             }
             if composed.n_preempted > 0 {
                 // By priority, one that is ahead may have given way.
                 index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             }
-            self.slots[id as usize].blocks += missing;
-            composed.chunks.push((id, tokens));
-            composed.n_chunk_tokens += tokens;
             index += 1;
         }
+    }
+
+    /// Gives a prompt that is under way its next chunk of at most `budget` tokens; false where it had to give up its own blocks.
+    pub(super) fn give_chunk(&mut self, composed: &mut Composed, id: u32, budget: u32) -> bool {
+        let slot = self.slots[id as usize];
+        let tokens = budget.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
+        let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
+        while !self.pool.take(missing) {
+            self.preempt_latest(composed);
+            if self.slots[id as usize].epoch != slot.epoch {
+                return false;
+            }
+        }
+        self.slots[id as usize].blocks += missing;
+        composed.chunks.push((id, tokens));
+        composed.n_chunk_tokens += tokens;
+        true
     }
 
     /// Tokens of a request that an iteration has to hold where prompts are not cut: all of them where it may be computed again, its prompt

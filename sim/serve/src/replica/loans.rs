@@ -196,7 +196,7 @@ impl Replica<'_> {
     pub(crate) fn needs(&self) -> Needs {
         let (chunk_blocks, chunk_tokens) = self.chunk_growth();
         let growth = self.decode_growth() + chunk_blocks;
-        let batcher = self.engine.batcher;
+        let batcher = self.batcher;
         let taken = if batcher.cut() == Cut::Never {
             0
         } else {

@@ -158,6 +158,7 @@ impl Replica<'_> {
     /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
     /// of what is under way, if that is new or has moved.
     pub(crate) fn interrupt(&mut self, now: Tick, records: &mut Records) -> Option<Tick> {
+        self.count_time(now);
         match &mut self.going {
             None => self.begin(now, records),
             Some(going) if going.n_steps > 1 => {
@@ -187,7 +188,7 @@ impl Replica<'_> {
             Role::Outputs => self.join_computed(now, records),
             Role::Both | Role::Prefill => {}
         }
-        let batcher = self.engine.batcher;
+        let batcher = self.batcher;
         batcher.compose(self, &mut composed);
         if composed.is_empty() && self.has_waiting() {
             // Nothing is under way, so the host sees who came last. Or blocks of a sequence that had ended came free in the attempt.

@@ -6,6 +6,7 @@ use reports::curves::Curves;
 use reports::frame::Frame;
 use serve::fleet::Served;
 use serve::metrics::rows::{self, Sample};
+use serve::own::Own;
 use serve::request::Requests;
 
 use super::{fleet, serve_choice};
@@ -21,7 +22,7 @@ const POINTS: u32 = 200;
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
     let (fleet, _) = fleet(scenario, choice, Case::Expected);
-    let (requests, served, _) = serve_choice(scenario, choice, &fleet);
+    let (requests, served, _) = serve_choice(scenario, choice, &fleet, &mut Own::default());
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
     let mut samples = rows::series(&requests, &served, SAMPLES);
     rows::add_paid(&mut samples, &fleet, &served);

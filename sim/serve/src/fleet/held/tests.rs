@@ -7,7 +7,7 @@ use crate::batcher;
 use crate::fleet::Group;
 use crate::metrics::{self, Slo};
 use crate::records::Record;
-use crate::replica::{Limits, Spans};
+use crate::replica::{Engine, Limits, Spans};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::StepTable;
@@ -30,7 +30,7 @@ fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s: f64) -> (Requests, S
 
 fn by_users(fleet: &Fleet, requests: &Requests, users: Users, start_s: f64) -> (Requests, Served) {
     let held = Held { users, start: Seconds::new(start_s), seed: 3 };
-    fleet.serve_held(requests, (router::ROUTERS[0].make)(0).as_mut(), &held)
+    fleet.serve_held(requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), &held)
 }
 
 fn sent_ms(run: &(Requests, Served)) -> Vec<u64> {
@@ -120,7 +120,7 @@ fn a_host_that_is_an_iteration_ahead_sees_a_request_an_iteration_later() {
             let engine = &mut fleet.groups[0].engine;
             engine.table = engine.table.clone().hosted(host);
             let held = Held { users: Users::in_flight(2), start: Seconds::ZERO, seed: 3 };
-            let (_, served) = fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), &held);
+            let (_, served) = fleet.serve_held(&requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), &held);
             let firsts: Vec<f64> = served.records.list.iter().map(first_token_s).collect();
             assert_eq!(firsts, seconds);
         }

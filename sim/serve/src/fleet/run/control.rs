@@ -383,28 +383,41 @@ impl Run<'_, '_> {
     fn decide(&mut self, group: usize, now: Tick) {
         let of = &self.fleet.groups[group];
         let Some(Rule::Concurrency(rule)) = of.scaling.as_ref().map(|scaling| &scaling.rule) else { return };
-        let all = self.of_group(group);
-        let ticks_now: TickSum = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let wish = rule.wanted(self.in_system(group, now)).min(of.n_replicas);
         let current = self.current(group);
-        let (wishes, before, since) = &mut self.control.scalers[group];
-        let mean = (ticks_now - *before).as_f64() / (now - *since).max(Tick::ONE).as_f64();
-        (*before, *since) = (ticks_now, now);
-        let waiting = if of.role == Role::Decode { self.split.held.len() } else { self.control.backlog.len() };
-        let wish = rule.wanted(mean + hw::real(waiting as u64)).min(of.n_replicas);
-        let decided = wishes.decide(rule.window, wish, current);
+        let decided = self.control.scalers[group].0.decide(rule.window, wish, current);
         self.resize(group, decided, now);
         self.control.at(now + Tick::from_seconds_in_ns(rule.interval).max(Tick::ONE), Event::Decide { group });
+    }
+
+    /// Mean number of requests at a group since the last time that somebody asked, with those that wait for a replica now.
+    fn in_system(&mut self, group: usize, now: Tick) -> f64 {
+        let all = self.of_group(group);
+        let ticks_now: TickSum = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let (_, before, since) = &mut self.control.scalers[group];
+        let mean = (ticks_now - *before).as_f64() / (now - *since).max(Tick::ONE).as_f64();
+        (*before, *since) = (ticks_now, now);
+        let is_decode = self.fleet.groups[group].role == Role::Decode;
+        let waiting = if is_decode { self.split.held.len() } else { self.control.backlog.len() };
+        mean + hw::real(waiting as u64)
+    }
+
+    /// Every group as a planner sees it.
+    fn groups_seen(&mut self, now: Tick) -> Vec<GroupSeen> {
+        let mut seen = Vec::new();
+        for group in 0..self.fleet.groups.len() {
+            let is_up = |replica: &u32| self.is_in(*replica, &[State::Up]);
+            let up = u32::try_from(self.of_group(group).filter(is_up).count()).expect("fewer than 2^32 replicas");
+            let (current, in_system) = (self.current(group), self.in_system(group, now));
+            seen.push(GroupSeen { up, current, in_system });
+        }
+        seen
     }
 
     /// The planner of the fleet.
     fn plan(&mut self, now: Tick) {
         let (Some(scaler), Some(interval)) = (self.scaler.take(), self.fleet.planned_every()) else { return };
-        let count = |group: usize, states: &[State]| {
-            let is = |replica: &u32| self.is_in(*replica, states);
-            u32::try_from(self.of_group(group).filter(is).count()).expect("fewer than 2^32 replicas")
-        };
-        let seen = |group| GroupSeen { up: count(group, &[State::Up]), current: self.current(group) };
-        let groups: Vec<GroupSeen> = (0..self.fleet.groups.len()).map(seen).collect();
+        let groups = self.groups_seen(now);
         let wishes = scaler.decide(&self.control.watch.look(self.requests, &self.records, now, groups));
         self.scaler = Some(scaler);
         for (group, wish) in wishes.into_iter().enumerate().take(self.fleet.groups.len()) {
