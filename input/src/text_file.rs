@@ -10,6 +10,10 @@ use thiserror::Error;
 
 /// Largest file that is read whole: 20 million lengths of a workload fit.
 const BYTES_MAX: u64 = 128 << 20;
+/// Largest packed file that is: a shard of a tokenised data set has 500 MB, and its lengths a hundredth.
+const PACKED_BYTES_MAX: u64 = 2 << 30;
+/// Bytes that say whether a file is packed.
+const HEAD_BYTES: u64 = 16;
 
 /// Why a file gives no text.
 #[derive(Debug, Error)]
@@ -86,8 +90,13 @@ pub fn open(path: &Path) -> Result<File, NoText> {
 /// # Errors
 /// Why it cannot be read.
 pub fn text(reader: impl Read) -> Result<String, NoText> {
-    let mut bytes = Vec::new();
-    reader.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let (mut reader, mut bytes) = (reader, Vec::new());
+    reader.by_ref().take(HEAD_BYTES).read_to_end(&mut bytes)?;
+    let most = if packed::is_packed(&bytes) { PACKED_BYTES_MAX } else { BYTES_MAX };
+    reader.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(PackedError::TooLong { most }.into());
+    }
     let bytes = packed::plain(bytes, BYTES_MAX)?;
     let text =
         String::from_utf8(bytes).map_err(|error| NoText::NotUtf8 { byte: error.utf8_error().valid_up_to() + 1 })?;

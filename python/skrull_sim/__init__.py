@@ -18,7 +18,7 @@ __version__ = _native.__version__
 Frame = _native.Frame
 __all__ = [
     "DefectError", "Finding", "Frame", "Result", "ScenarioError", "calibrate", "capacity", "command", "compare", "export", "import_", "plan",
-    "policy", "run", "schema", "search", "sweep", "tune", "validate",
+    "policy", "rules", "run", "schema", "search", "sweep", "tune", "validate",
 ]
 
 
@@ -177,5 +177,5 @@ def schema(kind=None) -> dict:
     return _json.loads(command("schema", *([] if kind is None else ["--kind", kind])))
 
 
-from . import policy  # noqa: E402
+from . import policy, rules  # noqa: E402
 from .sweep import sweep  # noqa: E402

@@ -5,6 +5,7 @@
 mod arrow;
 mod errors;
 mod play;
+mod rules;
 mod run;
 mod working;
 
@@ -21,5 +22,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run::perform, module)?)?;
     module.add_function(wrap_pyfunction!(play::batches, module)?)?;
     module.add_function(wrap_pyfunction!(play::play, module)?)?;
+    module.add_class::<rules::Request>()?;
+    module.add_class::<rules::Replica>()?;
+    module.add_class::<rules::Prompt>()?;
+    module.add_class::<rules::Iteration>()?;
+    module.add_class::<rules::Group>()?;
+    module.add_class::<rules::Interval>()?;
+    module.add_function(wrap_pyfunction!(rules::serve_by, module)?)?;
     Ok(())
 }
