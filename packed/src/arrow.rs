@@ -36,7 +36,9 @@ pub enum ArrowError {
     #[error("its numbers are big-endian")]
     BigEndian,
     /// Buffers are compressed.
-    #[error("its buffers are compressed; write it without, for example `pyarrow.ipc.IpcWriteOptions(compression=None)`")]
+    #[error(
+        "its buffers are compressed; write it without, for example `pyarrow.ipc.IpcWriteOptions(compression=None)`"
+    )]
     Compressed,
     /// A column whose buffers are not counted here.
     #[error("column `{0}` has a type whose layout is not known here; write the other columns alone")]
@@ -232,11 +234,7 @@ fn rows(header: &Table<'_>, body: &[u8], fields: &[Field], out: (&mut String, Li
 }
 
 /// Rows of a batch, and the columns of it that are written.
-fn columns<'b>(
-    header: &Table<'_>,
-    body: &'b [u8],
-    fields: &[Field],
-) -> Result<(usize, Vec<Cells<'b>>), ArrowError> {
+fn columns<'b>(header: &Table<'_>, body: &'b [u8], fields: &[Field]) -> Result<(usize, Vec<Cells<'b>>), ArrowError> {
     if header.table(3)?.is_some() {
         return Err(ArrowError::Compressed);
     }

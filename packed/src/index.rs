@@ -52,8 +52,7 @@ pub fn lines(bytes: &[u8]) -> Result<Vec<u8>, IndexError> {
         return Err(IndexError::Version(version));
     }
     let at = MAGIC.len() + 9;
-    let (n_sequences, n_documents) =
-        count(bytes, at).zip(count(bytes, at + 8)).ok_or(IndexError::Head)?;
+    let (n_sequences, n_documents) = count(bytes, at).zip(count(bytes, at + 8)).ok_or(IndexError::Head)?;
     let short = IndexError::Short { n_sequences, n_documents };
     // Tokens and places of sequences, and first sequences of documents.
     let needed = n_sequences.checked_mul(12).and_then(|n| n.checked_add(n_documents.checked_mul(8)?));

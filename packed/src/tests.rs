@@ -120,7 +120,10 @@ fn a_broken_arrow_table_is_refused() {
                 let _ = plain(bytes, 1 << 20);
             }
             let cut = whole(table[..at].to_vec());
-            assert!(cut.is_err() || at < 8 || cut.is_ok_and(|text| ARROW_CSV.as_bytes().starts_with(&text)), "cut at {at}");
+            assert!(
+                cut.is_err() || at < 8 || cut.is_ok_and(|text| ARROW_CSV.as_bytes().starts_with(&text)),
+                "cut at {at}"
+            );
         }
     }
 }

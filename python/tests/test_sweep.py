@@ -1,5 +1,8 @@
 """Sweeps from Python: rows, frames on disk, and parts over Ray with the same bytes."""
 
+import threading
+import time
+
 import polars
 import pytest
 
@@ -29,3 +32,33 @@ def test_parts_over_ray_are_the_bytes_of_one_process(tmp_path):
     many = skrull_sim.sweep("quickstart", SET, tmp_path / "many", ray="local", tasks=4, **SETTINGS)
     assert one == many
     assert (tmp_path / "one/points.jsonl").read_bytes() == (tmp_path / "many/points.jsonl").read_bytes()
+
+
+def test_a_node_that_is_killed_in_the_middle_loses_nothing(tmp_path):
+    ray = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    more = {**SETTINGS, "seeds": 12}
+    skrull_sim.sweep("quickstart", SET, tmp_path / "one", **more)
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    node = cluster.add_node(num_cpus=1)
+    many, tasks, left = tmp_path / "many", 12, []
+
+    def kill_in_the_middle():
+        while len(list(many.glob("points-*-of-*.jsonl"))) < 3:
+            time.sleep(0.01)
+        cluster.remove_node(node, allow_graceful=False)
+        left.append(tasks - len(list(many.glob("points-*-of-*.jsonl"))))
+
+    killer = threading.Thread(target=kill_in_the_middle)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        killer.start()
+        rows = skrull_sim.sweep("quickstart", SET, many, ray=cluster.address, tasks=tasks, **more)
+        killer.join()
+        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert left and left[0] > 0, "the node was killed before the last part"
+    assert len({row["key"] for row in rows}) == len(rows) == 72
+    assert (tmp_path / "one/points.jsonl").read_bytes() == (many / "points.jsonl").read_bytes()

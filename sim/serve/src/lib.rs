@@ -2,7 +2,7 @@
 //!
 //! Read `request.rs` (what arrives), `step_cost.rs` (how long an iteration takes), `replica.rs` (the engine's state) and
 //! `fleet.rs` (groups of replicas) with `fleet/run.rs` (the event loop over all of them), in that order. Batching policies are in `batcher/`, routing policies in
-//! `router/`, one file each. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
+//! `router/`, one file each; rules that somebody brings along are asked through `own.rs`. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
 pub mod arrivals;
 pub mod assignment;

@@ -32,7 +32,9 @@ pub enum Refusal {
         last: u32,
     },
     /// A replica that takes no such request now.
-    #[error("the router sends request {request} to replica {replica}, which takes no such request now; {candidates:?} do")]
+    #[error(
+        "the router sends request {request} to replica {replica}, which takes no such request now; {candidates:?} do"
+    )]
     NoCandidate {
         /// The request.
         request: u32,
@@ -285,7 +287,8 @@ impl<'r> Own<'r> {
         if self.batcher.is_some() {
             fleet.groups.iter_mut().for_each(|group| group.engine.spans = Spans::Stepwise);
             let gathers = fleet.groups.iter().any(|group| group.engine.limits.gather.is_some());
-            let what = [(fleet.lending.is_some(), "replicas that lend memory"), (gathers, "prompts that wait for others")];
+            let what =
+                [(fleet.lending.is_some(), "replicas that lend memory"), (gathers, "prompts that wait for others")];
             self.refused = what.into_iter().find_map(|(is, what)| is.then_some(Refusal::NotBatched(what)));
         }
         if let Some(Err(why)) = self.scaler.as_mut().map(|scaler| scaler.fit(fleet)) {

@@ -186,7 +186,13 @@ fn a_scaler_by_hand_is_the_autoscaler() {
 /// A rush in the middle.
 fn ramp(n: u32) -> f64 {
     let n = f64::from(n);
-    if n < 100.0 { n / 5.0 } else if n < 700.0 { 20.0 + (n - 100.0) / 100.0 } else { 26.0 + (n - 700.0) / 5.0 }
+    if n < 100.0 {
+        n / 5.0
+    } else if n < 700.0 {
+        20.0 + (n - 100.0) / 100.0
+    } else {
+        26.0 + (n - 700.0) / 5.0
+    }
 }
 
 #[test]
@@ -221,7 +227,8 @@ fn what_is_wrong_is_refused_in_words() {
     assert_eq!(scale(vec![0]), "the scaler wants 0 replicas of group `all`, which has 1 to 6");
     assert_eq!(scale(vec![1, 1]), "the scaler answers for 2 groups, and the fleet has 1");
     let batch = |answer: Batch| refused(Own::default().batched(Box::new(move |_| Some(answer.clone()))));
-    let told = |decodes, chunks: &[(u32, u32)]| batch(Batch { decodes, chunks: chunks.to_vec(), reserves_whole: false });
+    let told =
+        |decodes, chunks: &[(u32, u32)]| batch(Batch { decodes, chunks: chunks.to_vec(), reserves_whole: false });
     let says = |told: String, words: &str| assert!(told.ends_with(words), "{told}");
     says(told(true, &[(40, 1)]), "request 40 neither waits nor is under way here");
     says(told(true, &[(0, 1), (0, 1)]), "request 0 is in the batch twice");

@@ -106,7 +106,9 @@ pub enum WrongBatch {
         most: u32,
     },
     /// Nothing, though somebody is here.
-    #[error("the batch is empty, and nothing else would ever wake the replica: {running} sequences run and {waiting} requests wait")]
+    #[error(
+        "the batch is empty, and nothing else would ever wake the replica: {running} sequences run and {waiting} requests wait"
+    )]
     Empty {
         /// Sequences under way.
         running: u32,
