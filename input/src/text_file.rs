@@ -10,9 +10,9 @@ use thiserror::Error;
 
 /// Largest file that is read whole: 20 million lengths of a workload fit.
 const BYTES_MAX: u64 = 128 << 20;
-/// Largest packed file that is: a shard of a tokenised data set has 500 MB, and its lengths a hundredth.
-const PACKED_BYTES_MAX: u64 = 2 << 30;
-/// Bytes that say whether a file is packed.
+/// Largest table that is: a shard of a tokenised data set has 500 MB, and its lengths a hundredth.
+const TABLE_BYTES_MAX: u64 = 2 << 30;
+/// Bytes that say whether a file is a table.
 const HEAD_BYTES: u64 = 16;
 
 /// Why a file gives no text.
@@ -56,13 +56,17 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, NoText> {
     Ok(packed::plain(bytes, u64::MAX)?)
 }
 
-/// A file to read line by line, of any length; what is packed stands for its text. A table in Parquet is unpacked whole.
+/// A file to read bit by bit, of any length; what is packed stands for its text. Only a table that is no text is unpacked whole.
 ///
 /// # Errors
 /// Why it cannot be read.
 pub fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
     let mut file = BufReader::new(open(path)?);
-    if packed::is_packed(file.fill_buf()?) {
+    let head = file.fill_buf()?;
+    if packed::is_gzip(head) {
+        return Ok(Box::new(BufReader::new(packed::Unpacked::new(file))));
+    }
+    if packed::is_table(head) {
         return Ok(Box::new(Cursor::new(bytes(path)?)));
     }
     Ok(Box::new(file))
@@ -92,7 +96,7 @@ pub fn open(path: &Path) -> Result<File, NoText> {
 pub fn text(reader: impl Read) -> Result<String, NoText> {
     let (mut reader, mut bytes) = (reader, Vec::new());
     reader.by_ref().take(HEAD_BYTES).read_to_end(&mut bytes)?;
-    let most = if packed::is_packed(&bytes) { PACKED_BYTES_MAX } else { BYTES_MAX };
+    let most = if packed::is_table(&bytes) { TABLE_BYTES_MAX } else { BYTES_MAX };
     reader.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(PackedError::TooLong { most }.into());

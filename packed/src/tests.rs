@@ -73,6 +73,21 @@ fn a_small_file_does_not_take_all_memory() {
     assert_eq!(plain(vec![b'a'; 3 << 20], 2 << 20).expect_err("long").to_string(), "it is longer than 2 MiB");
 }
 
+#[test]
+fn a_stream_of_gzip_is_undone_as_it_is_read() {
+    let packed = |text: &[u8]| {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        packed.write_all(text).expect("written");
+        packed.finish().expect("packed")
+    };
+    // Two parts behind each other are one text, as `gzip -c >>` writes them.
+    let parts = [packed(b"a,b\n"), packed(b"1,2\n")].concat();
+    assert_eq!(io::read_to_string(Unpacked::new(&parts[..])).expect("text"), "a,b\n1,2\n");
+    let trap = packed(&vec![0; 64 << 20]);
+    let why = io::copy(&mut Unpacked::new(&trap[..]), &mut io::sink()).expect_err("a trap");
+    assert!(why.to_string().contains("more than 200 times as many"), "{why}");
+}
+
 /// Every byte of a table changed in turn, and every length cut: read or refused.
 #[test]
 fn a_broken_table_is_refused() {
@@ -101,7 +116,7 @@ const ARROW_CSV: &str = "id,name,seconds,is_short,input_ids,pair,n_tokens
 #[test]
 fn an_arrow_table_is_its_csv() {
     for bytes in [STREAM, FILE] {
-        assert!(is_packed(bytes));
+        assert!(is_table(bytes));
         assert_eq!(String::from_utf8(whole(bytes.to_vec()).expect("a table")).expect("text"), ARROW_CSV);
     }
     let refused = whole(COMPRESSED.to_vec()).expect_err("it is compressed");
@@ -159,7 +174,7 @@ fn megatron() -> Vec<u8> {
 
 #[test]
 fn an_index_of_megatron_is_its_lengths() {
-    assert!(is_packed(&megatron()));
+    assert!(is_table(&megatron()));
     assert_eq!(whole(megatron()).expect("an index"), b"5\n0\n70000\n");
     // Modes of multimodal sequences may follow.
     assert_eq!(whole([megatron(), vec![0, 0, 1]].concat()).expect("an index"), b"5\n0\n70000\n");

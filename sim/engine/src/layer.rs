@@ -3,7 +3,7 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Bytes, Format, GroupShape, Seconds};
+use hw::{Format, GroupShape, Seconds};
 
 mod torch;
 
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
         if let Some(modules) = self.shard.framework.torch() {
             return torch::cast(self, modules, elements);
         }
-        let is_narrow = hw::Bytes::from_f64(self.format.weight_bytes(8.0)).0 < 8 * self.shard.dtype.bytes();
+        let is_narrow = hw::whole(self.format.weight_bytes(8.0)) < 8 * self.shard.dtype.bytes();
         if !is_narrow || self.shard.framework == Framework::Formulas {
             return;
         }
@@ -498,7 +498,7 @@ pub fn expert_exchange(
 /// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
 fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
     let all_to_all = |n_ranks, n_nodes, n_targets| {
-        let met = Bytes::from_f64(hw::real(tokens * row_bytes) * met(n_targets, top_k)).0;
+        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
         (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
     };
     let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
@@ -536,7 +536,7 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
         Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
         Framework::Fsdp2(_) => stepped * FSDP_STEP_BYTES,
     };
-    vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
+    vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
 #[cfg(test)]

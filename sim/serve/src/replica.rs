@@ -597,4 +597,4 @@ impl<'a> Replica<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

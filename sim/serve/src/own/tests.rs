@@ -3,53 +3,26 @@
 use hw::{Seconds, Span, Time};
 
 use super::*;
-use crate::batcher;
 use crate::fleet::dynamics::{Concurrency, Outage, Scaling};
 use crate::fleet::{Group, Served};
 use crate::metrics;
-use crate::replica::{Engine, Limits, Preemption, Role};
+use crate::replica::tests::{self, SWAP, engine};
+use crate::replica::{Engine, Preemption, Role};
 use crate::request::{Request, Requests};
 use crate::router;
 use crate::step_cost::StepTable;
-use engine::random;
-
-const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: hw::Tick::new(50_000) };
 
 fn after(value: f64) -> Time {
     Time::ZERO + Span::from_seconds(Seconds::new(value))
 }
 
 fn engine_of(batcher: &str, kv_blocks: u32, preemption: Preemption) -> Engine {
-    let limits = Limits {
-        sequences_max: 12,
-        tokens_max: 64,
-        block_tokens: 8,
-        kv_blocks,
-        watermark_blocks: 1,
-        preemption,
-        shares_prefixes: true,
-        ..Limits::ROOMY
-    };
-    let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
-    Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans: Spans::Stepwise }
+    engine(batcher, kv_blocks, preemption, Spans::Stepwise)
 }
 
-/// Random requests of up to 60 prompt and 40 output tokens; every second seed shares prefixes.
+/// Random requests; every second seed shares prefixes.
 fn requests(n: u32, per_s: f64, seed: u64) -> Requests {
-    let mut stream = random::stream(seed, "requests of a test");
-    let mut draw = |n: u64| u32::try_from(stream.below(n)).expect("small");
-    let mut requests = Requests::of((0..n).map(|_| Request::new(Time::ZERO, 1 + draw(60), 1 + draw(40))).collect());
-    if seed % 2 == 1 {
-        (requests.n_prefix_ids, requests.prefix_tokens) = (40, 16);
-        for request in &mut requests.list {
-            let (chain, count) = (draw(10) * 4, (request.prompt / 16).min(draw(5)));
-            request.prefix_first = u32::try_from(requests.prefix_ids.len()).expect("small");
-            request.prefix_count = count;
-            requests.prefix_ids.extend(chain..chain + count);
-        }
-    }
-    crate::arrivals::lay(&mut requests, crate::arrivals::Arrivals::Poisson { per_s }, seed);
-    requests
+    tests::requests(n, per_s, seed, seed % 2 == 1)
 }
 
 fn named(name: &str) -> Box<dyn Router> {

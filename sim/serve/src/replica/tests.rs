@@ -24,7 +24,7 @@ use crate::step_cost::{Chunk, StepLoad};
 use engine::random;
 
 /// A small engine: 12 sequences, 64 tokens per iteration, blocks of 8.
-fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -> Engine {
+pub(crate) fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -> Engine {
     let limits = Limits {
         sequences_max: 12,
         // Whole prompts have to fit.
@@ -42,7 +42,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
 }
 
 /// Random requests of up to 60 prompt and 40 output tokens; with shared prefixes of 16 tokens where asked.
-fn requests(n: u32, per_s: f64, seed: u64, shares: bool) -> Requests {
+pub(crate) fn requests(n: u32, per_s: f64, seed: u64, shares: bool) -> Requests {
     let mut stream = random::stream(seed, "requests of a test");
     let mut draw = |n: u64| u32::try_from(stream.below(n)).expect("small");
     let mut requests = Requests::of((0..n).map(|_| Request::new(Time::ZERO, 1 + draw(60), 1 + draw(40))).collect());
@@ -68,7 +68,7 @@ fn looks_every(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("not zero")
 }
 
-const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: Tick::new(50_000) };
+pub(crate) const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: Tick::new(50_000) };
 
 #[test]
 fn closed_spans_give_what_single_steps_give() {
