@@ -27,7 +27,8 @@ def test_a_sweep_has_a_row_for_each_point_and_resumes(tmp_path):
 
 
 def test_parts_over_ray_are_the_bytes_of_one_process(tmp_path):
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
+    ray.shutdown()
     one = skrull_sim.sweep("quickstart", SET, tmp_path / "one", **SETTINGS)
     many = skrull_sim.sweep("quickstart", SET, tmp_path / "many", ray="local", tasks=4, **SETTINGS)
     assert one == many
@@ -37,6 +38,7 @@ def test_parts_over_ray_are_the_bytes_of_one_process(tmp_path):
 def test_a_node_that_is_killed_in_the_middle_loses_nothing(tmp_path):
     ray = pytest.importorskip("ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
+    ray.shutdown()
     more = {**SETTINGS, "seeds": 12}
     skrull_sim.sweep("quickstart", SET, tmp_path / "one", **more)
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
