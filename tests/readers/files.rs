@@ -52,7 +52,8 @@ fn script(bytes: &[u8]) -> Result<(), String> {
 
 fn recorded(bytes: &[u8]) -> Result<(), String> {
     let is_report = score::profiler::nsys::is_report(bytes);
-    let recorded = if is_report { score::profiler::nsys::read(Cursor::new(bytes)) } else { score::profiler::read(bytes) };
+    let recorded =
+        if is_report { score::profiler::nsys::read(Cursor::new(bytes)) } else { score::profiler::read(bytes) };
     let recorded = recorded.map_err(|why| why.to_string())?;
     assert!(recorded.events.len() <= bytes.len(), "no more kernels than bytes");
     let found = score::profiler::step::measured(recorded).map_err(|why| why.to_string())?;
@@ -221,7 +222,7 @@ const EVENTS: &str = "source,target,time\n0,1,5\n1,2,5\n2,0,9\n";
 const LENGTHS: &str = "tokens\n400\n65536\n12\n";
 
 /// Every file.
-pub static FILES: [File; 36] = [
+pub static FILES: [File; 37] = [
     file("trace, azure", || AZURE.into(), |bytes| requests(Format::Azure, bytes)),
     file("trace, burstgpt", || BURST.into(), |bytes| requests(Format::BurstGpt, bytes)),
     file("trace, vidur", || VIDUR.into(), |bytes| requests(Format::Vidur, bytes)),

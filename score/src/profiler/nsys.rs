@@ -10,6 +10,9 @@ use std::io::{Read, Seek};
 use super::sqlite::{Cell, Database, MAGIC, SqliteError};
 use super::{Event, NS_MAX, ProfilerError, Recorded, Window};
 
+/// Strings of a report by their number.
+type Names = BTreeMap<u64, String>;
+
 /// What an NVTX range of a step is called.
 const STEPS: [&str; 5] = ["profilerstep", "train_step", "iteration", "step", "iter"];
 /// Tables of what runs on a device, and the name that stands for rows without one.
@@ -60,7 +63,7 @@ fn each(
 }
 
 /// Names of kernels by their number.
-fn names(database: &mut Database<impl Read + Seek>) -> Result<BTreeMap<u64, String>, ProfilerError> {
+fn names(database: &mut Database<impl Read + Seek>) -> Result<Names, ProfilerError> {
     let mut wanted = BTreeSet::new();
     each(database, DEVICE_TABLES[0].0, &["demangledName"], |_, cells| {
         wanted.extend(cells[0].count());
@@ -70,11 +73,8 @@ fn names(database: &mut Database<impl Read + Seek>) -> Result<BTreeMap<u64, Stri
 }
 
 /// Strings of a report that are wanted. Their number is the row's, where the column is empty.
-fn texts(
-    database: &mut Database<impl Read + Seek>,
-    wanted: &BTreeSet<u64>,
-) -> Result<BTreeMap<u64, String>, ProfilerError> {
-    let mut found = BTreeMap::new();
+fn texts(database: &mut Database<impl Read + Seek>, wanted: &BTreeSet<u64>) -> Result<Names, ProfilerError> {
+    let mut found = Names::new();
     each(database, "StringIds", &["id", "value"], |row, cells| {
         let id = cells[0].count().or_else(|| u64::try_from(row).ok());
         if let (Some(id), Some(text)) = (id.filter(|id| wanted.contains(id)), cells[1].text()) {
@@ -101,7 +101,7 @@ fn ran(
     database: &mut Database<impl Read + Seek>,
     recorded: &mut Recorded,
     (table, name): (&str, &str),
-    names: &BTreeMap<u64, String>,
+    names: &Names,
 ) -> Result<(), ProfilerError> {
     let kind = match name {
         "kernel" => "demangledName",

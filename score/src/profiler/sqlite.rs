@@ -346,7 +346,8 @@ fn columns_of(sql: &str) -> Vec<String> {
         }
         parts.last_mut().expect("at least one").push(letter);
     }
-    let name = |part: &String| part.split_whitespace().next().map(|word| word.trim_matches(['"', '`', '[', ']']).to_owned());
+    let name =
+        |part: &String| part.split_whitespace().next().map(|word| word.trim_matches(['"', '`', '[', ']']).to_owned());
     parts.iter().filter_map(name).collect()
 }
 
