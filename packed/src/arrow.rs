@@ -20,6 +20,8 @@ pub const FILE: &[u8] = b"ARROW1";
 pub const STREAM: [u8; 4] = [0xff; 4];
 /// Where the stream of a file begins.
 const FILE_HEAD: usize = 8;
+/// Bytes of the end of a stream.
+const END_BYTES: usize = 8;
 /// Fields inside of fields, at most.
 const DEPTH_MAX: usize = 32;
 
@@ -35,6 +37,9 @@ pub enum ArrowError {
     /// Numbers are big-endian.
     #[error("its numbers are big-endian")]
     BigEndian,
+    /// Another schema, or bytes behind the end of a stream.
+    #[error("a second table follows the first one")]
+    Second,
     /// Buffers are compressed.
     #[error(
         "its buffers are compressed; write it without, for example `pyarrow.ipc.IpcWriteOptions(compression=None)`"
@@ -151,7 +156,8 @@ fn layout(field: &Table<'_>, name: &str) -> Result<(Cell, usize), ArrowError> {
 
 /// The text of a file or a stream.
 pub fn csv(bytes: &[u8], limit: Limit) -> Result<Vec<u8>, PackedError> {
-    let mut rest = if bytes.starts_with(FILE) { bytes.get(FILE_HEAD..).unwrap_or_default() } else { bytes };
+    let is_file = bytes.starts_with(FILE);
+    let mut rest = if is_file { bytes.get(FILE_HEAD..).unwrap_or_default() } else { bytes };
     let (mut fields, mut text): (Option<Vec<Field>>, _) = (None, String::new());
     while let Some((head, after)) = next_message(rest)? {
         let message = Table::root(head).map_err(ArrowError::from)?;
@@ -161,6 +167,7 @@ pub fn csv(bytes: &[u8], limit: Limit) -> Result<Vec<u8>, PackedError> {
         let body = after.get(..length).ok_or(ArrowError::CutShort)?;
         let header = message.table(2).map_err(ArrowError::from)?.ok_or(ArrowError::CutShort)?;
         match kind {
+            1 if fields.is_some() => return Err(ArrowError::Second.into()),
             1 => fields = Some(schema(&header, &mut text)?),
             3 => rows(&header, body, fields.as_deref().ok_or(ArrowError::NoSchema)?, (&mut text, limit))?,
             // Dictionaries belong to columns that are not written.
@@ -169,6 +176,9 @@ pub fn csv(bytes: &[u8], limit: Limit) -> Result<Vec<u8>, PackedError> {
         rest = &after[length..];
     }
     fields.ok_or(ArrowError::NoSchema)?;
+    if !is_file && rest.len() > END_BYTES {
+        return Err(ArrowError::Second.into());
+    }
     Ok(text.into_bytes())
 }
 

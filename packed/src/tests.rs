@@ -121,6 +121,8 @@ fn an_arrow_table_is_its_csv() {
     }
     let refused = whole(COMPRESSED.to_vec()).expect_err("it is compressed");
     assert!(matches!(refused, PackedError::Arrow(ArrowError::Compressed)), "{refused}");
+    let second = whole([STREAM, STREAM].concat()).expect_err("two tables");
+    assert!(matches!(second, PackedError::Arrow(ArrowError::Second)), "{second}");
     assert!(matches!(plain(STREAM.to_vec(), 40), Err(PackedError::TooLong { .. })));
 }
 

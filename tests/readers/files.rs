@@ -102,6 +102,17 @@ fn packed(bytes: &[u8]) -> Result<(), String> {
     graph::read::edges(&plain, graph::read::Columns::Edge, None).map(|_| ()).map_err(|why| why.to_string())
 }
 
+/// Lengths of a file that stands for a line each.
+fn lengths(bytes: &[u8]) -> Result<(), String> {
+    let plain = packed::plain(bytes.to_vec(), 1 << 27).map_err(|why| why.to_string())?;
+    words(train::workload::distribution::parse_lengths(&text(&plain)?))
+}
+
+/// A table whose text has 128 MiB at most.
+fn table(bytes: &[u8]) -> Result<(), String> {
+    packed::plain(bytes.to_vec(), 1 << 27).map(|_| ()).map_err(|why| why.to_string())
+}
+
 fn events(bytes: &[u8]) -> Result<(), String> {
     let found = graph::read::edges(bytes, graph::read::Columns::Event, Some(9));
     found.map(|_| ()).map_err(|why| why.to_string())
@@ -222,7 +233,7 @@ const EVENTS: &str = "source,target,time\n0,1,5\n1,2,5\n2,0,9\n";
 const LENGTHS: &str = "tokens\n400\n65536\n12\n";
 
 /// Every file.
-pub static FILES: [File; 37] = [
+pub static FILES: [File; 39] = [
     file("trace, azure", || AZURE.into(), |bytes| requests(Format::Azure, bytes)),
     file("trace, burstgpt", || BURST.into(), |bytes| requests(Format::BurstGpt, bytes)),
     file("trace, vidur", || VIDUR.into(), |bytes| requests(Format::Vidur, bytes)),
@@ -252,6 +263,11 @@ pub static FILES: [File; 37] = [
     file("array", || npy(&[3, 1, 4, 1]), array),
     file("rows of a matrix", npz, rows),
     file("lengths", || LENGTHS.into(), |bytes| words(train::workload::distribution::parse_lengths(&text(bytes)?))),
+    file("lengths, index of Megatron-LM", || include_bytes!("../../packed/src/tests/lengths.idx").into(), lengths),
+    File {
+        one_in: 4,
+        ..file("lengths, Arrow", || include_bytes!("../../packed/src/tests/lengths.arrows").into(), table)
+    },
     file("gate", || "ttft_s.p99<=2s".into(), |bytes| words(reports::gate::Gate::parse(&text(bytes)?))),
     File { one_in: 4, ..file("result.json", || of_a_run()[0].clone().into(), result) },
     file("plan.json", || of_a_run()[1].clone().into(), json::<train::Plan>),

@@ -229,7 +229,6 @@ pub struct Replica<'a> {
     /// Composes iterations: the engine's policy, or somebody's own.
     batcher: &'a dyn Batcher,
     requests: &'a Requests,
-    /// Model that it serves.
     model: u32,
     /// Blocks.
     pub pool: Pool,
