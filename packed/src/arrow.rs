@@ -182,8 +182,11 @@ pub fn csv(bytes: &[u8], limit: Limit) -> Result<Vec<u8>, PackedError> {
     Ok(text.into_bytes())
 }
 
-/// The metadata of the next message, and what follows it; nothing at the end.
-fn next_message(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, ArrowError> {
+/// The metadata of a message, and what follows it.
+type Message<'b> = (&'b [u8], &'b [u8]);
+
+/// The next message; nothing at the end.
+fn next_message(bytes: &[u8]) -> Result<Option<Message<'_>>, ArrowError> {
     if bytes.is_empty() {
         return Ok(None);
     }
