@@ -245,7 +245,9 @@ fn prompts(py: Python<'_>, offered: &[Offered]) -> PyResult<Py<PyList>> {
 /// The choice whose rules are replaced: the one that is named, or the baseline.
 fn choice<'s>(scenario: &'s Serving, named: Option<&str>) -> PyResult<&'s ServingChoice> {
     if matches!(scenario.law, CostLaw::PublishedRuns(_)) {
-        return Err(errors::wrong("the scenario takes its times from published runs, which no rule changes".to_owned()));
+        return Err(errors::wrong(
+            "the scenario takes its times from published runs, which no rule changes".to_owned(),
+        ));
     }
     let name = named.unwrap_or(&scenario.head.baseline);
     let names = || scenario.plain().map(|plain| plain.name.as_str()).collect::<Vec<_>>().join("`, `");
