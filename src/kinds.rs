@@ -273,6 +273,16 @@ fn rows<C: Sync, R: Send>(
     choices.par_iter().map(each).collect()
 }
 
+/// Rows, and a step to draw of each that has one.
+fn drawn(rows: Vec<(PolicyResult, Option<Played>)>) -> (Vec<PolicyResult>, Vec<(String, Option<usize>, Played)>) {
+    let (mut results, mut pictures) = (Vec::new(), Vec::new());
+    for (row, step) in rows {
+        pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
+        results.push(row);
+    }
+    (results, pictures)
+}
+
 /// The row of what was still under way when everything was to end.
 fn timeout(name: &str) -> PolicyResult {
     refused(name, Refused::out_of_time("stopped before it was done: give it more time, or a smaller scenario"))

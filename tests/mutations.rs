@@ -191,7 +191,8 @@ fn case(number: u64, grammar: &[Key]) -> (&'static str, String) {
 
 /// What a case came to: the exit code, and what is wrong with it.
 fn play(verb: &str, file: &Path, out: &Path) -> (Option<i32>, Option<String>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    let program = std::env::var("SKRULL_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_skrull-sim").to_owned());
+    let mut command = Command::new(program);
     command.arg(verb).arg(file).args(["--time-limit", LIMIT_S, "--jobs", "1", "--no-progress"]);
     match verb {
         "compare" => command.args(["--seeds", "2"]),

@@ -1,7 +1,11 @@
 //! `validate --measured` of a training step: a trace that says what was predicted agrees with it, and one that does not names the term.
 
+use std::io::Write;
+
 use engine::task::{LaneId, Stream};
 use engine::{TaskGraph, Timeline};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use score::profiler::compare::{self, Compared, Predicted};
 use score::profiler::step::measured;
 use score::profiler::term::Term;
@@ -84,6 +88,18 @@ fn a_trace_of_the_prediction_itself_has_the_same_lanes() {
         assert!((one - other).abs() < 1e-5, "{measured:?} {predicted:?}");
     }
     assert!(text::markdown(&found).contains("| kernels compute |"), "{}", text::markdown(&found));
+}
+
+#[test]
+fn a_packed_trace_is_read_as_it_is_unpacked() {
+    let text = r#"{"traceEvents": []}"#;
+    let path = std::env::temp_dir().join(format!("skrull-sim-{}.json.gz", std::process::id()));
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(text.as_bytes()).expect("memory");
+    input::text_file::write(&path, packed.finish().expect("memory")).expect("a folder for temporary files");
+    let lines = input::text_file::lines(&path).expect("a file");
+    std::fs::remove_file(&path).expect("its own");
+    assert_eq!(std::io::read_to_string(lines).expect("text"), text);
 }
 
 #[test]

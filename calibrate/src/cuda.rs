@@ -349,7 +349,7 @@ impl Device for Cuda {
         let mut passed = 0.0;
         for event in self.events.iter().skip(1).take(n) {
             let ms = f64::from(elapsed(origin, *event)?);
-            times.push(Bytes::from_f64((passed + ms).max(0.0) * 1e6).0);
+            times.push(hw::whole((passed + ms).max(0.0) * 1e6));
             if ms > STEP_MS {
                 (origin, passed) = (*event, passed + ms);
             }

@@ -171,7 +171,6 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, LeftOut> {
     let has_terms = |model: &Model| !matches!(model.beyond_training(), Some((true, _)));
     let model = engine::model::of_checkpoint(words[3]).filter(has_terms);
     let model = model.ok_or(LeftOut::NoTerm)?;
-    let whole = |value: f64| hw::Bytes::from_f64(value).0;
     let given = |value: f64| if value >= 1.0 { value } else { 1.0 };
     let [prompt, output, batch, tp, groups, moe_tp, moe_ep, ttft, tpot] =
         <[f64; 9]>::try_from(numbers).map_err(|_| LeftOut::Numbers)?;
@@ -184,7 +183,7 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, LeftOut> {
     let held = words[5].split("silicon_concurrency=").nth(1).and_then(|rest| {
         rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse::<u64>().ok())
     });
-    let small = |value: f64| u32::try_from(whole(value)).map_err(|_| LeftOut::ManyGpus);
+    let small = |value: f64| u32::try_from(hw::whole(value)).map_err(|_| LeftOut::ManyGpus);
     let run = Run {
         framework: words[1].to_owned(),
         model,
@@ -196,7 +195,7 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, LeftOut> {
         },
         gpus: small(gpus)?,
         attention_groups: small(groups)?,
-        sizes: [whole(prompt), whole(output), held.unwrap_or(whole(batch * groups))],
+        sizes: [hw::whole(prompt), hw::whole(output), held.unwrap_or(hw::whole(batch * groups))],
         ttft_s: ttft / 1e3,
         tpot_s: tpot / 1e3,
     };
@@ -265,8 +264,7 @@ fn conformal(ratios: &[f64]) -> Residuals {
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = hw::real(sorted.len() as u64);
-    let outside =
-        usize::try_from(hw::Bytes::from_f64(((n + 1.0) * TAIL).floor()).0).expect("fewer than the rows").max(1);
+    let outside = usize::try_from(hw::whole(((n + 1.0) * TAIL).floor())).expect("fewer than the rows").max(1);
     let round = |value: f64| (value * 1e4).round() / 1e4;
     let (low, high) = (round(sorted[outside - 1]), round(sorted[sorted.len() - outside]));
     Residuals { low: low.min(1.0), high: high.max(1.0), n_fit: sorted.len(), ..residuals(ratios, 0) }

@@ -155,7 +155,7 @@ impl<'a> Running<'a> {
                     return self.modelled[task];
                 }
                 let times: Vec<f64> = passes.iter().map(|pass| hw::real(pass.end[task] - pass.start[task])).collect();
-                Span::from_ns(hw::Bytes::from_f64(quantile(&times, UNDISTURBED)).0)
+                Span::from_ns(hw::whole(quantile(&times, UNDISTURBED)))
             })
             .collect();
         let spans = shared(graph, spans);

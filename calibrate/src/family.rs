@@ -192,7 +192,7 @@ impl Region {
     pub fn at(&self, family: Family, place: [f64; 5]) -> Op {
         let scaled = |(low, high): Range, part: f64| {
             let (low, high) = (hw::real(low.max(1)), hw::real(high.max(1)));
-            hw::Bytes::from_f64((low * (high / low).powf(part)).round()).0.max(1)
+            hw::whole(low * (high / low).powf(part)).max(1)
         };
         match (self, family) {
             (Self::Gemm { sizes: [m, n, k] }, Family::Gemm(format)) => {
@@ -203,7 +203,7 @@ impl Region {
             }
             (Self::Attention { heads, queries, documents, keys_ratio }, Family::Attention { pass, .. }) => {
                 let last = heads.len() - 1;
-                let index = hw::Bytes::from_f64(place[3] * hw::real(heads.len() as u64)).0;
+                let index = hw::whole(place[3] * hw::real(heads.len() as u64));
                 let [n_heads, n_kv_heads, head_dim] = heads[usize::try_from(index).unwrap_or(last).min(last)];
                 let n = scaled(*queries, place[0]);
                 let n_documents = scaled(*documents, place[1]);

@@ -138,7 +138,7 @@ fn axis(name: &str, knots: &[f64]) -> Axis {
 }
 
 fn whole(value: f64) -> u64 {
-    hw::Bytes::from_f64(value).0
+    hw::whole(value)
 }
 
 /// Knots of the GEMM surface: powers of two where the tables have rows.

@@ -179,7 +179,7 @@ impl Rows {
             let table = Table::read(folder.path.join(file))?;
             let (layer, size, time) = (table.words("layer")?, table.numbers(size)?, table.numbers("time_us")?);
             for row in (0..layer.len()).filter(|&row| time[row] > 0.0) {
-                let (m, seconds) = (hw::Bytes::from_f64(size[row]).0, time[row] * 1e-6);
+                let (m, seconds) = (hw::whole(size[row]), time[row] * 1e-6);
                 if let Some([n, k]) = folder.product(&layer[row]) {
                     let point = [m, n, k].map(hw::real).to_vec();
                     let base_s = roofline.gemm_base(m, n, k, Format::Bf16).get();
@@ -203,10 +203,9 @@ impl Rows {
         let (new, past, n, keys, time) = (new?, past?, n?, keys?, time?);
         let m = &folder.model;
         let (n_heads, n_kv_heads) = (m.n_heads / folder.tp, m.n_kv_heads.div_ceil(folder.tp));
-        let whole = |value: f64| hw::Bytes::from_f64(value).0;
         let mut chunks: BTreeMap<(u64, u64), f64> = BTreeMap::new();
         for row in (0..n.len()).filter(|&row| n[row] == 0.0 && new[row] > 0.0) {
-            let (past, new, measured_s) = (whole(past[row]), whole(new[row]), time[row] * 1e-6);
+            let (past, new, measured_s) = (hw::whole(past[row]), hw::whole(new[row]), time[row] * 1e-6);
             chunks.insert((new, past), measured_s);
             let document = Document::chunk(past, new);
             let op = Op::Attention {
@@ -222,8 +221,11 @@ impl Rows {
         }
         let bytes_per_key = hw::real(2 * n_kv_heads * m.head_dim * WIDE);
         for row in (0..n.len()).filter(|&row| n[row] > 0.0) {
-            let chunk_s =
-                if new[row] > 0.0 { chunks.get(&(whole(new[row]), whole(past[row]))).copied() } else { Some(0.0) };
+            let chunk_s = if new[row] > 0.0 {
+                chunks.get(&(hw::whole(new[row]), hw::whole(past[row]))).copied()
+            } else {
+                Some(0.0)
+            };
             let Some(chunk_s) = chunk_s else { continue };
             let launch = Launch {
                 heads: n[row] * hw::real(n_heads),

@@ -28,7 +28,7 @@ pub fn links(dir: &Path, port_gb_per_s: Option<f64>) -> Result<Vec<Link>, Import
     for crosses_nodes in [false, true] {
         let rows = (0..size.len()).filter(|&row| (per_node[row] < 2.0) == crosses_nodes && time[row] > 0.0);
         let mut by_size: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        rows.for_each(|row| by_size.entry(hw::Bytes::from_f64(size[row]).0).or_default().push(time[row] / 1e3));
+        rows.for_each(|row| by_size.entry(hw::whole(size[row])).or_default().push(time[row] / 1e3));
         let points: Vec<(f64, f64)> =
             by_size.into_iter().map(|(bytes, seconds)| (hw::real(bytes), mean(&seconds))).collect();
         if points.len() >= 4 && (!crosses_nodes || port_gb_per_s.is_some()) {

@@ -98,7 +98,7 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     }
     let least = if seconds < LONG { LAUNCHES.0 } else { LAUNCHES_LONG };
     // A launch costs what is between launches as well.
-    let n = hw::Bytes::from_f64((SECONDS / each).clamp(least, LAUNCHES.1)).0;
+    let n = hw::whole((SECONDS / each).clamp(least, LAUNCHES.1));
     let (times, references): (Vec<f64>, Vec<Option<f64>>) = launches(device, op, n)?.into_iter().unzip();
     let references: Option<Vec<f64>> = references.into_iter().collect();
     let seconds = quantile(&times, UNDISTURBED);

@@ -9,7 +9,7 @@ use engine::cost::published_runs::{Laws, Steady};
 
 fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[hw::Bytes::from_f64(hw::real(values.len() as u64 - 1) * share).0 as usize]
+    values[hw::whole(hw::real(values.len() as u64 - 1) * share) as usize]
 }
 
 /// Median and 90 % error and share inside the interval, for TTFT and TPOT.

@@ -18,6 +18,7 @@ pub const fn real(count: u64) -> f64 {
 /// # Panics
 /// When the number is negative or not finite.
 #[must_use]
+#[inline]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

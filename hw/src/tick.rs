@@ -42,6 +42,7 @@ impl Tick {
     /// # Panics
     /// When it is negative or not finite.
     #[must_use]
+    #[inline]
     pub fn from_f64(ticks: f64) -> Self {
         Self(crate::whole(ticks))
     }
@@ -51,6 +52,7 @@ impl Tick {
     /// # Panics
     /// When it is negative.
     #[must_use]
+    #[inline]
     pub fn from_seconds(seconds: Seconds) -> Self {
         Self::from_f64(Self::unrounded(seconds))
     }
@@ -64,6 +66,7 @@ impl Tick {
     /// Rounds a duration to the nearest nanosecond, as what comes from outside of an engine is rounded: networks, losses, timetables. None is
     /// negative.
     #[must_use]
+    #[inline]
     pub fn from_seconds_in_ns(seconds: Seconds) -> Self {
         Self::from_f64((seconds.get() * 1e9).max(0.0)) * PER_NS
     }

@@ -77,6 +77,7 @@ impl Span {
 
     /// This duration in seconds, for metrics and reports.
     #[must_use]
+    #[inline]
     #[expect(clippy::cast_precision_loss, reason = "spans stay below 2^53 ns")]
     pub fn to_seconds(self) -> Seconds {
         Seconds::new(self.0 as f64 / NS_PER_S)

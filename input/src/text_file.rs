@@ -52,13 +52,17 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, NoText> {
     Ok(packed::plain(bytes, u64::MAX)?)
 }
 
-/// A file to read line by line, of any length; what is packed stands for its text. A table in Parquet is unpacked whole.
+/// A file to read bit by bit, of any length; what is packed stands for its text. Only a table in Parquet is unpacked whole.
 ///
 /// # Errors
 /// Why it cannot be read.
 pub fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
     let mut file = BufReader::new(open(path)?);
-    if packed::is_packed(file.fill_buf()?) {
+    let head = file.fill_buf()?;
+    if packed::is_gzip(head) {
+        return Ok(Box::new(BufReader::new(packed::Unpacked::new(file))));
+    }
+    if packed::is_parquet(head) {
         return Ok(Box::new(Cursor::new(bytes(path)?)));
     }
     Ok(Box::new(file))

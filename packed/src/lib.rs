@@ -6,7 +6,7 @@
 #[cfg(any(test, feature = "parquet"))]
 mod table;
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder};
 use thiserror::Error;
@@ -54,8 +54,8 @@ struct Limit {
 }
 
 impl Limit {
-    fn of(bytes: &[u8], most: u64) -> Self {
-        Self { packed: (bytes.len() as u64).saturating_mul(RATIO_MAX).saturating_add(FREE_BYTES), most }
+    const fn of(n_packed: u64, most: u64) -> Self {
+        Self { packed: n_packed.saturating_mul(RATIO_MAX).saturating_add(FREE_BYTES), most }
     }
 
     fn check(self, n: u64) -> Result<(), PackedError> {
@@ -73,10 +73,53 @@ impl Limit {
     }
 }
 
-/// Whether bytes that begin so stand for others.
+/// Whether bytes that begin so are gzip, which is undone as it is read.
 #[must_use]
-pub fn is_packed(head: &[u8]) -> bool {
-    head.starts_with(&GZIP) || head.starts_with(PARQUET)
+pub fn is_gzip(head: &[u8]) -> bool {
+    head.starts_with(&GZIP)
+}
+
+/// Whether bytes that begin so are a Parquet table, which is read whole.
+#[must_use]
+pub fn is_parquet(head: &[u8]) -> bool {
+    head.starts_with(PARQUET)
+}
+
+/// A stream of gzip as the text it stands for, for files that are too long to read whole.
+pub struct Unpacked<R> {
+    decoder: MultiGzDecoder<Counted<R>>,
+    n: u64,
+}
+
+impl<R: Read> Unpacked<R> {
+    /// What a stream of gzip stands for.
+    pub fn new(packed: R) -> Self {
+        Self { decoder: MultiGzDecoder::new(Counted { packed, n: 0 }), n: 0 }
+    }
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = self.decoder.read(into)?;
+        self.n += n as u64;
+        let limit = Limit::of(self.decoder.get_ref().n, u64::MAX);
+        limit.check(self.n).map_err(io::Error::other)?;
+        Ok(n)
+    }
+}
+
+/// A stream, and how many bytes were read of it.
+struct Counted<R> {
+    packed: R,
+    n: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = self.packed.read(into)?;
+        self.n += n as u64;
+        Ok(n)
+    }
 }
 
 /// The bytes that a file stands for, so many at the most.
@@ -84,11 +127,11 @@ pub fn is_packed(head: &[u8]) -> bool {
 /// # Errors
 /// Why it stands for none.
 pub fn plain(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, PackedError> {
-    let limit = Limit::of(&bytes, most);
-    if bytes.starts_with(&GZIP) {
+    let limit = Limit::of(bytes.len() as u64, most);
+    if is_gzip(&bytes) {
         return limit.read(MultiGzDecoder::new(&bytes[..]));
     }
-    if bytes.starts_with(PARQUET) {
+    if is_parquet(&bytes) {
         return of_parquet(bytes, limit);
     }
     limit.check(bytes.len() as u64)?;
@@ -100,7 +143,7 @@ pub fn plain(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>, PackedError> {
 /// # Errors
 /// Why it cannot be read.
 pub fn inflated(bytes: &[u8]) -> Result<Vec<u8>, PackedError> {
-    Limit::of(bytes, u64::MAX).read(DeflateDecoder::new(bytes))
+    Limit::of(bytes.len() as u64, u64::MAX).read(DeflateDecoder::new(bytes))
 }
 
 #[cfg(any(test, feature = "parquet"))]

@@ -73,6 +73,21 @@ fn a_small_file_does_not_take_all_memory() {
     assert_eq!(plain(vec![b'a'; 3 << 20], 2 << 20).expect_err("long").to_string(), "it is longer than 2 MiB");
 }
 
+#[test]
+fn a_stream_of_gzip_is_undone_as_it_is_read() {
+    let packed = |text: &[u8]| {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        packed.write_all(text).expect("written");
+        packed.finish().expect("packed")
+    };
+    // Two parts behind each other are one text, as `gzip -c >>` writes them.
+    let parts = [packed(b"a,b\n"), packed(b"1,2\n")].concat();
+    assert_eq!(io::read_to_string(Unpacked::new(&parts[..])).expect("text"), "a,b\n1,2\n");
+    let trap = packed(&vec![0; 64 << 20]);
+    let why = io::copy(&mut Unpacked::new(&trap[..]), &mut io::sink()).expect_err("a trap");
+    assert!(why.to_string().contains("more than 200 times as many"), "{why}");
+}
+
 /// Every byte of a table changed in turn, and every length cut: read or refused.
 #[test]
 fn a_broken_table_is_refused() {

@@ -66,7 +66,7 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     let mut ns = |key: &'static str| {
         let value = table.remove(key)?;
         let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
-        (0.0..=1e9).contains(&number).then(|| hw::Bytes::from_f64(number * 1000.0).0)
+        (0.0..=1e9).contains(&number).then(|| hw::whole(number * 1000.0))
     };
     let passes = (ns("forward_us"), ns("input_us"), ns("weight_us"));
     let message = if has_messages { ns("message_us") } else { Some(0) };

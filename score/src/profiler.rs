@@ -14,7 +14,6 @@ use std::io::BufRead;
 
 use compare::Compared;
 use engine::{CostModel, TaskGraph, Timeline};
-use flate2::bufread::MultiGzDecoder;
 use thiserror::Error;
 use train::Problem;
 
@@ -156,15 +155,12 @@ impl Recorded {
     }
 }
 
-/// Reads a file of a profiler; what it is shows its content.
+/// Reads the text of a file of a profiler; what it is shows its content.
 ///
 /// # Errors
 /// Why it says nothing of a step.
 pub fn read(mut source: impl BufRead) -> Result<Recorded, ProfilerError> {
     let head = source.fill_buf()?;
-    if head.starts_with(&[0x1f, 0x8b]) {
-        return kineto::read(std::io::BufReader::new(MultiGzDecoder::new(source)));
-    }
     match head.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{' | b'[') => kineto::read(source),
         _ => Err(ProfilerError::Unknown),

@@ -61,7 +61,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
     let [_, (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
-    let mut text = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect::<String>();
+    let mut text = words.comments(VERSION);
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
     let mut unsaid = Vec::new();
     for (flag, value) in parallel.into_iter().chain(training) {

@@ -20,6 +20,13 @@ pub(crate) fn find(asked: &str) -> Option<Model> {
     of_checkpoint(asked).or_else(|| embedded(&last)).or_else(|| embedded(&bare)).or_else(alike)
 }
 
+/// An error about a file that names no model.
+pub(crate) fn unnamed() -> Finding {
+    let help =
+        "give `--set model.name=llama-3-8b` (`import`: `--model llama-3-8b`); `skrull-sim list models` shows all";
+    Finding::error(Code::MissingFlag, None, "the file does not say which model it trains").help(help)
+}
+
 /// An error about a name that the catalogue lacks.
 pub(crate) fn unknown(asked: &str, at: Option<Range<usize>>) -> Finding {
     let what = format!("the model `{asked}` is not in the catalogue");

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use crate::export::comments;
+
 /// Column at which remarks begin.
 const REMARK_COLUMN: usize = 34;
 
@@ -49,7 +51,7 @@ impl Document {
     /// The scenario as TOML.
     #[must_use]
     pub fn toml(&self) -> String {
-        let mut text: String = self.head.iter().map(|line| format!("# {line}\n")).collect();
+        let mut text = comments(&self.head);
         for (name, keys) in &self.sections {
             if !name.is_empty() {
                 let _ = write!(text, "\n[{name}]\n");

@@ -8,7 +8,7 @@ use input::diagnostic::{Code, Finding};
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::flags::{Flag, Flags, is_flag, named as flag_named};
 use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::launch::Launch;
@@ -26,15 +26,13 @@ const TAG: &str = "1.3.1";
 pub const TARGET: Target = Target::new(NAME, "a deployment of a fleet, a service for each group", VERSION, write);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments, settings } = planned else {
-        return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
-    };
+    let (deployments, settings) = serving(planned, NAME)?;
     let said = said_of(settings);
     let (mut files, mut what) = (Vec::new(), Vec::new());
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
-    for deployment in *deployments {
+    for deployment in deployments {
         let mut groups = Vec::new();
         for replica in &deployment.replicas {
             match group(deployment, replica, NAME, &said) {
@@ -49,15 +47,14 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             what.push("shares of requests of different types: its frontend routes by itself".to_owned());
         }
         if let Some(first) = groups.first() {
-            let mut text: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
+            let mut text = words.comments(VERSION);
             text += "# Put the path of the checkpoint in the place of the model's name.\n";
             text += &said[0].lines();
             text += &graph(deployment, &groups, first);
             files.push(File::new(&format!("{}.yaml", named(&deployment.model)), text));
         }
     }
-    what.dedup();
-    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: NAME, what }) }
+    expressed(files, what, NAME)
 }
 
 /// The graph of one model.

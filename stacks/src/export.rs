@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use engine::CostModel;
+use serve::deployment::Deployment;
 use train::Problem;
 use train::plan::{Place, Plan};
 
@@ -75,7 +76,7 @@ pub enum Planned<'a> {
     /// Replicas that serve.
     Serving {
         /// One deployment for each model.
-        deployments: &'a [serve::deployment::Deployment],
+        deployments: &'a [Deployment],
         /// What was written for their engines besides.
         settings: &'a Settings,
     },
@@ -98,10 +99,20 @@ impl Words {
         [written, predicted].into_iter().filter(|line| line != "Predicted: ").collect()
     }
 
+    /// The same as comments of a script, a YAML or a TOML file.
+    pub(crate) fn comments(&self, version: &str) -> String {
+        comments(&self.lines(version))
+    }
+
     /// The same in a file of its own.
     pub(crate) fn beside(&self, version: &str) -> File {
         File::new("PREDICTED.txt", self.lines(version).join("\n") + "\n")
     }
+}
+
+/// Lines behind the mark of a comment.
+pub(crate) fn comments(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("# {line}\n")).collect()
 }
 
 /// A step's time and its interval, seconds, in words.
@@ -141,6 +152,27 @@ pub(crate) fn training<'a>(
         Planned::Training { problem, plan, .. } => Ok((problem, plan)),
         Planned::Serving { .. } => Err(ExportError::OtherKind { target, wanted: "plans of training steps" }),
     }
+}
+
+/// The deployments of a plan for servers, with what was written for their engines.
+pub(crate) fn serving<'a>(
+    planned: &Planned<'a>,
+    target: &'static str,
+) -> Result<(&'a [Deployment], &'a Settings), ExportError> {
+    match planned {
+        Planned::Serving { deployments, settings } => Ok((deployments, settings)),
+        Planned::Training { .. } => Err(ExportError::OtherKind { target, wanted: "deployments of servers" }),
+    }
+}
+
+/// The files of a plan, where the target has words for all of it.
+pub(crate) fn expressed(
+    files: Vec<File>,
+    mut what: Vec<String>,
+    target: &'static str,
+) -> Result<Vec<File>, ExportError> {
+    what.dedup();
+    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target, what }) }
 }
 
 /// What all micro-batches of a plan have in common, where a stack makes them from two numbers.

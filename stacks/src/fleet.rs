@@ -7,7 +7,7 @@
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
 use crate::settings::{Said, Settings, said};
 
@@ -108,15 +108,13 @@ struct Form {
 }
 
 fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments, settings } = planned else {
-        return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
-    };
+    let (deployments, settings) = serving(planned, form.target)?;
     let said = said_of(settings);
-    let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
+    let mut head = words.comments(form.version);
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
     head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
-    for deployment in *deployments {
+    for deployment in deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
             match group(deployment, replica, form.target, &said) {
@@ -134,8 +132,7 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
-    what.dedup();
-    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: form.target, what }) }
+    expressed(files, what, form.target)
 }
 
 /// What becomes of the settings of a plan, for each engine that replicas run.

@@ -77,9 +77,7 @@ impl Job {
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
         let Some(asked) = machine.model.as_ref().or(self.model.as_ref()) else {
-            let what = "the file does not say which model it trains";
-            let help = "give `--set model.name=llama-3-8b` (`import`: `--model llama-3-8b`); `skrull-sim list models` shows all";
-            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+            flags.findings.push(checkpoint::unnamed());
             return;
         };
         match checkpoint::find(asked) {

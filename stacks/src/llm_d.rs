@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::settings::Said;
 
@@ -18,14 +18,12 @@ const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4 (values.yaml)";
 pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for each model", VERSION, write);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments, settings } = planned else {
-        return Err(ExportError::OtherKind { target: NAME, wanted: "deployments of servers" });
-    };
+    let (deployments, settings) = serving(planned, NAME)?;
     let said = said_of(settings);
-    let mut head: String = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect();
+    let mut head = words.comments(VERSION);
     head += &said[0].lines();
     let (mut files, mut what) = (Vec::new(), Vec::new());
-    for deployment in *deployments {
+    for deployment in deployments {
         match values(deployment, &said) {
             Ok(text) => {
                 files.push(File::new(&format!("{}-values.yaml", named(&deployment.model)), head.clone() + &text))
@@ -36,8 +34,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     if files.is_empty() && what.is_empty() {
         what.push("a plan without replicas".to_owned());
     }
-    what.dedup();
-    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: NAME, what }) }
+    expressed(files, what, NAME)
 }
 
 /// Values of one model; otherwise what the chart cannot say.

@@ -8,7 +8,7 @@ use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::Role;
 use thiserror::Error;
 
-use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::settings::{Said, said};
 
 const VLLM_VERSION: &str = "vLLM 0.32 (vllm/engine/arg_utils.py)";
@@ -51,18 +51,16 @@ pub(crate) struct Layout<'a> {
 }
 
 fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<File>, ExportError> {
-    let Planned::Serving { deployments, settings } = planned else {
-        return Err(ExportError::OtherKind { target: engine.target, wanted: "deployments of servers" });
-    };
+    let (deployments, settings) = serving(planned, engine.target)?;
     let mut files = Vec::new();
     let said = said(settings, engine.target);
     let mut what = said.unsaid.clone();
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
-    for deployment in *deployments {
+    for deployment in deployments {
         let mut text = "#!/bin/bash\n".to_owned();
-        words.lines(engine.version).iter().for_each(|line| text += &format!("# {line}\n"));
+        text += &words.comments(engine.version);
         text += "# Put the path of the checkpoint in the place of the model's name.\n";
         text += &said.lines();
         for replica in &deployment.replicas {
@@ -74,8 +72,7 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
         text += &shares(deployment);
         files.push(File::new(&format!("serve-{}.sh", deployment.model.replace(['/', ' '], "-")), text));
     }
-    what.dedup();
-    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: engine.target, what }) }
+    expressed(files, what, engine.target)
 }
 
 fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: &Layout<'_>) -> String {

@@ -29,7 +29,7 @@ enum Row {
     Nowhere,
 }
 
-/// Every key, or the beginning of several that ends in a dot.
+/// Every key of engines.
 const ROWS: [(&str, Row); 44] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),

@@ -67,7 +67,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         Recompute::Selective => "selective",
         Recompute::Off | Recompute::FeedForward => "none",
     };
-    let mut text = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect::<String>();
+    let mut text = words.comments(VERSION);
     text += &format!("# Activation checkpointing of the recipe: {recompute}. Model: {}.\n", problem.model.name);
     text += &(lines.join("\n") + "\n");
     files.insert(0, File::new("options.txt", text));

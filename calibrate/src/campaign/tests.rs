@@ -17,7 +17,7 @@ fn truth(op: &Op) -> f64 {
 fn fake() -> Fake {
     Fake::new(Box::new(|op, launch| {
         let noise = 1.0 + 0.02 * ((hw::real(launch) * 0.618).fract() - 0.5);
-        hw::Bytes::from_f64(truth(op) * noise * 1e9).0.max(1)
+        hw::whole(truth(op) * noise * 1e9).max(1)
     }))
 }
 

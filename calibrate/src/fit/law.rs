@@ -128,7 +128,7 @@ fn axis_of(rows: &[&Row], axis: usize, name: &str) -> Axis {
         // An axis that the rows do not vary on; its hull is the point.
         if high > low { vec![low, high] } else { vec![low] }
     } else {
-        let n = hw::Bytes::from_f64(steps).0;
+        let n = hw::whole(steps);
         (0..=n).map(|k| if k == n { high } else { low * (high / low).powf(float(k as usize) / steps) }).collect()
     };
     Axis { name: name.to_owned(), knots }
@@ -181,9 +181,7 @@ fn monotone(law: &Law, surface: &mut Surface) {
     let strides = [sizes[1] * sizes[2], sizes[2], 1];
     let rest: Vec<f64> = (0..surface.values.len())
         .map(|index| {
-            let at = |axis: usize| {
-                hw::Bytes::from_f64(surface.axes[axis].knots[index / strides[axis] % sizes[axis]]).0.max(1)
-            };
+            let at = |axis: usize| hw::whole(surface.axes[axis].knots[index / strides[axis] % sizes[axis]]).max(1);
             let op = Op::Gemm { m: at(0), n: at(1), k: at(2), format: hw::Format::Bf16 };
             law.seconds(&op).expect("a product").1.max(1e-12).ln()
         })

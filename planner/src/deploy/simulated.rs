@@ -91,7 +91,7 @@ pub fn mixing(engine: &Engine, types: &[Mixed]) -> f64 {
     let total: f64 = types.iter().map(|mixed| mixed.requests).sum();
     let counts: Vec<f64> = types.iter().map(|mixed| (mixed.requests / total * n).round()).collect();
     let alone_s: f64 = types.iter().zip(&counts).map(|(mixed, n)| n / mixed.alone_per_s).sum();
-    let work: Vec<_> = types.iter().zip(&counts).map(|(mixed, n)| (mixed.lengths, hw::Bytes::from_f64(*n).0)).collect();
+    let work: Vec<_> = types.iter().zip(&counts).map(|(mixed, n)| (mixed.lengths, hw::whole(*n))).collect();
     let served_s = self::alone_s(engine, &work);
     if served_s.is_finite() && served_s > 0.0 { alone_s / served_s } else { 1.0 }
 }
@@ -156,7 +156,7 @@ pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: A
 
 /// Requests of every type.
 fn work(problem: &Problem, lengths: &[Lengths]) -> Vec<(Lengths, u64)> {
-    let count = |requests: f64| hw::Bytes::from_f64(requests.round()).0;
+    let count = |requests: f64| hw::whole(requests);
     lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect()
 }
 

@@ -173,17 +173,18 @@ fn fits(asked: &Asked, method: Method) -> Result<(), Refused> {
 /// Ways to extract with a share of the neighbours.
 fn ways(asked: &Asked, method: Method, ratio: f64, cost: &dyn CostModel) -> Vec<Way> {
     let work = work(asked, method, ratio);
+    let extracted = (work, pair_s(asked, method, &work));
     let mut found = Vec::new();
     let searched = method == Method::PathLabels;
     let first = if searched { 1 } else { asked.workers_max };
     for n_workers in first..=asked.workers_max {
         let plan = Plan { ratio, n_workers, storage: Storage::OnTheFly };
-        let way = way(asked, method, work, plan, cost);
+        let way = way(asked, method, extracted, plan, cost);
         // From one worker above the crossing on nothing is gained.
         let crossing = way.pair_s * f64::from(batch_of(asked, method)) / way.gpu_s;
         found.push(way);
         if searched && stored_bytes(asked, &work) <= asked.host_bytes {
-            found.push(self::way(asked, method, work, Plan { storage: Storage::Ahead, ..plan }, cost));
+            found.push(self::way(asked, method, extracted, Plan { storage: Storage::Ahead, ..plan }, cost));
         }
         if f64::from(n_workers) >= crossing + 1.0 {
             break;
@@ -262,9 +263,8 @@ fn compared(asked: &Asked, stream: &random::Stream) -> Work {
     Work { n_vertices: 2.0, n_edges: 0.0, reads: 2.0 + n_slots / 16.0, probes: n_slots }
 }
 
-fn way(asked: &Asked, method: Method, work: Work, plan: Plan, cost: &dyn CostModel) -> Way {
+fn way(asked: &Asked, method: Method, (work, pair_s): (Work, f64), plan: Plan, cost: &dyn CostModel) -> Way {
     let cluster = &asked.machine.cluster;
-    let pair_s = pair_s(asked, method, &work);
     // What lies ready is copied out: two numbers of a vertex or edge.
     let kept_s = 2.0 * (work.n_vertices + work.n_edges) * asked.costs.item_s;
     let prepared_s = if plan.storage == Storage::Ahead { kept_s } else { pair_s };

@@ -119,10 +119,9 @@ pub fn choose(question: &Question, problem: &Problem) -> Result<Choice, Refused>
 
 fn compression(question: &Question, problem: &Problem, hashes: f64, rate: f64) -> Compression {
     let width = question.family.columns(question.hash_width.unwrap_or(problem.model.hidden));
-    let whole = |number: f64| hw::Bytes::from_f64(number).0;
     Compression {
-        columns: whole(hashes * real(width)),
-        rate_permille: whole(rate * 1000.0),
+        columns: hw::whole(hashes * real(width)),
+        rate_permille: hw::whole(rate * 1000.0),
         expert_rows: question.expert_rows,
         compensation: question.compensation,
         host_ns: hw::Span::from_seconds(question.host).as_ns(),
@@ -154,7 +153,7 @@ fn counted(question: &Question, problem: &Problem, n_layers: usize) -> Result<(V
 fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Layer, f64), Refused> {
     let sample = &question.sample;
     let rows = sample.rows.map_or_else(|| rows_per_expert(problem), real);
-    let rows = hw::Bytes::from_f64(rows).0.clamp(1, ROWS_MAX);
+    let rows = hw::whole(rows).clamp(1, ROWS_MAX);
     let small = |n: u64| usize::try_from(n.min(WIDTH_MAX)).expect("small");
     let width = small(problem.model.hidden);
     let similarity = Similarity { clusters: sample.clusters, skew: sample.skew, spread };
@@ -395,7 +394,7 @@ mod tests {
         assert!(hashes[0] == hashes[1] && hashes[1] < hashes[2] && rates.is_sorted(), "{hashes:?} {rates:?}");
         // Each layer as if it were alone, and the step made of their means.
         let mean = chosen.layers.iter().map(|layer| layer.rate).sum::<f64>() / 4.0;
-        assert_eq!(chosen.compression.rate_permille, hw::Bytes::from_f64(mean * 1000.0).0);
+        assert_eq!(chosen.compression.rate_permille, hw::whole(mean * 1000.0));
         assert_eq!(chosen.compression.columns, 768 * u64::from(hashes.iter().sum::<u32>()) / 4);
         assert_eq!(alike(&chosen.layers).next().map(|(from, to, _)| (from, to)), Some((1, 2)));
     }

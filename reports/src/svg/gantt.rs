@@ -182,7 +182,7 @@ impl Band {
 fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String {
     let band = Band::of(lanes);
     let bottom = f64::from(TOP) + band.pitch * float(lanes.ranks.len() as u64);
-    let height = hw::Bytes::from_f64(bottom + 40.0).0;
+    let height = hw::whole(bottom + 40.0);
     let height = u32::try_from(height).expect("the bands share a bounded height");
     let mut out = open(height, &format!("When each rank's streams are busy under {}", picture.policy));
     let mut roles: Vec<Role> = picture.graph.tasks.iter().map(|task| task.role).collect();

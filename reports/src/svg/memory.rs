@@ -72,7 +72,7 @@ fn thinned(held: Vec<Held>, span_s: f64) -> Vec<Held> {
     if held.len() <= POINTS_MAX {
         return held;
     }
-    let bin_of = |held: &Held| hw::Bytes::from_f64((held.at_s / span_s * 299.0).max(0.0)).0;
+    let bin_of = |held: &Held| hw::whole((held.at_s / span_s * 299.0).max(0.0));
     let mut keep = vec![false; held.len()];
     let mut start = 0;
     for bin in held.chunk_by(|a, b| bin_of(a) == bin_of(b)) {

@@ -239,7 +239,7 @@ pub fn configurations(
 
 /// A whole number that was checked.
 fn whole(n: f64) -> u32 {
-    u32::try_from(hw::Bytes::from_f64(n).0).expect("a range keeps it below 2^32")
+    u32::try_from(hw::whole(n)).expect("a range keeps it below 2^32")
 }
 
 /// The plans by configuration.

@@ -52,7 +52,7 @@ fn keys(section: &mut Section<'_>, base: &Keys, n: usize) -> Given {
     }
     let in_flight = numbers(section, "in_flight", 1.0..=1e6, n);
     if !in_flight.is_empty() {
-        keys.in_flight = in_flight.into_iter().map(|n| hw::Bytes::from_f64(n).0).collect();
+        keys.in_flight = in_flight.into_iter().map(|n| hw::whole(n)).collect();
     }
     let tokens_per_s = numbers(section, "tokens_per_s", 1e-3..=1e9, n);
     if !tokens_per_s.is_empty() {

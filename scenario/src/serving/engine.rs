@@ -274,7 +274,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         host_blocks: blocks_of(bytes, of_replica),
         ticks_per_block: Tick::from_seconds(Bytes(bytes_per_block) / host_link),
     });
-    let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
+    let watermark = hw::whole(f64::from(kv_blocks) * engine.watermark_ratio);
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);

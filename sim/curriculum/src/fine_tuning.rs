@@ -55,9 +55,7 @@ impl CostModel for Seen<'_> {
     fn elementary(&self, op: &Op) -> Estimate {
         let estimate = self.cost.estimate(op);
         let seen = match self.figure {
-            Figure::Of(Case::Low) => estimate.low,
-            Figure::Of(Case::Expected) => estimate.time,
-            Figure::Of(Case::High) => estimate.high,
+            Figure::Of(case) => case.of(&estimate),
             Figure::Outside => estimate.outside,
         };
         Estimate::exact(seen, estimate.source)

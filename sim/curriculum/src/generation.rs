@@ -201,7 +201,7 @@ impl Engine<'_> {
 /// Mean duration of a full engine's iteration.
 fn iteration_s(prompts: &Prompts, batch: &Batch, table: &StepTable) -> f64 {
     let decoding = f64::from(batch.n_answers) * (1.0 - 1.0 / f64::from(prompts.answer_tokens));
-    let n_decode = u32::try_from(hw::Bytes::from_f64(decoding).0).expect("at most the sequences of a batch");
+    let n_decode = u32::try_from(hw::whole(decoding)).expect("at most the sequences of a batch");
     // Half of an answer is there on average.
     let context = u64::from(prompts.context_tokens()) + u64::from(prompts.answer_tokens / 2);
     let starting = |n: u32| {
@@ -216,7 +216,7 @@ fn iteration_s(prompts: &Prompts, batch: &Batch, table: &StepTable) -> f64 {
         table.step(&load, std::iter::repeat_n(chunk, n as usize)).to_seconds()
     };
     let fewer = batch.n_prompts.floor();
-    let n = u32::try_from(hw::Bytes::from_f64(fewer).0).expect("at most the sequences of a batch");
+    let n = u32::try_from(hw::whole(fewer)).expect("at most the sequences of a batch");
     let share = batch.n_prompts - fewer;
     starting(n) * (1.0 - share) + starting(n + 1) * share
 }

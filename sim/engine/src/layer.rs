@@ -3,7 +3,7 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Bytes, Format, GroupShape, Seconds};
+use hw::{Format, GroupShape, Seconds};
 
 mod experts;
 mod torch;
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
         if let Some(modules) = self.shard.framework.torch() {
             return torch::cast(self, modules, elements);
         }
-        let is_narrow = hw::Bytes::from_f64(self.format.weight_bytes(8.0)).0 < 8 * self.shard.dtype.bytes();
+        let is_narrow = hw::whole(self.format.weight_bytes(8.0)) < 8 * self.shard.dtype.bytes();
         if !is_narrow || self.shard.framework == Framework::Formulas {
             return;
         }
@@ -447,7 +447,7 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
         Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
         Framework::Fsdp2(_) => stepped * FSDP_STEP_BYTES,
     };
-    vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
+    vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
 #[cfg(test)]

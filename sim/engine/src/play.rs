@@ -12,7 +12,7 @@ mod flow;
 mod run;
 
 use hw::topology::Topology;
-use hw::{Rank, Span, Time};
+use hw::{Rank, Seconds, Span, Time};
 
 use crate::cost::{CostModel, Estimate};
 use crate::task::{TaskGraph, TaskId};
@@ -27,6 +27,18 @@ pub enum Case {
     Expected,
     /// Every estimate at its high end.
     High,
+}
+
+impl Case {
+    /// This end of an estimate.
+    #[must_use]
+    pub const fn of(self, estimate: &Estimate) -> Seconds {
+        match self {
+            Self::Low => estimate.low,
+            Self::Expected => estimate.time,
+            Self::High => estimate.high,
+        }
+    }
 }
 
 /// From `at` on, compute on `rank` runs at `speed` (1 is nominal, 0.5 takes twice as long).

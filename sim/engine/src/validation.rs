@@ -153,7 +153,7 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = hw::real(sorted.len().saturating_sub(1) as u64);
-    let index = usize::try_from(hw::Bytes::from_f64((part * last).round()).0).unwrap_or(0);
+    let index = usize::try_from(hw::whole(part * last)).unwrap_or(0);
     sorted.get(index).copied().unwrap_or(0.0)
 }
 

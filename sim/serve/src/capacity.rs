@@ -85,7 +85,7 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
 fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
     let stage = Stage { first: false, last: false, ..draft.stages()[0] };
     let joins = 2 * draft.model.hidden * draft.model.hidden * draft.dtype.bytes();
-    let layer = Bytes::from_f64(stage_weight_bytes(&draft.shard(), &stage)).0 + joins;
+    let layer = hw::whole(stage_weight_bytes(&draft.shard(), &stage)) + joins;
     let kv = kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes());
     (n_layers * layer, n_layers * kv)
 }
@@ -140,7 +140,7 @@ pub fn by_rule(
 /// A sentence with the figures and the smallest tensor degree that would fit, when weights leave no room for a token.
 pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, Refused> {
     let gpu = &deployment.cluster.gpu;
-    let room = Bytes::from_f64(gpu.memory.as_f64() * usable).0.saturating_sub(reserved.0);
+    let room = hw::whole(gpu.memory.as_f64() * usable).saturating_sub(reserved.0);
     let found = of_room(deployment, room);
     if found.holds_a_token() {
         return Ok(found);

@@ -67,7 +67,7 @@ impl Lengths {
     pub fn sample(&self, n: usize, seed: u64) -> Requests {
         let mut stream = random::stream(seed, "lengths of requests");
         let tokens = |value: f64| {
-            u32::try_from(hw::Bytes::from_f64(value.max(1.0)).0).expect("tables stay below 2^32 tokens").min(TOKENS_MAX)
+            u32::try_from(hw::whole(value.max(1.0))).expect("tables stay below 2^32 tokens").min(TOKENS_MAX)
         };
         let list = (0..n)
             .map(|_| {

@@ -73,7 +73,7 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
     if values.is_empty() {
         return;
     }
-    values.sort_unstable_by(f64::total_cmp);
+    sort_times(&mut values);
     let n = hw::real(values.len() as u64);
     into.insert(format!("{name}.mean"), values.iter().sum::<f64>() / n);
     for (key, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
@@ -81,12 +81,21 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
     }
 }
 
+/// Sorts durations. Bits of numbers that are not negative have the order of the numbers, and whole numbers sort faster.
+///
+/// # Panics
+/// When one is negative.
+pub fn sort_times(values: &mut [f64]) {
+    assert!(values.iter().all(|value| value.is_sign_positive()), "a duration is not negative");
+    values.sort_unstable_by_key(|value| value.to_bits());
+}
+
 /// Quantile of sorted values, linear between order statistics.
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len() - 1;
     let at = share * hw::real(last as u64);
-    let below = usize::try_from(hw::Bytes::from_f64(at.floor()).0).expect("an index").min(last);
+    let below = usize::try_from(hw::whole(at.floor())).expect("an index").min(last);
     let above = (below + 1).min(last);
     sorted[below] + (sorted[above] - sorted[below]) * (at - at.floor())
 }

@@ -51,7 +51,7 @@ impl Acceptance {
             .map(|_| {
                 power *= speculation.acceptance;
                 // A probability of one is all of 2^64; the largest draw is let through in `accepted`.
-                if power >= 1.0 { u64::MAX } else { hw::Bytes::from_f64(power * 18_446_744_073_709_551_616.0).0 }
+                if power >= 1.0 { u64::MAX } else { hw::whole(power * 18_446_744_073_709_551_616.0) }
             })
             .collect();
         Self { seed: random::stream(speculation.seed, "accepted drafts").next_u64(), thresholds }

@@ -188,7 +188,7 @@ impl<'a> Floor<'a> {
         let mut before = self.micro_batch_s(size);
         loop {
             // Any size up to the next grid point takes no less than the cheaper end.
-            let next = (hw::Bytes::from_f64(real(size) * GRID).0).max(size + 1).min(tokens_max.max(1));
+            let next = hw::whole(real(size) * GRID).max(size + 1).min(tokens_max.max(1));
             let after = self.micro_batch_s(next);
             least = least.min(before.min(after) / real(next));
             if next >= tokens_max {
@@ -255,7 +255,7 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let (shared, experts) = (0..pp).map(parameters).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
     let seconds = |op: Op| cost.estimate(&op).time.get();
     let together = |kind, element: u64| {
-        let bytes = hw::Bytes::from_f64(shared * real(element)).0;
+        let bytes = hw::whole(shared * real(element));
         if members.len() < 2 { 0.0 } else { seconds(Op::Collective { kind, bytes, shape }) }
     };
     let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };

@@ -39,7 +39,7 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
         }
     }
     let n = hw::real(n_layers.max(1));
-    let permille = |sum: f64| hw::Bytes::from_f64(sum / n * 1000.0).0;
+    let permille = |sum: f64| hw::whole(sum / n * 1000.0);
     Some(ExpertLoad { permille: permille(busiest), dropped_permille: permille(dropped) })
 }
 

@@ -139,14 +139,14 @@ pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
     let n_layers = stage.n_layers().max(1);
     let window = f64::from(n_layers.min(LAYERS_IN_PASSING)) / f64::from(n_layers);
     // Upwards, so that what is planned for is never less than what is held.
-    Bytes::from_f64((hw::real(bytes) * factor * window).ceil()).0
+    hw::whole((hw::real(bytes) * factor * window).ceil())
 }
 
 /// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.
 #[must_use]
 pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
     let factor = problem.execution.fragmentation * (1.0 - problem.execution.offload);
-    if factor == 1.0 { bytes } else { Bytes::from_f64(hw::real(bytes) * factor).0 }
+    if factor == 1.0 { bytes } else { hw::whole(hw::real(bytes) * factor) }
 }
 
 /// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.

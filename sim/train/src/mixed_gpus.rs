@@ -178,12 +178,7 @@ struct AtCase<'c>(&'c dyn CostModel, Case);
 impl CostModel for AtCase<'_> {
     fn elementary(&self, op: &Op) -> Estimate {
         let estimate = self.0.elementary(op);
-        let time = match self.1 {
-            Case::Low => estimate.low,
-            Case::Expected => estimate.time,
-            Case::High => estimate.high,
-        };
-        Estimate { time, ..estimate }
+        Estimate { time: self.1.of(&estimate), ..estimate }
     }
 }
 

@@ -2,7 +2,6 @@
 //! Of a training step: what a profiler recorded on one GPU.
 
 use std::fmt::Display;
-use std::io::BufReader;
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
@@ -78,7 +77,7 @@ pub fn recorded(args: &ValidateArgs, scenario: &scenario::training::Scenario) ->
     let mut found = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
+        let file = text_file::lines(path).map_err(|why| wrong(&why))?;
         let compared = profiler::compared(file, asked, (&timeline, ends), cost.as_ref()).map_err(|why| wrong(&why))?;
         found.push((path.display().to_string(), compared));
     }

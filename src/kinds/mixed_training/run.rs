@@ -30,11 +30,7 @@ impl Kind for MixedTraining {
         let costs = self.costs();
         let one = |(name, way): &(String, Way)| row(self, name, *way, &costs);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
-        let (mut results, mut pictures) = (Vec::new(), Vec::new());
-        for (row, step) in rows {
-            pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
-            results.push(row);
-        }
+        let (results, pictures) = kinds::drawn(rows);
         Run { result: result(self, results), pictures, ..Run::default() }
     }
 

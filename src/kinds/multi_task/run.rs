@@ -32,11 +32,7 @@ impl Kind for MultiTaskScenario {
         let asked = asked(self);
         let one = |(name, choice): &(String, _)| row(&asked, name, *choice);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
-        let (mut results, mut pictures) = (Vec::new(), Vec::new());
-        for (row, step) in rows {
-            pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
-            results.push(row);
-        }
+        let (results, pictures) = kinds::drawn(rows);
         let device_memory_bytes = self.training.cluster.gpu.memory.0;
         Run { result: result(self, results), pictures, device_memory_bytes, ..Run::default() }
     }

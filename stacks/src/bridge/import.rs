@@ -116,10 +116,7 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
         flags.given.push(Flag { name: "bf16".to_owned(), values: Vec::new(), at: 0..0 });
     }
     let Some(recipe) = recipe else {
-        let what = "the file does not say which model it trains";
-        let help =
-            "give `--set model.name=llama-3-8b` (`import`: `--model llama-3-8b`); `skrull-sim list models` shows all";
-        flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+        flags.findings.push(checkpoint::unnamed());
         return None;
     };
     let Some(model) = checkpoint::find(recipe) else {

@@ -7,7 +7,7 @@ use train::layout::{Axis, ContextExchange, Zero};
 use train::plan::Plan;
 use train::problem::{AttentionKernel, GradientSync, Recompute};
 
-use crate::export::{Even, ExportError, File, Planned, Target, Words, even, training, unsaid};
+use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
 use train::stage_text;
 
 const NAME: &str = "megatron";
@@ -24,9 +24,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let groups = flags(problem, plan).map_err(|what| ExportError::NotExpressible { target: NAME, what })?;
     let cluster = &problem.cluster;
     let mut text = "#!/bin/bash\n".to_owned();
-    words.lines(VERSION).iter().for_each(|line| text += &format!("# {line}\n"));
+    text += &words.comments(VERSION);
     text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
-    shares(problem).iter().for_each(|line| text += &format!("# {line}\n"));
+    text += &comments(&shares(problem));
     text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
     text += &format!(
         "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",

@@ -282,7 +282,7 @@ mod tests {
                 let seen = Seen {
                     at: Time::from_ns(at_s * 20_000_000_000),
                     interval: Seconds::new(RULES.interval_s),
-                    n_arrived: hw::Bytes::from_f64(requests).0,
+                    n_arrived: hw::whole(requests),
                     prompt: Some(300.0),
                     output: Some(100.0),
                     ttft: None,

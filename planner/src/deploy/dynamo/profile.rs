@@ -22,14 +22,14 @@ fn lengths(engine: &Engine) -> Vec<u32> {
 
 /// Seconds of one iteration of so many sequences that decode at a context.
 pub(super) fn decode_s(engine: &Engine, batch: u32, context: f64) -> f64 {
-    let keys = hw::Bytes::from_f64(context * f64::from(batch)).0;
+    let keys = hw::whole(context * f64::from(batch));
     let load = StepLoad { n_decode: batch, context: keys, n_sampled: batch, ..StepLoad::default() };
     engine.table.step(&load, std::iter::empty()).to_seconds()
 }
 
 /// Seconds of the iterations that compute a prompt beside so many sequences that decode at a context.
 pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -> Vec<f64> {
-    let keys = hw::Bytes::from_f64(context * f64::from(batch)).0;
+    let keys = hw::whole(context * f64::from(batch));
     let tokens = engine.limits.tokens_max.saturating_mul(engine.table.lanes().n());
     let room = tokens.saturating_sub(batch).max(1);
     let mut past = 0;

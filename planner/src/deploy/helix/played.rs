@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use engine::model::Model;
-use hw::{Bytes, Span, Time};
+use hw::{Span, Time};
 use serve::arrivals::{self, Arrivals};
 use serve::check::{Site, check};
 use serve::deployment::Deployment;
@@ -337,7 +337,7 @@ fn fitting(pool: &Pool, load: &Load, tokens: f64) -> u64 {
         nodes.map(|node| node.room.kv_tokens).sum()
     };
     let least = (0..pool.n_layers).map(held).min().unwrap_or(0);
-    Bytes::from_f64((hw::real(least) * load.high_water_ratio / tokens).floor().max(1.0)).0
+    hw::whole((hw::real(least) * load.high_water_ratio / tokens).floor().max(1.0))
 }
 
 /// What losses did.

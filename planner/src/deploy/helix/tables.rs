@@ -152,12 +152,7 @@ pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
     let room = |k: u32| {
         let free = usable - f64::from(k) * weights;
         let kv_tokens = (free / (f64::from(k) * cached)).max(0.0).floor();
-        Room {
-            layers: k,
-            kv_tokens: hw::Bytes::from_f64(kv_tokens).0,
-            prompts: 1,
-            decodes: crate::deploy::whole(BATCH_MAX),
-        }
+        Room { layers: k, kv_tokens: hw::whole(kv_tokens), prompts: 1, decodes: crate::deploy::whole(BATCH_MAX) }
     };
     let n_layers = u32::try_from(model.n_layers).unwrap_or(u32::MAX);
     let rooms: Vec<Room> = (1..=n_layers).map(room).take_while(|room| room.kv_tokens > 0).collect();

@@ -113,7 +113,7 @@ pub(super) fn home(stages: &[Stage]) -> usize {
 
 /// A mean length in whole tokens.
 pub(super) fn whole_tokens(mean: f64) -> Tokens {
-    Tokens(hw::Bytes::from_f64(mean).0)
+    Tokens(hw::whole(mean))
 }
 
 /// Largest load of a server with fixed service time whose mean wait and service stay within a target (M/D/1: ρ·s / (2·(1 - ρ))).

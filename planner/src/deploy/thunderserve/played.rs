@@ -5,7 +5,7 @@
 //! `group.rs`, with attention over the keys that are there. Units: seconds, bytes per second, tokens.
 
 use engine::cost::Source;
-use hw::{Bytes, Seconds, Span, Time};
+use hw::{Seconds, Span, Time};
 use serve::check::{Site, check};
 use serve::deployment::{self, Deployment as Placed, EngineOptions, Link, Range, Route};
 use serve::fleet::Fleet;
@@ -189,7 +189,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
         prompts_max: None,
         batch_context_max: None,
         block_tokens: BLOCK_TOKENS,
-        kv_tokens: Bytes::from_f64(group::cache_tokens(task, stages).floor()).0,
+        kv_tokens: hw::whole(group::cache_tokens(task, stages).floor()),
         watermark_blocks: 0,
         prefix_cache: working.prefix_cache,
         recv_interval: std::num::NonZeroU32::MIN,

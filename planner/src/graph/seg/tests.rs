@@ -49,11 +49,12 @@ fn the_gpu_is_the_limit_from_the_analytic_number_of_workers_on() {
         let mut asked = asked(24);
         asked.costs.item_s = item_ns * 1e-9;
         let work = work(&asked, Method::PathLabels, 1.0);
+        let extracted = (work, pair_s(&asked, Method::PathLabels, &work));
         let mut crossing = None;
         let mut analytic = 0.0;
         for n_workers in 1..=24 {
             let plan = Plan { ratio: 1.0, n_workers, storage: Storage::OnTheFly };
-            let way = way(&asked, Method::PathLabels, work, plan, &cost(&asked));
+            let way = way(&asked, Method::PathLabels, extracted, plan, &cost(&asked));
             analytic = way.pair_s * f64::from(asked.batch) / way.gpu_s;
             let per_step = way.times.further_s[1];
             // Below the crossing a step takes what the workers take, above what the GPU takes.

@@ -90,7 +90,7 @@ pub fn whole_layers(job: &Job<'_>, devices: f64, seconds: f64) -> Vec<Part> {
     match two_sizes(job, devices, seconds)[..] {
         [(size, _)] => vec![Part { size, n_layers: job.n_layers }],
         [(more, on_more), (fewer, _)] => {
-            let n_more = u32::try_from(hw::Tokens(hw::Bytes::from_f64(on_more).0).0).expect("at most all layers");
+            let n_more = u32::try_from(hw::whole(on_more)).expect("at most all layers");
             let parts = [Part { size: more, n_layers: n_more }, Part { size: fewer, n_layers: job.n_layers - n_more }];
             parts.into_iter().filter(|part| part.n_layers > 0).collect()
         }

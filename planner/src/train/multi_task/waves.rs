@@ -208,7 +208,7 @@ impl Packer<'_> {
     /// Layers of a part that fit a length.
     fn fitting(&self, of: &Taken, length_s: f64) -> u32 {
         // A float that is short of a whole number by rounding alone is that number.
-        let fitting = hw::Bytes::from_f64((length_s / self.layer_s(of) + 1e-9).floor()).0;
+        let fitting = hw::whole((length_s / self.layer_s(of) + 1e-9).floor());
         u32::try_from(fitting).unwrap_or(u32::MAX).min(self.n_layers(of))
     }
 

@@ -12,7 +12,7 @@ fn equal(name: &str, p: usize, m: usize, durations: [u64; 3]) -> Pipeline {
 
 /// The bound of what was found, in whole nanoseconds.
 fn bound_ns(found: &Decision<Spanned>) -> u64 {
-    hw::Bytes::from_f64(found.bound().expect("a bound") * 1e9).0
+    hw::whole(found.bound().expect("a bound") * 1e9)
 }
 
 /// Micro-batches of different lengths: forward, input and weight of a micro-batch take its length.

@@ -114,7 +114,7 @@ impl Policy for ChunkFlow {
 
 /// What is given, or the grid that memory allows.
 fn shapes(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Shape>, PlanError> {
-    let whole = |name: &str| hw::Bytes::from_f64(context.number(name, 0.0)).0;
+    let whole = |name: &str| hw::whole(context.number(name, 0.0));
     let (chunk, keep) = (whole("chunk_tokens"), whole("keep"));
     // What a context group holds in one micro-batch, times the micro-batches that 1F1B holds.
     let bucket = problem.bucket_tokens * u64::from(problem.layout.cp);

@@ -150,8 +150,7 @@ impl Planner<'_> {
     fn step(&self, mut sequences: Vec<Sequence>) -> Result<Vec<Placed>, PlanError> {
         sequences.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
-        let n_buckets =
-            usize::try_from(hw::Bytes::from_f64(self.context.number("buckets", 16.0)).0).expect("few buckets");
+        let n_buckets = usize::try_from(hw::whole(self.context.number("buckets", 16.0))).expect("few buckets");
         let fitted = costs::published(self.context.word("coefficients", "own"));
         let uppers = buckets::buckets(&lengths, n_buckets);
         let costs = Costs::of(self.problem, self.context.cost, fitted, uppers, self.widest);

@@ -175,7 +175,7 @@ impl Planner<'_> {
             "homogeneous" => vec![homogeneous],
             "switched" => self.schemes.iter().map(copies).collect(),
             _ => {
-                let spans = hw::Bytes::from_f64(self.context.number("spans", 32.0)).0;
+                let spans = hw::whole(self.context.number("spans", 32.0));
                 let workload = &self.problem.workload;
                 let histogram = Histogram::of(&workload.lengths, workload.n_steps(), spans);
                 let mut all = vec![homogeneous];

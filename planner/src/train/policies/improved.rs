@@ -55,7 +55,7 @@ impl Policy for Improved {
         let topology = Topology::of(&problem.cluster);
         let judge = Judge { problem, context, topology: &topology };
         let (start, name, start_s) = judge.start()?;
-        let tries = hw::Bytes::from_f64(context.number("tries", 200.0)).0;
+        let tries = hw::whole(context.number("tries", 200.0));
         let mut plan = start;
         let mut n_kept = 0;
         for index in 0..plan.steps.len() {

@@ -155,7 +155,7 @@ impl Policy for Malleus {
 }
 
 fn count(context: &PlanContext<'_>, name: &str, default: f64) -> usize {
-    usize::try_from(hw::Bytes::from_f64(context.number(name, default)).0).unwrap_or(usize::MAX)
+    usize::try_from(hw::whole(context.number(name, default))).unwrap_or(usize::MAX)
 }
 
 /// Whether pipelines of their own can run the problem.

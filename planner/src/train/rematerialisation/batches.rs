@@ -90,7 +90,7 @@ impl Batches {
     #[must_use]
     pub fn play(steps: &Steps, compiler: &Compiler, size: u32, model: &dyn CostModel) -> Self {
         let room = if compiler.limit == Bytes(0) { steps.room } else { compiler.limit };
-        let limit = Bytes::from_f64(room.as_f64() / steps.fragmentation).0;
+        let limit = hw::whole(room.as_f64() / steps.fragmentation);
         let groups: Vec<&[u64]> = steps.lengths.chunks_exact(size as usize).take(steps.n_batches).collect();
         let mut played: BTreeMap<u64, (Batch, Source)> = BTreeMap::new();
         let mut batches =

@@ -215,7 +215,7 @@ impl<'a> Judge<'a> {
             .iter()
             .map(|(_, stage)| engine::memory::activation_bytes_per_token(&self.scratch.shard(), stage))
             .sum();
-        let bytes = hw::Bytes::from_f64(hw::real(per_token * self.tokens_least) * candidate.offload).0;
+        let bytes = hw::whole(hw::real(per_token * self.tokens_least) * candidate.offload);
         let kind = engine::task::CopyKind::DeviceToHost;
         // One copy per chunk in truth; a single one has one start-up less.
         self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
@@ -234,7 +234,7 @@ impl<'a> Judge<'a> {
             positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
         let shape = problem.cluster.shape_of(&members);
         let time = |kind, bytes: f64| {
-            let bytes = hw::Bytes::from_f64(bytes).0;
+            let bytes = hw::whole(bytes);
             cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
         };
         for (_, stage) in chunks {

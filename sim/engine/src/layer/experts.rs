@@ -1,6 +1,6 @@
 //! Operations of the experts of one layer on a rank: router, permutations, grouped products, and the exchange of tokens.
 
-use hw::{Bytes, GroupShape};
+use hw::GroupShape;
 
 use super::{Writer, repeated};
 use crate::compression;
@@ -109,7 +109,7 @@ pub fn expert_exchange(
 /// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
 fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
     let all_to_all = |n_ranks, n_nodes, n_targets| {
-        let met = Bytes::from_f64(hw::real(tokens * row_bytes) * met(n_targets, top_k)).0;
+        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
         (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
     };
     let per_node = shape.n_ranks.div_ceil(shape.n_nodes);

@@ -173,7 +173,7 @@ pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, 
     }
     let gradient = if kind == PassKind::Forward { 0.0 } else { GRADIENT_COPY_BYTES };
     let bytes = parameters * (2.0 * parameter_bytes + gradient);
-    vec![(Op::Elementwise { bytes: hw::Bytes::from_f64(bytes).0 }, 1)]
+    vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
 /// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last

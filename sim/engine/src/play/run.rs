@@ -128,22 +128,14 @@ fn out_of_memory(graph: &TaskGraph, overflow: Overflow, at: Time, task: TaskId) 
     }
 }
 
-fn pick(estimate: Estimate, case: Case) -> Seconds {
-    match case {
-        Case::Low => estimate.low,
-        Case::Expected => estimate.time,
-        Case::High => estimate.high,
-    }
-}
-
 fn spans(estimates: &[Estimate], case: Case) -> Vec<Span> {
-    estimates.iter().map(|&estimate| Span::from_seconds(pick(estimate, case))).collect()
+    estimates.iter().map(|estimate| Span::from_seconds(case.of(estimate))).collect()
 }
 
 /// What computation takes on a straggler.
 fn slowed(span: Span, rate: f64) -> Span {
     let ns = hw::real(span.as_ns()) * rate;
-    if rate == 1.0 { span } else { Span::from_ns(hw::Bytes::from_f64(ns.ceil()).0) }
+    if rate == 1.0 { span } else { Span::from_ns(hw::whole(ns.ceil())) }
 }
 
 fn u32_of(n: usize) -> u32 {

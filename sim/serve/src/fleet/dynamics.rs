@@ -79,7 +79,7 @@ impl Concurrency {
     /// Replicas that so many requests want.
     #[must_use]
     pub fn wanted(&self, requests: f64) -> u32 {
-        let wanted = hw::Bytes::from_f64((requests / self.target).ceil().max(0.0)).0;
+        let wanted = hw::whole((requests / self.target).ceil().max(0.0));
         u32::try_from(wanted).unwrap_or(u32::MAX)
     }
 }

@@ -140,7 +140,7 @@ impl Exchange {
     /// Blocks of so many bytes that it carries in a time.
     #[must_use]
     pub fn blocks_in(&self, time: Seconds, block_bytes: u64) -> u32 {
-        let bytes = Bytes::from_f64(self.bandwidth.get() * time.get()).0;
+        let bytes = hw::whole(self.bandwidth.get() * time.get());
         u32::try_from(bytes / block_bytes.max(1)).unwrap_or(u32::MAX)
     }
 }

@@ -143,7 +143,7 @@ pub fn curves(requests: &Requests, served: &Served, n: u32) -> [Vec<f64>; 3] {
         if values.is_empty() {
             return values;
         }
-        values.sort_unstable_by(f64::total_cmp);
+        super::sort_times(&mut values);
         (0..=n).map(|index| quantile(&values, f64::from(index) / f64::from(n))).collect()
     })
 }

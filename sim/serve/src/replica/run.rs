@@ -63,6 +63,9 @@ impl Going {
 
     /// Tick at which `k` of its iterations are done.
     pub(super) fn end_of(&self, k: u64) -> Tick {
+        if self.n_least == 0 {
+            return self.start + self.fixed * k + self.rate * self.keys(k);
+        }
         let n_least = k.min(self.n_least);
         let device = self.fixed * (k - n_least) + self.rate * (self.keys(k) - self.keys(n_least));
         self.start + self.least * n_least + device

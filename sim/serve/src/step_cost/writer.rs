@@ -79,11 +79,7 @@ impl<'a> Writer<'a> {
     /// The end of an estimate's interval that is tabulated.
     fn end(&self, estimate: &Estimate) -> Seconds {
         self.source.set(self.source.get().max(estimate.source));
-        match self.case {
-            Case::Low => estimate.low,
-            Case::Expected => estimate.time,
-            Case::High => estimate.high,
-        }
+        self.case.of(estimate)
     }
 
     /// An estimate, so many times.

@@ -32,7 +32,7 @@ fn tokens(line: u64, text: &str, key: &str, value: Option<f64>, faults: &mut Fau
         return None;
     };
     if value.fract() == 0.0 && (1.0..=f64::from(TOKENS_MAX)).contains(&value) {
-        return u32::try_from(hw::Bytes::from_f64(value).0).ok();
+        return u32::try_from(hw::whole(value)).ok();
     }
     let reason = format!("`{key}` is {value}, allowed are whole numbers from 1 to {TOKENS_MAX}");
     faults.add(line, column_of(text, key), reason);

@@ -14,7 +14,6 @@ use crate::schedule::{PassKind, SCHEDULES};
 use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
-use engine::cost::Estimate;
 use engine::layer;
 use engine::model::{Layer, Model, Pattern, QueryKeyNorm};
 use engine::play::Case;
@@ -98,17 +97,8 @@ fn size(
     }
     let shape = GroupShape { n_ranks: tensor, n_nodes: 1 };
     let [forward_s, backward_s] =
-        passes(training, call, (n_devices, shape)).map(|ops| seconds(cost.estimate(&Op::Sequence(ops)), case));
+        passes(training, call, (n_devices, shape)).map(|ops| case.of(&cost.estimate(&Op::Sequence(ops))).get());
     Some(Size { n_devices, tensor, forward_s, backward_s })
-}
-
-fn seconds(estimate: Estimate, case: Case) -> f64 {
-    match case {
-        Case::Low => estimate.low,
-        Case::Expected => estimate.time,
-        Case::High => estimate.high,
-    }
-    .get()
 }
 
 /// Measured seconds of a call on so many devices: `None` where it has no measured times, `Some(None)` outside of them.

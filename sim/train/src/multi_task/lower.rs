@@ -99,7 +99,7 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
 impl Parameters {
     /// Groups that reduce gradients together, with the bytes.
     fn reductions(&self) -> impl Iterator<Item = (&Vec<Rank>, u64)> {
-        let bytes = |shared: f64| hw::Bytes::from_f64(shared * hw::real(ELEMENT)).0;
+        let bytes = |shared: f64| hw::whole(shared * hw::real(ELEMENT));
         let groups = self.groups.iter().filter(|(members, _)| members.len() > 1);
         groups.map(move |(members, shared)| (members, bytes(*shared)))
     }
@@ -252,8 +252,7 @@ impl Builder<'_> {
             let stepped = if shards { parameters.share[device] } else { whole };
             let element = hw::real(ELEMENT);
             let bytes = [whole * element, whole * element, stepped * OPTIMIZER_BYTES_PER_PARAMETER];
-            self.graph.resident[device] =
-                labels.into_iter().zip(bytes.map(|bytes| hw::Bytes::from_f64(bytes).0)).collect();
+            self.graph.resident[device] = labels.into_iter().zip(bytes.map(|bytes| hw::whole(bytes))).collect();
         }
     }
 
@@ -306,7 +305,7 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let element = 2.0 * hw::real(ELEMENT);
     let states = parameters.of_device.iter().zip(&parameters.share).map(|(whole, share)| {
         let stepped = if shards { share } else { whole };
-        hw::Bytes::from_f64(whole * element + stepped * OPTIMIZER_BYTES_PER_PARAMETER).0
+        hw::whole(whole * element + stepped * OPTIMIZER_BYTES_PER_PARAMETER)
     });
     let mut bytes: Vec<u64> = states.collect();
     for piece in &schedule.pieces {

@@ -66,7 +66,7 @@ impl Offload<'_> {
         let layers = self.n_layers();
         let share = self.ratio(tokens) * (layers - 2.0).max(0.0) / layers;
         // Whole thousandths, downwards: a rank never holds more than it may.
-        let permille = u32::try_from(hw::Bytes::from_f64((share * 1000.0).floor()).0).expect("at most a thousand");
+        let permille = u32::try_from(hw::whole((share * 1000.0).floor())).expect("at most a thousand");
         let left = u128::from(tokens) * u128::from(1000 - permille);
         let n = left.div_ceil(1000 * u128::from(capacity)).max(1);
         // More ranks than can be counted are more than there are.

@@ -174,7 +174,7 @@ impl Pool<'_, '_> {
 
     /// A width by a factor wider or narrower, within what holds the sequence and what there is.
     fn scaled(&self, long: usize, width: u32, factor: f64) -> u32 {
-        let scaled = hw::Bytes::from_f64((f64::from(width) * factor).ceil()).0;
+        let scaled = hw::whole((f64::from(width) * factor).ceil());
         u32::try_from(scaled).unwrap_or(self.n_ranks).clamp(self.longs[long].least, self.n_ranks)
     }
 

@@ -61,7 +61,7 @@ impl Fitted {
     pub(super) fn capacity(self, n_ranks: u32) -> u64 {
         let (file, model) = (file(), self.0);
         let states_gib = model.giga_parameters * file.state_bytes_per_parameter / f64::from(n_ranks);
-        hw::Bytes::from_f64(((file.device_gib - states_gib) * 1024.0 / model.mib_per_token).max(0.0).floor()).0
+        hw::whole(((file.device_gib - states_gib) * 1024.0 / model.mib_per_token).max(0.0).floor())
     }
 
     /// Milliseconds of computation and of all-to-all of one sequence on `degree` ranks.
@@ -196,7 +196,7 @@ fn states_s(problem: &Problem, cost: &dyn CostModel) -> (f64, f64) {
     };
     let parameters = stages.iter().map(of_stage).sum::<f64>();
     let moved = |kind, element: u64| {
-        let bytes = hw::Bytes::from_f64(parameters * hw::real(element)).0;
+        let bytes = hw::whole(parameters * hw::real(element));
         over(problem, cost, kind, bytes, problem.layout.cp)
     };
     let gather = moved(Collective::AllGather, problem.dtype.bytes());

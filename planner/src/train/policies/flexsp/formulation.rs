@@ -44,7 +44,7 @@ pub(super) fn solve(
     let mut values = solved.values.into_iter().skip(groups.used.len());
     let mut found: Grouped = Vec::new();
     for (&degree, row) in groups.degree.iter().zip(&groups.counts) {
-        let whole = |value: f64| u32::try_from(hw::Bytes::from_f64(value.max(0.0)).0).expect("few sequences");
+        let whole = |value: f64| u32::try_from(hw::whole(value.max(0.0))).expect("few sequences");
         let mut next = || whole(values.next().expect("one value per count"));
         let of_group: Vec<u32> = row.iter().map(|cell| cell.map_or(0, |_| next())).collect();
         if of_group.iter().any(|count| *count > 0) {

@@ -118,7 +118,7 @@ impl PublishedModel {
         let free = [self.memory_bytes, self.safe_bytes, self.gap_bytes].map(hw::real);
         let per_token = layers * hidden / f64::from(shape.tp) * degree.activation_factor;
         let tokens = (free[0] - free[1] - free[2] - held) / per_token;
-        hw::Bytes::from_f64(tokens.max(0.0).floor()).0 / TOKENS_STEP * TOKENS_STEP
+        hw::whole(tokens.max(0.0).floor()) / TOKENS_STEP * TOKENS_STEP
     }
 
     /// Schemes that fit `n_ranks` ranks.

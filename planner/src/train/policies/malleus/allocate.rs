@@ -26,7 +26,7 @@ impl Item {
         }
         // Weightless items take what they may.
         let units = (largest - self.fixed) / self.weight;
-        let n = if units.is_finite() { hw::Bytes::from_f64(units.max(0.0).floor()).0 } else { self.cap };
+        let n = if units.is_finite() { hw::whole(units.max(0.0).floor()) } else { self.cap };
         n.clamp(self.least, self.cap)
     }
 

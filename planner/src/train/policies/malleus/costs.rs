@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use engine::CostModel;
-use hw::Bytes;
 use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::parts;
@@ -223,7 +222,7 @@ impl Costs {
             // 1F1B: a stage holds a micro-batch for every stage from itself to the end.
             None => room.layer + room.in_flight * hw::real(from_end as u64 + 1),
         };
-        if per_layer <= 0.0 { self.n_layers } else { Bytes::from_f64((free / per_layer).floor()).0.min(self.n_layers) }
+        if per_layer <= 0.0 { self.n_layers } else { hw::whole((free / per_layer).floor()).min(self.n_layers) }
     }
 }
 

@@ -33,7 +33,7 @@ impl Builder<'_> {
 
     /// Computation beside an overlapped exchange takes longer.
     pub(super) fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
-        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
+        let permille = hw::whole(self.problem.execution.overlap.slowdown * 1000.0);
         if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
             return ops;
         }

@@ -144,7 +144,7 @@ impl Builder<'_> {
 pub(super) fn split(ops: Ops, share: f64) -> (Ops, Ops) {
     let (mut part, mut rest) = (Vec::new(), Vec::new());
     for (op, n) in ops {
-        let taken = u32::try_from(hw::Bytes::from_f64(f64::from(n) * share).0).expect("a share of a 32-bit count");
+        let taken = u32::try_from(hw::whole(f64::from(n) * share)).expect("a share of a 32-bit count");
         if taken > 0 {
             part.push((op.clone(), taken));
         }

@@ -11,7 +11,6 @@ use engine::mixing;
 use engine::model::{FeedForward, Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
-use hw::Bytes;
 
 use super::{Builder, Share};
 use crate::stage::Stage;
@@ -126,7 +125,7 @@ fn scanned(shard: &Shard<'_>, documents: &[Document], pass: Pass) -> Ops {
     let [outputs, states] = SCAN_TENSORS[usize::from(pass == Pass::Backward)];
     let elements = outputs * width + states * width * space.state / SCAN_CHUNK;
     let bytes = n_tokens(documents) * elements * shard.dtype.bytes();
-    vec![(Op::Elementwise { bytes: Bytes::from_f64(hw::real(bytes) * SCAN_SLOWNESS).0 }, 1)]
+    vec![(Op::Elementwise { bytes: hw::whole(hw::real(bytes) * SCAN_SLOWNESS) }, 1)]
 }
 
 fn n_tokens(documents: &[Document]) -> u64 {

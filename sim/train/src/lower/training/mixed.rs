@@ -221,7 +221,7 @@ pub fn exchanges(problem: &Problem, shapes: &[(PipelineShape, u32)], members: &[
 pub fn exchanges_of(problem: &Problem, widest: f64, members: &[hw::Rank], n_pieces: u32) -> [Op; 2] {
     let shape = problem.cluster.shape_of(members);
     let op = |kind, element: u64, n_pieces: u32| {
-        let bytes = hw::Bytes::from_f64(widest * hw::real(element) / f64::from(n_pieces)).0;
+        let bytes = hw::whole(widest * hw::real(element) / f64::from(n_pieces));
         Op::Collective { kind, bytes, shape }
     };
     [

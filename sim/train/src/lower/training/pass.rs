@@ -190,7 +190,7 @@ impl Builder<'_> {
             share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
         let bytes = share.tokens * crate::memory::activation_bytes_per_token(problem, stage)
             + pairs * engine::memory::score_bytes_per_pair(&problem.shard(), stage);
-        let bytes = hw::Bytes::from_f64(hw::real(bytes) * problem.execution.fragmentation).0;
+        let bytes = hw::whole(hw::real(bytes) * problem.execution.fragmentation);
         let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
         self.activation_bytes.insert(key, bytes);
         bytes
@@ -207,7 +207,7 @@ impl Builder<'_> {
             Streamed::Permille(permille) => self.activation(frame, cp) / 1000 * i64::from(permille),
             Streamed::AsExecuted => {
                 let whole = hw::real(self.activation(frame, cp).unsigned_abs());
-                let bytes = hw::Bytes::from_f64(whole * self.problem.execution.offload).0;
+                let bytes = hw::whole(whole * self.problem.execution.offload);
                 i64::try_from(bytes).expect("activations stay below 2^63 bytes")
             }
         }

@@ -142,7 +142,7 @@ impl Builder<'_> {
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {
-                let bytes = hw::Bytes::from_f64(held.parameters * element).0;
+                let bytes = hw::whole(held.parameters * element);
                 self.together(lane, Role::GradientSync, kind, bytes, turn, &held, preds)
             })
             .collect()
@@ -183,7 +183,7 @@ impl Builder<'_> {
         let members: Vec<Rank> = ends.iter().map(|&pp| layout.rank(Position { pp, ..position })).collect();
         let parameters = hw::real(model.vocab * model.hidden) / f64::from(layout.tp);
         let element = hw::real(self.problem.execution.gradient_dtype.bytes());
-        let bytes = hw::Bytes::from_f64(parameters * element).0;
+        let bytes = hw::whole(parameters * element);
         let held = Held { parameters, members, is_expert: false };
         Some(self.together(
             lane,
@@ -251,7 +251,7 @@ impl Builder<'_> {
         let n_layers = frame.stage.n_layers().max(1);
         let bytes = |stage: &Stage| {
             let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
-            hw::Bytes::from_f64((shared + experts) * self.problem.gathered_bytes()).0
+            hw::whole((shared + experts) * self.problem.gathered_bytes())
         };
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
@@ -287,7 +287,7 @@ impl Builder<'_> {
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {
-                let bytes = hw::Bytes::from_f64(held.parameters * element).0;
+                let bytes = hw::whole(held.parameters * element);
                 self.together(lane, Role::ParameterGather, Collective::AllGather, bytes, turn, &held, preds)
             })
             .collect()
