@@ -9,11 +9,12 @@ use engine::{CostModel, Model};
 use hw::{Cluster, Seconds};
 use train::problem::Launches;
 
+use super::constants::{self, Constants};
 use super::play::predict;
 use super::row::{Asked, Run};
 use super::select::Selection;
 use super::summary::{self, Score};
-use super::{constants, tables};
+use super::tables;
 
 /// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
@@ -165,6 +166,45 @@ fn mamba_2_trains_as_fast_as_published_on_three_cards() {
         println!("{card}: {ratio:.3} of the predicted step");
         assert!((0.87..1.13).contains(&ratio), "{card}: {ratio}");
     }
+}
+
+/// A launch between those of the hosts of A100 and B200, over that of H100's.
+const LAUNCH_OF_OTHERS: f64 = 15.5 / 17.5;
+
+/// B200's curves over another card's datasheet, with clock and links between those of A100 and B200.
+fn costs_of_others(cluster: &Cluster) -> Box<dyn CostModel> {
+    let mut profile = Profile::parse(include_str!("../../../profiles/b200.toml")).expect("shipped");
+    let served = Profile::parse(include_str!("../../../profiles/b200-sglang.toml")).expect("shipped");
+    profile.operators.insert("gemm-fp8".to_owned(), served.operators["gemm-fp8"].clone());
+    let [ampere, blackwell] = ["a100-sxm-80g", "b200"].map(Constants::of);
+    let between = |of: fn(&Constants) -> f64| (of(ampere) * of(blackwell)).sqrt();
+    let (sustained, link_share) = (between(|constants| constants.sustained), between(|constants| constants.link_share));
+    let constants = Constants { sustained, link_share, narrow_speed: 1.0, ..*blackwell };
+    constants::costs_by(&constants, cluster, profile.lent_to(&cluster.gpu))
+}
+
+fn launched_by_another(run: &mut Run) {
+    let execution = &mut run.problem.execution;
+    execution.launches.each = execution.launches.each * LAUNCH_OF_OTHERS;
+    execution.host_overhead_per_layer = execution.host_overhead_per_layer * LAUNCH_OF_OTHERS;
+    if let Some(other) = &mut run.other {
+        launched_by_another(&mut other.run);
+    }
+}
+
+#[test]
+fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
+    let Some(score) = score("megatron_bridge.csv", "card=H100") else { return };
+    let mut rows: Vec<_> = score.rows.into_iter().map(|scored| scored.row).collect();
+    for row in &mut rows {
+        if let Ok(Asked::Layout(run)) = &mut row.asked {
+            launched_by_another(run);
+        }
+    }
+    let found = summary::score(rows, &Selection::parse("").expect("conditions"), &costs_of_others, &|| {}).all;
+    let step = found.step.expect("steps");
+    println!("{step:?} {:?}", found.covered);
+    assert!((step.mean - 0.157).abs() < 0.005, "{step:?}");
 }
 
 #[test]
