@@ -1,10 +1,12 @@
 //! A training step as a profiler recorded it on one GPU, beside its prediction: term by term, lane by lane, with the gaps between kernels.
 //!
-//! Readers (`kineto.rs`) fill a `Recorded`; `term.rs` says what a kernel is; `step.rs` counts what a step took; `compare.rs` sets the prediction
+//! Readers (`kineto.rs` of PyTorch, `nsys.rs` of Nsight Systems) fill a `Recorded`; `term.rs` says what a kernel is; `step.rs` counts what a step took; `compare.rs` sets the prediction
 //! beside it and `text.rs` writes it. Times are nanoseconds of the profiler's clock; figures are seconds of a step.
 
 pub mod compare;
 pub mod kineto;
+pub mod nsys;
+pub mod sqlite;
 pub mod step;
 pub mod term;
 pub mod text;
@@ -14,6 +16,7 @@ use std::io::BufRead;
 
 use compare::Compared;
 use engine::{CostModel, TaskGraph, Timeline};
+use sqlite::SqliteError;
 use thiserror::Error;
 use train::Problem;
 
@@ -29,17 +32,27 @@ const NS_MAX: f64 = 6e18;
 pub enum ProfilerError {
     /// It is no record that is known.
     #[error(
-        "it is no trace of the PyTorch profiler: a JSON file, plain or gzipped, that begins with `{{` and holds `traceEvents`"
+        "it is no trace of a profiler: PyTorch's is a JSON file, plain or gzipped, that begins with `{{` and holds `traceEvents`; of Nsight \
+         Systems, give what `nsys export --type sqlite` writes"
     )]
     Unknown,
     /// It is broken.
     #[error("broken JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// It is a broken report of Nsight Systems.
+    #[error(transparent)]
+    Sqlite(#[from] SqliteError),
+    /// A row of such a report is at no time.
+    #[error("its table `{table}` has a row whose `start` and `end` are no time")]
+    NoTime {
+        /// Table.
+        table: String,
+    },
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] std::io::Error),
     /// Nothing ran on a device.
-    #[error("it holds no kernel of a GPU: record it with `ProfilerActivity.CUDA`")]
+    #[error("it holds no kernel of a GPU: record it with `ProfilerActivity.CUDA`, or `nsys profile --trace cuda,nvtx`")]
     NoKernels,
     /// It is larger than what is kept.
     #[error("it holds more than {EVENTS_MAX} kernels: record fewer steps")]
@@ -155,7 +168,7 @@ impl Recorded {
     }
 }
 
-/// Reads the text of a file of a profiler; what it is shows its content.
+/// Reads the text of a file of a profiler; reports of Nsight Systems are none, and `nsys.rs` reads them.
 ///
 /// # Errors
 /// Why it says nothing of a step.
@@ -167,17 +180,17 @@ pub fn read(mut source: impl BufRead) -> Result<Recorded, ProfilerError> {
     }
 }
 
-/// Reads a file and sets the predicted step of its rank beside it.
+/// Sets the predicted step of its rank beside what a file holds.
 ///
 /// # Errors
 /// Why it says nothing of a step.
 pub fn compared(
-    source: impl BufRead,
+    recorded: Recorded,
     asked: (&Problem, &TaskGraph),
     timeline: (&Timeline, [f64; 2]),
     cost: &dyn CostModel,
 ) -> Result<Compared, ProfilerError> {
-    let measured = step::measured(read(source)?)?;
+    let measured = step::measured(recorded)?;
     let predicted = compare::predicted(asked, timeline, cost, measured.rank.unwrap_or_default());
     Ok(compare::compare(measured, predicted, asked.0.layout.n_ranks()))
 }

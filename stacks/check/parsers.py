@@ -4,6 +4,42 @@ import importlib.metadata
 import json
 import pathlib
 import sys
+import urllib.error
+import urllib.request
+
+# Schemas that no package has, by their commits.
+SCHEMAS = {
+    "leaderworkersets.yaml": "kubernetes-sigs/lws/060ab4da17eea1f0865fcbd3236bb1075e2cea32/config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    "llm-d-values.json": "llm-d-incubation/llm-d-modelservice/3051935eb5a49f6df21cd6aeb5e4f05b98799262/charts/llm-d-modelservice/values.schema.json",
+}
+
+
+def schema(folder, name):
+    """A schema from its file, or from where it is published. What it does not name is refused."""
+    import yaml
+
+    path = folder / "schemas" / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with urllib.request.urlopen(f"https://raw.githubusercontent.com/{SCHEMAS[name]}", timeout=60) as answer:
+                path.write_bytes(answer.read())
+        except (urllib.error.URLError, OSError) as why:
+            raise ImportError(f"{name}: {why}") from why
+    return strict(yaml.safe_load(path.read_text()))
+
+
+def strict(node, name=""):
+    if isinstance(node, list):
+        return [strict(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: strict(part, key) for key, part in node.items()}
+    # Labels are anybody's.
+    is_open = name in ("labels", "annotations") or node.get("x-kubernetes-preserve-unknown-fields") or isinstance(node.get("additionalProperties"), dict)
+    if isinstance(node.get("properties"), dict) and node["properties"] and not is_open:
+        node["additionalProperties"] = False
+    return node
 
 
 def megatron_layouts():
@@ -52,18 +88,43 @@ def kubernetes_manifests(folder):
     import kubernetes_validate
     import yaml
 
-    version, n, apart = kubernetes_validate.latest_version(), 0, 0
-    for path in sorted(folder.glob("kubernetes/*.yaml")):
+    version, n = kubernetes_validate.latest_version(), 0
+    for path in sorted(folder.glob("kubernetes*/*.yaml")):
         for manifest in filter(None, yaml.safe_load_all(path.read_text())):
             if manifest["kind"] == "LeaderWorkerSet":
                 # Its definition is not among the schemas; its pods are.
                 template = manifest["spec"]["leaderWorkerTemplate"]
-                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["workerTemplate"]["spec"]}
-                manifest, apart = pod, apart + 1
+                manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["workerTemplate"]["spec"]}
             kubernetes_validate.validate(manifest, version, strict=True)
             n += 1
     assert n > 0, folder
-    print(f"kubernetes {version}: {n} manifests are taken, {apart} of them as the pods of a group")
+    print(f"kubernetes {version}: {n} manifests are taken")
+
+
+def leader_worker_sets(folder):
+    import jsonschema
+    import yaml
+
+    versions = schema(folder, "leaderworkersets.yaml")["spec"]["versions"]
+    wanted = {version["name"]: version["schema"]["openAPIV3Schema"] for version in versions}
+    manifests = [m for path in sorted(folder.glob("kubernetes*/*.yaml")) for m in yaml.safe_load_all(path.read_text()) if m]
+    sets = [manifest for manifest in manifests if manifest["kind"] == "LeaderWorkerSet"]
+    assert sets, folder
+    for manifest in sets:
+        wanted["v1"]["properties"]["metadata"] = {}
+        jsonschema.validate(manifest, wanted["v1"])
+    print(f"LeaderWorkerSet v1: {len(sets)} groups of pods are taken")
+
+
+def llm_d_values(folder):
+    import jsonschema
+    import yaml
+
+    wanted, paths = schema(folder, "llm-d-values.json"), sorted(folder.glob("llm-d*/*-values.yaml"))
+    assert paths, folder
+    for path in paths:
+        jsonschema.validate(yaml.safe_load(path.read_text()), wanted)
+    print(f"llm-d-modelservice: {len(paths)} values are taken")
 
 
 def skypilot_services(folder):
@@ -87,6 +148,8 @@ for check in (
     megatron_layouts,
     lambda: deepspeed_configs(folder),
     lambda: kubernetes_manifests(folder),
+    lambda: leader_worker_sets(folder),
+    lambda: llm_d_values(folder),
     lambda: skypilot_services(folder),
 ):
     try:

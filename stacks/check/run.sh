@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks exported files with the targets' own code, in an environment that it makes by itself: PyTorch's pipeline runtime, Megatron-Core's reader
-# of layouts, DeepSpeed's configuration, Kubernetes' schemas, SkyPilot's task. Needs python3 with pip and some 6 GB; the ordinary build and its tests need none of it.
+# of layouts, DeepSpeed's configuration, schemas of Kubernetes, LeaderWorkerSet and llm-d's chart, SkyPilot's task. Needs python3 with pip and some 6 GB; the ordinary build and its tests need none of it.
 # usage: stacks/check/run.sh [FOLDER OF THE ENVIRONMENT]
 set -eu
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ if [ ! -x "$environment/bin/python" ]; then
   "$environment/bin/pip" install -q megatron-core
   "$environment/bin/pip" install -q setuptools wheel
   "$environment/bin/pip" install -q --no-build-isolation deepspeed
-  "$environment/bin/pip" install -q pyyaml kubernetes-validate skypilot
+  "$environment/bin/pip" install -q pyyaml jsonschema kubernetes-validate skypilot
 fi
 [ -x "$program" ] || cargo build -q
 export OMP_NUM_THREADS=1
@@ -35,4 +35,7 @@ for target in kubernetes skypilot; do
   mkdir -p "$work/$target"
   "$program" plan together/rented-under-arrivals --out "$work/$target" --export "$target" >/dev/null
 done
+"$environment/bin/python" stacks/check/vary.py "$work/kubernetes/plan.json" "$work"
+"$program" export "$work/groups.json" --to kubernetes --out "$work/kubernetes-groups"
+"$program" export "$work/roles.json" --to llm-d --out "$work/llm-d"
 "$environment/bin/python" -W ignore stacks/check/parsers.py "$work"

@@ -353,6 +353,35 @@ mod tests {
         }
     }
 
+    /// Fields of its API types. Source: ai-dynamo/dynamo, deploy/operator/api/v1alpha1 (`DynamoComponentDeploymentSharedSpec`, `MultinodeSpec`,
+    /// `Resources`), commit 00686d64; `mainContainer` is a container of Kubernetes.
+    #[test]
+    fn every_key_of_a_service_is_one_of_its_types() {
+        const KEYS: [&str; 12] = [
+            "componentType",
+            "subComponentType",
+            "replicas",
+            "multinode.nodeCount",
+            "resources.limits.gpu",
+            "extraPodSpec.nodeSelector.nvidia.com/gpu.product",
+            "extraPodSpec.mainContainer.image",
+            "extraPodSpec.mainContainer.workingDir",
+            "extraPodSpec.mainContainer.command",
+            "extraPodSpec.mainContainer.command.-",
+            "extraPodSpec.mainContainer.args",
+            "extraPodSpec.mainContainer.args.-",
+        ];
+        for batcher in ["vllm-v1", "sglang"] {
+            let entries = yaml::entries(&text(batcher)).expect("YAML");
+            let paths = entries.iter().filter(|entry| entry.path.len() > 3 && entry.path[1] == "services");
+            let keys: Vec<String> = paths.map(|entry| entry.path[3..].join(".")).collect();
+            assert!(keys.len() > 20, "{keys:?}");
+            for key in keys {
+                assert!(KEYS.iter().any(|known| known.starts_with(&key)), "{key}");
+            }
+        }
+    }
+
     #[test]
     fn a_published_example_is_read() {
         let text = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n      replicas: 1\n    \

@@ -12,7 +12,7 @@ use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
-const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4 (values.yaml)";
+const VERSION: &str = "llm-d's chart llm-d-modelservice 0.4.12 (values.yaml)";
 
 /// The target.
 pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for each model", VERSION, write);
@@ -67,7 +67,7 @@ fn values(deployment: &Deployment, said: &[Said; 2]) -> Result<String, Vec<Strin
     let model = &deployment.model;
     let mut text = format!(
         "# Put the name of the checkpoint on its hub in the place of the model's.\nmultinode: false\nmodelArtifacts:\n  name: {0}\n  uri: {1}\n  labels:\n    \
-         llm-d.ai/inferenceServing: \"true\"\n    llm-d.ai/model: {2}\naccelerator:\n  type: nvidia\nrouting:\n  servicePort: 8000\n  proxy:\n    enabled: {3}\n",
+         llm-d.ai/inference-serving: \"true\"\n    llm-d.ai/model: {2}\naccelerator:\n  type: nvidia\nrouting:\n  servicePort: 8000\n  proxy:\n    enabled: {3}\n",
         quoted(model),
         quoted(&format!("hf://{model}")),
         named(model),

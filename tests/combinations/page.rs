@@ -8,8 +8,8 @@ use super::{Cells, SLOW};
 
 const HEAD: &str = "# Policies beside mechanisms\n\n\
 Every training policy is planned and played beside every mechanism of a training step, on a small problem of 16 GPUs with ragged lengths.\n\
-*runs*: the plan passes the checker, and the step shows the mechanism where the same step without it does not (an all-to-all, a second stage,\n\
-less memory, a slower lane, fewer bytes). A number: the policy refuses it, for the reason below the table; its row has the status `infeasible`\n\
+*runs*: the plan passes the checker, and the step shows the mechanism, which the same step without it does not. It shows as an all-to-all, a second\n\
+stage, less memory, a slower lane or fewer bytes. A number: the policy refuses it, for the reason below the table; its row has the status `infeasible`\n\
 and the same words. Nothing is ignored.\n\n\
 This page is written by `UPDATE_PAGES=1 cargo test --test main combinations`; the same test holds it.\n\n";
 

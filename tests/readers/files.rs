@@ -1,5 +1,6 @@
 //! A small file of every format with its reader.
 
+use std::io::Cursor;
 use std::sync::OnceLock;
 
 use engine::cost::profile::Profile;
@@ -50,7 +51,10 @@ fn script(bytes: &[u8]) -> Result<(), String> {
 }
 
 fn recorded(bytes: &[u8]) -> Result<(), String> {
-    let recorded = score::profiler::read(bytes).map_err(|why| why.to_string())?;
+    let is_report = score::profiler::nsys::is_report(bytes);
+    let recorded =
+        if is_report { score::profiler::nsys::read(Cursor::new(bytes)) } else { score::profiler::read(bytes) };
+    let recorded = recorded.map_err(|why| why.to_string())?;
     assert!(recorded.events.len() <= bytes.len(), "no more kernels than bytes");
     let found = score::profiler::step::measured(recorded).map_err(|why| why.to_string())?;
     let busy = [found.busy.compute_s, found.busy.exposed_s, found.busy.copy_s, found.busy.idle_s];
@@ -218,7 +222,7 @@ const EVENTS: &str = "source,target,time\n0,1,5\n1,2,5\n2,0,9\n";
 const LENGTHS: &str = "tokens\n400\n65536\n12\n";
 
 /// Every file.
-pub static FILES: [File; 36] = [
+pub static FILES: [File; 37] = [
     file("trace, azure", || AZURE.into(), |bytes| requests(Format::Azure, bytes)),
     file("trace, burstgpt", || BURST.into(), |bytes| requests(Format::BurstGpt, bytes)),
     file("trace, vidur", || VIDUR.into(), |bytes| requests(Format::Vidur, bytes)),
@@ -235,6 +239,7 @@ pub static FILES: [File; 36] = [
     file("overrides of bridge", || BRIDGE.into(), script),
     file("deployment of dynamo", || DYNAMO.into(), script),
     file("trace of a profiler", || KINETO.into(), recorded),
+    file("report of Nsight Systems", || include_bytes!("../../score/src/profiler/tests/nsys.sqlite").into(), recorded),
     file("run, vllm bench", || VLLM_BENCH.into(), |bytes| words(score::bench::read(&text(bytes)?))),
     file("run, guidellm", || GUIDELLM.into(), |bytes| words(score::bench::read(&text(bytes)?))),
     file("run, engine's log", || ENGINE_LOG.into(), |bytes| words(score::bench::read(&text(bytes)?))),

@@ -262,7 +262,7 @@ pub fn listed() -> String {
 pub fn page() -> String {
     let explanations = explanations();
     let mut text = "# Codes of findings\n\nEvery error and warning about input carries a code. `skrull-sim explain S036` prints what stands here. \
-        Examples are laid over the\nshipped scenario that is named with them; the tests hold that the wrong one has the finding and the right one has not.\n\n\
+        Examples are laid over the\nshipped scenario that is named with them. Tests hold that the wrong one has the finding and the right one has not.\n\n\
         This page is written by `skrull-sim explain --page`.\n"
         .to_owned();
     for code in Code::ALL {

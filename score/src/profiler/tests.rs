@@ -1,8 +1,10 @@
 //! A trace of two steps, written by hand in the form of Kineto, with sums that were counted by hand.
 
+use std::io::Cursor;
+
 use super::step::{Busy, Measured, measured};
 use super::term::Term;
-use super::{ProfilerError, read};
+use super::{ProfilerError, nsys, read};
 
 /// Moments in microseconds. Step 7 on the device is 1020 to 1120, step 8 is 1120 to 1168.
 const TRACE: &str = r#"{
@@ -81,6 +83,34 @@ fn lanes_and_gaps_are_the_sums_counted_by_hand() {
     assert_eq!(gaps, expected);
     assert_eq!(found.host_s.map(us), Some(11.0));
     assert_eq!(found.unknown, [("my_own_kernel".to_owned(), 1, 2.5e-6)]);
+}
+
+/// `tests/nsys.py` wrote the same events by SQLite itself, with pages of 512 bytes.
+#[test]
+fn a_report_of_nsight_systems_is_the_same_steps() {
+    let read = |bytes: &[u8]| nsys::read(Cursor::new(bytes));
+    let report = measured(read(include_bytes!("tests/nsys.sqlite")).expect("a report")).expect("two steps");
+    let mut expected = found();
+    // It says neither the rank nor which memory a copy came from.
+    (expected.rank, expected.n_ranks) = (None, None);
+    expected.gaps[2].after = "Memcpy DtoH".to_owned();
+    assert_eq!(report, expected);
+}
+
+/// Every byte of the report changed in turn, and many lengths cut: read or refused, and never without an end.
+#[test]
+fn a_broken_report_is_refused() {
+    let report = include_bytes!("tests/nsys.sqlite");
+    for at in 0..report.len() {
+        let mut bytes = report.to_vec();
+        bytes[at] = bytes[at].wrapping_add(if at % 2 == 0 { 1 } else { 0x80 });
+        if let Ok(found) = nsys::read(Cursor::new(&bytes)) {
+            assert!(found.events.len() <= 100, "{at}");
+        }
+    }
+    for n_bytes in (0..report.len()).step_by(97) {
+        let _ = nsys::read(Cursor::new(&report[..n_bytes]));
+    }
 }
 
 #[test]

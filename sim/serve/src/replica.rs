@@ -11,6 +11,7 @@ mod admission;
 pub mod batcher;
 mod flow;
 mod gathering;
+mod going;
 mod gone;
 mod handover;
 mod loans;
@@ -33,6 +34,7 @@ use crate::step_cost::StepTable;
 use batcher::{Batcher, Cut, Reserve};
 use flow::Flow;
 pub use gathering::Gather;
+use going::Going;
 use handover::Handover;
 pub use handover::{Moving, Role};
 use hw::{Tick, TickSum};
@@ -41,7 +43,6 @@ pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
 pub use queue::Order;
-use run::Going;
 
 /// What happens to a sequence that has to give up its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! Of a training step: what a profiler recorded on one GPU.
 
 use std::fmt::Display;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
@@ -77,8 +78,14 @@ pub fn recorded(args: &ValidateArgs, scenario: &scenario::training::Scenario) ->
     let mut found = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let file = text_file::lines(path).map_err(|why| wrong(&why))?;
-        let compared = profiler::compared(file, asked, (&timeline, ends), cost.as_ref()).map_err(|why| wrong(&why))?;
+        let mut file = BufReader::new(text_file::open(path).map_err(|why| wrong(&why))?);
+        let recorded = if profiler::nsys::is_report(file.fill_buf().map_err(|why| wrong(&why))?) {
+            profiler::nsys::read(file)
+        } else {
+            profiler::read(text_file::lines(path).map_err(|why| wrong(&why))?)
+        };
+        let compared = recorded.and_then(|of| profiler::compared(of, asked, (&timeline, ends), cost.as_ref()));
+        let compared = compared.map_err(|why| wrong(&why))?;
         found.push((path.display().to_string(), compared));
     }
     let (words, document) =

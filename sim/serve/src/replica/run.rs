@@ -1,106 +1,13 @@
-//! Time of a replica: begins an iteration, or a span of iterations with an unchanged batch, and ends it.
-//!
-//! `k` iterations that decode `n` sequences with `c` cached keys at first take `k · fixed + rate · (k · c + n · k(k−1)/2)` ticks, so the
-//! end of a span and the boundary at which an arrival cuts it are closed forms of whole ticks. Where the host works behind the device,
-//! iterations take at least the host's time: keys only grow within a span, so those that the host paces come first.
+//! Begins an iteration of a replica, or a span of iterations with an unchanged batch, and ends it.
 
 use std::cmp::Reverse;
 
+use super::going::Going;
 use super::loans::Elsewhere;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
 use crate::records::Records;
 use crate::step_cost::{Chunk, StepLoad};
 use hw::Tick;
-
-/// An iteration or a span under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Going {
-    start: Tick,
-    pub(super) n_steps: u64,
-    /// Ticks of every iteration but for its cached tokens.
-    fixed: Tick,
-    /// Ticks per cached token.
-    rate: Tick,
-    context: u64,
-    n_decode: u64,
-    /// Ticks that an iteration takes at least, and how many take no more.
-    least: Tick,
-    n_least: u64,
-    /// Share of the time in which a stage computes, as part and whole.
-    stage_share: (u64, u64),
-}
-
-impl Going {
-    /// One iteration of so many ticks.
-    fn once(start: Tick, ticks: Tick) -> Self {
-        Self {
-            start,
-            n_steps: 1,
-            fixed: ticks,
-            rate: Tick::ZERO,
-            context: 0,
-            n_decode: 0,
-            least: Tick::ZERO,
-            n_least: 0,
-            stage_share: (1, 1),
-        }
-    }
-
-    /// Finds how many iterations the host paces.
-    fn paced(mut self) -> Self {
-        let first = self.fixed + self.rate * self.context;
-        if first < self.least {
-            let growth = self.rate * self.n_decode;
-            self.n_least = if growth == Tick::ZERO { u64::MAX } else { (self.least - first).div_ceil(growth) };
-        }
-        self
-    }
-
-    /// Keys that the first `k` iterations read.
-    const fn keys(&self, k: u64) -> u64 {
-        k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2)
-    }
-
-    /// Tick at which `k` of its iterations are done.
-    pub(super) fn end_of(&self, k: u64) -> Tick {
-        if self.n_least == 0 {
-            return self.start + self.fixed * k + self.rate * self.keys(k);
-        }
-        let n_least = k.min(self.n_least);
-        let device = self.fixed * (k - n_least) + self.rate * (self.keys(k) - self.keys(n_least));
-        self.start + self.least * n_least + device
-    }
-
-    pub(super) const fn start(&self) -> Tick {
-        self.start
-    }
-
-    /// Iterations that are done at a tick before the last one's end.
-    pub(super) fn steps_done(&self, tick: Tick) -> u64 {
-        let k = self.steps_until(tick);
-        if self.end_of(k) <= tick { k } else { k - 1 }
-    }
-
-    /// Iterations that have begun at a tick before the last one's end.
-    pub(super) fn steps_begun(&self, tick: Tick) -> u64 {
-        let k = self.steps_done(tick) + 1;
-        if k < self.n_steps { k } else { self.n_steps }
-    }
-
-    /// Fewest iterations, at least one, that are done at a tick or after it.
-    pub(super) fn steps_until(&self, tick: Tick) -> u64 {
-        let (mut low, mut high) = (1, self.n_steps);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.end_of(middle) >= tick {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        low
-    }
-}
 
 /// How far micro-batches follow the first one out of the pipeline.
 #[derive(Clone, Copy, Debug)]
