@@ -16,6 +16,9 @@ use super::select::Selection;
 use super::summary::{self, Score};
 use super::tables;
 
+/// Factor by which the interval of another card's products widens on each side.
+const WIDENING: f64 = 1.3;
+
 /// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
     let card = cluster.gpu.name.as_str();
@@ -29,7 +32,12 @@ fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
     let mut profile = Profile::parse(text).expect("shipped");
     if !card.starts_with("a100") {
         let served = Profile::parse(include_str!("../../../profiles/h100-sxm-sglang.toml")).expect("shipped");
-        profile.operators.insert("gemm-fp8".to_owned(), served.operators["gemm-fp8"].clone());
+        let mut narrow = served.operators["gemm-fp8"].clone();
+        if !card.starts_with("h100") {
+            narrow.residuals.low /= WIDENING;
+            narrow.residuals.high *= WIDENING;
+        }
+        profile.operators.insert("gemm-fp8".to_owned(), narrow);
     }
     constants::costs(cluster, if is_own { profile } else { profile.lent_to(&cluster.gpu) })
 }
