@@ -252,7 +252,7 @@ impl Builder<'_> {
             let stepped = if shards { parameters.share[device] } else { whole };
             let element = hw::real(ELEMENT);
             let bytes = [whole * element, whole * element, stepped * OPTIMIZER_BYTES_PER_PARAMETER];
-            self.graph.resident[device] = labels.into_iter().zip(bytes.map(|bytes| hw::whole(bytes))).collect();
+            self.graph.resident[device] = labels.into_iter().zip(bytes.map(hw::whole)).collect();
         }
     }
 
