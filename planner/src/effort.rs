@@ -15,6 +15,8 @@ const TASKS_PER_S: f64 = 1e6;
 const TASK_BYTES: f64 = 170.0;
 /// Tasks of a sequence on a rank: passes, exchanges and messages, both ways.
 const TASKS_PER_SEQUENCE: f64 = 16.0;
+/// Failures of a run of days that a core draws in a second.
+const FAILURES_PER_S: f64 = 2e7;
 /// Times that everything is played: as expected, and at both ends of the costs.
 const CASES: f64 = 3.0;
 /// What is refused takes longer: six hours.
@@ -52,6 +54,12 @@ pub fn compared(n_ways: u64, n_requests: u64) -> Effort {
 pub fn stepped(n_steps: u64, n_sequences: u64, n_ranks: u64) -> Effort {
     let tasks = real(n_sequences) * real(n_ranks) * TASKS_PER_SEQUENCE;
     Effort { seconds: real(n_steps) * tasks * CASES / TASKS_PER_S, bytes: tasks * TASK_BYTES }
+}
+
+/// So many failures of a run of days.
+#[must_use]
+pub fn failed(n_failures: f64) -> Effort {
+    Effort { seconds: n_failures / FAILURES_PER_S, bytes: 0.0 }
 }
 
 impl Effort {
@@ -96,6 +104,8 @@ mod tests {
         assert!((small.seconds - 2.0 * 32_768.0 * 3e-6).abs() < 1e-9 && !small.is_long());
         assert!(!stepped(1, 65_536, 8).is_long() && stepped(100, 65_536, 8).is_long());
         assert!(stepped(10_000, 65_536, 8).is_beyond_reason() && !stepped(100, 65_536, 8).is_beyond_reason());
+        // 100,000 GPUs that fail every 50,000 hours do so 1,440 times in thirty days; every four seconds of a GPU it is 6.5 × 10^10 times.
+        assert!(!failed(32.0 * 1_440.0).is_long() && failed(32.0 * 6.5e10).is_beyond_reason());
         assert!(stepped(1, 1_000_000, 1000).is_beyond_reason(), "it takes 13 hours and 2.5 TiB");
         assert_eq!([30.0, 600.0, 90_000.0, 1e6].map(span), ["30 seconds", "10 minutes", "25 hours", "12 days"]);
     }

@@ -3,8 +3,10 @@
 use std::ops::RangeInclusive;
 
 use hw::Cluster;
+use planner::effort;
 use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
 
+use crate::effort::is_within_reason;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
@@ -64,6 +66,7 @@ fn failures(
         let what = "`[failures]` and `[[stragglers]]` do not go together: steps of a run of days all take as long";
         section.refuse_all(Code::NoEffect, what, "leave one of them out");
     }
+    let at = section.place("gpu_mtbf_hours").flatten();
     let days = section.needed("days", 0.001..=3650.0, "length of the run, for example 30.0");
     if section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len() != 1 {
         let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
@@ -78,8 +81,16 @@ fn failures(
     let most = cluster.map_or(1_000_000, |cluster| u64::from(cluster.n_nodes));
     let spares = section.small("spare_nodes", Some(0), 0..=most);
     let repair_s = long_run::hours(section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0));
+    let run = checkpoint.map(|checkpoint| {
+        let span_s = long_run::days(days);
+        LongRun { span_s, failures, restart_s, spares, repair_s, checkpoint }
+    });
+    let n_drawn = run.as_ref().zip(cluster).map_or(0.0, |(run, cluster)| run.n_drawn(cluster.n_gpus()));
+    let what = format!("{n_drawn:.1e} failures");
+    let help = "raise `failures.gpu_mtbf_hours`: at such a rate no step is done between two failures";
+    let is_begun = is_within_reason(&mut section, effort::failed(n_drawn), (at, &what, help));
     section.finish();
-    Some(LongRun { span_s: long_run::days(days), failures, restart_s, spares, repair_s, checkpoint: checkpoint? })
+    run.filter(|_| is_begun)
 }
 
 /// Hours from the start of the run, in order and inside of it, as seconds.

@@ -200,6 +200,15 @@ impl LongRun {
         }
     }
 
+    /// Failures that are drawn in all runs, about.
+    #[must_use]
+    pub fn n_drawn(&self, n_gpus: u32) -> f64 {
+        match self.failures {
+            Failures::Rate { .. } => hw::real(DRAWS) * self.span_s / self.between_s(n_gpus),
+            Failures::Trace { .. } => 0.0,
+        }
+    }
+
     /// Plays the run over steps of a problem that take so long.
     #[must_use]
     pub fn play(&self, problem: &Problem, step_s: f64) -> Lasted {
@@ -302,6 +311,7 @@ struct Clock<'r> {
 impl Clock<'_> {
     /// Work up to the next checkpoint, and the checkpoint; or up to a failure, and the restart.
     fn segment(&mut self, every_s: f64) {
+        engine::stop::pause();
         self.done_s += self.pass(every_s);
         if self.is_struck() {
             return self.restart();
@@ -361,6 +371,7 @@ impl Clock<'_> {
         self.spent.waiting_s += self.pass((ready_s - self.now_s).max(0.0));
         self.strike_s = (self.next)();
         while self.strike_s <= self.now_s {
+            engine::stop::pause();
             self.strike_s = (self.next)();
         }
     }

@@ -141,6 +141,9 @@ pub(super) fn descend(cluster: &FlowProblem, mut ranges: Vec<Range>) -> Vec<Rang
         let mut is_better = false;
         for node in 0..ranges.len() {
             for range in moves(cluster, &ranges, node) {
+                if engine::stop::is_asked() {
+                    return ranges;
+                }
                 let before = std::mem::replace(&mut ranges[node], range);
                 let now = value(&ranges);
                 let slack = best.0 * 1e-9;
@@ -151,7 +154,7 @@ pub(super) fn descend(cluster: &FlowProblem, mut ranges: Vec<Range>) -> Vec<Rang
                 }
             }
         }
-        if !is_better || engine::stop::is_asked() {
+        if !is_better {
             break;
         }
     }
