@@ -148,3 +148,30 @@ fn space(problem: &Problem) -> Space {
 fn costs(cluster: &hw::Cluster) -> Box<dyn engine::CostModel> {
     constants::costs(cluster, calibrate::profiles::training(&cluster.gpu))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Llama 3 8B on B200 and Qwen3 30B on GB200, both on eight GPUs.
+    #[test]
+    fn layouts_that_are_found_are_as_fast_as_published_ones() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data/truth/megatron_bridge.csv");
+        let Ok(text) = std::fs::read_to_string(path) else {
+            println!("skipped: shared data absent ({path})");
+            return;
+        };
+        let rows = tables::read(&text, &|_| None).and_then(Result::ok).expect("a table of measured steps");
+        for number in ["162", "277"] {
+            let row = rows.iter().find(|row| row.label.row == number).expect("a given row");
+            let Ok(Asked::Layout(run)) = &row.asked else { panic!("row {number} has a layout") };
+            let published = predict(&Asked::from(Run { other: None, ..(**run).clone() }), &costs);
+            let candidate = searched(run).expect("a layout fits").best.plan.candidate;
+            let found = predict(&Asked::from(of_candidate(run, &candidate)), &costs);
+            let words = degrees(&candidate.layout, candidate.micro_batch);
+            println!("row {number}: {words} takes {:.3} s, the published one {:.3} s", found.step_s, published.step_s);
+            assert!(found.step_s <= 1.005 * published.step_s, "row {number}: {} {}", found.step_s, published.step_s);
+            assert!(highest_gib(&found) * hw::GIB <= run.problem.cluster.gpu.memory.as_f64(), "row {number}");
+        }
+    }
+}

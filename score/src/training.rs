@@ -12,6 +12,7 @@ pub mod megatron;
 pub mod models;
 pub mod play;
 pub mod reason;
+mod releases;
 pub mod row;
 mod sailor;
 mod sailor_tables;

@@ -14,6 +14,7 @@ use train::stage_text;
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
+use super::releases::OwnRecipe;
 use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine};
 use crate::table::Cells;
@@ -42,6 +43,11 @@ const USER_BUFFERS: f64 = 0.75;
 /// Share of the all-to-all that runs behind the neighbour micro-batch (`--overlap-moe-expert-parallel-comm`).
 const EXPERT_OVERLAP: f64 = 1.0;
 
+/// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
+const WIDE_AT_END: u32 = 14;
+/// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
+const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
+
 /// Launches of a host that interleaves a forward with a backward, over those of both one after the other: every module is a node with events of
 /// its own. Fitted on rows 229 and 288; no description says how much it is.
 const INTERLEAVED: f64 = 2.0;
@@ -62,12 +68,16 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let printed = Printed { degrees, micro_batch, batch, tokens };
     // The recipe is what a script runs; the layout beside it was written by hand. Of seven given rows that differ so, the recipe's run is 7.8 % off in
     // the mean, the printed one 16.2 %.
+    let own = OwnRecipe::of(cells).and_then(|own| printed.by_release(own).as_released(own, cells, &label).ok());
     let by_recipe = printed.by_recipe(cells.word("recipe_match")).and_then(|run| run.asked(cells, &label).ok());
     let asked = printed.asked(cells, &label).map(|printed| {
-        let run = by_recipe.clone().unwrap_or_else(|| printed.clone());
-        let instead = by_recipe.map(|_| Other { run: printed, weighs: Weighs::First });
-        let other = other(cells, &run).or(instead).map(Box::new);
-        Asked::from(Run { other, ..run })
+        let is_own = own.is_some();
+        let first = own.or(by_recipe);
+        let instead = first.is_some().then(|| Other { run: printed.clone(), weighs: Weighs::First });
+        let run = first.unwrap_or(printed);
+        // A release's own recipe is of its tag.
+        let other = if is_own { instead } else { other(cells, &run).or(instead) };
+        Asked::from(Run { other: other.map(Box::new), ..run })
     });
     Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
 }
@@ -96,6 +106,19 @@ impl Printed {
         Some(run)
     }
 
+    /// With the layout of the release's own recipe.
+    fn by_release(self, own: &OwnRecipe) -> Self {
+        Self { degrees: own.degrees(self.degrees), ..self }
+    }
+
+    /// As the release's own recipe runs it: passes one after another.
+    fn as_released(&self, own: &OwnRecipe, cells: &Cells<'_>, label: &Label) -> Result<Run, Reason> {
+        let mut run = self.asked(cells, label)?;
+        one_after_another(&mut run.problem.execution);
+        run.problem.execution.experts.once_per_node = own.once_per_node;
+        Ok(run)
+    }
+
     fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Run, Reason> {
         let mut problem = asked(cells, label, &self.degrees)?;
         let (batch, step) = (self.batch, self.micro_batch * self.degrees.dp);
@@ -122,8 +145,7 @@ fn other(cells: &Cells<'_>, asked: &Run) -> Option<Other> {
     let may_be_unfused =
         has_sinks(cells) && (cells.word("release") < FUSED_SINKS || cells.word("flags").contains("gpt-oss-note"));
     if is_of_another_tag {
-        execution.overlap.expert = 0.0;
-        execution.launches.each = execution.launches.each * (1.0 / INTERLEAVED);
+        one_after_another(execution);
     }
     if may_be_unfused {
         execution.attention = AttentionKernel::Unfused;
@@ -131,11 +153,18 @@ fn other(cells: &Cells<'_>, asked: &Run) -> Option<Other> {
     (is_of_another_tag || may_be_unfused).then_some(Other { run, weighs: Weighs::Both })
 }
 
+/// Without the forward of a neighbour micro-batch beside a backward.
+fn one_after_another(execution: &mut Execution) {
+    execution.overlap.expert = 0.0;
+    execution.launches.each = execution.launches.each * (1.0 / INTERLEAVED);
+}
+
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
     let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
+    execution.wide_layers = wide_layers(cells, &model);
     execution.trains_adapters = cells.word("task") == "lora";
     execution.layers = stage_layers(cells.word("pipeline_layout"))?;
     let n_stages = (degrees.pp * degrees.chunks) as usize;
@@ -217,8 +246,23 @@ fn recompute(cells: &Cells<'_>) -> Recompute {
     }
 }
 
-/// Runs in 4 bits that keep some layers wider keep attention, projections around experts and the last layers so: 8 bits stand for their mixture
-/// (Nemotron 3 Super, arXiv:2604.12374).
+/// Whether a run in 4 bits keeps its last layers wider.
+fn keeps_ends_wide(cells: &Cells<'_>) -> bool {
+    cells.word("precision") == "NVFP4" && cells.flag("first_last_layers_bf16")
+}
+
+/// Layers at the end of a hybrid that stay in 16 bits: attention and experts of every further token (`keep_mtp_spec_in_bf16`), and the last ones of runs
+/// in 4 bits (`num_layers_at_end_in_bf16`).
+fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
+    if model.state_space.is_none() {
+        return 0;
+    }
+    let n_predicting = u32::try_from(model.n_predicting).expect("few layers predict");
+    LAYERS_PER_FURTHER_TOKEN * n_predicting + if keeps_ends_wide(cells) { WIDE_AT_END } else { 0 }
+}
+
+/// Runs in 4 bits that keep some layers wider keep attention and projections around experts so: 8 bits stand for their mixture (Nemotron 3 Super,
+/// arXiv:2604.12374).
 fn formats(cells: &Cells<'_>, word: &str) -> Result<Formats, Reason> {
     let format = match word {
         "BF16" => Format::Bf16,
@@ -228,8 +272,11 @@ fn formats(cells: &Cells<'_>, word: &str) -> Result<Formats, Reason> {
         _ => return Err(Reason::Format { word: word.to_owned() }),
     };
     let formats = Formats::weights(format, Dtype::Bf16);
-    let is_mixed = format == Format::Nvfp4 && cells.flag("first_last_layers_bf16");
-    Ok(if is_mixed { Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..formats } } else { formats })
+    Ok(if keeps_ends_wide(cells) {
+        Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..formats }
+    } else {
+        formats
+    })
 }
 
 fn model(word: &str) -> Result<Model, Reason> {

@@ -187,8 +187,13 @@ const PORT_SHARE: f64 = 0.75;
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
 #[must_use]
-pub fn costs(cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
-    let constants = Constants::of(&cluster.gpu.name);
+pub fn costs(cluster: &Cluster, profile: Profile) -> Box<dyn CostModel> {
+    costs_by(Constants::of(&cluster.gpu.name), cluster, profile)
+}
+
+/// The same with constants of one's own, as of a card that is left out.
+#[must_use]
+pub fn costs_by(constants: &Constants, cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
     let slower = -libm::log(constants.narrow_speed);
     for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {
         operator.surface.values.iter_mut().for_each(|value| *value += slower);

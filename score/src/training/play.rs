@@ -18,7 +18,7 @@ pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
 /// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 95 % of the rows of all sets
 /// lie inside.
-const TOGETHER: f64 = 0.45;
+const TOGETHER: f64 = 0.4;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,6 +25,12 @@ const ROUTER: [u32; 2] = [30, 20];
 /// Permutation, exchange and sort before the experts and behind, activation function, residual.
 const DISPATCH: [u32; 2] = [14, 16];
 
+/// Of each expert whose last bias is added outside of its product: a product and a sum, and in backward two of each and both gradients of biases
+/// that are added up (`TEGroupedMLP._apply_bias`, `DistributedDataParallel`).
+const BIAS: [u32; 2] = [2, 6];
+/// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
+const BIAS_JOINS: [u32; 2] = [1, 2];
+
 /// Modules whose kernels a graph replays (`--cuda-graph-scope`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
@@ -58,6 +64,9 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
         n += of(FEED_FORWARD) + FEED_FORWARD_PRODUCTS * format(shard.formats.dense);
     }
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
+    if experts.biased {
+        n += n_local * of(BIAS) + of(BIAS_JOINS);
+    }
     n + of(DISPATCH) + n_local * FEED_FORWARD_PRODUCTS * format(shard.formats.experts)
 }
 
@@ -96,6 +105,11 @@ mod tests {
         assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 16 * 2 * 7);
         let all = Captured { attention: true, router: true };
         assert_eq!(of(&shard, all, PassKind::Forward), 14 + 16 * 2 * 4);
+        // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward.
+        let biased = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let biased = Shard { model: &biased, ..shard };
+        assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1);
+        assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2);
         // Sixteen bits need neither casts nor scales.
         let wide = Shard { formats: Formats::of(Dtype::Bf16), ..shard };
         assert_eq!(of(&wide, all, PassKind::Forward), 14 + 16 * 2);

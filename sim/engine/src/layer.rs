@@ -5,13 +5,14 @@
 
 use hw::{Format, GroupShape, Seconds};
 
+mod experts;
 mod torch;
 
+pub use experts::{dispatched, expert_exchange};
 pub use torch::{read_by_backward, sharded_copies};
 
-use crate::compression;
 use crate::memory;
-use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
+use crate::model::{FeedForward, LatentAttention, Layer, Mixer};
 use crate::shard::{AttentionKernel, ExpertLoad, Framework, Recompute, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
@@ -24,8 +25,11 @@ const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
 /// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
 /// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
 const CAST_BYTES_PER_TENSOR: u64 = 6;
-/// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`, `NVFP4Quantizer`).
+/// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`).
 const CAST_BYTES_PER_BLOCK: u64 = 4;
+/// The same in 4 bits: read for the largest values, read again for rows, and once more to rotate and write columns (Transformer Engine,
+/// `NVFP4Quantizer` with random Hadamard transforms).
+const CAST_BYTES_ROTATED: u64 = 7;
 /// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
 /// (`DistributedDataParallel`, `gradient_scaling_factor`).
 const MEGATRON_BUFFER_BYTES: f64 = 12.0;
@@ -80,7 +84,11 @@ impl<'a> Writer<'a> {
         if !is_narrow || self.shard.framework == Framework::Formulas {
             return;
         }
-        let passes = if self.format == Format::Fp8 { CAST_BYTES_PER_TENSOR } else { CAST_BYTES_PER_BLOCK };
+        let passes = match self.format {
+            Format::Fp8 => CAST_BYTES_PER_TENSOR,
+            Format::Nvfp4 => CAST_BYTES_ROTATED,
+            _ => CAST_BYTES_PER_BLOCK,
+        };
         self.push(Op::Elementwise { bytes: elements * passes });
     }
 
@@ -259,7 +267,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     });
     match (layer.feed_forward, model.experts, load) {
         (FeedForward::Off, _, _) => return writer.done(),
-        (FeedForward::Experts, Some(experts), Some(load)) => feed_forward_of_experts(&mut writer, experts, *load),
+        (FeedForward::Experts, Some(experts), Some(load)) => experts::feed_forward(&mut writer, experts, *load),
         _ => feed_forward(&mut writer, model.intermediate),
     }
     writer.residual(3 * model.hidden);
@@ -288,50 +296,6 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     writer.elementwise(width);
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
-}
-
-/// Tokens times visited experts that one rank sends into the all-to-all.
-#[must_use]
-pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
-    let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
-    (tokens * experts.top_k).div_ceil(senders)
-}
-
-/// Router, permutation, merging of similar tokens and the experts of this rank.
-fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
-    let shard = writer.shard;
-    let hidden = shard.model.hidden;
-    let projections = if shard.model.gated { 2 } else { 1 };
-    let expert_cut = u64::from(shard.expert_tp);
-    let n_experts = experts.n_routed / u64::from(shard.ep);
-    let sent = dispatched(shard, experts, writer.tokens);
-    let mut routed = (sent * load.permille).div_ceil(1000);
-    writer.enter(shard.dtype.into());
-    writer.gemm(experts.n_routed, hidden);
-    let wide = experts.latent.unwrap_or(hidden);
-    if wide < hidden {
-        writer.enter(shard.formats.dense);
-        writer.gemm(wide, hidden);
-        writer.gemm(hidden, wide);
-    }
-    // Tokens of several ranks come in the order of ranks and are sorted by expert, and back (`sort_chunks_by_idxs`).
-    let sorts = if shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 { 2 } else { 1 };
-    writer.traffic(2 * sorts * sent * wide);
-    if let Some(compression) = shard.compression {
-        writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
-        routed = compression.rows_computed(routed);
-    }
-    let rows: Vec<u64> =
-        (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
-    let width = experts.intermediate.div_ceil(expert_cut);
-    writer.enter(shard.formats.experts);
-    writer.grouped(&rows, projections * width, wide);
-    writer.traffic((projections + 1) * width * routed);
-    writer.grouped(&rows, wide, width);
-    writer.traffic(2 * sorts * sent * wide);
-    if experts.shared_intermediate > 0 {
-        feed_forward(writer, experts.shared_intermediate);
-    }
 }
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.
@@ -462,59 +426,6 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
     vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
 }
 
-/// All-to-all of one pass of a stage: tokens to experts and back, per layer.
-#[must_use]
-pub fn expert_exchange(
-    shard: &Shard<'_>,
-    stage: &Stage,
-    tokens: u64,
-    kind: PassKind,
-    load: ExpertLoad,
-    shape: GroupShape,
-) -> Ops {
-    let Some(experts) = shard.model.experts else { return Vec::new() };
-    if shard.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
-        return Vec::new();
-    }
-    let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
-    // Experts behind a narrower projection get its rows.
-    let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
-    if shard.once_per_node {
-        let rows = sent.div_ceil(experts.top_k);
-        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * stage.n_expert);
-    }
-    let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
-    let Some(compression) = shard.compression else {
-        return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
-    };
-    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
-    if kind == PassKind::Forward {
-        ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
-    }
-    ops
-}
-
-/// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
-/// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
-fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
-    let all_to_all = |n_ranks, n_nodes, n_targets| {
-        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
-        (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
-    };
-    let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
-    let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
-    if shape.n_nodes > 1 {
-        ops.push(all_to_all(shape.n_nodes, shape.n_nodes, shape.n_nodes));
-    }
-    ops
-}
-
-/// How many of `n` equal targets a token meets that draws `top_k` of them.
-fn met(n: u32, top_k: u64) -> f64 {
-    let n = f64::from(n);
-    n * (1.0 - libm::pow(1.0 - 1.0 / n, hw::real(top_k)))
-}
-
 /// Host time of `n` layers in one pass.
 #[must_use]
 pub fn host(per_layer: Seconds, n: u32) -> Ops {
@@ -561,9 +472,11 @@ mod tests {
         let (plain, n_plain) = counted(Framework::Formulas, Format::Fp8);
         let (cast, n_cast) = counted(Framework::MegatronCore, Format::Fp8);
         let (blocks, _) = counted(Framework::MegatronCore, Format::Mxfp8);
-        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, or four.
+        let (rotated, _) = counted(Framework::MegatronCore, Format::Nvfp4);
+        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, four or seven.
         assert_eq!(cast - plain, 6 * 10 * (4096 + 4096 + 14_336));
         assert_eq!(blocks - plain, 4 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(rotated - plain, 7 * 10 * (4096 + 4096 + 14_336));
         assert_eq!(n_cast, n_plain);
         assert_eq!(counted(Framework::MegatronCore, Format::Bf16), counted(Framework::Formulas, Format::Bf16));
     }

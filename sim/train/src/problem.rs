@@ -132,6 +132,8 @@ pub struct Execution {
     pub framework: Framework,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
+    /// Layers at the end of a hybrid model whose products stay in the format of the activations.
+    pub wide_layers: u32,
     /// Whether parameters are gathered in the format of the products, not in that of the activations.
     pub gathers_narrow: bool,
     /// Communication behind computation.
@@ -171,6 +173,7 @@ impl Default for Execution {
             attention: AttentionKernel::Flash,
             framework: Framework::Formulas,
             formats: None,
+            wide_layers: 0,
             gathers_narrow: false,
             overlap: Overlap::NONE,
             experts: ExpertTraffic::EVEN,

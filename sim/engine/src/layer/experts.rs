@@ -1,0 +1,151 @@
+//! Operations of the experts of one layer on a rank: router, permutations, grouped products, and the exchange of tokens.
+
+use hw::GroupShape;
+
+use super::{Writer, repeated};
+use crate::compression;
+use crate::model::Experts;
+use crate::shard::{ExpertLoad, Framework, Shard};
+use crate::stage::Stage;
+use crate::task::{Collective, Op, Ops, PassKind};
+
+/// Bytes per element of what experts give that Megatron-Core moves, forward and backward, to add their last bias outside of the products: the bias
+/// times the router's weight, the sum and the join of all experts in forward; in backward two products with their sums, and another join
+/// (`TEGroupedMLP._apply_bias`). The first bias is added inside of its product.
+const BIAS_BYTES: [u64; 2] = [12, 16];
+
+/// Tokens times visited experts that one rank sends into the all-to-all.
+#[must_use]
+pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
+    let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
+    (tokens * experts.top_k).div_ceil(senders)
+}
+
+/// Router, permutation, merging of similar tokens and the experts of this rank.
+pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
+    let shard = writer.shard;
+    let hidden = shard.model.hidden;
+    let projections = if shard.model.gated { 2 } else { 1 };
+    let expert_cut = u64::from(shard.expert_tp);
+    let n_experts = experts.n_routed / u64::from(shard.ep);
+    let sent = dispatched(shard, experts, writer.tokens);
+    let mut routed = (sent * load.permille).div_ceil(1000);
+    writer.enter(shard.dtype.into());
+    writer.gemm(experts.n_routed, hidden);
+    let wide = experts.latent.unwrap_or(hidden);
+    if wide < hidden {
+        writer.enter(shard.formats.dense);
+        writer.gemm(wide, hidden);
+        writer.gemm(hidden, wide);
+    }
+    // Tokens of several ranks come in the order of ranks and are sorted by expert, and back (`sort_chunks_by_idxs`).
+    let sorts = if shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 { 2 } else { 1 };
+    writer.traffic(2 * sorts * sent * wide);
+    if let Some(compression) = shard.compression {
+        writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
+        routed = compression.rows_computed(routed);
+    }
+    let rows: Vec<u64> =
+        (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
+    let width = experts.intermediate.div_ceil(expert_cut);
+    writer.enter(shard.formats.experts);
+    writer.grouped(&rows, projections * width, wide);
+    writer.traffic((projections + 1) * width * routed);
+    writer.grouped(&rows, wide, width);
+    if experts.biased {
+        add_bias(writer, routed * wide);
+    }
+    writer.traffic(2 * sorts * sent * wide);
+    if experts.shared_intermediate > 0 {
+        super::feed_forward(writer, experts.shared_intermediate);
+    }
+}
+
+/// Adds the bias of the experts' last product to so many elements.
+fn add_bias(writer: &mut Writer<'_>, elements: u64) {
+    if writer.shard.framework != Framework::MegatronCore {
+        return;
+    }
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * BIAS_BYTES[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * BIAS_BYTES[1] }),
+        PassKind::Weight => {}
+    }
+}
+
+/// All-to-all of one pass of a stage: tokens to experts and back, per layer.
+#[must_use]
+pub fn expert_exchange(
+    shard: &Shard<'_>,
+    stage: &Stage,
+    tokens: u64,
+    kind: PassKind,
+    load: ExpertLoad,
+    shape: GroupShape,
+) -> Ops {
+    let Some(experts) = shard.model.experts else { return Vec::new() };
+    if shard.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
+        return Vec::new();
+    }
+    let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
+    // Experts behind a narrower projection get its rows.
+    let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
+    if shard.once_per_node {
+        let rows = sent.div_ceil(experts.top_k);
+        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * stage.n_expert);
+    }
+    let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
+    let Some(compression) = shard.compression else {
+        return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
+    };
+    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
+    if kind == PassKind::Forward {
+        ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
+    }
+    ops
+}
+
+/// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
+/// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
+fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
+    let all_to_all = |n_ranks, n_nodes, n_targets| {
+        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
+        (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
+    };
+    let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
+    let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
+    if shape.n_nodes > 1 {
+        ops.push(all_to_all(shape.n_nodes, shape.n_nodes, shape.n_nodes));
+    }
+    ops
+}
+
+/// How many of `n` equal targets a token meets that draws `top_k` of them.
+fn met(n: u32, top_k: u64) -> f64 {
+    let n = f64::from(n);
+    n * (1.0 - libm::pow(1.0 - 1.0 / n, hw::real(top_k)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::after_attention;
+    use hw::Dtype;
+
+    #[test]
+    fn a_bias_behind_the_experts_is_kernels_of_its_own() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let moved = |biased, kind| {
+            let experts = model.experts.map(|experts| Experts { biased, ..experts });
+            let model = crate::Model { experts, ..model.clone() };
+            let shard = Shard { framework: Framework::MegatronCore, ..Shard::forward(&model, Dtype::Bf16, 1) };
+            let bytes = |(op, n): (Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(n) } else { 0 };
+            after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN)).into_iter().map(bytes).sum::<u64>()
+        };
+        // Ten tokens visit four experts each, whose output is 2880 wide.
+        let added = |kind| moved(true, kind) - moved(false, kind);
+        assert_eq!(added(PassKind::Forward), 12 * 10 * 4 * 2880);
+        assert_eq!(added(PassKind::Backward), 16 * 10 * 4 * 2880);
+        assert_eq!(added(PassKind::Weight), 0);
+    }
+}
