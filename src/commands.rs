@@ -199,11 +199,15 @@ fn begin(effort: Effort) -> Result<(), Failure> {
     threads(effort.jobs)
 }
 
-/// Uses so many threads.
+/// Uses so many threads. A process keeps those of its first run.
 fn threads(jobs: Option<u16>) -> Result<(), Failure> {
     let Some(jobs) = jobs else { return Ok(()) };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
-    pool.map_err(|error| Failure::Machine(format!("error: cannot start {jobs} threads: {error}")))
+    match rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global() {
+        Err(error) if rayon::current_num_threads() != usize::from(jobs) => {
+            Err(Failure::Machine(format!("error: cannot start {jobs} threads: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Output directory of a scenario.

@@ -95,13 +95,16 @@ pub trait Kind: Send + Sync {
     }
 }
 
+/// A simulated step of a choice: the choice's name, the step's number where several are kept, and the step.
+type Drawn = (String, Option<usize>, Played);
+
 /// What came of a scenario.
 #[derive(Default)]
 pub struct Run {
     /// Numbers.
     pub result: RunResult,
-    /// Simulated steps of the choices that have some: the choice's name, the step's number where several are kept, and the step.
-    pub pictures: Vec<(String, Option<usize>, Played)>,
+    /// Simulated steps of the choices that have some.
+    pub pictures: Vec<Drawn>,
     /// What is drawn of each choice that serves requests.
     pub curves: Vec<Curves>,
     /// Lengths of the sequences in those steps.
@@ -274,7 +277,7 @@ fn rows<C: Sync, R: Send>(
 }
 
 /// Rows, and a step to draw of each that has one.
-fn drawn(rows: Vec<(PolicyResult, Option<Played>)>) -> (Vec<PolicyResult>, Vec<(String, Option<usize>, Played)>) {
+fn drawn(rows: Vec<(PolicyResult, Option<Played>)>) -> (Vec<PolicyResult>, Vec<Drawn>) {
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
     for (row, step) in rows {
         pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
