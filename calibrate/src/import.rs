@@ -120,13 +120,20 @@ fn is_table(file: &str) -> bool {
     ENDINGS.iter().any(|ending| file.ends_with(ending))
 }
 
+/// Numbers of a version, in order: 0.5.14 is newer than 0.5.9.
+fn numbers_of(version: &Path) -> Vec<u64> {
+    let name = version.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parts = name.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty());
+    parts.map(|part| part.parse().unwrap_or(0)).collect()
+}
+
 /// Newest version folder of a table: `dir/operator/framework/*/file`, whatever it is packed in.
 fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportError> {
     let parent = dir.join(folder);
     let stem = file.strip_suffix(ENDINGS[0]).expect("tables are named as the shared folder has them");
     let mut versions: Vec<PathBuf> =
         std::fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    versions.sort();
+    versions.sort_by_key(|path| numbers_of(path));
     let packed = |version: &PathBuf| {
         ENDINGS.iter().map(|ending| version.join(format!("{stem}{ending}"))).find(|path| path.is_file())
     };
@@ -252,4 +259,16 @@ pub(crate) fn curve_through(kind: String, n_ranks: u64, points: BTreeMap<u64, f6
         inner.map(|index| seconds[index] / (seconds[index - 1] * seconds[index + 1]).sqrt()).collect();
     let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, bytes.len() - ratios.len());
     CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_that_of_the_largest_numbers() {
+        let newest = |names: &[&'static str]| names.iter().copied().max_by_key(|name| numbers_of(Path::new(name)));
+        assert_eq!(newest(&["0.5.9", "0.5.14", "0.5.10"]), Some("0.5.14"));
+        assert_eq!(newest(&["1.3.0rc9", "1.3.0rc20", "1.2.0rc30"]), Some("1.3.0rc20"));
+    }
 }

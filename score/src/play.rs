@@ -10,7 +10,7 @@ use serve::engine_constants::EngineConstants;
 use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group, Rules};
 use serve::metrics::{self, Slo};
-use serve::replica::{Engine, Spans};
+use serve::replica::{Engine, FirstToken, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
@@ -114,7 +114,8 @@ fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeM
 fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
     let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
-    let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
+    // Dynamo, SGLang and vLLM stream all tokens of a split request from the worker that decodes it.
+    let fleet = Fleet { groups, kv_bytes_per_token, first_token: FirstToken::Decode, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let held = Held { users: Users::in_flight(setup.in_flight), start: setup.constants.start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);

@@ -19,6 +19,8 @@ pub enum Reason {
         /// The table's word.
         word: String,
     },
+    /// Tokens were drafted, and nobody says how many were accepted.
+    Drafted,
     /// Nobody says how many requests were in flight.
     InFlight,
     /// Nobody says how many workers there were.
@@ -45,6 +47,7 @@ impl Reason {
             Self::Card => "card",
             Self::Engine => "engine",
             Self::Format { .. } => "format",
+            Self::Drafted => "drafts",
             Self::InFlight => "in-flight",
             Self::WorkersNotStated => "workers",
             Self::Degrees { .. } => "degrees",
@@ -61,6 +64,7 @@ impl Reason {
             Self::Card => "a card that is not in the catalogue",
             Self::Engine => "an engine without a preset",
             Self::Format { .. } => "a number format that is not known",
+            Self::Drafted => "tokens were drafted, and how many were accepted is not published",
             Self::InFlight => "requests in flight are not stated",
             Self::WorkersNotStated => "the number of prefill and decode workers is not stated",
             Self::Degrees { .. } => "degrees that do not divide the model",
@@ -75,7 +79,9 @@ impl Reason {
             Self::Repeats { line } => format!("line {line}"),
             Self::Format { word } => word.clone(),
             Self::Degrees { what } | Self::Memory { what } => what.clone(),
-            Self::Model | Self::Card | Self::Engine | Self::InFlight | Self::WorkersNotStated => String::new(),
+            Self::Model | Self::Card | Self::Engine | Self::Drafted | Self::InFlight | Self::WorkersNotStated => {
+                String::new()
+            }
         }
     }
 }

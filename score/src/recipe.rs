@@ -4,7 +4,9 @@
 //! may hold for runs of some dates alone. Where options of a run are not published, the row says so. Units: tokens, sequences, shares of memory.
 
 mod aiperf;
+pub mod drafts;
 mod inferencex;
+pub mod split;
 
 use std::num::NonZeroU32;
 

@@ -127,6 +127,9 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
     let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);
+    if recipe::drafts::are_drafted(run, client) {
+        return Err(Reason::Drafted);
+    }
     let recipe = recipe::of(run, client);
     let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
     formats.experts = recipe.experts.unwrap_or(formats.experts);
@@ -171,7 +174,11 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
 
 /// Workers of one kind, their blocks left open.
 fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32)) -> Result<Part, Reason> {
-    let shape = worker.shape();
+    let published = recipe::split::of(asked.run);
+    let shape = match (role, published) {
+        (Role::Prefill, Some(split)) => split.prefill_shape(worker),
+        _ => worker.shape(),
+    };
     let tensor = shape.gpus / shape.groups;
     check_degrees(model, &shape)?;
     // Attention groups of a dense model share nothing.
@@ -185,13 +192,22 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let amount = |asked: Option<recipe::Amount>, default: u32| {
         asked.map_or(default, |amount| amount.under(in_flight, run.prompt))
     };
-    let sequences_max = amount(recipe.sequences_max, sizes.sequences_max).min(in_flight);
+    let places = match (role, published) {
+        (Role::Prefill, Some(split)) => split.prefill_sequences,
+        (Role::Decode, Some(split)) => split.decode_sequences,
+        _ => amount(recipe.sequences_max, sizes.sequences_max),
+    };
+    let sequences_max = places.min(in_flight);
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
     let longest = run.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
-    let tokens_asked = amount(recipe.tokens_max, sizes.tokens_max).max(sequences_max);
+    let tokens = match (role, published) {
+        (Role::Prefill, Some(split)) => split.prefill_tokens,
+        _ => amount(recipe.tokens_max, sizes.tokens_max),
+    };
+    let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
     let largest = sizes.graph_max[usize::from(tensor >= 4)];
     let (rule, largest) =

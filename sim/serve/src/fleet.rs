@@ -18,7 +18,7 @@ use crate::pool::path::Paths;
 use crate::pool::{self, Outcome, Pool};
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
-use crate::replica::{Counts, Engine, Role};
+use crate::replica::{Counts, Engine, FirstToken, Role};
 use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
 use dynamics::{Failures, Outage, Rule, Scaling};
@@ -101,6 +101,8 @@ pub struct Fleet {
     pub links: Vec<Link>,
     /// Bytes of keys and values of a token, on all GPUs of a replica together, each once.
     pub kv_bytes_per_token: f64,
+    /// Who gives first tokens where prompts are computed on some replicas and decoded on others.
+    pub first_token: FirstToken,
     /// Replicas that are lost at known times; of stations, the group is the station.
     pub outages: Vec<Outage>,
     /// On what terms replicas lend each other memory, one party per group; `None` where none does.

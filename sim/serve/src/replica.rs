@@ -37,7 +37,7 @@ use flow::Flow;
 pub use gathering::Gather;
 use going::Going;
 use handover::Handover;
-pub use handover::{Moving, Role};
+pub use handover::{FirstToken, Moving, Role};
 use hw::{Tick, TickSum};
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};

@@ -73,7 +73,8 @@ impl<'a, 'r> Run<'a, 'r> {
         let role = |group: u32| fleet.groups.get(group as usize).map_or(Role::Both, |group| group.role);
         let model = |group: u32| fleet.groups.get(group as usize).map_or(0, |group| group.model);
         let new = |(engine, group): (&&'a Engine, &u32)| {
-            Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group))
+            let replica = Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group));
+            replica.with_first_token(fleet.first_token)
         };
         let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));

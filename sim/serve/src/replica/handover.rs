@@ -34,6 +34,16 @@ impl Role {
         [("both", Self::Both), ("prefill", Self::Prefill), ("decode", Self::Decode), ("outputs", Self::Outputs)];
 }
 
+/// Who gives the client the first token of a prompt that is decoded elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstToken {
+    /// The prefill replica, as soon as the prompt is computed.
+    #[default]
+    Prefill,
+    /// The decode replica, when the sequence joins its batch. So the transfer and the wait for a place come before the first token.
+    Decode,
+}
+
 /// A sequence whose keys and values go to another replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moving {
@@ -51,6 +61,7 @@ pub struct Moving {
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     pub(super) role: Role,
+    pub(super) first_token: FirstToken,
     /// Computed here since the fleet last asked.
     done: Vec<Moving>,
     /// Slots whose blocks are held here until they are sent, by request.
@@ -84,6 +95,18 @@ impl Replica<'_> {
     pub fn with_role(mut self, role: Role) -> Self {
         self.handover.role = role;
         self
+    }
+
+    /// Says who gives first tokens of prompts that are decoded elsewhere.
+    #[must_use]
+    pub(crate) const fn with_first_token(mut self, first_token: FirstToken) -> Self {
+        self.handover.first_token = first_token;
+        self
+    }
+
+    /// Whether the client has a token of a prompt at its end, or only when another replica goes on.
+    pub(super) fn tells_at_end(&self, is_last: bool) -> bool {
+        is_last || self.role() != Role::Prefill || self.handover.first_token == FirstToken::Prefill
     }
 
     /// A computed prompt leaves the batch; its blocks stay until it is sent.
@@ -139,10 +162,12 @@ impl Replica<'_> {
     }
 
     /// Between iterations: what is here joins the batch, and who waits gets the blocks that came free.
-    pub(super) fn receive(&mut self) {
+    pub(super) fn receive(&mut self, now: Tick, records: &mut Records) {
         while self.n_running() < self.sequences_max() {
             let Some(id) = self.handover.ready.pop_front() else { break };
-            let tokens = self.slots[id as usize].target;
+            let Slot { request, target: tokens, .. } = self.slots[id as usize];
+            // Where the prefill replica gave it, this says nothing new.
+            records.give_first_token(request, now);
             self.join(id, tokens);
             self.remember(id);
         }

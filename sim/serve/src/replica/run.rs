@@ -94,7 +94,7 @@ impl Replica<'_> {
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
         match self.role() {
-            Role::Decode => self.receive(),
+            Role::Decode => self.receive(now, records),
             Role::Outputs => self.join_computed(now, records),
             Role::Both | Role::Prefill => {}
         }
@@ -285,11 +285,14 @@ impl Replica<'_> {
             slot.shift = slot.shift.saturating_add(flow_lag);
             let slot = *slot;
             self.counts.output_tokens += 1;
-            records.give_first_token(slot.request, now.shifted(slot.shift));
+            let goes_on = slot.generated < self.requests.list[slot.request as usize].output;
+            if self.tells_at_end(!goes_on) {
+                records.give_first_token(slot.request, now.shifted(slot.shift));
+            }
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
             self.share(id);
-            if slot.generated < self.requests.list[slot.request as usize].output {
+            if goes_on {
                 match self.role() {
                     Role::Prefill => self.hand_over(id, now),
                     Role::Both | Role::Decode | Role::Outputs => self.join(id, slot.target),

@@ -5,7 +5,7 @@ use hw::{Seconds, Time};
 use super::{engine, named};
 use crate::fleet::{Fleet, Group, Link, Served};
 use crate::metrics::latencies;
-use crate::replica::{Engine, Role, Spans};
+use crate::replica::{Engine, FirstToken, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::router::ROUTERS;
 use crate::step_cost::StepTable;
@@ -70,6 +70,30 @@ fn a_request_alone_takes_its_prompt_its_transfer_and_its_steps() {
         }
         assert_eq!(served.moved.n, 5);
         assert_eq!(served.moved.tokens, 887);
+    }
+}
+
+#[test]
+fn a_decode_replica_gives_first_tokens_when_there_is_a_place() {
+    // Two prompts of 100 tokens, 3 ms each on a replica of its own, 100 ms of transfer each over links of their own; one place to decode. The
+    // first has its token after 103 ms. The second waits for 19 iterations of the first, and its client sees nothing until then. The ends are
+    // the same whoever gives first tokens.
+    let requests = Requests::of(vec![at(0.0, 100, 20), at(0.0, 100, 20)]);
+    let mut fleet = fleet(&linear(1000, Spans::Closed), 2, 1, FREE);
+    fleet.groups[0].port_bytes_per_s = Some(1e9);
+    fleet.groups[1].engine.limits.sequences_max = 1;
+    let early = stays(&requests, &fleet.serve(&requests, named("round-robin").as_mut()));
+    fleet.first_token = FirstToken::Decode;
+    for spans in [Spans::Closed, Spans::Stepwise] {
+        fleet.groups[1].engine.spans = spans;
+        let late = stays(&requests, &fleet.serve(&requests, named("round-robin").as_mut()));
+        let decode = 19.0 * 2.01e-3 + 3e-7 * (19.0 * 100.0 + 19.0 * 20.0 / 2.0);
+        near(late[0].0, 3e-3 + 0.1, "first prompt");
+        near(late[1].0, 3e-3 + 0.1 + decode, "second prompt");
+        for (early, late) in early.iter().zip(&late) {
+            near(early.0, 3e-3, "a token of the prefill replica");
+            near(early.1, late.1, "last token");
+        }
     }
 }
 

@@ -1,0 +1,60 @@
+//! Days on which a configuration was measured with drafted tokens alone: data.
+//!
+//! The table of runs does not say whether tokens were drafted. InferenceX measures what `perf-changelog.yaml` names, on the day on which it is named.
+//! Days on which both were measured, with drafts and without, are not listed: their runs are taken as without.
+
+use super::{ANY, Of};
+use crate::client::Client;
+use crate::run::Run;
+
+const TRTLLM: Of = Of { client: "inferencex", engine: "trtllm", model: "DeepSeek", whole: true, ..ANY };
+const SGLANG: Of = Of { engine: "sglang", model: "Qwen3.5", ..TRTLLM };
+
+/// Runs of SemiAnalysisAI/InferenceX (Apache-2.0), with the commit that named them.
+static DRAFTED: [Of; 11] = [
+    // bf3456727
+    Of { days: ["2026-01-14", "2026-01-15"], ..TRTLLM },
+    // 5d517074c
+    Of { card: "b200", format: "fp8", days: ["2026-02-05", "2026-02-06"], ..TRTLLM },
+    // 0aae52d4c
+    Of { card: "b200", format: "fp4", days: ["2026-02-06", "2026-02-07"], ..TRTLLM },
+    // e62c6acdf
+    Of { model: "DeepSeek", card: "b200", format: "fp8", days: ["2026-02-06", "2026-02-07"], ..SGLANG },
+    // 35d4bb367
+    Of { card: "b200", format: "fp8", days: ["2026-03-20", "2026-03-21"], ..SGLANG },
+    // The days of `qwen3.5-fp8-h200-sglang-mtp`.
+    Of { card: "h200", format: "fp8", days: ["2026-04-06", "2026-04-07"], ..SGLANG },
+    Of { card: "h200", format: "fp8", days: ["2026-04-14", "2026-04-15"], ..SGLANG },
+    // The day of nine configurations of GLM-5 and Qwen3.5 on Blackwell.
+    Of { card: "b200", format: "bf16", days: ["2026-04-18", "2026-04-19"], ..SGLANG },
+    Of { card: "b200", format: "fp4", days: ["2026-04-18", "2026-04-19"], ..SGLANG },
+    Of { model: "GLM-5", card: "b200", days: ["2026-04-18", "2026-04-19"], ..SGLANG },
+    Of { model: "GLM-5", card: "b300", days: ["2026-04-18", "2026-04-19"], ..SGLANG },
+];
+
+/// Whether a run was measured with drafted tokens.
+#[must_use]
+pub fn are_drafted(run: &Run, client: &Client) -> bool {
+    DRAFTED.iter().any(|of| of.fits(run, client))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_and_a_configuration_say_whether_tokens_were_drafted() {
+        let drafted = |day: &str, precision: &str| {
+            let text = format!(
+                "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,\
+                 silicon_ttft_ms,silicon_tpot_ms\na,source_file=x; model=y; silicon_concurrency=64; measured={day}T00:00:00.000Z,trtllm,1.2.0,\
+                 deepseek-ai/DeepSeek-R1,b200_sxm,{precision},agg,1024,1024,fp8_block,fp8_block,64,8,500,20\n"
+            );
+            let run = crate::run::read(&text).expect("a table").remove(0);
+            are_drafted(&run, crate::client::of(&run.source))
+        };
+        assert!(drafted("2026-01-14", "fp4") && drafted("2026-02-05", "fp8") && drafted("2026-02-06", "fp4"));
+        // On these days the other format was not measured, or both ways were.
+        assert!(!drafted("2026-02-05", "fp4") && !drafted("2026-01-28", "fp8"));
+    }
+}
