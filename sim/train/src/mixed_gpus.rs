@@ -323,11 +323,8 @@ impl MixedJob {
         Some(own)
     }
 
-    /// Times of a stage on a slot.
+    /// Times of a stage on a slot that has none of its own.
     fn times(&self, plan: &Pipelines, stage: usize, slot: Slot, cost: &dyn CostModel) -> Times {
-        if let Some(times) = slot.times {
-            return times;
-        }
         let own = self.seen_by(plan, slot).expect("a stage has a model or times");
         let sequence = |index| Placement { sequence: index, from: 0, tokens: self.tokens, place: Place::Local(0) };
         let sequences = (0..self.micro_batch).map(sequence).collect();
@@ -375,12 +372,16 @@ impl MixedJob {
         let span = |seconds: f64| Span::from_seconds(Seconds::new(seconds));
         let sizes: Vec<Sizes> = (0..plan.stages.len()).map(|stage| self.sizes(plan, stage)).collect();
         let (mut replicas, mut usd) = (Vec::with_capacity(plan.micro_batches.len()), 0.0);
+        // Replicas on as many GPUs of one group take as long.
+        let mut known: BTreeMap<(usize, usize, u32), Times> = BTreeMap::new();
         for (index, &n_micro_batches) in plan.micro_batches.iter().enumerate() {
             let mut of_replica = Vec::with_capacity(plan.stages.len());
             for (stage, of_stage) in plan.stages.iter().enumerate() {
                 let slot = of_stage.slots[index];
                 let cost = AtCase(costs[slot.group].as_ref(), case);
-                let times = self.times(plan, stage, slot, &cost);
+                let computed = || self.times(plan, stage, slot, &cost);
+                let of_group = (stage, slot.group, slot.n_gpus);
+                let times = slot.times.unwrap_or_else(|| *known.entry(of_group).or_insert_with(computed));
                 let mut message = Span::ZERO;
                 if let Some(next) = plan.stages.get(stage + 1) {
                     let bytes = sizes[stage].message;
@@ -419,15 +420,16 @@ impl MixedJob {
     /// The slot with the least memory to spare.
     #[must_use]
     pub fn fullest(&self, plan: &Pipelines) -> Option<Fullest> {
+        self.problem.as_ref()?;
         let mut fullest: Option<Fullest> = None;
         let mut known: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
         let tokens = hw::real(u64::from(self.micro_batch) * self.tokens);
         for (stage, of_stage) in plan.stages.iter().enumerate() {
             for (replica, &slot) in of_stage.slots.iter().enumerate() {
-                let mut own = self.seen_by(plan, slot)?;
-                own.layout.dp = u32::try_from(of_stage.slots.len()).expect("few replicas");
-                let device_bytes = own.cluster.gpu.memory.as_f64();
+                let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
                 let needs = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| {
+                    let mut own = self.seen_by(plan, slot).expect("there is a problem");
+                    own.layout.dp = u32::try_from(of_stage.slots.len()).expect("few replicas");
                     let of_rank = |need: &memory::Need| {
                         let taken = own.reserved_memory + need.states.total();
                         taken.as_f64() + tokens * hw::real(need.bytes_per_token)
