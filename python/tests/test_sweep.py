@@ -57,7 +57,11 @@ def test_a_node_that_is_killed_in_the_middle_loses_nothing(tmp_path):
         killer.start()
         rows = skrull_sim.sweep("quickstart", SET, many, ray=cluster.address, tasks=tasks, **more)
         killer.join()
-        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+        # The head hears of it by a message that is missing, which takes some seconds.
+        deadline = time.monotonic() + 120
+        while sum(node["Alive"] for node in ray.nodes()) != 1:
+            assert time.monotonic() < deadline, "the node is gone"
+            time.sleep(0.1)
     finally:
         ray.shutdown()
         cluster.shutdown()
