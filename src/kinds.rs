@@ -46,12 +46,13 @@ pub trait Kind: Send + Sync {
     /// Names of what it compares, in order.
     fn choices(&self) -> Vec<&str>;
 
-    /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
+    /// Runs every choice and keeps what is drawn of them; `done` is called as each finishes. Everything outside `measured` is a function of
+    /// scenario and version.
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run;
 
-    /// Runs every choice and keeps what is drawn of them.
-    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        Run { result: self.run(done), ..Run::default() }
+    /// Runs every choice.
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
     }
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
@@ -111,6 +112,13 @@ pub struct Run {
     pub lengths: Vec<u64>,
     /// Memory of a device that runs them.
     pub device_memory_bytes: u64,
+}
+
+impl From<RunResult> for Run {
+    /// Numbers of which nothing is drawn.
+    fn from(result: RunResult) -> Self {
+        Self { result, ..Self::default() }
+    }
 }
 
 impl Run {

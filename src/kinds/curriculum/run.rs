@@ -9,7 +9,7 @@ use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use crate::costs::cost_model;
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
 use scenario::curriculum::Curriculum;
 
@@ -22,7 +22,7 @@ impl Kind for Curriculum {
         self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let rows = kinds::rows(
             &self.choices,
             |(name, _)| name,
@@ -30,7 +30,7 @@ impl Kind for Curriculum {
             |(name, way)| row(self, name, way),
             |row| (row, Source::Measured),
         );
-        result(self, rows)
+        Run::from(result(self, rows))
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {

@@ -41,10 +41,6 @@ impl Kind for GraphScenario {
         }
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        self.draw(done).result
-    }
-
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let names = self.choices();
         let rows = kinds::rows(&names, |name| name, done, |name| row(self, name), |row| (row, Source::Measured, None));

@@ -11,7 +11,7 @@ use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
 use scenario::memory::MemoryScenario;
 
@@ -24,7 +24,7 @@ impl Kind for MemoryScenario {
         self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let asked = self.asked();
         let rows = kinds::rows(
             &asked,
@@ -34,7 +34,7 @@ impl Kind for MemoryScenario {
             |row| (row, Source::Measured),
         );
         let (results, source) = kinds::weakest(rows);
-        result(self, &asked, results, source)
+        Run::from(result(self, &asked, results, source))
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {

@@ -22,10 +22,6 @@ impl Kind for MixedTraining {
         self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        self.draw(done).result
-    }
-
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let costs = self.costs();
         let one = |(name, way): &(String, Way)| row(self, name, *way, &costs);

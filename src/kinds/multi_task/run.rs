@@ -24,10 +24,6 @@ impl Kind for MultiTaskScenario {
         self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        self.draw(done).result
-    }
-
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let asked = asked(self);
         let one = |(name, choice): &(String, _)| row(&asked, name, *choice);

@@ -69,10 +69,6 @@ impl Kind for Serving {
         self.names.iter().map(String::as_str).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        self.draw(done).result
-    }
-
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         run(self, done)
     }

@@ -32,10 +32,6 @@ impl Kind for Scenario {
         self.policies.iter().map(|choice| choice.name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        run(self, done).result
-    }
-
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         run(self, done)
     }

@@ -12,7 +12,7 @@ use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
 use scenario::deployment::goodput::{Goodput, GoodputChoice};
 
@@ -25,15 +25,15 @@ impl Kind for Goodput {
         self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice), |row| row);
-        RunResult {
+        Run::from(RunResult {
             cost_model: kinds::costs("roofline of a stage", "datasheet", &self.free_parameters),
             columns: views::columns(&views::GOODPUT),
             speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::GOODPUT[0].0),
             results,
             ..kinds::blank(&self.head)
-        }
+        })
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {

@@ -12,7 +12,7 @@ use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
 use scenario::deployment::throughput::{Throughput, ThroughputChoice};
 
@@ -25,17 +25,17 @@ impl Kind for Throughput {
         self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let pool = self.asked.of_pool();
         let results =
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &pool), |row| row);
-        RunResult {
+        Run::from(RunResult {
             cost_model: kinds::costs("times of a layer by batch size", &self.times, &self.free_parameters),
             columns: views::columns(&views::THROUGHPUT),
             speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::THROUGHPUT[0].0),
             results,
             ..kinds::blank(&self.head)
-        }
+        })
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {

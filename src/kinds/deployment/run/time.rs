@@ -16,7 +16,7 @@ use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
 use scenario::deployment::time::{Rental, RentalChoice};
 
@@ -29,19 +29,19 @@ impl Kind for Rental {
         self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
-    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let (rated, profiles) = rated(self);
         let results =
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated), |row| row);
         let columns =
             if self.asked.is_simulated() { views::columns(&views::REPLAYED) } else { views::columns(&views::RENTED) };
-        RunResult {
+        Run::from(RunResult {
             cost_model: costs(self, &rated, &profiles),
             speedup_ratio: gains(self, &results, &columns[0].key),
             columns,
             results,
             ..kinds::blank(&self.head)
-        }
+        })
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
