@@ -16,7 +16,7 @@ pub struct GroupSeen {
     pub up: u32,
     /// Those that serve or are loading.
     pub current: u32,
-    /// Mean number of requests there over the interval, with those that wait for a replica.
+    /// Mean number of requests there over the interval, with those that wait for a replica; 0 where the group scales by its own rule.
     pub in_system: f64,
 }
 

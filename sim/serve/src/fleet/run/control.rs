@@ -408,7 +408,11 @@ impl Run<'_, '_> {
         for group in 0..self.fleet.groups.len() {
             let is_up = |replica: &u32| self.is_in(*replica, &[State::Up]);
             let up = u32::try_from(self.of_group(group).filter(is_up).count()).expect("fewer than 2^32 replicas");
-            let (current, in_system) = (self.current(group), self.in_system(group, now));
+            // The mean of a group that scales by itself is its own rule's, which looks at other times.
+            let scaling = self.fleet.groups[group].scaling.as_ref().map(|scaling| &scaling.rule);
+            let is_own = matches!(scaling, Some(Rule::Concurrency(_)));
+            let in_system = if is_own { 0.0 } else { self.in_system(group, now) };
+            let current = self.current(group);
             seen.push(GroupSeen { up, current, in_system });
         }
         seen

@@ -4,7 +4,7 @@ use hw::{Seconds, Span, Time};
 
 use super::split::check_books;
 use super::{close, engine, mean, named, requests};
-use crate::fleet::dynamics::{Rule, Scaling};
+use crate::fleet::dynamics::{Concurrency, Rule, Scaling};
 use crate::fleet::scaler::{Scaler, Seen};
 use crate::fleet::{Fleet, Group, Served};
 use crate::metrics;
@@ -118,4 +118,22 @@ fn nobody_is_lost_or_served_twice_while_both_phases_are_scaled() {
         let weighed = |seen: &Seen| Some(seen.prompt? * hw::real(seen.n_arrived));
         close(seen.iter().filter_map(weighed).sum::<f64>() / hw::real(arrived), prompts, 0.02, "prompt");
     }
+}
+
+#[test]
+fn a_planner_leaves_groups_alone_that_scale_by_themselves() {
+    // Prefill replicas follow their load every second. A planner looks every 0.7 s and wants the decode replicas that there are.
+    let scaling = |rule| Scaling { replicas_min: 1, replicas_first: 2, start_up: Seconds::new(0.3), rule };
+    let own = Rule::Concurrency(Concurrency { target: 0.3, interval: Seconds::new(1.0), window: 1 });
+    let group = |name: &str, role, rule| Group { role, scaling: Some(scaling(rule)), ..Group::new(name, engine(8), 4) };
+    let planned = Rule::Planned { interval: Seconds::new(0.7) };
+    let groups = vec![group("p", Role::Prefill, own), group("d", Role::Decode, planned)];
+    let fleet = Fleet { groups, kv_bytes_per_token: 1e6, ..Fleet::default() };
+    let mut requests = requests(800, &[1, 5, 30, 60], 70.0, 3);
+    requests.list.iter_mut().zip(1_u32..).for_each(|(request, n)| request.prompt = 1 + n * 37 % 300);
+    let alone = fleet.serve(&requests, named("round-robin").as_mut());
+    let mut script = Script { wishes: vec![vec![1, 2]], seen: Vec::new() };
+    let watched = fleet.serve_planned(&requests, named("round-robin").as_mut(), &mut script);
+    assert!(script.seen.len() > 5 && alone.changes.n_started > 1, "{:?}", alone.changes);
+    assert_eq!((alone.changes, alone.records.list), (watched.changes, watched.records.list));
 }
