@@ -1,7 +1,7 @@
 //! Tables of an SQLite file, row by row: what recorders write, and no queries.
 //!
 //! A page is read when it is walked over, so a file of gigabytes needs the memory of one page and one row. A broken or hostile file is refused:
-//! a page may be walked over once, a row has a limit, and what points beyond the file is an error.
+//! a page may be walked over once, rows together are no longer than the file, and what points beyond it is an error.
 //! Source: sqlite.org/fileformat2.html, sections 1.3 (header), 1.6 (b-trees), 2.1 (records); read 2026-11.
 
 use std::io::{self, Read, Seek, SeekFrom};
@@ -104,8 +104,8 @@ pub struct Database<R> {
 enum Page {
     /// Pages below it.
     Interior(Vec<u32>),
-    /// Rows: number and packed cells.
-    Leaf(Vec<(i64, Vec<u8>)>),
+    /// Its bytes, and where in them rows begin.
+    Leaf(Vec<u8>, Vec<usize>),
 }
 
 impl<R: Read + Seek> Database<R> {
@@ -169,7 +169,7 @@ impl<R: Read + Seek> Database<R> {
         mut each: impl FnMut(i64, &[Cell]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut left = vec![table.root];
-        let mut n_walked = 0_u32;
+        let (mut n_walked, mut n_bytes) = (0_u32, 0_u64);
         while let Some(page) = left.pop() {
             n_walked += 1;
             if n_walked > self.n_pages {
@@ -177,8 +177,14 @@ impl<R: Read + Seek> Database<R> {
             }
             match self.page(page)? {
                 Page::Interior(below) => left.extend(below.into_iter().rev()),
-                Page::Leaf(rows) => {
-                    for (number, payload) in rows {
+                Page::Leaf(bytes, places) => {
+                    for place in places {
+                        let (number, payload) = self.row(&bytes, place)?;
+                        n_bytes += payload.len() as u64;
+                        // Rows that share their bytes would be more than the file holds.
+                        if n_bytes > u64::from(self.n_pages) * self.page_bytes as u64 {
+                            return Err(Broken("its rows are longer than the file").into());
+                        }
                         each(number, &cells(&payload, columns)?)?;
                     }
                 }
@@ -212,8 +218,7 @@ impl<R: Read + Seek> Database<R> {
         let places = (0..n_cells).map(|at| short(&bytes, pointers + 2 * at).map(usize::from));
         let places = places.collect::<Result<Vec<usize>, _>>()?;
         if is_leaf {
-            let rows = places.into_iter().map(|place| self.row(&bytes, place));
-            return Ok(Page::Leaf(rows.collect::<Result<_, _>>()?));
+            return Ok(Page::Leaf(bytes, places));
         }
         let mut below = places.into_iter().map(|place| long(&bytes, place)).collect::<Result<Vec<u32>, _>>()?;
         below.push(long(&bytes, start + 8)?);
@@ -376,6 +381,30 @@ mod tests {
             assert_eq!((varint(&bytes, &mut at).expect("whole"), at), (number, bytes.len()));
         }
         assert!(varint(&[0x80], &mut 0).is_err());
+    }
+
+    /// A leaf whose rows are all the same one, of 20,000 bytes on a page that follows itself.
+    #[test]
+    fn rows_that_share_their_bytes_are_refused() {
+        let mut file = vec![0; 3 * 512];
+        file[..16].copy_from_slice(MAGIC);
+        (file[16], file[59]) = (2, 1);
+        let page = &mut file[512..1024];
+        (page[0], page[4]) = (0x0d, 100);
+        for at in 0..100 {
+            page[8 + 2 * at..10 + 2 * at].copy_from_slice(&210_u16.to_be_bytes());
+        }
+        // 20,000 as a number of three bytes, row 1, the 188 bytes that lie here, and the page of the rest.
+        page[210..214].copy_from_slice(&[0x81, 0x9c, 0x20, 1]);
+        page[402..406].copy_from_slice(&[0, 0, 0, 3]);
+        file[1024..1028].copy_from_slice(&[0, 0, 0, 3]);
+        let mut database = Database::open(io::Cursor::new(&file)).expect("a header");
+        let table = Table { name: "t".to_owned(), root: 2, columns: Vec::new() };
+        let found = database.rows(&table, &[], |_, _| Ok::<(), SqliteError>(()));
+        assert_eq!(
+            found.expect_err("it is refused").to_string(),
+            "the SQLite file is broken: its rows are longer than the file"
+        );
     }
 
     #[test]
