@@ -61,13 +61,22 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, NoText> {
 /// # Errors
 /// Why it cannot be read.
 pub fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
-    let mut file = BufReader::new(open(path)?);
+    unpacked(BufReader::new(open(path)?))
+}
+
+/// The same of a file that is open, and of which nothing was taken yet: a pipe gives its bytes once.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn unpacked(mut file: BufReader<File>) -> Result<Box<dyn BufRead>, NoText> {
     let head = file.fill_buf()?;
     if packed::is_gzip(head) {
         return Ok(Box::new(BufReader::new(packed::Unpacked::new(file))));
     }
     if packed::is_table(head) {
-        return Ok(Box::new(Cursor::new(bytes(path)?)));
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return Ok(Box::new(Cursor::new(packed::plain(bytes, u64::MAX)?)));
     }
     Ok(Box::new(file))
 }

@@ -78,11 +78,11 @@ pub fn recorded(args: &ValidateArgs, scenario: &scenario::training::Scenario) ->
     let mut found = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let mut file = BufReader::new(text_file::open(path).map_err(|why| wrong(&why))?);
+        let mut file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
         let recorded = if profiler::nsys::is_report(file.fill_buf().map_err(|why| wrong(&why))?) {
             profiler::nsys::read(file)
         } else {
-            profiler::read(text_file::lines(path).map_err(|why| wrong(&why))?)
+            profiler::read(text_file::unpacked(file).map_err(|why| wrong(&why))?)
         };
         let compared = recorded.and_then(|of| profiler::compared(of, asked, (&timeline, ends), cost.as_ref()));
         let compared = compared.map_err(|why| wrong(&why))?;
