@@ -144,10 +144,6 @@ fn axis(name: &str, knots: &[f64]) -> Axis {
     Axis { name: name.to_owned(), knots: knots.to_vec() }
 }
 
-fn whole(value: f64) -> u64 {
-    hw::whole(value)
-}
-
 /// Knots of the GEMM surface: powers of two where the tables have rows.
 const M_KNOTS: [f64; 17] =
     [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32_768.0];
@@ -164,10 +160,10 @@ fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> 
     let rows: Vec<Row> = (0..m.len())
         .filter(|&row| dtype[row] == "bfloat16" && latency[row] > 0.0)
         .map(|row| Row {
-            base_s: roofline.gemm_base(whole(m[row]), whole(n[row]), whole(k[row]), Format::Bf16).get(),
+            base_s: roofline.gemm_base(hw::whole(m[row]), hw::whole(n[row]), hw::whole(k[row]), Format::Bf16).get(),
             point: vec![m[row], n[row], k[row]],
             measured_s: latency[row] / 1e3,
-            shape: whole(n[row]) * 1_000_003 + whole(k[row]),
+            shape: hw::whole(n[row]) * 1_000_003 + hw::whole(k[row]),
         })
         .collect();
     if rows.is_empty() {
@@ -200,18 +196,18 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Oper
     let window = column("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
     let rows: Vec<Row> = (0..batch.len())
         .filter(|&row| dtype[row] == "bfloat16" && cache[row] == "bfloat16" && window[row] == 0.0)
-        .filter(|&row| whole(width[row]) == head_dim && latency[row] > 0.0)
+        .filter(|&row| hw::whole(width[row]) == head_dim && latency[row] > 0.0)
         .map(|row| {
             // The table writes 0 key-value heads for as many as heads.
             let kv = if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] };
-            let document = Document::causal(whole(length[row]));
-            let base = roofline.attention_base(&document, whole(heads[row]), whole(kv), head_dim).get();
-            let tiles = batch[row] * heads[row] * hw::real(whole(length[row]).div_ceil(ATTENTION_TILE));
+            let document = Document::causal(hw::whole(length[row]));
+            let base = roofline.attention_base(&document, hw::whole(heads[row]), hw::whole(kv), head_dim).get();
+            let tiles = batch[row] * heads[row] * hw::real(hw::whole(length[row]).div_ceil(ATTENTION_TILE));
             Row {
                 point: vec![document_length(&document), tiles, heads[row] / kv],
                 base_s: base * batch[row],
                 measured_s: latency[row] / 1e3,
-                shape: whole(heads[row]) * 1_000_003 + whole(kv) * 1009 + whole(batch[row]),
+                shape: hw::whole(heads[row]) * 1_000_003 + hw::whole(kv) * 1009 + hw::whole(batch[row]),
             }
         })
         .collect();
@@ -240,8 +236,8 @@ fn library_curves(table: &Table) -> Result<Vec<CollectiveCurve>, ImportError> {
     let mut points: BTreeMap<(String, u64), BTreeMap<u64, f64>> = BTreeMap::new();
     for row in (0..kind.len()).filter(|&row| dtype[row] == "half" && latency[row] > 0.0) {
         let name = if kind[row] == "alltoall" { "all_to_all".to_owned() } else { kind[row].clone() };
-        let curve = points.entry((name, whole(ranks[row]))).or_default();
-        curve.insert(whole(size[row] * 2.0), latency[row] / 1e3);
+        let curve = points.entry((name, hw::whole(ranks[row]))).or_default();
+        curve.insert(hw::whole(size[row] * 2.0), latency[row] / 1e3);
     }
     Ok(points.into_iter().map(|((kind, n_ranks), points)| curve_through(kind, n_ranks, points)).collect())
 }

@@ -11,7 +11,7 @@ use engine::cost::profiled::CUSTOM_ALL_REDUCE;
 use engine::cost::roofline::Roofline;
 use hw::{Cluster, Format};
 
-use super::{ImportError, Table, axis, find, whole};
+use super::{ImportError, Table, axis, find};
 use crate::fit::decode::{self, Launch};
 use crate::fit::{self, Row, curve};
 
@@ -57,7 +57,7 @@ pub(super) fn all_reduce(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError
     let (size, latency) = (table.numbers("message_size")?, table.numbers("latency")?);
     let mut points: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     for row in (0..kernel.len()).filter(|&row| kernel[row].ends_with("custom_graph") && latency[row] > 0.0) {
-        points.entry(whole(ranks[row])).or_default().push((size[row] * WIDE, latency[row] / 1e3));
+        points.entry(hw::whole(ranks[row])).or_default().push((size[row] * WIDE, latency[row] / 1e3));
     }
     let of = |(n_ranks, points): (u64, Vec<(f64, f64)>)| {
         let fitted = curve::fit(&points)?;
@@ -84,7 +84,7 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
                 [0, 1, 2, 3, 4, 5, 6].map(|column: usize| columns[column][row]);
             let routed = tokens * top_k / ep;
             let active = (experts / ep).min(routed).max(1.0);
-            let (m, hidden, width) = (whole((routed / active).ceil()), whole(hidden), whole(inter / tp));
+            let (m, hidden, width) = (hw::whole((routed / active).ceil()), hw::whole(hidden), hw::whole(inter / tp));
             let base = roofline.gemm_base(m, 2 * width, hidden, Format::Bf16)
                 + roofline.gemm_base(m, hidden, width, Format::Bf16);
             Row {
@@ -92,7 +92,7 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
                 point: vec![routed / active, active, 1.5 * hw::real(hidden * width)],
                 base_s: base.get() * active,
                 measured_s: columns[7][row] / 1e3,
-                shape: hidden * 1_000_003 + width * 1009 + whole(experts / ep) * 31,
+                shape: hidden * 1_000_003 + width * 1009 + hw::whole(experts / ep) * 31,
             }
         })
         .collect();

@@ -12,7 +12,7 @@ use engine::cost::roofline::Roofline;
 use engine::task::{Document, PassKind};
 use hw::{Dtype, Format};
 
-use super::{ImportError, Provenance, Table, whole};
+use super::{ImportError, Provenance, Table};
 use crate::fit::{Row, surfaces};
 
 /// Start-up of a kernel, seconds; the surface corrects what it leaves.
@@ -44,7 +44,7 @@ impl Columns {
     }
 
     fn count(&self, name: &str, row: usize) -> u64 {
-        whole(self.of(name, row))
+        hw::whole(self.of(name, row))
     }
 
     /// Rows of an operation, of one stage where that is asked for.

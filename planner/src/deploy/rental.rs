@@ -129,8 +129,7 @@ impl Question {
 
     /// Seconds that one replica of c takes for so many requests of every type.
     fn serve_s(&self, rated: &Rated, c: usize, work: &[f64]) -> f64 {
-        let count = |n: f64| hw::whole(n);
-        let work: Vec<_> = self.lengths.iter().zip(work).map(|(&lengths, &n)| (lengths, count(n))).collect();
+        let work: Vec<_> = self.lengths.iter().zip(work).map(|(&lengths, &n)| (lengths, hw::whole(n))).collect();
         simulated::alone_s(&rated.engines[c], &work)
     }
 

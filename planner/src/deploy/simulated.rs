@@ -156,8 +156,7 @@ pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: A
 
 /// Requests of every type.
 fn work(problem: &Problem, lengths: &[Lengths]) -> Vec<(Lengths, u64)> {
-    let count = |requests: f64| hw::whole(requests);
-    lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect()
+    lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, hw::whole(demand.requests))).collect()
 }
 
 /// The fleet for requests of these types.

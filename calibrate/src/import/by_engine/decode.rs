@@ -18,7 +18,7 @@ use super::products::most;
 use super::{Line, Part, Source};
 use crate::fit::decode::{Affine, affine};
 use crate::fit::surfaces::{self, Point};
-use crate::import::{ImportError, Table, whole};
+use crate::import::{ImportError, Table};
 
 /// Last-level cache of the largest of the cards whose tables there are (H100 and H200: 50 MB; A100: 40 MB; datasheets of NVIDIA).
 const CACHE_BYTES: f64 = 50e6;
@@ -105,7 +105,7 @@ fn launches(table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Launch>, String
     let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
     let mut found = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let of = |row: &usize| whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
+    let of = |row: &usize| hw::whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
     let rows: Vec<usize> = (0..batch.len()).filter(of).collect();
     for &row in &rows {
         *counts.entry(&kernels[row]).or_default() += 1;
@@ -113,10 +113,10 @@ fn launches(table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Launch>, String
     let kernel = most(&counts);
     for &row in rows.iter().filter(|row| kernels[**row] == kernel) {
         // The table writes 0 key-value heads for as many as heads.
-        let n_kv_heads = whole(if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] });
+        let n_kv_heads = hw::whole(if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] });
         found.push(Launch {
-            shape: DecodeShape { n_heads: whole(heads[row]), n_kv_heads, head_dim: width, kv, latent: false },
-            n: whole(batch[row]),
+            shape: DecodeShape { n_heads: hw::whole(heads[row]), n_kv_heads, head_dim: width, kv, latent: false },
+            n: hw::whole(batch[row]),
             keys: keys[row] + 1.0,
             window: window[row],
             beside_s: 0.0,

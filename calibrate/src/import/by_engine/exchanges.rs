@@ -10,7 +10,7 @@ use engine::cost::profile::CollectiveCurve;
 
 use super::{Line, Part, Source};
 use crate::fit::curve;
-use crate::import::{ImportError, Table, curve_through, library_curves, whole};
+use crate::import::{ImportError, Table, curve_through, library_curves};
 
 /// Bytes of an element of a message.
 const WIDE: f64 = 2.0;
@@ -69,7 +69,7 @@ fn own(source: &Source<'_>) -> Result<Part, ImportError> {
     let (size, latency) = (table.numbers("message_size")?, table.numbers("latency")?);
     let mut points: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
     for row in (0..kernel.len()).filter(|&row| !kernel[row].ends_with(OUTSIDE_OF_GRAPH) && latency[row] > 0.0) {
-        points.entry(whole(ranks[row])).or_default().insert(whole(size[row] * WIDE), latency[row] / 1e3);
+        points.entry(hw::whole(ranks[row])).or_default().insert(hw::whole(size[row] * WIDE), latency[row] / 1e3);
     }
     let of = |(n_ranks, points)| curve_through(names::CUSTOM_ALL_REDUCE.to_owned(), n_ranks, points);
     let curves = points.into_iter().map(of).collect();
@@ -107,7 +107,7 @@ fn exchanged(table: &Table, column: &str) -> Result<Vec<Exchange>, ImportError> 
     let is_default = |row: &usize| (multiprocessors[*row] - DEEP_EP_MULTIPROCESSORS).abs() < 0.5;
     let of = |row: usize| {
         let bytes = tokens[row] * top_k[row] * hidden[row] * WIDE;
-        (whole(nodes[row] * RANKS), (bytes, microseconds[row] / 1e6))
+        (hw::whole(nodes[row] * RANKS), (bytes, microseconds[row] / 1e6))
     };
     Ok((0..nodes.len()).filter(is_default).filter(|row| microseconds[*row] > 0.0).map(of).collect())
 }

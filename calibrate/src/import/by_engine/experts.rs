@@ -16,7 +16,7 @@ use hw::Format;
 use super::{Line, Part, Source};
 use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::surfaces::{self, Point};
-use crate::import::{ImportError, Table, whole};
+use crate::import::{ImportError, Table};
 
 /// Formats of the tables and ours. Blackwell multiplies MXFP4 weights by activations of 8 bits as well, which its engines choose.
 const FORMATS: [(&[&str], Format); 6] = [
@@ -103,7 +103,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
     let mut found = Vec::new();
     let mut drawn: BTreeMap<([u64; 4], &str), Vec<u64>> = BTreeMap::new();
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
-        let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| whole(columns[column][row]));
+        let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(columns[column][row]));
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
         let Some(routing) = routing(&spread[row]).filter(|_| !kernels[row].ends_with(APPROXIMATION)) else { continue };
         let rows = drawn

@@ -21,7 +21,7 @@ use super::prefill::{AXES, LENGTH_KNOTS, START_S, TILE_KNOTS};
 use super::products::joined;
 use super::{Line, Part, Source};
 use crate::fit::surfaces::{self, Point};
-use crate::import::{ImportError, Table, whole};
+use crate::import::{ImportError, Table};
 
 /// Sizes of DeepSeek-V3 (arXiv:2412.19437, section 4.2): width, ranks of queries and of keys and values, parts of a head.
 const HIDDEN: u64 = 7168;
@@ -115,7 +115,7 @@ fn blocks(table: &Table, kv: Dtype, beside: impl Fn(&Block) -> f64) -> Result<(V
     let mut found = Vec::new();
     for row in (0..heads.len()).filter(|&row| cache[row] == word && products[row] == "bfloat16" && latency[row] > 0.0) {
         *counts.entry(&kernels[row]).or_default() += 1;
-        let [n_heads, batch, length, past] = [heads[row], batch[row], length[row], past[row]].map(whole);
+        let [n_heads, batch, length, past] = [heads[row], batch[row], length[row], past[row]].map(hw::whole);
         let mut block = Block { n_heads, batch, length, past, beside_s: 0.0, seconds: latency[row] / 1e3 };
         block.beside_s = beside(&block);
         found.push(block);

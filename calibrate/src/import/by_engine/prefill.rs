@@ -11,7 +11,7 @@ use hw::Dtype;
 use super::products::most;
 use super::{Line, Part, Source};
 use crate::fit::{Row, surfaces};
-use crate::import::{ImportError, Table, whole};
+use crate::import::{ImportError, Table};
 
 pub(super) const LENGTH_KNOTS: [f64; 11] =
     [2.0, 32.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];
@@ -58,7 +58,7 @@ fn rows(source: &Source<'_>, table: &Table, width: u64, kv: Dtype) -> Result<(Ve
     let past = column("step")?;
     let window = column("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
     let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
-    let of = |row: &usize| whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
+    let of = |row: &usize| hw::whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
     let here: Vec<usize> = (0..batch.len()).filter(of).collect();
     let is_narrow = kv == Dtype::Fp8 && here.iter().any(|row| queries[*row] == "fp8");
     let of_query = if is_narrow { "fp8" } else { "bfloat16" };
@@ -69,16 +69,17 @@ fn rows(source: &Source<'_>, table: &Table, width: u64, kv: Dtype) -> Result<(Ve
     let kernel = most(&counts);
     let mut found = Vec::new();
     for &row in here.iter().filter(|row| queries[**row] == of_query && kernels[**row] == kernel) {
-        let n_heads = whole(heads[row]);
+        let n_heads = hw::whole(heads[row]);
         // The table writes 0 key-value heads for as many as heads.
-        let n_kv_heads = if kv_heads[row] > 0.0 { whole(kv_heads[row]) } else { n_heads };
-        let document = computed(&Document::windowed(whole(past[row]), whole(length[row]), whole(window[row])));
+        let n_kv_heads = if kv_heads[row] > 0.0 { hw::whole(kv_heads[row]) } else { n_heads };
+        let document =
+            computed(&Document::windowed(hw::whole(past[row]), hw::whole(length[row]), hw::whole(window[row])));
         let tiles = batch[row] * heads[row] * hw::real(document.queries.div_ceil(ATTENTION_TILE));
         found.push(Row {
             point: vec![document_length(&document), tiles, hw::real(n_heads) / hw::real(n_kv_heads)],
             base_s: source.roofline.attention_base(&document, n_heads, n_kv_heads, width).get() * batch[row],
             measured_s: latency[row] / 1e3,
-            shape: n_heads * 1_000_003 + n_kv_heads * 1009 + whole(batch[row]),
+            shape: n_heads * 1_000_003 + n_kv_heads * 1009 + hw::whole(batch[row]),
         });
     }
     let left_out = match here.len() - found.len() {

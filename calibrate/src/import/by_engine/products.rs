@@ -14,7 +14,7 @@ use hw::Format;
 
 use super::{Line, Part, Source};
 use crate::fit::{Row, surfaces};
-use crate::import::{ImportError, Table, whole};
+use crate::import::{ImportError, Table};
 
 /// Formats of the tables and ours.
 const FORMATS: [(&str, Format); 7] = [
@@ -90,10 +90,10 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
     for row in (0..m.len()).filter(|&row| formats[row] == word && latency[row] > 0.0) {
         *counts.entry(&kernels[row]).or_default() += 1;
         rows.push(Row {
-            base_s: source.roofline.gemm_base(whole(m[row]), whole(n[row]), whole(k[row]), format).get(),
+            base_s: source.roofline.gemm_base(hw::whole(m[row]), hw::whole(n[row]), hw::whole(k[row]), format).get(),
             point: vec![m[row], n[row], k[row]],
             measured_s: latency[row] / 1e3,
-            shape: whole(n[row]) * 1_000_003 + whole(k[row]),
+            shape: hw::whole(n[row]) * 1_000_003 + hw::whole(k[row]),
         });
     }
     Ok((rows, joined(&counts)))

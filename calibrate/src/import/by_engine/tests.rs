@@ -10,7 +10,6 @@ use engine::task::{Collective, Document, Op, Pass};
 use hw::{Cluster, Dtype, Format, GroupShape};
 
 use super::*;
-use crate::import::whole;
 use crate::profiles;
 
 const CARDS: [&str; 3] = ["a100-sxm", "h100-sxm", "h200-sxm"];
@@ -125,7 +124,7 @@ fn a_cost_model_prices_products_of_every_format_as_the_tables_measured_them() {
     for (word, format) in [("bfloat16", Format::Bf16), ("fp8", Format::Fp8), ("fp8_block", Format::Fp8Block)] {
         let rows = sampled(&table, 97, &["m", "n", "k", "latency"]).into_iter().zip(words.iter().step_by(97));
         let errors = rows.filter(|(_, found)| *found == word).map(|(row, _)| {
-            let [m, n, k] = [row[0], row[1], row[2]].map(whole);
+            let [m, n, k] = [row[0], row[1], row[2]].map(hw::whole);
             let found = model.estimate(&Op::Gemm { m, n, k, format });
             assert_eq!(found.source, Source::Measured);
             (found.time.get() / (row[3] / 1e3) - 1.0).abs()
@@ -150,7 +149,7 @@ fn a_cost_model_prices_fused_experts_as_the_tables_measured_them() {
             continue;
         }
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] =
-            [0, 1, 2, 3, 4, 5, 6].map(|column: usize| whole(row[column]));
+            [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(row[column]));
         let rows = Routing::Even.rows(tokens, top_k, n_experts, ep);
         let format = Format::Fp8Block;
         let layer = FusedExperts { rows, tokens, top_k, hidden, width: inter / tp, gated: true, format };

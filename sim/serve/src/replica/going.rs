@@ -65,10 +65,6 @@ impl Going {
         self.start + self.least * n_least + device
     }
 
-    pub(super) const fn start(&self) -> Tick {
-        self.start
-    }
-
     /// Iterations that are done at a tick before the last one's end.
     pub(super) fn steps_done(&self, tick: Tick) -> u64 {
         let k = self.steps_until(tick);

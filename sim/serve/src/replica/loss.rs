@@ -71,7 +71,7 @@ impl Replica<'_> {
     fn stop(&mut self, now: Tick) -> bool {
         let Some(going) = self.going.take() else { return false };
         let n_done = going.steps_done(now);
-        self.counts.busy_ticks += now - going.start();
+        self.counts.busy_ticks += now - going.start;
         self.counts.n_steps += n_done;
         self.counts.n_spans += 1;
         if n_done > 0 && self.composed.decodes {
