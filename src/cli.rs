@@ -200,8 +200,8 @@ pub struct ValidateArgs {
     /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
-    /// Compare with what was measured, and run nothing: traces of the PyTorch profiler, one a rank; of engines that serve, results of vllm bench serve,
-    /// guidellm, aiperf, inference-perf, logs
+    /// Compare with what was measured, and run nothing: traces of the PyTorch profiler or reports of Nsight Systems, one a rank; of engines that
+    /// serve, results of vllm bench serve, guidellm, aiperf, inference-perf, logs
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["device", "budget", "quick", "unchecked", "width", "profile", "allow_foreign_profile", "runs"])]
     pub measured: Vec<PathBuf>,
     /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02; of measured runs ttft_error<=0.1, tpot_error<=0.05

@@ -46,7 +46,7 @@ pub enum ProfilerError {
     #[error("its table `{table}` has a row whose `start` and `end` are no time")]
     NoTime {
         /// Table.
-        table: String,
+        table: &'static str,
     },
     /// It cannot be read.
     #[error(transparent)]

@@ -15,12 +15,44 @@ type Names = BTreeMap<u64, String>;
 
 /// What an NVTX range of a step is called.
 const STEPS: [&str; 5] = ["profilerstep", "train_step", "iteration", "step", "iter"];
-/// Tables of what runs on a device, and the name that stands for rows without one.
-const DEVICE_TABLES: [(&str, &str); 3] = [
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "kernel"),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", "Memcpy"),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", "Memset"),
-];
+/// What runs on a device, each kind in a table of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ran {
+    Kernel,
+    Copy,
+    Fill,
+}
+
+impl Ran {
+    const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Fill];
+
+    const fn table(self) -> &'static str {
+        match self {
+            Self::Kernel => "CUPTI_ACTIVITY_KIND_KERNEL",
+            Self::Copy => "CUPTI_ACTIVITY_KIND_MEMCPY",
+            Self::Fill => "CUPTI_ACTIVITY_KIND_MEMSET",
+        }
+    }
+
+    /// The column that says more of a row; every table has the one of fills.
+    const fn column(self) -> &'static str {
+        match self {
+            Self::Kernel => "demangledName",
+            Self::Copy => "copyKind",
+            Self::Fill => "deviceId",
+        }
+    }
+
+    /// The name of a row that says so much more.
+    fn name(self, said: Option<u64>, names: &Names) -> &str {
+        match self {
+            Self::Kernel => said.and_then(|id| names.get(&id)).map_or("kernel", String::as_str),
+            Self::Copy => COPIES.iter().find(|(kind, _)| Some(*kind) == said).map_or("Memcpy", |(_, name)| name),
+            Self::Fill => "Memset",
+        }
+    }
+}
+
 /// Kinds of copies, as the driver counts them.
 const COPIES: [(u64, &str); 4] = [(1, "Memcpy HtoD"), (2, "Memcpy DtoH"), (8, "Memcpy DtoD"), (10, "Memcpy PtoP")];
 
@@ -38,8 +70,8 @@ pub fn read(source: impl Read + Seek) -> Result<Recorded, ProfilerError> {
     let mut database = Database::open(source)?;
     let mut recorded = Recorded::default();
     let names = names(&mut database)?;
-    for (table, name) in DEVICE_TABLES {
-        ran(&mut database, &mut recorded, (table, name), &names)?;
+    for kind in Ran::ALL {
+        ran(&mut database, &mut recorded, kind, &names)?;
     }
     if recorded.events.is_empty() {
         return Err(ProfilerError::NoKernels);
@@ -65,7 +97,7 @@ fn each(
 /// Names of kernels by their number.
 fn names(database: &mut Database<impl Read + Seek>) -> Result<Names, ProfilerError> {
     let mut wanted = BTreeSet::new();
-    each(database, DEVICE_TABLES[0].0, &["demangledName"], |_, cells| {
+    each(database, Ran::Kernel.table(), &[Ran::Kernel.column()], |_, cells| {
         wanted.extend(cells[0].count());
         Ok(())
     })?;
@@ -100,25 +132,14 @@ fn window(start: &Cell, end: &Cell) -> Option<Window> {
 fn ran(
     database: &mut Database<impl Read + Seek>,
     recorded: &mut Recorded,
-    (table, name): (&str, &str),
+    kind: Ran,
     names: &Names,
 ) -> Result<(), ProfilerError> {
-    let kind = match name {
-        "kernel" => "demangledName",
-        "Memcpy" => "copyKind",
-        _ => "deviceId",
-    };
-    let columns = ["start", "end", "deviceId", "globalPid", "correlationId", kind];
-    each(database, table, &columns, |_, cells| {
-        let window = window(&cells[0], &cells[1]).ok_or(ProfilerError::NoTime { table: table.to_owned() })?;
+    let columns = ["start", "end", "deviceId", "globalPid", "correlationId", kind.column()];
+    each(database, kind.table(), &columns, |_, cells| {
+        let window = window(&cells[0], &cells[1]).ok_or(ProfilerError::NoTime { table: kind.table() })?;
         let device = cells[2].count().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
-        let kind = cells[5].count();
-        let said = match name {
-            "kernel" => kind.and_then(|id| names.get(&id)).map(String::as_str),
-            "Memcpy" => COPIES.iter().find(|(of, _)| Some(*of) == kind).map(|(_, said)| *said),
-            _ => None,
-        };
-        let name = recorded.name(said.unwrap_or(name), None)?;
+        let name = recorded.name(kind.name(cells[5].count(), names), None)?;
         let launch = join(&cells[3], &cells[4]);
         recorded.keep(Event { name, device, start: window.start, end: window.end, launch })
     })

@@ -19,6 +19,9 @@ pub enum SqliteError {
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
+    /// It has no place to go back to.
+    #[error("it is read page by page, so give the file and not a pipe")]
+    Pipe,
     /// It breaks the format.
     #[error("the SQLite file is broken: {0}")]
     Broken(&'static str),
@@ -114,7 +117,7 @@ impl<R: Read + Seek> Database<R> {
     /// # Errors
     /// When it is no SQLite file, or a broken one.
     pub fn open(mut source: R) -> Result<Self, SqliteError> {
-        let n_bytes = source.seek(SeekFrom::End(0))?;
+        let n_bytes = source.seek(SeekFrom::End(0)).map_err(|_| SqliteError::Pipe)?;
         source.seek(SeekFrom::Start(0))?;
         let mut head = [0; 100];
         source.read_exact(&mut head)?;
