@@ -9,6 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::fleet::{Group, group, named, quoted, said_of};
+use crate::servers::arguments;
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -109,8 +110,9 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
             .iter()
             .any(|flag| word.starts_with(flag))
     };
-    for word in group.words.iter().skip(1).filter(|word| !is_given(word)).flat_map(|word| word.split_whitespace()) {
-        let _ = writeln!(text, "    - {}", quoted(word));
+    let own: Vec<String> = group.words.iter().skip(1).filter(|word| !is_given(word)).cloned().collect();
+    for word in arguments(&own) {
+        let _ = writeln!(text, "    - {}", quoted(&word));
     }
     if data > 1 {
         text += "    - \"--enable-expert-parallel\"\n";

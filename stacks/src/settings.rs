@@ -184,7 +184,7 @@ fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
 fn graphs_sglang(value: &Value) -> Option<Vec<String>> {
     Some(one(match value.as_u64()? {
         0 => "--disable-cuda-graph".to_owned(),
-        most => format!("--cuda-graph-max-bs {most}"),
+        most => format!("--cuda-graph-max-bs-decode {most}"),
     }))
 }
 
@@ -273,7 +273,8 @@ fn drafts_sglang(value: &Value) -> Option<Vec<String>> {
             let path = format!("--speculative-draft-model-path {model}");
             vec!["--speculative-algorithm STANDALONE".to_owned(), path, chain(n)]
         }
-        None => one("--speculative-algorithm NGRAM".to_owned()),
+        // One draft after another: SGLang refuses trees beside pages of several tokens.
+        None => vec!["--speculative-algorithm NGRAM".to_owned(), "--speculative-ngram-max-bfs-breadth 1".to_owned()],
     };
     // Of what is verified at once, one token is no draft.
     words.push(format!("--speculative-num-draft-tokens {}", n + 1));
