@@ -88,7 +88,8 @@ def without_kernels(*names):
 
 def vllm_card():
     """vLLM on one of eight H100."""
-    without_kernels("vllm._C", "vllm._C_stable_libtorch", "vllm._moe_C", "vllm._moe_C_stable_libtorch", "vllm.vllm_flash_attn")
+    native = ("_C", "_C_stable_libtorch", "_moe_C", "_moe_C_stable_libtorch", "vllm_flash_attn", "model_executor.layers.mamba.ops")
+    without_kernels(*(f"vllm.{name}" for name in native))
     from vllm import platforms
     from vllm.model_executor.models import registry
     from vllm.platforms.cuda import NonNvmlCudaPlatform
@@ -104,6 +105,12 @@ def vllm_card():
         is_integrated_gpu = classmethod(lambda cls, device_id=0: False)
 
     platforms._current_platform = Card()
+    from vllm import _custom_ops
+
+    # Kernels are asked what they can do on the card.
+    for name in dir(_custom_ops):
+        if "_supports_" in name:
+            setattr(_custom_ops, name, lambda *_: True)
     # What was found out of a model is not kept: the writer wants kernels.
     registry._LazyRegisteredModel._save_modelinfo_to_cache = lambda *_: None
 
@@ -189,12 +196,13 @@ def sglang_reader():
         given.resolve_once()
         given.check_server_args()
         found = resolving_view(given)
-        ranks = found.dp_size
+        ranks = found.attn_dp_size
+        # The scheduler of a group has its part of the requests (`srt/mem_cache/kv_cache_configurator.py`); tokens are divided already.
         return {
             "tp": found.tp_size // ranks,
             "pp": found.pp_size,
             "ranks": ranks,
-            "sequences_max": found.max_running_requests,
+            "sequences_max": found.max_running_requests // ranks,
             "tokens_max": found.chunked_prefill_size,
             "block_tokens": found.page_size,
             "prefix_cache": not found.disable_radix_cache,

@@ -430,4 +430,76 @@ mod tests {
         assert!(exported("sglang", &deployments).expect("SGLang has it").contains("--scheduler-recv-interval 30"));
         assert!(exported("vllm", &deployments).expect_err("vLLM has it not").contains("recv_interval"));
     }
+
+    /// Two replicas with groups of attention side by side: so many of a tensor degree, on one node.
+    fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
+        let mut one = deployment(4);
+        one.model = "mixtral-8x7b".to_owned();
+        one.n_layers = 32;
+        let replica = &mut one.replicas[0];
+        replica.role = role;
+        replica.stages.truncate(1);
+        replica.stages[0] =
+            Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, layers: Range::new(0, 32) };
+        [one]
+    }
+
+    fn written(target: &str, deployments: &[Deployment], settings: &Settings) -> Result<String, String> {
+        export(target, &Planned::Serving { deployments, settings }, &Words::default())
+            .map(|files| files[0].text().into_owned())
+            .map_err(|why| why.to_string())
+    }
+
+    /// Limits of a plan are those of a group. SGLang divides its two limits by the groups, and keeps experts cut where no degree is given
+    /// (`srt/arg_groups/parallel_hook.py`).
+    #[test]
+    fn groups_of_attention_come_back_from_their_commands() {
+        let none = Settings::new();
+        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+        for (target, tensor) in [("vllm", 2), ("sglang", 2), ("trtllm", 1)] {
+            let script = written(target, &grouped(4, tensor, Role::Both), &none).expect(target);
+            let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
+            let lines = [format!("tp = {tensor} "), format!("ep = {}", 4 * tensor)];
+            for line in lines.iter().map(String::as_str).chain(["max_sequences = 128", "max_tokens = 4096"]) {
+                assert!(found.scenario.contains(line), "{target}: `{line}` in {}", found.scenario);
+            }
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{target}: {:?}", found.findings);
+        }
+        let script = written("sglang", &grouped(4, 2, Role::Both), &none).expect("SGLang");
+        for part in ["--tp-size 8", "--attn-dp-size 4 --ep-size 8", "--max-running-requests 512", "--chunked-prefill-size 16384"] {
+            assert!(script.contains(part), "{part} in {script}");
+        }
+        let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group");
+        assert!(why.contains("4 groups of attention of 2 GPUs each"), "{why}");
+    }
+
+    #[test]
+    fn what_sglangs_own_checks_refuse_is_refused() {
+        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let drafts = Settings::from([("engine.speculation".to_owned(), drafts)]);
+        let why = written("sglang", &grouped(4, 2, Role::Both), &drafts).expect_err("drafts of groups");
+        assert!(why.contains("groups of attention, which SGLang refuses"), "{why}");
+        let mut decodes = grouped(1, 4, Role::Decode);
+        decodes[0].replicas[0].engine.prefix_cache = true;
+        let why = written("sglang", &decodes, &drafts).expect_err("drafts of prefixes");
+        assert!(why.contains("where only decoding is done"), "{why}");
+        let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
+        assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
+    }
+
+    #[test]
+    fn options_that_a_script_writes_into_a_file_are_read_back() {
+        let settings = Settings::from([("engine.graph_max".to_owned(), 0.into())]);
+        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+        let script = written("trtllm", &[deployment(4)], &settings).expect("TensorRT-LLM");
+        let found = crate::import(crate::Stack::Trtllm, &script, &machine);
+        for line in ["prefix_cache = false", "block_tokens = 16", "graph_max = 0"] {
+            assert!(found.scenario.contains(line), "`{line}` in {}", found.scenario);
+        }
+        let other = script.replace("cat >options.yaml", "cat >others.yaml");
+        let found = crate::import(crate::Stack::Trtllm, &other, &machine);
+        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, [Code::MissingFlag, Code::NotModelled], "{:?}", found.findings);
+    }
 }
