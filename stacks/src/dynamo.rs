@@ -220,7 +220,8 @@ fn value<'a>(own: &[Key<'a>], key: &str) -> Option<&'a Entry> {
 /// Keys of the container that runs the engine: `mainContainer`, or of those in the template the one called `main`, else the first.
 fn container<'a>(own: &[Key<'a>], text: &str) -> Vec<Key<'a>> {
     let inside = |way: &'static [&'static str]| {
-        let keys = own.iter().filter(move |key| key.path.len() > way.len() && key.path.iter().zip(way).all(|(a, b)| a == b));
+        let keys =
+            own.iter().filter(move |key| key.path.len() > way.len() && key.path.iter().zip(way).all(|(a, b)| a == b));
         keys.map(move |key| Key { path: &key.path[way.len()..], ..*key }).collect::<Vec<_>>()
     };
     let older = inside(&["extraPodSpec", "mainContainer"]);
@@ -327,9 +328,8 @@ fn listed(entry: &Entry) -> Vec<String> {
         return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
     }
     let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return Vec::new() };
-    serde_json::from_str(text).unwrap_or_else(|_| {
-        inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect()
-    })
+    serde_json::from_str(text)
+        .unwrap_or_else(|_| inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect())
 }
 
 /// The scenario of a fleet: the first worker's engine, and a group for each.
@@ -491,7 +491,8 @@ mod tests {
     fn components_of_one_name_and_more_than_a_graph_holds_are_told_apart() {
         let [mut deployment] = deployment("vllm-v1");
         let replica = Replica { role: Role::Both, ..deployment.replicas[0].clone() };
-        deployment.replicas = vec![replica.clone(), Replica { name: "frontend".to_owned(), ..replica.clone() }, replica.clone()];
+        deployment.replicas =
+            vec![replica.clone(), Replica { name: "frontend".to_owned(), ..replica.clone() }, replica.clone()];
         let written = |deployment: &Deployment| {
             let deployments = std::slice::from_ref(deployment);
             export(NAME, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
@@ -527,7 +528,11 @@ mod tests {
                     - --model\n          - meta-llama/Meta-Llama-3-8B\n          - --tensor-parallel-size\n          - \"2\"\n          command: [\"python3\", \"-m\", \"dynamo.vllm\"]\n          \
                     name: main\n    replicas: 3\n    type: decode\n";
         let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
-        assert!(found.scenario.contains("name = \"decode\"\ngpu = \"h100-sxm\"\ntp = 2\nreplicas = 3\nrole = \"decode\""), "{}", found.scenario);
+        assert!(
+            found.scenario.contains("name = \"decode\"\ngpu = \"h100-sxm\"\ntp = 2\nreplicas = 3\nrole = \"decode\""),
+            "{}",
+            found.scenario
+        );
         let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
         assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
     }

@@ -22,7 +22,11 @@ pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VL
 /// SGLang.
 pub const SGLANG: Target =
     Target::new("sglang", "`sglang.launch_server` for each replica", SGLANG_VERSION, |planned, words| {
-        write(planned, words, &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes })
+        write(
+            planned,
+            words,
+            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes },
+        )
     });
 /// TensorRT-LLM.
 pub const TRTLLM: Target =
@@ -129,7 +133,9 @@ pub(crate) enum Unsayable {
     AttentionGroups { ranks: u32, tensor: u32 },
     #[error("drafts from the text itself beside groups of attention, which SGLang refuses")]
     DraftsOfGroups,
-    #[error("shared prefixes where only decoding is done, with drafts of another model or of the text: SGLang refuses them")]
+    #[error(
+        "shared prefixes where only decoding is done, with drafts of another model or of the text: SGLang refuses them"
+    )]
     DraftsOfPrefixes,
 }
 
@@ -240,9 +246,11 @@ pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
         Role::Decode => Some("kv_consumer"),
         Role::Both | Role::Outputs => None,
     };
-    words.extend(role.map(|role| {
-        format!("--kv-transfer-config '{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{role}\"}}'")
-    }));
+    words.extend(
+        role.map(|role| {
+            format!("--kv-transfer-config '{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{role}\"}}'")
+        }),
+    );
     words.extend(layout.said.words.iter().cloned());
     words
 }
@@ -467,7 +475,12 @@ mod tests {
             assert_eq!(codes, [Code::MissingFlag], "{target}: {:?}", found.findings);
         }
         let script = written("sglang", &grouped(4, 2, Role::Both), &none).expect("SGLang");
-        for part in ["--tp-size 8", "--attn-dp-size 4 --ep-size 8", "--max-running-requests 512", "--chunked-prefill-size 16384"] {
+        for part in [
+            "--tp-size 8",
+            "--attn-dp-size 4 --ep-size 8",
+            "--max-running-requests 512",
+            "--chunked-prefill-size 16384",
+        ] {
             assert!(script.contains(part), "{part} in {script}");
         }
         let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group");

@@ -80,7 +80,8 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
     let dp = Server::degree(flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
     let ep = Server::degree(flags, &["ep-size", "ep", "expert-parallel-size"]);
     let own = Server::degree(flags, &["attn-dp-size", "attention-data-parallel-size"]).unwrap_or(1);
-    let (name, groups) = if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
+    let (name, groups) =
+        if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
     if groups == 1 {
         (server.dp, server.ep) = (dp, ep);
         return 1;
@@ -92,7 +93,8 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
     // Without a degree of their own, experts stay cut over the tensor group.
     let has_backend = flags.find("moe-a2a-backend").is_some_and(|flag| flag.value() != "none");
     if ep != Some(server.tp) && !has_backend {
-        flags.not_modelled(name, "experts are taken to lie whole on the ranks: give `--ep-size` as wide as `--tp-size`");
+        flags
+            .not_modelled(name, "experts are taken to lie whole on the ranks: give `--ep-size` as wide as `--tp-size`");
     }
     server.ep = Some(server.tp);
     (server.tp, server.dp) = ((server.tp / groups).max(1), groups);

@@ -53,9 +53,9 @@ fn with_options(mut launch: Launch, text: &str) -> Launch {
     let Ok(mut options) = launch::of_all_yaml(body) else { return launch };
     options.flags.iter_mut().for_each(|flag| flag.at = flag.at.start + start..flag.at.end + start);
     launch.flags.remove(asked);
-    // What the command says counts more than what the file says: it is the last.
-    options.flags.append(&mut launch.flags);
-    Launch { flags: options.flags, ..launch }
+    // The file overwrites the command (`trtllm-serve --help`, 1.2): the last counts.
+    launch.flags.append(&mut options.flags);
+    launch
 }
 
 /// What a script writes into a file of this name with `cat`, and at which byte it begins.
