@@ -186,6 +186,19 @@ mod tests {
         assert!(files[0].text().contains("prefill:\n  create: false"), "{}", files[0].text());
     }
 
+    /// Arguments of a container go by no shell, so no quotes are left around them.
+    #[test]
+    fn a_word_of_several_signs_is_one_argument_without_quotes() {
+        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let settings = Settings::from([("engine.speculation".to_owned(), drafts)]);
+        let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
+        let planned = Planned::Serving { deployments: &deployments, settings: &settings };
+        let text = export(NAME, &planned, &Words::default()).expect("values")[0].text().into_owned();
+        let part = r#"    - "--speculative-config"
+    - "{\"method\":\"ngram\",\"num_speculative_tokens\":3}""#;
+        assert!(text.contains(part), "{part} in {text}");
+    }
+
     #[test]
     fn what_the_chart_cannot_say_is_named() {
         let refused = |batcher: &str, parts: &[(Role, u32)]| {
