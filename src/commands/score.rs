@@ -73,9 +73,10 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
-    let score = match args.leave_out {
-        Some(_) => training::summary::score(left_out::launched(rows), &only, &costs_of_others, &|| bar.inc(1)),
-        None => training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1)),
+    let score = if args.leave_out.is_some() {
+        training::summary::score(left_out::launched(rows), &only, &costs_of_others, &|| bar.inc(1))
+    } else {
+        training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1))
     };
     bar.finish_and_clear();
     print(&Form::of_word(&args.format).training(&score, width()))
