@@ -11,7 +11,8 @@ use graph::csr::{Direction, index};
 use graph::distribution::Degrees;
 use graph::epoch::{past_job, queries};
 use graph::generate::{Bursts, bursts, configuration};
-use graph::host::Job;
+use graph::host::{Apart, Job};
+use graph::marks::Marks;
 use graph::recurrence::{Alike, Recurrence};
 use graph::sample::{self, Hops, Replacement, Sampling, each_batch, touched_bytes};
 use graph::subgraph::{self, Paths, Rule, Work};
@@ -113,7 +114,12 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let missed = f64::from(BATCH) / n_vertices + n_picks * share;
         Alike { count: 1.0, chance: 1.0 - random::power(std::f64::consts::E, -missed), bytes }
     };
-    let apart = Recurrence::new(shares.iter().map(alike).collect()).apart();
+    let rows: Vec<Alike> = shares.iter().map(alike).collect();
+    // Both hops pick: the seeds', and that of all rows that a batch has.
+    let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
+    let rows = Recurrence::new(rows);
+    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).apart(&rows, |_| 0.0);
+    let apart = Apart { rows: rows.apart(), marks };
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
