@@ -11,7 +11,7 @@ use graph::csr::{Direction, index};
 use graph::distribution::Degrees;
 use graph::epoch::{past_job, queries};
 use graph::generate::{Bursts, bursts, configuration};
-use graph::host::{Apart, Job};
+use graph::host::Job;
 use graph::marks::Marks;
 use graph::recurrence::{Alike, Recurrence};
 use graph::sample::{self, Hops, Replacement, Sampling, each_batch, touched_bytes};
@@ -118,8 +118,13 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
     // Both hops pick: the seeds', and that of all rows that a batch has.
     let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
     let rows = Recurrence::new(rows);
-    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).apart(&rows, |_| 0.0);
-    let apart = Apart { rows: rows.apart(), marks };
+    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).apart(&rows);
+    let (d_rows, again) = (rows.again().iter().map(|a| (a.share, rows.bytes(a.steps))).collect::<Vec<_>>(), Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| 0.0));
+    let n_v = graph.n_vertices();
+    let of_rows = Job::sample(of_job, n_rows, 0.0, 1.0).base_s();
+    let of_marks = Job::sample(of_job, 0.0, n_rows * f64::from(fan_out), 1.0).base_s();
+    let ratio = random::power(rows.apart() / marks, of_rows / (of_rows + of_marks));
+    let apart = marks * ratio;
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
@@ -127,6 +132,7 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let sizes = each_batch(&graph, &batches, &rule, &own, |_, hops| sizes(hops));
         let seconds = clock.seconds();
         let [rows, picks] = sizes.into_iter().fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
+        if std::env::var_os("APART").is_some() { eprintln!("CASE {n_v} {fan_out} {of_job} {rows} {picks} {seconds:e} {d_rows:?} | {again:?}"); }
         (seconds, Job::sample(of_job, hw::real(rows), hw::real(picks), apart))
     };
     Box::new(run)

@@ -4,7 +4,7 @@ use engine::random;
 
 use crate::csr::{Csr, index};
 use crate::distribution::Degrees;
-use crate::host::{Apart, Job, log2};
+use crate::host::{Job, log2};
 use crate::marks::Marks;
 use crate::recurrence::{Again, Alike, Recurrence};
 use crate::sample::{Replacement, Sampling, Visits, batches, epoch_stream, touched_bytes, visits};
@@ -198,7 +198,7 @@ fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Be
     let again = between.rows.again();
     let picked = picked(graph, sampling, visits);
     let n_picks = picked.iter().sum::<f64>() / hw::real(visits.n_batches.max(1));
-    let marks = Marks::new(&picked, n_picks).apart(&between.rows, |batches| between.gathered_bytes(batches));
+    let marks = Marks::new(&picked, n_picks).again(&between.rows, |batches| between.gathered_bytes(batches));
     let mut jobs = Vec::new();
     for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
         let (mut whole, mut drawn) = ([0.0; 2], [0.0; 2]);
@@ -209,10 +209,15 @@ fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Be
             sums[0] += n;
             sums[1] += n * if is_drawn { f64::from(fan_out) } else { hw::real(degree) };
         }
+        if std::env::var_os("APART").is_some() { eprintln!("EPOCH {fan_out} {drawn:?} {whole:?} {:?} | {marks:?}", again.iter().map(|a| (a.share, between.bytes(a.steps))).collect::<Vec<_>>()); }
         for Again { share, steps } in &again {
-            let apart = Apart { rows: between.bytes(*steps), marks };
-            jobs.push(Job::sample(fan_out, share * drawn[0], share * drawn[1], apart));
-            jobs.push(Job::sample(1, share * whole[0], share * whole[1], apart));
+            let apart = between.bytes(*steps);
+            jobs.push(Job::sample(fan_out, share * drawn[0], 0.0, apart));
+            jobs.push(Job::sample(1, share * whole[0], 0.0, apart));
+        }
+        for (share, apart) in &marks {
+            jobs.push(Job::sample(fan_out, 0.0, share * drawn[1], *apart));
+            jobs.push(Job::sample(1, 0.0, share * whole[1], *apart));
         }
     }
     jobs.retain(|job| job.reads > 0.0);

@@ -46,22 +46,13 @@ impl Kernel {
     #[must_use]
     pub const fn axes(self) -> [&'static str; 2] {
         match self {
-            Self::Sample => ["fan-out", "bytes between visits of a row or mark"],
+            Self::Sample => ["fan-out", "bytes between visits of a row"],
             Self::Gather => ["bytes of a row", "bytes between visits of a row"],
             Self::Convert => ["slots of a vertex", "bytes of slots"],
             Self::Past => ["neighbours", "bytes between visits of a row"],
             Self::Extract => ["vertices of a subgraph", "bytes between visits of a row"],
         }
     }
-}
-
-/// Bytes between two visits while neighbours are sampled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Apart {
-    /// Of the same row.
-    pub rows: f64,
-    /// Of the same line of marks, which say whether a batch has a vertex.
-    pub marks: f64,
 }
 
 /// An amount of work of a kernel.
@@ -78,19 +69,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// So many rows are read and neighbours drawn of them at a hop; `fan_out` of 1 stands for rows of which every neighbour is taken.
-    ///
-    /// A mark comes again much sooner than a row, because every pick touches one. The place on the axis is the geometric mean of both
-    /// distances, by the seconds of the base that each has.
+    /// So many rows are read and neighbours drawn of them at a hop, where so many bytes lie between two visits of a row; `fan_out` of 1 stands for
+    /// rows of which every neighbour is taken.
     #[must_use]
-    pub fn sample(fan_out: u32, rows: f64, picks: f64, apart: Apart) -> Self {
+    pub fn sample(fan_out: u32, rows: f64, picks: f64, apart: f64) -> Self {
         // A row's offset and its line; a pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
         let items = picks * (1.0 + f64::from(fan_out) / 8.0);
-        let of_rows = 2.0 * rows * READ_S;
-        let of_marks = picks * READ_S + items * ITEM_S;
-        let log = (of_rows * libm::log(apart.rows) + of_marks * libm::log(apart.marks)) / (of_rows + of_marks);
-        let point = [f64::from(fan_out), libm::exp(log)];
-        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point }
+        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point: [f64::from(fan_out), apart] }
     }
 
     /// So many rows of `row_bytes` are copied, where so many bytes lie between two visits of a row.

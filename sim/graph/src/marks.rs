@@ -32,18 +32,29 @@ impl Marks {
         Self { lines: Recurrence::new(picked.chunks(in_line).map(alike).collect()), picks }
     }
 
-    /// Bytes between two touches of a line, in the geometric mean over touches: marks, rows of the batches between, and what so many batches
-    /// read besides, which is nothing within one.
+    /// Shares of the touches, with the bytes between two of a line: marks, rows of the batches between, and what so many batches read besides,
+    /// which is nothing within one.
     #[must_use]
-    pub fn apart(&self, rows: &Recurrence, besides: impl Fn(f64) -> f64) -> f64 {
-        let log = |Again { share, steps }: &Again| {
+    pub fn again(&self, rows: &Recurrence, besides: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let of = |Again { share, steps }: Again| {
             let batches = steps / self.picks;
-            let own = self.lines.bytes(*steps) + rows.bytes(batches);
+            let own = self.lines.bytes(steps) + rows.bytes(batches);
             let other = batches.min(1.0);
-            share * ((1.0 - other) * libm::log(own) + other * libm::log(own + besides(batches.max(1.0))))
+            [(share * (1.0 - other), own), (share * other, own + besides(batches.max(1.0)))]
         };
-        libm::exp(self.lines.again().iter().map(log).sum())
+        self.lines.again().into_iter().flat_map(of).filter(|(share, _)| *share > 0.0).collect()
     }
+
+    /// Bytes between two touches of a line where nothing is read besides, in the geometric mean over touches.
+    #[must_use]
+    pub fn apart(&self, rows: &Recurrence) -> f64 {
+        mean(&self.again(rows, |_| 0.0))
+    }
+}
+
+/// The geometric mean of bytes by their shares.
+fn mean(again: &[(f64, f64)]) -> f64 {
+    libm::exp(again.iter().map(|(share, bytes)| share * libm::log(*bytes)).sum())
 }
 
 #[cfg(test)]
@@ -55,10 +66,10 @@ mod tests {
     fn what_stands_between_batches_hardly_reaches_marks_that_come_again_within_one() {
         let marks = Marks::new(&[1.0; 512], 256.0);
         let rows = Recurrence::new(vec![Alike { count: 1000.0, chance: 0.1, bytes: 100.0 }]);
-        let alone = marks.apart(&rows, |_| 0.0);
+        let alone = marks.apart(&rows);
         // Half of the gaps are below 22 picks, so half of the touches see fewer than 16 lines and 900 bytes of rows.
         assert!((1000.0..3000.0).contains(&alone), "{alone}");
-        let besides = marks.apart(&rows, |_| 1e9);
+        let besides = mean(&marks.again(&rows, |_| 1e9));
         // A gap of k picks crosses the end of a batch with the chance k / 256, 0.125 on average: 1e9 to that power at most.
         assert!((2.0 * alone..14.0 * alone).contains(&besides), "{alone} {besides}");
         assert!(besides < 1e-4 * 1e9);
@@ -68,7 +79,7 @@ mod tests {
     fn marks_that_come_again_in_other_batches_see_all_that_is_between() {
         let marks = Marks::new(&[1.0; 1 << 16], 16.0);
         let rows = Recurrence::new(vec![Alike { count: 1.0, chance: 1.0, bytes: 1.0 }]);
-        let besides = marks.apart(&rows, |_| 1e9);
+        let besides = mean(&marks.again(&rows, |_| 1e9));
         assert!((0.9e9..1.1e9).contains(&besides), "{besides}");
     }
 
@@ -100,7 +111,8 @@ mod tests {
         }
         let counted = libm::exp(sum / count);
         let none = Recurrence::new(vec![Alike { count: 1e-9, chance: 1.0, bytes: 1.0 }]);
-        let found = Marks::new(&weights, hw::real(picks)).apart(&none, |_| 5e5);
+        let found = Marks::new(&weights, hw::real(picks)).again(&none, |_| 5e5);
+        let found = mean(&found);
         assert!((found / counted - 1.0).abs() < 0.1, "{found} {counted}");
     }
 }
