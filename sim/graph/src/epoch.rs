@@ -193,7 +193,7 @@ fn picked(graph: &Csr, sampling: &Sampling, visits: &Visits) -> Vec<f64> {
     picked
 }
 
-/// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole.
+/// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole, with the marks of both.
 fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Between) -> Vec<Job> {
     let again = between.rows.again();
     let picked = picked(graph, sampling, visits);
@@ -209,15 +209,14 @@ fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Be
             sums[0] += n;
             sums[1] += n * if is_drawn { f64::from(fan_out) } else { hw::real(degree) };
         }
-        if std::env::var_os("APART").is_some() { eprintln!("EPOCH {fan_out} {drawn:?} {whole:?} {:?} | {marks:?}", again.iter().map(|a| (a.share, between.bytes(a.steps))).collect::<Vec<_>>()); }
         for Again { share, steps } in &again {
             let apart = between.bytes(*steps);
-            jobs.push(Job::sample(fan_out, share * drawn[0], 0.0, apart));
-            jobs.push(Job::sample(1, share * whole[0], 0.0, apart));
+            jobs.push(Job::rows(fan_out, share * drawn[0], apart));
+            jobs.push(Job::rows(1, share * whole[0], apart));
         }
         for (share, apart) in &marks {
-            jobs.push(Job::sample(fan_out, 0.0, share * drawn[1], *apart));
-            jobs.push(Job::sample(1, 0.0, share * whole[1], *apart));
+            jobs.push(Job::marks(fan_out, share * drawn[1], *apart));
+            jobs.push(Job::marks(1, share * whole[1], *apart));
         }
     }
     jobs.retain(|job| job.reads > 0.0);

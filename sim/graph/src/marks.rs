@@ -44,29 +44,23 @@ impl Marks {
         };
         self.lines.again().into_iter().flat_map(of).filter(|(share, _)| *share > 0.0).collect()
     }
-
-    /// Bytes between two touches of a line where nothing is read besides, in the geometric mean over touches.
-    #[must_use]
-    pub fn apart(&self, rows: &Recurrence) -> f64 {
-        mean(&self.again(rows, |_| 0.0))
-    }
-}
-
-/// The geometric mean of bytes by their shares.
-fn mean(again: &[(f64, f64)]) -> f64 {
-    libm::exp(again.iter().map(|(share, bytes)| share * libm::log(*bytes)).sum())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The geometric mean of bytes by their shares.
+    fn mean(again: &[(f64, f64)]) -> f64 {
+        libm::exp(again.iter().map(|(share, bytes)| share * libm::log(*bytes)).sum())
+    }
+
     /// 32 lines of marks that are picked alike, 256 picks a batch: a line comes again after 32 picks on average, long before the batch ends.
     #[test]
     fn what_stands_between_batches_hardly_reaches_marks_that_come_again_within_one() {
         let marks = Marks::new(&[1.0; 512], 256.0);
         let rows = Recurrence::new(vec![Alike { count: 1000.0, chance: 0.1, bytes: 100.0 }]);
-        let alone = marks.apart(&rows);
+        let alone = mean(&marks.again(&rows, |_| 0.0));
         // Half of the gaps are below 22 picks, so half of the touches see fewer than 16 lines and 900 bytes of rows.
         assert!((1000.0..3000.0).contains(&alone), "{alone}");
         let besides = mean(&marks.again(&rows, |_| 1e9));
