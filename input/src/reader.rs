@@ -534,7 +534,7 @@ pub fn small(n: u64) -> u32 {
     u32::try_from(n).expect("ranges keep counts below 2^32")
 }
 
-/// A list of whole numbers from 1 to `most`, or the default.
+/// A list of whole numbers from 1 to `most`, or the default; never empty, so that whoever reads on has a number.
 pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
     section.note(key, "list of whole numbers", String::new, || format!("1 to {most}"));
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
@@ -556,6 +556,9 @@ pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], mos
     }
     if items.is_empty() {
         section.find(Finding::error(Code::OutOfRange, at, format!("`{key}` is empty")).help(allowed));
+    }
+    if found.is_empty() {
+        return default.to_vec();
     }
     found.sort_unstable();
     found.dedup();
