@@ -3,7 +3,10 @@
 //! vLLM's block-scaled products are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
 //! in collector/vllm/collect_gemm.py of the tables' repository): up to 1,500 rows they show 60 to 90 µs of the host and nothing of
 //! the device. Engines decode in graphs, so rows that the host hides are left out. In their place stand those of SGLang's table, which times
-//! the same library (`DeepGEMM`) in a graph. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
+//! the same library (`DeepGEMM`) in a graph. On Blackwell that library wants scales as packed powers of two. SGLang's table gives it those of the weights in
+//! 32 bits, so every call packs them again (`torch.float32` for `scale_b` in collector/sglang/collect_gemm.py), which takes 8 µs. Engines do that once, when
+//! they load (SGLang `requant_weight_ue8m0_inplace`, vLLM `deepgemm_post_process_fp8_weight_block`). TensorRT-LLM's table does as well
+//! (`post_load_weights` in collector/trtllm/collect_gemm.py), so its rows stand in for both. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
 //! Engines fuse it with the norm or the activation function in front, so it is taken out: its launch is the median of what these rows take above
 //! SGLang's where both do nothing but launch (7.5 µs), its traffic is three bytes per element of the input.
 
@@ -31,10 +34,10 @@ const M_KNOTS: [f64; 15] =
 const NK_KNOTS: [f64; 11] = [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 65_536.0];
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;
-/// The engine whose rows of block-scaled products stand in for those of vLLM, which time the host, launch by launch.
-const STAND_IN: &str = "sglang";
-/// Why they do.
+/// Why rows of SGLang stand in for block-scaled products of vLLM.
 const TIMES_THE_HOST: &str = "its own rows time the host, launch by launch";
+/// Why rows of TensorRT-LLM stand in on Blackwell.
+const PACKS_SCALES: &str = "its own rows pack the scales of the weights at every call, or time the host";
 /// What is taken out of the fp8 products of TensorRT-LLM.
 const WITHOUT_QUANTISATION: &str =
     "without the quantisation of the input, which its own rows time as a kernel of its own";
@@ -50,12 +53,14 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     let mut part = Part::default();
     let Some((table, path)) = source.table("gemm", source.engine, "gemm_perf.csv.gz")? else { return Ok(part) };
     for (word, format) in FORMATS {
-        let times_the_host = source.engine == "vllm" && format == Format::Fp8Block;
+        let stand_in = stand_in(source, format);
         let quantises = source.engine == "trtllm" && format == Format::Fp8;
-        let other =
-            if times_the_host || quantises { source.table("gemm", STAND_IN, "gemm_perf.csv.gz")? } else { None };
+        let other = match stand_in.map(|(engine, _)| engine).or(quantises.then_some("sglang")) {
+            Some(engine) => source.table("gemm", engine, "gemm_perf.csv.gz")?,
+            None => None,
+        };
         let (table, path) =
-            other.as_ref().filter(|_| times_the_host).map_or((&table, &path), |(table, path)| (table, path));
+            other.as_ref().filter(|_| stand_in.is_some()).map_or((&table, &path), |(table, path)| (table, path));
         let (mut rows, kernel) = rows(source, table, (word, format))?;
         if let Some((other, _)) = other.as_ref().filter(|_| quantises) {
             let bandwidth = source.roofline.cluster().gpu.memory_bandwidth.get();
@@ -67,8 +72,8 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
         };
         operator.kernel = Some(kernel.clone());
         let name = names::of_format("gemm", format).expect("a format of products");
-        let left_out = match (times_the_host, quantises) {
-            (true, _) => TIMES_THE_HOST,
+        let left_out = match (stand_in, quantises) {
+            (Some((_, why)), _) => why,
             (_, true) => WITHOUT_QUANTISATION,
             _ => "",
         };
@@ -78,6 +83,16 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
         part.profile.operators.push((name, operator));
     }
     Ok(part)
+}
+
+/// The engine whose rows of a format stand in for an engine's own, and why.
+fn stand_in(source: &Source<'_>, format: Format) -> Option<(&'static str, &'static str)> {
+    let is_blackwell = source.cluster().gpu.peak_fp4.is_some();
+    match source.engine {
+        "vllm" | "sglang" if format == Format::Fp8Block && is_blackwell => Some(("trtllm", PACKS_SCALES)),
+        "vllm" if format == Format::Fp8Block => Some(("sglang", TIMES_THE_HOST)),
+        _ => None,
+    }
 }
 
 /// Rows of a format, and the kernels that they are of.
