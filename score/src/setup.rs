@@ -6,6 +6,7 @@
 mod checkpoint;
 
 use engine::Model;
+use engine::cost::experts::Routing;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format, Seconds};
 use serve::batcher;
@@ -48,6 +49,9 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
+    /// Engines through which a request goes one after another: in Dynamo the one that decodes gets a request when the other one has answered. SGLang's
+    /// router sends it to both at once.
+    pub n_starts: u32,
     /// Whether iterations with prompts are captured up to the whole budget by an option of the run, so that nobody waits for launches.
     is_captured: bool,
 }
@@ -72,6 +76,7 @@ pub struct Part {
     captures_prompts: bool,
     expert_rows: Option<u64>,
     fusion: Fusion,
+    routing: Routing,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
 }
@@ -102,7 +107,7 @@ impl Setup {
             captures_prompts: part.captures_prompts,
             expert_rows: part.expert_rows,
             fusion: part.fusion,
-            routing: engine_preset::ROUTING,
+            routing: part.routing,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }
@@ -134,9 +139,11 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
     formats.experts = recipe.experts.unwrap_or(formats.experts);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
-    let asked = Asked { run, preset, recipe, in_flight, gpu, experts: formats.experts };
+    // Of several engines each has its share.
+    let share = in_flight / run.n_engines();
+    let asked = Asked { run, preset, recipe, in_flight: share, gpu, experts: formats.experts };
     let parts = match &run.workers {
-        Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, 1))?],
+        Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, run.n_engines()))?],
         Workers::Split { prefill, decode } => {
             let (Some(n_prefill), Some(n_decode)) = (prefill.n, decode.n) else {
                 return Err(Reason::WorkersNotStated);
@@ -155,6 +162,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         in_flight,
         lengths: [run.prompt, run.output],
         constants: EngineConstants::of(&run.engine),
+        n_starts: if run.is_split() && run.engine != "sglang" { 2 } else { 1 },
         is_captured: recipe.captures_prompts == Some(true) && !preset.captures_prompts,
     };
     setup = setup.with(setup.constants);
@@ -241,6 +249,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
         fusion: preset.fusion,
+        routing: published.map_or(engine_preset::ROUTING, |split| split.routing(role == Role::Prefill)),
     })
 }
 

@@ -5,6 +5,9 @@
 
 use std::sync::OnceLock;
 
+use engine::cost::experts::Routing;
+use serve::engine_preset::ROUTING;
+
 use crate::run::{Run, Shape, Worker, Workers};
 
 /// Workers of one kind.
@@ -33,6 +36,8 @@ pub struct Split {
     pub prefill_sequences: u32,
     /// Sequences that decode at once.
     pub decode_sequences: u32,
+    /// Places of experts in a prefill and in a decode worker where the engine moves them, so that GPUs have equal load; else 0.
+    places: [u32; 2],
 }
 
 impl Split {
@@ -41,6 +46,13 @@ impl Split {
     pub fn prefill_shape(&self, worker: &Worker) -> Shape {
         let shape = worker.shape();
         Shape { groups: self.prefill.ranks, spreads_experts: shape.spreads_experts || self.prefill.ranks > 1, ..shape }
+    }
+
+    /// How tokens spread over the experts of a prefill or of a decode worker: evenly where the engine balances their load.
+    #[must_use]
+    pub fn routing(&self, is_prefill: bool) -> Routing {
+        let places = self.places[usize::from(!is_prefill)];
+        if places > 0 { Routing::Even } else { ROUTING }
     }
 
     fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
@@ -94,6 +106,7 @@ fn row(line: &'static str) -> Split {
         decode: kind(&cells[11..14]),
         decode_sequences: count(cells[14]),
         in_flight: cells[15].split(' ').map(count).collect(),
+        places: [0, 1].map(|at| count(cells[16].split(' ').nth(at).expect("two counts"))),
     }
 }
 
@@ -127,6 +140,7 @@ mod tests {
         // ctx1_gen4_tep8_batch8_eplb0_mtp0 of gb300-fp8/1k8k: 36 in flight, four workers of eight GPUs with eight sequences each.
         let found = of_run(36, "1,4,1,4").expect("published");
         assert_eq!((found.decode_sequences, found.decode.workers, found.prefill.ranks), (8, 4, 4));
+        assert_eq!((found.routing(true), found.routing(false)), (ROUTING, ROUTING));
         assert_eq!(of_run(37, "1,4,1,4"), None);
         // A row that writes tensor parallelism of prompts has the ranks that were published.
         let found = of_run(36, "4,1,1,4").expect("the same");

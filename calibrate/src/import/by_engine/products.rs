@@ -2,11 +2,11 @@
 //!
 //! vLLM's block-scaled products are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
 //! in collector/vllm/collect_gemm.py of the tables' repository): up to 1,500 rows they show 60 to 90 µs of the host and nothing of
-//! the device. Engines decode in graphs, so rows that the host hides are left out. In their place stand those of SGLang's table, which times
-//! the same library (`DeepGEMM`) in a graph. On Blackwell that library wants scales as packed powers of two. SGLang's table gives it those of the weights in
+//! the device. Engines decode in graphs, so a table that the host hides is left out. In its place stands that of an older version of vLLM that was timed in a graph
+//! (0.19 on B200), or SGLang's table, which times the same library (`DeepGEMM`) in a graph. On Blackwell that library wants scales as packed powers of two. SGLang's table gives it those of the weights in
 //! 32 bits, so every call packs them again (`torch.float32` for `scale_b` in collector/sglang/collect_gemm.py), which takes 8 µs. Engines do that once, when
 //! they load (SGLang `requant_weight_ue8m0_inplace`, vLLM `deepgemm_post_process_fp8_weight_block`). TensorRT-LLM's table does as well
-//! (`post_load_weights` in collector/trtllm/collect_gemm.py), so its rows stand in for both. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
+//! (`post_load_weights` in collector/trtllm/collect_gemm.py), so its rows stand in. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
 //! Engines fuse it with the norm or the activation function in front, so it is taken out: its launch is the median of what these rows take above
 //! SGLang's where both do nothing but launch (7.5 µs), its traffic is three bytes per element of the input.
 
@@ -34,10 +34,16 @@ const M_KNOTS: [f64; 15] =
 const NK_KNOTS: [f64; 11] = [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 65_536.0];
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;
-/// Why rows of SGLang stand in for block-scaled products of vLLM.
+/// The table of products.
+const FILE: &str = "gemm_perf.csv.gz";
+/// A table that stands in for another, its path, and why.
+type StandIn = ((Table, String), &'static str);
+/// Products in a graph start in 3 to 15 µs, those that a host launches in 60 and more.
+const LAUNCHED_BY_HOST_S: f64 = 30e-6;
+/// Why other rows stand in for block-scaled products of vLLM.
 const TIMES_THE_HOST: &str = "its own rows time the host, launch by launch";
-/// Why rows of TensorRT-LLM stand in on Blackwell.
-const PACKS_SCALES: &str = "its own rows pack the scales of the weights at every call, or time the host";
+/// Why rows of TensorRT-LLM stand in for those of SGLang on Blackwell.
+const PACKS_SCALES: &str = "its own rows pack the scales of the weights at every call";
 /// What is taken out of the fp8 products of TensorRT-LLM.
 const WITHOUT_QUANTISATION: &str =
     "without the quantisation of the input, which its own rows time as a kernel of its own";
@@ -51,16 +57,13 @@ const PRODUCT_S_MIN: f64 = 1e-6;
 /// All products of an engine.
 pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     let mut part = Part::default();
-    let Some((table, path)) = source.table("gemm", source.engine, "gemm_perf.csv.gz")? else { return Ok(part) };
+    let Some((table, path)) = source.table("gemm", source.engine, FILE)? else { return Ok(part) };
     for (word, format) in FORMATS {
-        let stand_in = stand_in(source, format);
         let quantises = source.engine == "trtllm" && format == Format::Fp8;
-        let other = match stand_in.map(|(engine, _)| engine).or(quantises.then_some("sglang")) {
-            Some(engine) => source.table("gemm", engine, "gemm_perf.csv.gz")?,
-            None => None,
-        };
-        let (table, path) =
-            other.as_ref().filter(|_| stand_in.is_some()).map_or((&table, &path), |(table, path)| (table, path));
+        let stand_in = if format == Format::Fp8Block { stand_in(source, &table, word)? } else { None };
+        let other = if quantises { source.table("gemm", "sglang", FILE)? } else { None };
+        let (table, path, why) =
+            stand_in.as_ref().map_or((&table, &path, ""), |((table, path), why)| (table, path, *why));
         let (mut rows, kernel) = rows(source, table, (word, format))?;
         if let Some((other, _)) = other.as_ref().filter(|_| quantises) {
             let bandwidth = source.roofline.cluster().gpu.memory_bandwidth.get();
@@ -72,11 +75,7 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
         };
         operator.kernel = Some(kernel.clone());
         let name = names::of_format("gemm", format).expect("a format of products");
-        let left_out = match (stand_in, quantises) {
-            (Some((_, why)), _) => why,
-            (_, true) => WITHOUT_QUANTISATION,
-            _ => "",
-        };
+        let left_out = if quantises { WITHOUT_QUANTISATION } else { why };
         let left_out = left_out.to_owned();
         let residuals = operator.residuals.clone();
         part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
@@ -85,14 +84,38 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     Ok(part)
 }
 
-/// The engine whose rows of a format stand in for an engine's own, and why.
-fn stand_in(source: &Source<'_>, format: Format) -> Option<(&'static str, &'static str)> {
+/// Rows of block-scaled products that stand in for an engine's newest, and why. Those of an older version of vLLM come first, where it times a graph.
+fn stand_in(source: &Source<'_>, own: &Table, word: &str) -> Result<Option<StandIn>, ImportError> {
+    let (engine, why) = match source.engine {
+        "vllm" => ("sglang", TIMES_THE_HOST),
+        "sglang" => ("trtllm", PACKS_SCALES),
+        _ => return Ok(None),
+    };
     let is_blackwell = source.cluster().gpu.peak_fp4.is_some();
-    match source.engine {
-        "vllm" | "sglang" if format == Format::Fp8Block && is_blackwell => Some(("trtllm", PACKS_SCALES)),
-        "vllm" if format == Format::Fp8Block => Some(("sglang", TIMES_THE_HOST)),
-        _ => None,
+    if engine == "sglang" {
+        if !times_the_host(&rows(source, own, (word, Format::Fp8Block))?.0) {
+            return Ok(None);
+        }
+        for older in source.older("gemm", source.engine, FILE) {
+            let (table, path) = older?;
+            let (found, _) = rows(source, &table, (word, Format::Fp8Block))?;
+            if !found.is_empty() && !times_the_host(&found) {
+                return Ok(Some(((table, path), why)));
+            }
+        }
+    } else if !is_blackwell {
+        return Ok(None);
     }
+    let other = if is_blackwell { "trtllm" } else { engine };
+    Ok(source.table("gemm", other, FILE)?.map(|found| (found, why)))
+}
+
+/// Whether products that do nothing but launch take as long as a host needs to launch them.
+fn times_the_host(rows: &[Row]) -> bool {
+    let alone = rows.iter().filter(|row| row.point[0] <= LAUNCH_ALONE[0] && row.point[2] <= LAUNCH_ALONE[1]);
+    let mut launch: Vec<f64> = alone.map(|row| row.measured_s).collect();
+    launch.sort_by(f64::total_cmp);
+    launch.get(launch.len() / 2).is_some_and(|median| *median > LAUNCHED_BY_HOST_S)
 }
 
 /// Rows of a format, and the kernels that they are of.
