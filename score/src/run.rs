@@ -280,7 +280,9 @@ mod tests {
     #[test]
     fn requests_in_flight_of_several_batches_are_of_as_many_engines() {
         let of = |in_flight: u32, dp: u32| {
-            let cells = format!("a,db; silicon_concurrency={in_flight}; x,trtllm,1,org/M,b200_sxm,fp4,agg,4000,1000,,,14,2,1,{dp},1,1,500,20");
+            let cells = format!(
+                "a,db; silicon_concurrency={in_flight}; x,trtllm,1,org/M,b200_sxm,fp4,agg,4000,1000,,,14,2,1,{dp},1,1,500,20"
+            );
             let run = one(&cells).expect("a table").remove(0);
             (run.n_engines(), run.n_gpus())
         };

@@ -465,6 +465,22 @@ mod tests {
     use crate::formats::Formats;
     use hw::Dtype;
 
+    #[test]
+    fn engines_of_serving_compress_queries_and_keys_in_one_product() {
+        let model = crate::model::embedded("deepseek-v3").expect("embedded");
+        let widths = |framework: Framework| {
+            let shard = Shard { framework, ..Shard::forward(&model, Dtype::Bf16, 8) };
+            let ops = before_attention(&shard, 10, PassKind::Forward);
+            let wide = |(op, _): &(Op, u32)| match op {
+                Op::Gemm { n, k: 7168, .. } => Some(*n),
+                _ => None,
+            };
+            ops.iter().filter_map(wide).collect::<Vec<u64>>()
+        };
+        assert_eq!(widths(Framework::Formulas), [1536 + 512 + 64]);
+        assert_eq!(widths(Framework::MegatronCore), [1536, 512 + 64]);
+    }
+
     /// Bytes of memory-bound kernels and number of products of a feed-forward in 8 bits.
     fn counted(framework: Framework, format: Format) -> (u64, usize) {
         let model = crate::model::embedded("llama-3-8b").expect("embedded");

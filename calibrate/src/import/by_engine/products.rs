@@ -174,6 +174,13 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_a_host_launches_are_told_from_those_of_a_graph() {
+        let of = |us: f64| times_the_host(&[row(1.0, 512.0, us), row(16.0, 1024.0, us), row(8192.0, 8192.0, 900.0)]);
+        assert!(of(170.0) && of(60.0) && !of(14.0));
+        assert!(!times_the_host(&[row(8192.0, 8192.0, 900.0)]), "no row does nothing but launch");
+    }
+
+    #[test]
     fn the_launch_of_the_quantisation_is_seen_where_both_launch_alone_and_its_traffic_follows_the_input() {
         let others = [row(1.0, 512.0, 6.0), row(8.0, 1024.0, 6.5), row(16.0, 256.0, 6.0), row(1000.0, 4000.0, 70.0)];
         let mut own =

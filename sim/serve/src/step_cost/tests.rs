@@ -116,6 +116,25 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
 }
 
 #[test]
+fn idle_ranks_of_attention_send_nothing_to_the_experts() {
+    let table = of_model("deepseek-v3", 1, 1, 8);
+    let chunk = Chunk { past: 0, new: 2048 };
+    let step = |n: u32| {
+        let load = StepLoad { n_chunk_tokens: n * 2048, n_chunks: n, n_sampled: n, ..StepLoad::default() };
+        table.step(&load, std::iter::repeat_n(chunk, n as usize))
+    };
+    let steps: Vec<Tick> = [1, 2, 4, 8].map(step).into();
+    // Each rank has its prompt; the more of them there are, the more rows an expert has.
+    assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
+    assert_eq!(table.uneven(2048, 0), table.tokens_at(2048), "all alike");
+    assert_eq!(table.uneven(2048, 7 * 2048), at(&table.alone, 2048), "one alone");
+    // 58 layers with eight experts of 3 · 7168 · 2048 numbers for a token, of which one rank computes an eighth at 989e12 / s.
+    let experts_s = 58.0 * 2048.0 * 8.0 * 2.0 * 3.0 * 7168.0 * 2048.0 * 7.0 / 8.0 / 989e12;
+    let saved_s = (table.tokens_at(2048) - at(&table.alone, 2048)).span().to_seconds().get();
+    assert!(saved_s > experts_s && saved_s < 3.0 * experts_s, "{saved_s} s of {experts_s} s");
+}
+
+#[test]
 fn stages_divide_a_batch_and_add_hand_offs() {
     let (one, four) = (of_model("llama-3-70b", 8, 1, 1), of_model("llama-3-70b", 8, 4, 1));
     // 64 sequences are four batches of 16; the head of each runs on the last stage, one after another.
