@@ -1,7 +1,7 @@
 //! A profile calibrated on measured runs: two factors on its times and the time from a client to the queue, chosen so that what is played agrees.
 //!
-//! Chosen is what makes the mean of |ln predicted / measured| least, of TTFT and of TPOT alike, plus a price for every factor that is not 1. So a run
-//! that says nothing of a factor leaves it alone. The search walks over a lattice of factors in ever smaller steps and stops at the
+//! Chosen is what makes the mean of |ln predicted / measured| least, of TTFT and of TPOT alike, plus a price for every factor that is not 1. What is off
+//! by more than double counts little. So a run that says nothing of a factor leaves it alone, and one that waited pulls no cost. The search walks over a lattice of factors in ever smaller steps and stops at the
 //! smallest. How well it carries over is asked of settings that it has not seen: one part of the settings of a kind chooses, the others are scored.
 //! Units: seconds.
 
@@ -28,6 +28,10 @@ const STEPS: [f64; 4] = [0.2, 0.1, 0.05, 0.025];
 const PRICE: f64 = 0.02;
 /// What another start than the engine's costs.
 const START_PRICE: f64 = 0.002;
+/// Distance from which on a run counts less: the logarithm of two.
+const DOUBLE: f64 = std::f64::consts::LN_2;
+/// What counts of the distance beyond.
+const REST: f64 = 0.1;
 /// Settings of a kind for each of its parts, at least.
 const SETTINGS_PER_PART: usize = 2;
 
@@ -78,9 +82,14 @@ fn walked(from: [i32; 2], step: i32, cost: &mut dyn FnMut([i32; 2]) -> (f64, usi
 /// Farthest place of the lattice: a factor of 7.
 const LATTICE_MAX: i32 = 80;
 
-/// Mean of the logarithms' distances, of both latencies.
+/// Mean of the logarithms' distances, of both latencies. What is off by more than double counts a tenth of the rest: requests that wait make such
+/// errors, and no factor on a cost says them.
 fn error(ratios: &[[f64; 2]]) -> f64 {
-    let each = ratios.iter().flatten().map(|ratio| libm::log(ratio.max(1e-9)).abs());
+    let distance = |ratio: &f64| {
+        let off = libm::log(ratio.max(1e-9)).abs();
+        off.min(DOUBLE) + REST * (off - DOUBLE).max(0.0)
+    };
+    let each = ratios.iter().flatten().map(distance);
     each.sum::<f64>() / hw::real(2 * ratios.len().max(1) as u64)
 }
 
@@ -209,6 +218,26 @@ mod tests {
         let found = of_truth(1.22, 0.9, 0.08);
         assert!((found.compute / 1.22 - 1.0).abs() < 0.03 && (found.memory / 0.9 - 1.0).abs() < 0.03, "{found:?}");
         assert!((found.start_s - 0.08).abs() < 1e-9, "{found:?}");
+    }
+
+    /// Six runs say 1.2, and two that waited are off by six times: they pull the factor no further.
+    #[test]
+    fn runs_that_waited_pull_no_cost() {
+        let truth = [1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 7.0, 7.0];
+        let played = |factors: [f64; 2], starts: &[f64]| {
+            starts.iter().map(|_| truth.iter().map(|truth| [factors[0] / truth, 1.0]).collect()).collect()
+        };
+        let found = choose(0.0, false, &played);
+        assert!((found.compute / 1.2 - 1.0).abs() < 0.03, "{found:?}");
+    }
+
+    /// All runs are off by five times: that is a cost, and it is found.
+    #[test]
+    fn a_factor_that_all_runs_ask_for_is_found_far_away() {
+        let played =
+            |factors: [f64; 2], starts: &[f64]| vec![vec![[factors[0] / 5.0, factors[1] / 5.0]; 4]; starts.len()];
+        let found = choose(0.0, false, &played);
+        assert!((found.compute / 5.0 - 1.0).abs() < 0.03 && (found.memory / 5.0 - 1.0).abs() < 0.03, "{found:?}");
     }
 
     #[test]

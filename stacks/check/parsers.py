@@ -10,6 +10,7 @@ import urllib.request
 # Schemas that no package has, by their commits.
 SCHEMAS = {
     "leaderworkersets.yaml": "kubernetes-sigs/lws/060ab4da17eea1f0865fcbd3236bb1075e2cea32/config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    "dynamographdeployments.yaml": "ai-dynamo/dynamo/df7deed0d81bb2ad53dcb6ee4230631d5a9cd7e1/deploy/operator/config/crd/bases/nvidia.com_dynamographdeployments.yaml",
     "llm-d-values.json": "llm-d-incubation/llm-d-modelservice/3051935eb5a49f6df21cd6aeb5e4f05b98799262/charts/llm-d-modelservice/values.schema.json",
 }
 
@@ -26,7 +27,7 @@ def schema(folder, name):
                 path.write_bytes(answer.read())
         except (urllib.error.URLError, OSError) as why:
             raise ImportError(f"{name}: {why}") from why
-    return strict(yaml.safe_load(path.read_text()))
+    return strict(yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def strict(node, name=""):
@@ -89,7 +90,7 @@ def kubernetes_manifests(folder):
     import yaml
 
     version, n = kubernetes_validate.latest_version(), 0
-    for path in sorted(folder.glob("kubernetes*/*.yaml")):
+    for path in sorted(folder.glob("**/kubernetes/*.yaml")):
         for manifest in filter(None, yaml.safe_load_all(path.read_text())):
             if manifest["kind"] == "LeaderWorkerSet":
                 # Its definition is not among the schemas; its pods are.
@@ -107,7 +108,7 @@ def leader_worker_sets(folder):
 
     versions = schema(folder, "leaderworkersets.yaml")["spec"]["versions"]
     wanted = {version["name"]: version["schema"]["openAPIV3Schema"] for version in versions}
-    manifests = [m for path in sorted(folder.glob("kubernetes*/*.yaml")) for m in yaml.safe_load_all(path.read_text()) if m]
+    manifests = [m for path in sorted(folder.glob("**/kubernetes/*.yaml")) for m in yaml.safe_load_all(path.read_text()) if m]
     sets = [manifest for manifest in manifests if manifest["kind"] == "LeaderWorkerSet"]
     assert sets, folder
     for manifest in sets:
@@ -116,11 +117,32 @@ def leader_worker_sets(folder):
     print(f"LeaderWorkerSet v1: {len(sets)} groups of pods are taken")
 
 
+def dynamo_graphs(folder):
+    import jsonschema
+    import yaml
+
+    versions = schema(folder, "dynamographdeployments.yaml")["spec"]["versions"]
+    stored = next(version for version in versions if version["storage"])
+    wanted = stored["schema"]["openAPIV3Schema"]
+    wanted["properties"]["metadata"] = {}
+    checker = jsonschema.Draft202012Validator(wanted)
+    paths = sorted(folder.glob("**/dynamo/*.yaml"))
+    assert paths, folder
+    for path in paths:
+        graph = yaml.safe_load(path.read_text())
+        assert graph["apiVersion"] == f"nvidia.com/{stored['name']}", path
+        checker.validate(graph)
+        names = [component["name"].lower() for component in graph["spec"]["components"]]
+        # What its definition says in rules, not in keys.
+        assert len(names) == len(set(names)), path
+    print(f"DynamoGraphDeployment {stored['name']}: {len(paths)} graphs are taken")
+
+
 def llm_d_values(folder):
     import jsonschema
     import yaml
 
-    wanted, paths = schema(folder, "llm-d-values.json"), sorted(folder.glob("llm-d*/*-values.yaml"))
+    wanted, paths = schema(folder, "llm-d-values.json"), sorted(folder.glob("**/llm-d/*-values.yaml"))
     assert paths, folder
     for path in paths:
         jsonschema.validate(yaml.safe_load(path.read_text()), wanted)
@@ -132,7 +154,7 @@ def skypilot_services(folder):
     import yaml
     from sky.utils import schemas
 
-    paths = sorted(folder.glob("skypilot/*.yaml"))
+    paths = sorted(folder.glob("**/skypilot/*.yaml"))
     assert paths, folder
     for path in paths:
         config = yaml.safe_load(path.read_text())
@@ -149,6 +171,7 @@ for check in (
     lambda: deepspeed_configs(folder),
     lambda: kubernetes_manifests(folder),
     lambda: leader_worker_sets(folder),
+    lambda: dynamo_graphs(folder),
     lambda: llm_d_values(folder),
     lambda: skypilot_services(folder),
 ):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks exported files with the targets' own code, in an environment that it makes by itself: PyTorch's pipeline runtime, Megatron-Core's reader
-# of layouts, DeepSpeed's configuration, schemas of Kubernetes, LeaderWorkerSet and llm-d's chart, SkyPilot's task. Needs python3 with pip and some 6 GB; the ordinary build and its tests need none of it.
-# usage: stacks/check/run.sh [FOLDER OF THE ENVIRONMENT]
+# Checks exported files with the targets' own code, in environments that it makes by itself: PyTorch's pipeline runtime, Megatron-Core's reader of
+# layouts, DeepSpeed's configuration, the parsers and checks of vLLM, SGLang and Dynamo, schemas of Kubernetes, LeaderWorkerSet, Dynamo's operator and
+# llm-d's chart, SkyPilot's task. Needs python3 with pip and some 12 GB; the ordinary build and its tests need none of it.
+# usage: stacks/check/run.sh [FOLDER OF THE ENVIRONMENTS]
 set -eu
 cd "$(dirname "$0")/../.."
 environment="${1:-target/check-env}"
@@ -14,6 +15,13 @@ if [ ! -x "$environment/bin/python" ]; then
   "$environment/bin/pip" install -q setuptools wheel
   "$environment/bin/pip" install -q --no-build-isolation deepspeed
   "$environment/bin/pip" install -q pyyaml jsonschema kubernetes-validate skypilot
+fi
+# The servers' packages without what computes: their parsers need PyTorch and a few readers of models.
+servers="$environment/servers"
+if [ ! -x "$servers/bin/python" ]; then
+  python3 -m venv "$servers"
+  "$servers/bin/pip" install -q -r stacks/check/servers.txt
+  "$servers/bin/pip" install -q --no-deps -r stacks/check/servers-alone.txt
 fi
 [ -x "$program" ] || cargo build -q
 export OMP_NUM_THREADS=1
@@ -31,11 +39,29 @@ export_to pipeline/schedules zb-2p pytorch-schedule schedule-zb-2p
 mkdir -p "$work/deepspeed"
 "$program" plan quickstart --policy deepspeed --set workload.tokens=8192 --set parallel.cp=1 --set parallel.dp=32 --out "$work/deepspeed" \
   --export deepspeed >/dev/null
-for target in kubernetes skypilot; do
-  mkdir -p "$work/$target"
-  "$program" plan together/rented-under-arrivals --out "$work/$target" --export "$target" >/dev/null
+# Every shipped plan of servers, and plans that no shipped scenario has, for every target that takes them.
+plans="$work/plans"
+for scenario in scenarios/serving/*.toml scenarios/together/*.toml scenarios/cloud/*.toml; do
+  name="$(basename "$(dirname "$scenario")")-$(basename "$scenario" .toml)"
+  # What decides nothing has no plan; what is planned besides has no deployment.
+  if "$program" plan "$scenario" --out "$plans/$name" >/dev/null 2>&1 && grep -q '"deployments"' "$plans/$name/plan.json"; then continue; fi
+  rm -rf "${plans:?}/$name"
 done
-"$environment/bin/python" stacks/check/vary.py "$work/kubernetes/plan.json" "$work"
-"$program" export "$work/groups.json" --to kubernetes --out "$work/kubernetes-groups"
-"$program" export "$work/roles.json" --to llm-d --out "$work/llm-d"
+"$environment/bin/python" stacks/check/vary.py "$plans/together-rented-under-arrivals/plan.json" "$plans"
+: >"$work/refused.txt"
+for plan in "$plans"/*/plan.json; do
+  for target in vllm sglang trtllm kubernetes skypilot dynamo llm-d; do
+    to="$(dirname "$plan")/$target"
+    rm -rf "$to"
+    if ! "$program" export "$plan" --to "$target" --out "$to" >/dev/null 2>"$work/why.txt"; then
+      # Refused by name is an answer; anything else is a mistake.
+      grep -q S197 "$work/why.txt" || { cat "$work/why.txt"; exit 1; }
+      head -1 "$work/why.txt" >>"$work/refused.txt"
+    fi
+  done
+done
+echo "$(wc -l <"$work/refused.txt") exports are refused by name: $work/refused.txt"
+for engine in vllm sglang dynamo; do
+  "$servers/bin/python" -W ignore stacks/check/servers.py "$engine" "$plans" 2>"$work/$engine.log"
+done
 "$environment/bin/python" -W ignore stacks/check/parsers.py "$work"

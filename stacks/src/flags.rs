@@ -113,10 +113,12 @@ impl Table {
         self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
-    /// What a flag with a value does; `None` for one that no row has.
+    /// What a flag with a value does; `None` for one that no row has. `no-X` without a row of its own is the usual for a known `X`: silent.
     #[must_use]
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
-        let known = self.find(name)?;
+        let Some(known) = self.find(name) else {
+            return name.strip_prefix("no-").and_then(|rest| self.find(rest)).map(|_| Effect::Silent);
+        };
         let holds =
             known.values.is_empty() || known.values.split(' ').any(|word| value.split([' ', ',']).any(|v| v == word));
         Some(if holds { known.effect } else { Effect::Silent })

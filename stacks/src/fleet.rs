@@ -8,7 +8,7 @@ use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::servers::{Layout, Unsayable, layout, sglang, shares, vllm};
+use crate::servers::{Layout, TAKES_ALL, Takes, Unsayable, layout, sglang, sglang_takes, shares, vllm};
 use crate::settings::{Said, Settings, said};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
@@ -52,6 +52,7 @@ pub(crate) struct Engine {
     pub(crate) name: &'static str,
     image: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
+    takes: Takes,
     /// What joins several nodes: their number, this node's position, the address of the first.
     across: fn(u32, &str, &str) -> String,
     /// What a node besides the first is told.
@@ -62,6 +63,7 @@ static VLLM: Engine = Engine {
     name: "vllm",
     image: "vllm/vllm-openai",
     command: vllm,
+    takes: TAKES_ALL,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
     follower: " --headless",
 };
@@ -69,6 +71,7 @@ static SGLANG: Engine = Engine {
     name: "sglang",
     image: "lmsysorg/sglang",
     command: sglang,
+    takes: sglang_takes,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
     follower: "",
 };
@@ -157,6 +160,7 @@ pub(crate) fn group<'a>(
     }
     // Stages on several machines are pods of several kinds, for which there is no group.
     let layout = layout(deployment, replica, target, said)?;
+    (engine.takes)(&layout)?;
     let first = replica.stages.first().ok_or(Unsayable::NoStages)?;
     if replica.stages.iter().any(|stage| stage.machine != first.machine) {
         return Err(Unsayable::Machines);

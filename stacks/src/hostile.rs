@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 11] = [
+const FILES: [(Stack, &str); 13] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -59,6 +59,16 @@ const FILES: [(Stack, &str); 11] = [
         "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n    read:\n      \
          componentType: worker\n      subComponentType: prefill\n      replicas: 3\n      extraPodSpec:\n        mainContainer:\n          command:\n          - python3\n          \
          - -m\n          - dynamo.vllm\n          args:\n          - \"--model\"\n          - \"llama-3-8b\"\n          - --tensor-parallel-size=2\n",
+    ),
+    (
+        Stack::Dynamo,
+        "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec:\n  components:\n  - name: Frontend\n    type: frontend\n  - name: read\n    \
+         podTemplate:\n      spec:\n        containers:\n        - args: [\"--model\", \"llama-3-8b\", \"--speculative-config\", \"{\\\"a\\\": 1}\"]\n          command:\n          \
+         - /bin/sh\n          - -c\n          - python3 -m dynamo.vllm\n          name: main\n    replicas: 3\n    type: prefill\n",
+    ),
+    (
+        Stack::Trtllm,
+        "cat >o.yaml <<'END'\nkv_cache_config:\n  dtype: fp8\ncuda_graph_config:\n  batch_sizes: [1, 2, 4]\nEND\ntrtllm-serve llama-3-8b --config o.yaml --tp_size 4\n",
     ),
 ];
 

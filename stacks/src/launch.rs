@@ -165,14 +165,36 @@ fn key_as_flag(entry: &yaml::Entry) -> Flag {
     }
 }
 
+/// Short names of vLLM's options, without those that the degrees are read by (vLLM 0.32, `vllm/engine/arg_utils.py`).
+const SHORT_NAMES: [(&str, &str); 20] = [
+    ("ac", "attention-config"),
+    ("asc", "api-server-count"),
+    ("cc", "compilation-config"),
+    ("dc", "diffusion-config"),
+    ("dcp", "decode-context-parallel-size"),
+    ("dpa", "data-parallel-address"),
+    ("dpb", "data-parallel-backend"),
+    ("dpe", "data-parallel-external-lb"),
+    ("dph", "data-parallel-hybrid-lb"),
+    ("dpl", "data-parallel-size-local"),
+    ("dpm", "data-parallel-multi-port-external-lb"),
+    ("dpn", "data-parallel-rank"),
+    ("dpp", "data-parallel-rpc-port"),
+    ("dpr", "data-parallel-start-rank"),
+    ("ep", "enable-expert-parallel"),
+    ("n", "nnodes"),
+    ("pcp", "prefill-context-parallel-size"),
+    ("q", "quantization"),
+    ("r", "node-rank"),
+    ("sc", "speculative-config"),
+];
+
 /// Flags whose names of one or two letters are the usual short ones.
 #[must_use]
 pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
-    let long = |name: String| match name.as_str() {
-        "dpn" => "data-parallel-rank".to_owned(),
-        "dpl" => "data-parallel-size-local".to_owned(),
-        "ep" => "enable-expert-parallel".to_owned(),
-        _ => name,
+    let long = |name: String| {
+        let found = SHORT_NAMES.iter().find(|(short, _)| *short == name);
+        found.map_or(name, |(_, long)| (*long).to_owned())
     };
     flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }

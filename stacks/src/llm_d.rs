@@ -9,6 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::fleet::{Group, group, named, quoted, said_of};
+use crate::servers::arguments;
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -109,8 +110,9 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
             .iter()
             .any(|flag| word.starts_with(flag))
     };
-    for word in group.words.iter().skip(1).filter(|word| !is_given(word)).flat_map(|word| word.split_whitespace()) {
-        let _ = writeln!(text, "    - {}", quoted(word));
+    let own: Vec<String> = group.words.iter().skip(1).filter(|word| !is_given(word)).cloned().collect();
+    for word in arguments(&own) {
+        let _ = writeln!(text, "    - {}", quoted(&word));
     }
     if data > 1 {
         text += "    - \"--enable-expert-parallel\"\n";
@@ -182,6 +184,19 @@ mod tests {
         )
         .expect("values");
         assert!(files[0].text().contains("prefill:\n  create: false"), "{}", files[0].text());
+    }
+
+    /// Arguments of a container go by no shell, so no quotes are left around them.
+    #[test]
+    fn a_word_of_several_signs_is_one_argument_without_quotes() {
+        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let settings = Settings::from([("engine.speculation".to_owned(), drafts)]);
+        let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
+        let planned = Planned::Serving { deployments: &deployments, settings: &settings };
+        let text = export(NAME, &planned, &Words::default()).expect("values")[0].text().into_owned();
+        let part = r#"    - "--speculative-config"
+    - "{\"method\":\"ngram\",\"num_speculative_tokens\":3}""#;
+        assert!(text.contains(part), "{part} in {text}");
     }
 
     #[test]

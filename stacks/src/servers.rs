@@ -17,17 +17,21 @@ const TRTLLM_VERSION: &str = "TensorRT-LLM 1.2 (tensorrt_llm/commands/serve.py)"
 
 /// vLLM.
 pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VLLM_VERSION, |planned, words| {
-    write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm })
+    write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL })
 });
 /// SGLang.
 pub const SGLANG: Target =
     Target::new("sglang", "`sglang.launch_server` for each replica", SGLANG_VERSION, |planned, words| {
-        write(planned, words, &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang })
+        write(
+            planned,
+            words,
+            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes },
+        )
     });
 /// TensorRT-LLM.
 pub const TRTLLM: Target =
     Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
-        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm })
+        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL })
     });
 
 /// An engine that is started.
@@ -35,7 +39,15 @@ struct Engine {
     target: &'static str,
     version: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
+    /// What its own checks refuse.
+    takes: Takes,
 }
+
+/// What an engine's own checks refuse of a replica.
+pub(crate) type Takes = fn(&Layout<'_>) -> Result<(), Unsayable>;
+
+/// An engine that refuses nothing that can be planned.
+pub(crate) const TAKES_ALL: Takes = |_| Ok(());
 
 /// What a command says of a replica.
 pub(crate) struct Layout<'a> {
@@ -64,7 +76,8 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
         text += "# Put the path of the checkpoint in the place of the model's name.\n";
         text += &said.lines();
         for replica in &deployment.replicas {
-            match layout(deployment, replica, engine.target, &said) {
+            let layout = layout(deployment, replica, engine.target, &said);
+            match layout.and_then(|layout| (engine.takes)(&layout).map(|()| layout)) {
                 Ok(layout) => text += &command(deployment, replica, engine, &layout),
                 Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
             }
@@ -116,6 +129,14 @@ pub(crate) enum Unsayable {
     BatchWait,
     #[error("looks for requests every {0} iterations (`recv_interval`), which SGLang alone has")]
     RecvInterval(std::num::NonZeroU32),
+    #[error("{ranks} groups of attention of {tensor} GPUs each: TensorRT-LLM's have one")]
+    AttentionGroups { ranks: u32, tensor: u32 },
+    #[error("drafts from the text itself beside groups of attention, which SGLang refuses")]
+    DraftsOfGroups,
+    #[error(
+        "shared prefixes where only decoding is done, with drafts of another model or of the text: SGLang refuses them"
+    )]
+    DraftsOfPrefixes,
 }
 
 /// What one engine alone has is asked of no other.
@@ -160,7 +181,31 @@ pub(crate) fn layout<'a>(
     let n = u32::try_from(replica.stages.len()).unwrap_or(u32::MAX);
     let ranks = first.gpus.n() / first.tensor.max(1);
     let (engine, role) = (&replica.engine, replica.role);
-    Ok(Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine, role, said })
+    let layout = Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine, role, said };
+    if target == "trtllm" && ranks > 1 && layout.tp > 1 {
+        return Err(Unsayable::AttentionGroups { ranks, tensor: layout.tp });
+    }
+    Ok(layout)
+}
+
+/// What SGLang's own checks refuse of a replica (`srt/arg_groups/speculative_hook.py`, `pd_disaggregation_hook.py`).
+pub(crate) fn sglang_takes(layout: &Layout<'_>) -> Result<(), Unsayable> {
+    let drafts = |by: &str| layout.said.words.iter().any(|word| word == &format!("--speculative-algorithm {by}"));
+    if layout.ranks > 1 && drafts("NGRAM") {
+        return Err(Unsayable::DraftsOfGroups);
+    }
+    if layout.role == Role::Decode && layout.engine.prefix_cache && (drafts("NGRAM") || drafts("STANDALONE")) {
+        return Err(Unsayable::DraftsOfPrefixes);
+    }
+    Ok(())
+}
+
+/// Arguments of a command, for what starts it without a shell: the quotes that a shell would take away are gone.
+pub(crate) fn arguments(words: &[String]) -> Vec<String> {
+    let line = words.join(" ");
+    let read = crate::shell::commands(&line).ok().filter(|commands| commands.len() == 1);
+    let words = read.and_then(|mut commands| commands.pop());
+    words.unwrap_or_default().iter().map(crate::shell::Word::text).collect()
 }
 
 /// Which share of the requests goes where: a router's business, said in remarks.
@@ -201,30 +246,34 @@ pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
         Role::Decode => Some("kv_consumer"),
         Role::Both | Role::Outputs => None,
     };
-    words.extend(role.map(|role| {
-        format!("--kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", \"kv_role\": \"{role}\"}}'")
-    }));
+    words.extend(
+        role.map(|role| {
+            format!("--kv-transfer-config '{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{role}\"}}'")
+        }),
+    );
     words.extend(layout.said.words.iter().cloned());
     words
 }
 
 pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
-    let engine = layout.engine;
+    let (engine, ranks) = (layout.engine, layout.ranks.max(1));
     let mut words = vec![format!("python -m sglang.launch_server --model-path {}", layout.model)];
-    if layout.ranks > 1 {
-        words.push(format!("--tp-size {} --dp-size {} --enable-dp-attention", layout.tp * layout.ranks, layout.ranks));
-    } else {
-        words.push(format!("--tp-size {}", layout.tp));
+    words.push(format!("--tp-size {}", layout.tp * ranks));
+    if ranks > 1 {
+        words.push(format!("--attn-dp-size {ranks} --ep-size {}", layout.tp * ranks));
     }
     if layout.pp > 1 {
         words.push(format!("--pp-size {}", layout.pp));
     }
-    words.push(format!("--max-running-requests {}", engine.sequences_max));
-    words.push(format!("--chunked-prefill-size {}", engine.tokens_max));
+    // Groups of attention share both limits: the server divides them.
+    words.push(format!("--max-running-requests {}", engine.sequences_max.saturating_mul(ranks)));
+    words.push(format!("--chunked-prefill-size {}", engine.tokens_max.saturating_mul(ranks)));
     words.extend(engine.context_max.map(|tokens| format!("--context-length {tokens}")));
     words.push(format!("--page-size {}", engine.block_tokens));
     if !engine.prefix_cache {
         words.push("--disable-radix-cache".to_owned());
+    } else if layout.role == Role::Decode {
+        words.push("--disaggregation-decode-enable-radix-cache".to_owned());
     }
     if engine.recv_interval.get() > 1 {
         words.push(format!("--scheduler-recv-interval {}", engine.recv_interval));
@@ -246,6 +295,9 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
         format!("kv_cache_config.tokens_per_block: {}", engine.block_tokens),
         format!("kv_cache_config.enable_block_reuse: {}", engine.prefix_cache),
     ];
+    if layout.ranks > 1 {
+        options.push("enable_attention_dp: true".to_owned());
+    }
     if let Some(wait) = engine.batch_wait {
         let ratio = f64::from(wait.tokens) / f64::from(engine.tokens_max.max(1));
         options.push(format!("batch_wait_timeout_iters: {}", wait.iterations));
@@ -385,5 +437,82 @@ mod tests {
         (engine.batch_wait, engine.recv_interval) = (None, std::num::NonZeroU32::new(30).expect("thirty"));
         assert!(exported("sglang", &deployments).expect("SGLang has it").contains("--scheduler-recv-interval 30"));
         assert!(exported("vllm", &deployments).expect_err("vLLM has it not").contains("recv_interval"));
+    }
+
+    /// Two replicas with groups of attention side by side: so many of a tensor degree, on one node.
+    fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
+        let mut one = deployment(4);
+        one.model = "mixtral-8x7b".to_owned();
+        one.n_layers = 32;
+        let replica = &mut one.replicas[0];
+        replica.role = role;
+        replica.stages.truncate(1);
+        replica.stages[0] =
+            Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, layers: Range::new(0, 32) };
+        [one]
+    }
+
+    fn written(target: &str, deployments: &[Deployment], settings: &Settings) -> Result<String, String> {
+        export(target, &Planned::Serving { deployments, settings }, &Words::default())
+            .map(|files| files[0].text().into_owned())
+            .map_err(|why| why.to_string())
+    }
+
+    /// Limits of a plan are those of a group. SGLang divides its two limits by the groups, and keeps experts cut where no degree is given
+    /// (`srt/arg_groups/parallel_hook.py`).
+    #[test]
+    fn groups_of_attention_come_back_from_their_commands() {
+        let none = Settings::new();
+        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+        for (target, tensor) in [("vllm", 2), ("sglang", 2), ("trtllm", 1)] {
+            let script = written(target, &grouped(4, tensor, Role::Both), &none).expect(target);
+            let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
+            let lines = [format!("tp = {tensor} "), format!("ep = {}", 4 * tensor)];
+            for line in lines.iter().map(String::as_str).chain(["max_sequences = 128", "max_tokens = 4096"]) {
+                assert!(found.scenario.contains(line), "{target}: `{line}` in {}", found.scenario);
+            }
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{target}: {:?}", found.findings);
+        }
+        let script = written("sglang", &grouped(4, 2, Role::Both), &none).expect("SGLang");
+        for part in [
+            "--tp-size 8",
+            "--attn-dp-size 4 --ep-size 8",
+            "--max-running-requests 512",
+            "--chunked-prefill-size 16384",
+        ] {
+            assert!(script.contains(part), "{part} in {script}");
+        }
+        let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group");
+        assert!(why.contains("4 groups of attention of 2 GPUs each"), "{why}");
+    }
+
+    #[test]
+    fn what_sglangs_own_checks_refuse_is_refused() {
+        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let drafts = Settings::from([("engine.speculation".to_owned(), drafts)]);
+        let why = written("sglang", &grouped(4, 2, Role::Both), &drafts).expect_err("drafts of groups");
+        assert!(why.contains("groups of attention, which SGLang refuses"), "{why}");
+        let mut decodes = grouped(1, 4, Role::Decode);
+        decodes[0].replicas[0].engine.prefix_cache = true;
+        let why = written("sglang", &decodes, &drafts).expect_err("drafts of prefixes");
+        assert!(why.contains("where only decoding is done"), "{why}");
+        let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
+        assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
+    }
+
+    #[test]
+    fn options_that_a_script_writes_into_a_file_are_read_back() {
+        let settings = Settings::from([("engine.graph_max".to_owned(), 0.into())]);
+        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+        let script = written("trtllm", &[deployment(4)], &settings).expect("TensorRT-LLM");
+        let found = crate::import(crate::Stack::Trtllm, &script, &machine);
+        for line in ["prefix_cache = false", "block_tokens = 16", "graph_max = 0"] {
+            assert!(found.scenario.contains(line), "`{line}` in {}", found.scenario);
+        }
+        let other = script.replace("cat >options.yaml", "cat >others.yaml");
+        let found = crate::import(crate::Stack::Trtllm, &other, &machine);
+        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, [Code::MissingFlag, Code::NotModelled], "{:?}", found.findings);
     }
 }

@@ -64,6 +64,36 @@ impl Server {
         }
     }
 
+    /// A whole number that so many groups share.
+    pub(crate) fn share_of_count(&mut self, flags: &mut Flags<'_>, key: &'static str, name: &str, groups: u64) {
+        let Some(n) = flags.count(name, 1..=1 << 26) else { return };
+        self.keys.push((key, (n / groups.max(1)).max(1).to_string(), format!("--{name}")));
+    }
+
+    /// A whole number, or one with a letter: thousands of `8k`, powers of two of `8K`.
+    pub(crate) fn size(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str], most: u64) {
+        for name in names {
+            let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == *name) else { continue };
+            if let Some(number) = with_letter(&flag.value()) {
+                flag.values = vec![number.to_string()];
+            }
+            self.count(flags, key, &[name], most);
+            return;
+        }
+    }
+
+    /// The largest of a list of whole numbers.
+    pub(crate) fn largest(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str]) {
+        for name in names {
+            let Some(text) = flags.text(name) else { continue };
+            let numbers = text.split([' ', ',', '[', ']']).filter_map(|word| word.parse::<u64>().ok());
+            if let Some(most) = numbers.max() {
+                self.keys.push((key, most.to_string(), format!("--{name}")));
+                return;
+            }
+        }
+    }
+
     /// A share of memory.
     pub(crate) fn share(&mut self, flags: &mut Flags<'_>, names: &[&str]) {
         for name in names {
@@ -199,6 +229,17 @@ impl Server {
     }
 }
 
+/// A number with a letter, as vLLM reads it (`vllm/utils/argparse_utils.py`, `human_readable_int`): `8k` is 8,000, `8K` is 8,192, `1.5k` is 1,500.
+fn with_letter(text: &str) -> Option<u64> {
+    let (number, letter) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let power = "kmgt".find(&letter.to_lowercase())? as u32 + 1;
+    if letter.chars().all(char::is_uppercase) {
+        return number.parse::<u64>().ok()?.checked_mul(1024_u64.checked_pow(power)?);
+    }
+    let value = number.parse::<f64>().ok()? * 1000_f64.powi(power as i32);
+    (0.0..1e15).contains(&value).then_some(value as u64)
+}
+
 /// Formats of checkpoints as engines name them.
 pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> {
     let value = flags.text(name)?.to_lowercase();
@@ -266,13 +307,50 @@ mod tests {
     fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
         check(
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
-            &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 4096"],
+            &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 1024"],
+            &[Code::NotModelled, Code::MissingFlag],
+        );
+        check(
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --attn-dp-size 8 --ep-size 16 --max-running-requests 512",
+            &["tp = 2 ", "ep = 16", "nodes = 2", "max_sequences = 64"],
             &[Code::MissingFlag],
         );
         check(
             "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
             &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
             &[Code::MissingFlag],
+        );
+    }
+
+    /// What the servers' own parsers take besides: letters behind numbers, short names, what was called otherwise before.
+    #[test]
+    fn options_are_read_as_the_servers_parsers_read_them() {
+        check(
+            "vllm serve llama-3-8b -q fp8 --max-model-len 32K --max-num-batched-tokens 8k --max-num-active-seqs 64 --watermark 0.05 -sc '{\"num_speculative_tokens\": 2}'",
+            &[
+                "weights = \"fp8\"",
+                "max_context = 32768",
+                "max_tokens = 8000",
+                "max_sequences = 64",
+                "watermark_ratio = 0.05",
+                "draft_tokens = 2",
+            ],
+            &[Code::MissingFlag, Code::MissingFlag],
+        );
+        check(
+            "vllm serve llama-3-8b --max-model-len auto --no-enable-lora --no-enforce-eager",
+            &["tp = 1 "],
+            &[Code::MissingFlag],
+        );
+        check(
+            "python -m sglang.launch_server --model-path llama-3-8b --cuda-graph-bs-decode 1 2 48 --scheduler-recv-interval 30 --enable-priority-scheduling",
+            &["graph_max = 48", "recv_interval = 30", "scheduling = \"priority\""],
+            &[Code::MissingFlag],
+        );
+        check(
+            "vllm serve llama-3-8b --config serve.yaml",
+            &["name = \"llama-3-8b\""],
+            &[Code::MissingFlag, Code::NotModelled],
         );
     }
 

@@ -25,6 +25,8 @@ enum Row {
     Remark,
     /// Words for each server.
     Told([Told; 3]),
+    /// Words for one server, a remark for others.
+    ToldTo(&'static str, Told),
     /// No server has words for it.
     Nowhere,
 }
@@ -72,7 +74,7 @@ const ROWS: [(&str, Row); 44] = [
     ("engine.tiers", Row::Told([tiers_vllm, nothing, nothing])),
     ("engine.tp", Row::Held),
     ("engine.version", Row::Remark),
-    ("engine.watermark_ratio", Row::Remark),
+    ("engine.watermark_ratio", Row::ToldTo("vllm", watermark)),
     ("engine.weights", Row::Told([weights_vllm, weights_sglang, weights_trtllm])),
     ("engine.wire_bits", Row::Nowhere),
 ];
@@ -130,7 +132,8 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
         let told = |told: Told| told(value).filter(|_| column.is_some());
         match row(settings, key) {
             Some(Row::Held) => {}
-            Some(Row::Remark) => said.remarks.push(format!("{key} = {value}")),
+            Some(Row::ToldTo(to, told)) if to == server => said.words.extend(told(value).unwrap_or_default()),
+            Some(Row::Remark | Row::ToldTo(..)) => said.remarks.push(format!("{key} = {value}")),
             Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
                 Some(words) => said.words.extend(words),
                 None => said.unsaid.push(format!("`{key} = {value}`")),
@@ -184,7 +187,7 @@ fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
 fn graphs_sglang(value: &Value) -> Option<Vec<String>> {
     Some(one(match value.as_u64()? {
         0 => "--disable-cuda-graph".to_owned(),
-        most => format!("--cuda-graph-max-bs {most}"),
+        most => format!("--cuda-graph-max-bs-decode {most}"),
     }))
 }
 
@@ -197,6 +200,10 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
 
 fn blocks_vllm(value: &Value) -> Option<Vec<String>> {
     Some(one(format!("--num-gpu-blocks-override {value}")))
+}
+
+fn watermark(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--watermark {value}")))
 }
 
 fn loop_vllm(value: &Value) -> Option<Vec<String>> {
@@ -273,7 +280,8 @@ fn drafts_sglang(value: &Value) -> Option<Vec<String>> {
             let path = format!("--speculative-draft-model-path {model}");
             vec!["--speculative-algorithm STANDALONE".to_owned(), path, chain(n)]
         }
-        None => one("--speculative-algorithm NGRAM".to_owned()),
+        // One draft after another: SGLang refuses trees beside pages of several tokens.
+        None => vec!["--speculative-algorithm NGRAM".to_owned(), "--speculative-ngram-max-bfs-breadth 1".to_owned()],
     };
     // Of what is verified at once, one token is no draft.
     words.push(format!("--speculative-num-draft-tokens {}", n + 1));
@@ -363,6 +371,18 @@ mod tests {
         ] {
             assert_eq!(told("engine.speculation", drafts(), server).as_deref(), Some(words), "{server}");
         }
+    }
+
+    /// `--cuda-graph-max-bs` is the beginning of two names in SGLang 0.5.23; trees of drafts need pages of one token there.
+    #[test]
+    fn words_are_those_that_the_servers_parsers_take() {
+        assert_eq!(told("engine.watermark_ratio", 0.05.into(), "vllm").as_deref(), Some("--watermark 0.05"));
+        assert_eq!(told("engine.watermark_ratio", 0.05.into(), "sglang").as_deref(), Some(""), "a remark");
+        assert_eq!(told("engine.graph_max", 64.into(), "sglang").as_deref(), Some("--cuda-graph-max-bs-decode 64"));
+        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let words =
+            "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens 4";
+        assert_eq!(told("engine.speculation", drafts, "sglang").as_deref(), Some(words));
     }
 
     #[test]

@@ -36,26 +36,14 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.model = flags.text("model-path").or_else(|| flags.text("model"));
     server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
-    let dp = Server::degree(&mut flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
-    let ep = Server::degree(&mut flags, &["ep-size", "ep", "expert-parallel-size"]);
-    if flags.is("enable-dp-attention") {
-        // The tensor ranks are cut into data-parallel groups of attention; experts lie over all of them.
-        if !server.tp.is_multiple_of(dp) {
-            let what = format!("{dp} groups of attention do not divide {} tensor ranks", server.tp);
-            flags.wrong("dp-size", what, "allowed are divisors of the tensor degree".to_owned());
-        }
-        server.ep = Some(server.tp);
-        server.tp = (server.tp / dp).max(1);
-    } else {
-        server.ep = ep;
-    }
-    server.dp = dp;
-    server.count(&mut flags, "max_sequences", &["max-running-requests"], 65_536);
+    let ranks = attention(&mut server, &mut flags);
+    // Groups of attention share both limits.
+    server.share_of_count(&mut flags, "max_sequences", "max-running-requests", ranks);
     server.count(&mut flags, "max_context", &["context-length"], 100_000_000);
     if flags.text("chunked-prefill-size").is_some_and(|size| size == "-1") {
         flags.not_modelled("chunked-prefill-size", "prompts are cut into chunks of the default size");
     } else {
-        server.count(&mut flags, "max_tokens", &["chunked-prefill-size"], 1 << 20);
+        server.share_of_count(&mut flags, "max_tokens", "chunked-prefill-size", ranks);
     }
     server.share(&mut flags, &["mem-fraction-static"]);
     server.count(&mut flags, "block_tokens", &["page-size"], 4096);
@@ -65,7 +53,12 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
         server.key("graph_max", 0, "--disable-cuda-graph");
     } else {
-        server.count(&mut flags, "graph_max", &["cuda-graph-max-bs", "cuda-graph-max-bs-decode"], 65_536);
+        server.largest(&mut flags, "graph_max", &["cuda-graph-bs-decode", "cuda-graph-bs"]);
+        server.count(&mut flags, "graph_max", &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"], 65_536);
+    }
+    server.count(&mut flags, "recv_interval", &["scheduler-recv-interval"], 65_536);
+    if flags.is("enable-priority-scheduling") {
+        server.key("scheduling", "\"priority\"", "--enable-priority-scheduling");
     }
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
@@ -79,4 +72,31 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.drafts = Some((n.unwrap_or(4), model));
     }
     (server, flags)
+}
+
+/// Groups of attention in the tensor group, and replicas beside each other: `--attn-dp-size`, or `--dp-size` with `--enable-dp-attention` as it was called
+/// before. Gives the number of groups.
+fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
+    let dp = Server::degree(flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
+    let ep = Server::degree(flags, &["ep-size", "ep", "expert-parallel-size"]);
+    let own = Server::degree(flags, &["attn-dp-size", "attention-data-parallel-size"]).unwrap_or(1);
+    let (name, groups) =
+        if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
+    if groups == 1 {
+        (server.dp, server.ep) = (dp, ep);
+        return 1;
+    }
+    if !server.tp.is_multiple_of(groups) {
+        let what = format!("{groups} groups of attention do not divide {} tensor ranks", server.tp);
+        flags.wrong(name, what, "allowed are divisors of the tensor degree".to_owned());
+    }
+    // Without a degree of their own, experts stay cut over the tensor group.
+    let has_backend = flags.find("moe-a2a-backend").is_some_and(|flag| flag.value() != "none");
+    if ep != Some(server.tp) && !has_backend {
+        flags
+            .not_modelled(name, "experts are taken to lie whole on the ranks: give `--ep-size` as wide as `--tp-size`");
+    }
+    server.ep = Some(server.tp);
+    (server.tp, server.dp) = ((server.tp / groups).max(1), groups);
+    groups
 }

@@ -32,7 +32,7 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_script = launch::lines(text).any(|line| line.contains("trtllm-serve"));
     let launch = if is_script {
-        launch::of_script(text, begins, &|name| FLAGS.find(name).is_some())
+        launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()).map(|launch| with_options(launch, text))
     } else {
         launch::of_all_yaml(text)
     };
@@ -40,6 +40,40 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Ok(launch) => of_launch(launch, machine),
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
+}
+
+/// Names of the flag that gives a file of options.
+const FILES: [&str; 2] = ["config", "extra-llm-api-options"];
+
+/// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`); options of a file that it does not write stay unread.
+fn with_options(mut launch: Launch, text: &str) -> Launch {
+    let Some(asked) = launch.flags.iter().position(|flag| FILES.contains(&flag.name.as_str())) else { return launch };
+    let name = launch.flags[asked].value();
+    let Some((start, body)) = written(text, &name) else { return launch };
+    let Ok(mut options) = launch::of_all_yaml(body) else { return launch };
+    options.flags.iter_mut().for_each(|flag| flag.at = flag.at.start + start..flag.at.end + start);
+    launch.flags.remove(asked);
+    // The file overwrites the command (`trtllm-serve --help`, 1.2): the last counts.
+    launch.flags.append(&mut options.flags);
+    launch
+}
+
+/// What a script writes into a file of this name with `cat`, and at which byte it begins.
+fn written<'a>(text: &'a str, name: &str) -> Option<(usize, &'a str)> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        start += line.len();
+        let Some((command, mark)) = line.trim().split_once("<<") else { continue };
+        let target = command.strip_prefix("cat").and_then(|rest| rest.trim().strip_prefix('>'));
+        if target.is_none_or(|target| target.trim() != name) {
+            continue;
+        }
+        let mark = mark.trim().trim_matches(['\'', '"', '-']);
+        let body = text.get(start..)?;
+        let n: usize = body.split_inclusive('\n').take_while(|line| line.trim() != mark).map(str::len).sum();
+        return Some((start, body.get(..n)?));
+    }
+    None
 }
 
 /// A server as it is started.
@@ -69,7 +103,12 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     if flags.find("kv-cache-config.enable-block-reuse").is_some_and(|flag| flag.value() == "false") {
         server.key("prefix_cache", false, "kv_cache_config.enable_block_reuse");
     }
-    server.count(&mut flags, "graph_max", &["cuda-graph-config.max-batch-size"], 65_536);
+    if flags.find("cuda-graph-config").is_some_and(|flag| flag.value() == "null") {
+        server.key("graph_max", 0, "cuda_graph_config: null");
+    } else {
+        server.largest(&mut flags, "graph_max", &["cuda-graph-config.batch-sizes"]);
+        server.count(&mut flags, "graph_max", &["cuda-graph-config.max-batch-size"], 65_536);
+    }
     if flags.is("disable-overlap-scheduler") {
         server.key("loop", "\"serial\"", "disable_overlap_scheduler");
     }

@@ -41,9 +41,15 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
     // With experts over ranks, data-parallel ranks share them: one replica.
     server.ep = flags.is("enable-expert-parallel").then_some(server.tp * server.dp);
-    server.count(&mut flags, "max_sequences", &["max-num-seqs"], 65_536);
-    server.count(&mut flags, "max_tokens", &["max-num-batched-tokens"], 1 << 20);
-    server.count(&mut flags, "max_context", &["max-model-len"], 100_000_000);
+    server.count(&mut flags, "max_sequences", &["max-num-active-seqs", "max-num-seqs"], 65_536);
+    server.size(&mut flags, "max_tokens", &["max-num-scheduled-tokens", "max-num-batched-tokens"], 1 << 20);
+    // What fits decides where nothing is said.
+    if !flags.find("max-model-len").is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
+        server.size(&mut flags, "max_context", &["max-model-len"], 100_000_000);
+    }
+    if let Some(share) = flags.number("watermark") {
+        server.key("watermark_ratio", share, "--watermark");
+    }
     server.count(&mut flags, "block_tokens", &["block-size"], 4096);
     server.count(&mut flags, "kv_blocks", &["num-gpu-blocks-override"], 1_000_000_000);
     server.share(&mut flags, &["gpu-memory-utilization", "device-memory-utilization"]);
@@ -54,6 +60,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.key("graph_max", 0, "--enforce-eager");
     } else {
         server.count(&mut flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
+        server.largest(&mut flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
     }
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");

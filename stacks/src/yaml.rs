@@ -86,12 +86,12 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         if open.len() >= DEPTH_MAX {
             return Err(Unreadable::Deep { at });
         }
-        let key = unquoted(key).to_owned();
+        let key = unquoted(key);
         let path = open.iter().map(|(_, key)| key.clone()).chain([key.clone()]).collect();
         if value.is_empty() {
             open.push((indentation, key));
         }
-        entries.push(Entry { path, value: unquoted(value).to_owned(), at });
+        entries.push(Entry { path, value: unquoted(value), at });
     }
     Ok(entries)
 }
@@ -123,7 +123,7 @@ fn key_and_value(body: &str) -> Option<(&str, &str)> {
         return Some(("-", item.trim()));
     }
     let is_quoted = body.starts_with('"') || body.starts_with('\'');
-    let from = if is_quoted { body[1..].find(&body[..1]).map_or(0, |at| at + 2) } else { 0 };
+    let from = if is_quoted { closing(body).map_or(0, |at| at + 1) } else { 0 };
     match body.get(from..)?.find(": ") {
         Some(at) => Some((body[..from + at].trim(), body[from + at + 2..].trim())),
         None => Some((body.strip_suffix(':')?.trim(), "")),
@@ -147,9 +147,27 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-fn unquoted(text: &str) -> &str {
+/// Where the quote that a text begins with ends; between double quotes a backslash goes with the letter behind it.
+fn closing(text: &str) -> Option<usize> {
+    let quote = text.chars().next()?;
+    let mut is_escaped = false;
+    for (at, letter) in text.char_indices().skip(1) {
+        if letter == quote && !is_escaped {
+            return Some(at);
+        }
+        is_escaped = quote == '"' && letter == '\\' && !is_escaped;
+    }
+    None
+}
+
+/// A text without its quotes; escapes between double quotes are those of JSON.
+fn unquoted(text: &str) -> String {
     let of = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
-    of('"').or_else(|| of('\'')).unwrap_or(text)
+    match of('"') {
+        Some(inner) if inner.contains('\\') => serde_json::from_str(text).unwrap_or_else(|_| inner.to_owned()),
+        Some(inner) => inner.to_owned(),
+        None => of('\'').unwrap_or(text).to_owned(),
+    }
 }
 
 fn shortened(text: &str) -> String {
@@ -173,6 +191,7 @@ mod tests {
         check("A:\n  --x: 1 # why\n  --y: 'a b'\nB: c\n", &[("A", ""), ("A/--x", "1"), ("A/--y", "a b"), ("B", "c")]);
         check("a:\n  b:\n    c: 1\n  d: 2", &[("a", ""), ("a/b", ""), ("a/b/c", "1"), ("a/d", "2")]);
         check("s:\n- name: x\n  n: 2\n- name: y", &[("s", ""), ("s/-/name", "x"), ("s/-/n", "2"), ("s/-/name", "y")]);
+        check("a:\n- \"{\\\"k\\\": \\\"v\\\"}\"\n- 'b: c'", &[("a", ""), ("a/-", "{\"k\": \"v\"}"), ("a/-", "b: c")]);
         check("l:\n  - a\n  - b\nm: [1, 2]", &[("l", ""), ("l/-", "a"), ("l/-", "b"), ("m", "[1, 2]")]);
     }
 
