@@ -401,7 +401,7 @@ pub struct ScoreArgs {
     /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training by set, card, model, format, layout, variant, row; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
-    /// Leave every model or card out of what is fitted, and print the errors on it
+    /// Leave every model or card out of what is fitted, and print the errors on it; steps of training know `card` alone
     #[arg(long, value_name = "WHAT", value_parser = ["model", "card"])]
     pub leave_out: Option<String>,
     /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after

@@ -25,6 +25,7 @@ struct Entry {
     peak_fp8_tflops: Option<f64>,
     peak_int8_tops: Option<f64>,
     peak_fp4_tflops: Option<f64>,
+    power_watts: Option<f64>,
     intra_node_gb_per_s: f64,
     host_gb_per_s: f64,
     #[serde(default = "has_peer_access")]
@@ -79,6 +80,7 @@ pub fn gpu(name: &str) -> Option<Gpu> {
         peak_fp8: entry.peak_fp8_tflops.map(tera),
         peak_int8: entry.peak_int8_tops.map(tera),
         peak_fp4: entry.peak_fp4_tflops.map(tera),
+        power_watts: entry.power_watts,
         intra_node_bandwidth: giga(entry.intra_node_gb_per_s),
         host_bandwidth: giga(entry.host_gb_per_s),
         peer_access: entry.peer_access,

@@ -34,6 +34,8 @@ pub struct Gpu {
     pub peak_int8: Option<FlopsPerSecond>,
     /// Dense fp4 tensor peak, where the device has it.
     pub peak_fp4: Option<FlopsPerSecond>,
+    /// Power that the card may draw for hours, watts, where its datasheet says so.
+    pub power_watts: Option<f64>,
     /// Link to the other GPUs of the node, per direction (NVLink; PCIe where there is none).
     pub intra_node_bandwidth: BytesPerSecond,
     /// Link to the host, per direction.

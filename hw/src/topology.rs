@@ -235,6 +235,7 @@ mod tests {
                 peak_fp8: None,
                 peak_int8: None,
                 peak_fp4: None,
+                power_watts: None,
                 intra_node_bandwidth: BytesPerSecond::new(300e9),
                 host_bandwidth: BytesPerSecond::new(32e9),
                 peer_access: true,

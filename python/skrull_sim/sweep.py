@@ -11,6 +11,8 @@ from . import _native
 from ._errors import raised
 from ._scenario import asked, text as _text
 
+TASKS_PER_CORE = 8
+
 
 def _axis(key, values) -> dict:
     keys = {"keys": list(key)} if isinstance(key, tuple) else {"key": key}
@@ -40,17 +42,19 @@ def _shard(file_text: str, scenario_text: str | None, index: int, n: int) -> str
         if scenario_text is not None:
             (folder / "scenario.toml").write_text(scenario_text, encoding="utf-8")
         out = folder / "out"
-        arguments = ["sweep", str(folder / "sweep.toml"), "--quiet", "--no-progress", "--out", str(out), "--shard", f"{index}/{n}"]
-        raised(_native.perform, arguments)
+        # A task holds one core of its node.
+        one = ["--jobs", "1", "--shard", f"{index}/{n}"]
+        raised(_native.perform, ["sweep", str(folder / "sweep.toml"), "--quiet", "--no-progress", "--out", str(out), *one])
         return (out / f"points-{index}-of-{n}.jsonl").read_text(encoding="utf-8")
 
 
-def sweep(scenario, axes: dict, out, ray: str | None = None, tasks: int | None = None, window: int = 64, until=None, **settings) -> list[dict]:
+def sweep(scenario, axes: dict, out, ray: str | None = None, tasks: int | None = None, window: int | None = None, until=None, **settings) -> list[dict]:
     """Runs every point and returns its rows, as ``points.jsonl`` in ``out`` has them; what is there already is not run again.
 
     ``axes`` maps a key, or a tuple of keys that change together, to values or to a range such as ``{"from": 1, "to": 64, "steps": 7}``.
     ``settings`` are the other keys of a sweep file: ``sample``, ``points``, ``seed``, ``seeds``, ``where``, ``chunk``, ``front``.
-    ``ray`` is the address of a cluster, or ``"local"``; parts then run there as ``tasks`` tasks, ``window`` of them at a time.
+    ``ray`` is the address of a cluster, or ``"local"``; parts then run there as ``tasks`` tasks of one core, ``window`` of them at a time.
+    Left out, there are eight tasks for each core of the cluster, and as many wait as keep every core busy.
     """
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -58,13 +62,13 @@ def sweep(scenario, axes: dict, out, ray: str | None = None, tasks: int | None =
         folder = pathlib.Path(name)
         path = _files(folder, scenario, axes, dict(settings))
         if ray is not None:
-            _over_ray(ray, path, out, tasks or 16, window)
+            _over_ray(ray, path, out, tasks, window)
         arguments = ["sweep", str(path), "--quiet", "--no-progress", "--out", str(out)]
         raised(_native.perform, arguments + ([] if until is None else ["--until", str(until)]))
     return [json.loads(line) for line in (out / "points.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def _over_ray(address: str, path: pathlib.Path, out: pathlib.Path, n: int, window: int) -> None:
+def _over_ray(address: str, path: pathlib.Path, out: pathlib.Path, tasks: int | None, window: int | None) -> None:
     """Parts as tasks; the driver keeps their rows, where the run that follows finds them. A task whose node is lost runs again."""
     import ray
 
@@ -72,7 +76,13 @@ def _over_ray(address: str, path: pathlib.Path, out: pathlib.Path, n: int, windo
     texts = (path.read_text(encoding="utf-8"), beside.read_text(encoding="utf-8") if beside.exists() else None)
     if not ray.is_initialized():
         ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
-    remote = ray.remote(max_retries=3)(_shard)
+    # Parts are of about equal length, and the last ones leave the other cores idle: an eighth of a core's share at most.
+    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # Parts of an earlier call keep their number, so that what they have is not run again.
+    begun = [int(part.stem.rsplit("-", 1)[1]) for part in out.glob("points-*-of-*.jsonl")]
+    n = tasks or max(begun, default=TASKS_PER_CORE * cores)
+    window = window or max(2 * cores, 64)
+    remote = ray.remote(max_retries=3, num_cpus=1)(_shard)
     left = [index for index in range(1, n + 1) if not (out / f"points-{index}-of-{n}.jsonl").exists()]
     running = {}
     while left or running:

@@ -6,6 +6,7 @@
 
 pub mod bridge;
 pub mod constants;
+pub mod left_out;
 #[cfg(test)]
 mod measured;
 pub mod megatron;

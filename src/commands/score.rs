@@ -15,7 +15,7 @@ use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
 use score::training::row::Row;
-use score::training::{self, tables};
+use score::training::{self, left_out, tables};
 use score::{refit, residual, run, summary};
 
 use super::{Failure, print, threads};
@@ -65,14 +65,19 @@ fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
 
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
-    if args.leave_out.is_some() || args.residual.is_some() || args.refit.is_some() {
+    let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
+    if leaves_models || args.residual.is_some() || args.refit.is_some() {
         return Err(unknown(
-            "`--leave-out`, `--residual` and `--refit` are about serving, and the table is of training",
+            "`--leave-out model`, `--residual` and `--refit` are about serving, and the table is of training",
         ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
-    let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
+    let score = if args.leave_out.is_some() {
+        training::summary::score(left_out::launched(rows), &only, &costs_of_others, &|| bar.inc(1))
+    } else {
+        training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1))
+    };
     bar.finish_and_clear();
     print(&Form::of_word(&args.format).training(&score, width()))
 }
@@ -121,6 +126,11 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 /// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
     training::constants::costs(cluster, profiles::training(&cluster.gpu))
+}
+
+/// Costs of training on a card as other generations say.
+fn costs_of_others(cluster: &Cluster) -> Box<dyn CostModel> {
+    left_out::costs(cluster, &|name| profiles::parsed(name).expect("a profile of every lender is shipped").clone())
 }
 
 /// A bar of so many runs; none is an error.

@@ -126,6 +126,7 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             peak_fp8: None,
             peak_int8: None,
             peak_fp4: None,
+            power_watts: None,
             intra_node_bandwidth: rate(intra),
             host_bandwidth: rate(intra),
             peer_access: true,

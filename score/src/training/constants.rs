@@ -3,7 +3,7 @@
 //! They are of the machine and its software, never of a row or a model.
 
 use engine::CostModel;
-use engine::cost::profile::Profile;
+use engine::cost::profile::{Operator, Profile};
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
@@ -183,20 +183,14 @@ const TORCH_CARD: &str = "h100-sxm-96g";
 /// Share of the peak that this attention reaches on an H100 (FlashAttention-3, arXiv:2407.08608, abstract).
 const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
-const PORT_SHARE: f64 = 0.75;
+pub(super) const PORT_SHARE: f64 = 0.75;
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
 #[must_use]
-pub fn costs(cluster: &Cluster, profile: Profile) -> Box<dyn CostModel> {
-    costs_by(Constants::of(&cluster.gpu.name), cluster, profile)
-}
-
-/// The same with constants of one's own, as of a card that is left out.
-#[must_use]
-pub fn costs_by(constants: &Constants, cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
-    let slower = -libm::log(constants.narrow_speed);
+pub fn costs(cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
+    let constants = Constants::of(&cluster.gpu.name);
     for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {
-        operator.surface.values.iter_mut().for_each(|value| *value += slower);
+        faster(operator, constants.narrow_speed);
     }
     let profiled = Profiled::new(&profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]);
@@ -204,6 +198,12 @@ pub fn costs_by(constants: &Constants, cluster: &Cluster, mut profile: Profile) 
         TORCH_CARD => held.with_attention(TORCH_ATTENTION),
         _ => held,
     })
+}
+
+/// Makes a kernel so many times faster.
+pub(super) fn faster(operator: &mut Operator, speed: f64) {
+    let slower = -libm::log(speed);
+    operator.surface.values.iter_mut().for_each(|value| *value += slower);
 }
 
 #[cfg(test)]

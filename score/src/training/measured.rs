@@ -9,7 +9,8 @@ use engine::{CostModel, Model};
 use hw::{Cluster, Seconds};
 use train::problem::Launches;
 
-use super::constants::{self, Constants};
+use super::constants;
+use super::left_out;
 use super::play::predict;
 use super::row::{Asked, Run};
 use super::select::Selection;
@@ -176,43 +177,42 @@ fn mamba_2_trains_as_fast_as_published_on_three_cards() {
     }
 }
 
-/// A launch between those of the hosts of A100 and B200, over that of H100's.
-const LAUNCH_OF_OTHERS: f64 = 15.5 / 17.5;
-
-/// B200's curves over another card's datasheet, with clock and links between those of A100 and B200.
-fn costs_of_others(cluster: &Cluster) -> Box<dyn CostModel> {
-    let mut profile = Profile::parse(include_str!("../../../profiles/b200.toml")).expect("shipped");
-    let served = Profile::parse(include_str!("../../../profiles/b200-sglang.toml")).expect("shipped");
-    profile.operators.insert("gemm-fp8".to_owned(), served.operators["gemm-fp8"].clone());
-    let [ampere, blackwell] = ["a100-sxm-80g", "b200"].map(Constants::of);
-    let between = |of: fn(&Constants) -> f64| (of(ampere) * of(blackwell)).sqrt();
-    let (sustained, link_share) = (between(|constants| constants.sustained), between(|constants| constants.link_share));
-    let constants = Constants { sustained, link_share, narrow_speed: 1.0, ..*blackwell };
-    constants::costs_by(&constants, cluster, profile.lent_to(&cluster.gpu))
+/// Shipped profiles that speak of a generation which is left out.
+fn lent(name: &str) -> Profile {
+    let text = match name {
+        "a100-pcie-80g" => include_str!("../../../profiles/a100-pcie-80g.toml"),
+        "a100-sxm-sglang" => include_str!("../../../profiles/a100-sxm-sglang.toml"),
+        "h100-sxm" => include_str!("../../../profiles/h100-sxm.toml"),
+        "h100-sxm-sglang" => include_str!("../../../profiles/h100-sxm-sglang.toml"),
+        "b200" => include_str!("../../../profiles/b200.toml"),
+        "b200-sglang" => include_str!("../../../profiles/b200-sglang.toml"),
+        _ => panic!("no lender has `{name}`"),
+    };
+    Profile::parse(text).expect("shipped")
 }
 
-fn launched_by_another(run: &mut Run) {
-    let execution = &mut run.problem.execution;
-    execution.launches.each = execution.launches.each * LAUNCH_OF_OTHERS;
-    execution.host_overhead_per_layer = execution.host_overhead_per_layer * LAUNCH_OF_OTHERS;
-    if let Some(other) = &mut run.other {
-        launched_by_another(&mut other.run);
-    }
-}
-
+/// Mean errors of steps on cards whose generation is left out, and the least share that lies inside. The aim is 12 %; what is above it is Grace's
+/// host, which launches slower than any that is asked, and A100's bus.
 #[test]
 fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
-    let Some(score) = score("megatron_bridge.csv", "card=H100") else { return };
-    let mut rows: Vec<_> = score.rows.into_iter().map(|scored| scored.row).collect();
-    for row in &mut rows {
-        if let Ok(Asked::Layout(run)) = &mut row.asked {
-            launched_by_another(run);
-        }
+    for (file, only, most, held) in [
+        ("megatron_bridge.csv", "card=H100", 0.07, 0.95),
+        ("megatron_bridge.csv", "card=B200", 0.12, 0.9),
+        ("megatron_bridge.csv", "card=B300", 0.125, 0.9),
+        ("megatron_bridge.csv", "card=GB200", 0.15, 0.7),
+        ("megatron_bridge.csv", "card=GB300", 0.12, 0.95),
+        ("simumax_b200.csv", "", 0.10, 0.95),
+        ("simumax_a100.csv", "", 0.13, 0.95),
+        ("torchtitan.csv", "", 0.10, 0.95),
+    ] {
+        let Some(Score { rows, .. }) = score(file, only) else { return };
+        let rows = left_out::launched(rows.into_iter().map(|scored| scored.row).collect());
+        let costs = |cluster: &Cluster| left_out::costs(cluster, &lent);
+        let found = summary::score(rows, &Selection::parse("").expect("conditions"), &costs, &|| {}).all;
+        let (step, covered) = (found.step.expect("steps"), found.covered.expect("intervals"));
+        println!("{file} {only}: {step:?}, {covered} in the interval");
+        assert!(step.mean < most && covered > held, "{file} {only}: {step:?} {covered}");
     }
-    let found = summary::score(rows, &Selection::parse("").expect("conditions"), &costs_of_others, &|| {}).all;
-    let step = found.step.expect("steps");
-    println!("{step:?} {:?}", found.covered);
-    assert!((step.mean - 0.157).abs() < 0.005, "{step:?}");
 }
 
 #[test]

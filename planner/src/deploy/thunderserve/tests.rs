@@ -16,6 +16,7 @@ fn gpu(name: &str, memory_gb: f64, gb_per_s: f64, tflops: f64) -> Gpu {
         peak_fp8: None,
         peak_int8: None,
         peak_fp4: None,
+        power_watts: None,
         intra_node_bandwidth: BytesPerSecond::new(32e9),
         host_bandwidth: BytesPerSecond::new(32e9),
         peer_access: true,

@@ -19,6 +19,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         peak_fp8: None,
         peak_int8: None,
         peak_fp4: None,
+        power_watts: None,
         intra_node_bandwidth: BytesPerSecond::new(1e9),
         host_bandwidth: BytesPerSecond::new(1e9),
         peer_access: true,
