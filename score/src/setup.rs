@@ -49,8 +49,7 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
-    /// Engines through which a request goes one after another: in Dynamo the one that decodes gets a request when the other one has answered. SGLang's
-    /// router sends it to both at once.
+    /// Engines through which a request goes one after another (`n_starts`).
     pub n_starts: u32,
     /// Whether iterations with prompts are captured up to the whole budget by an option of the run, so that nobody waits for launches.
     is_captured: bool,
@@ -162,7 +161,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         in_flight,
         lengths: [run.prompt, run.output],
         constants: EngineConstants::of(&run.engine),
-        n_starts: if run.is_split() && run.engine != "sglang" { 2 } else { 1 },
+        n_starts: n_starts(run),
         is_captured: recipe.captures_prompts == Some(true) && !preset.captures_prompts,
     };
     setup = setup.with(setup.constants);
@@ -180,13 +179,17 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     Ok(setup)
 }
 
+/// Engines through which a request goes one after another. Dynamo's router waits for the answer of the engine that computes the prompt, and only then asks
+/// the one that decodes. It asks both at once where the first has announced where it hands over, as SGLang does (`PrefillRouter::generate` in
+/// lib/llm/src/kv_router/prefill_router.rs of ai-dynamo/dynamo @ 007ddea7b6f7). That the second start takes as long as the first is an assumption.
+fn n_starts(run: &Run) -> u32 {
+    if run.is_split() && run.engine != "sglang" { 2 } else { 1 }
+}
+
 /// Workers of one kind, their blocks left open.
 fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32)) -> Result<Part, Reason> {
-    let published = recipe::split::of(asked.run);
-    let shape = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_shape(worker),
-        _ => worker.shape(),
-    };
+    let published = recipe::split::of(asked.run).and_then(|split| split.side(role));
+    let shape = published.map_or_else(|| worker.shape(), |side| side.shape(worker));
     let tensor = shape.gpus / shape.groups;
     check_degrees(model, &shape)?;
     // Attention groups of a dense model share nothing.
@@ -200,21 +203,15 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let amount = |asked: Option<recipe::Amount>, default: u32| {
         asked.map_or(default, |amount| amount.under(in_flight, run.prompt))
     };
-    let places = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_sequences,
-        (Role::Decode, Some(split)) => split.decode_sequences,
-        _ => amount(recipe.sequences_max, sizes.sequences_max),
-    };
+    let places = published.map_or_else(|| amount(recipe.sequences_max, sizes.sequences_max), |side| side.sequences);
     let sequences_max = places.min(in_flight);
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
     let longest = run.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
-    let tokens = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_tokens,
-        _ => amount(recipe.tokens_max, sizes.tokens_max),
-    };
+    let tokens = published.and_then(|side| side.tokens);
+    let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
     let largest = sizes.graph_max[usize::from(tensor >= 4)];
@@ -249,7 +246,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
         fusion: preset.fusion,
-        routing: published.map_or(engine_preset::ROUTING, |split| split.routing(role == Role::Prefill)),
+        routing: published.map_or(engine_preset::ROUTING, |side| side.routing()),
     })
 }
 

@@ -5,8 +5,8 @@
 //! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
 //! span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
 //! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
-//! one after another, and sizes between the knots of a table are interpolated linearly, and so are
-//! iterations whose ranks of data-parallel attention have unequal tokens, between one that has all of them and all that have as many; a verification of drafts reads cached tokens once.
+//! one after another; sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once. Where ranks of
+//! data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank that has them alone and all ranks that have as many.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
 pub mod average;
@@ -44,7 +44,7 @@ use writer::Writer;
 pub struct StepTable {
     /// All layers but attention, and hand-offs between stages, by tokens.
     tokens: Vec<Tick>,
-    /// The same where one rank of data-parallel attention has the tokens and all others none; empty without such ranks.
+    /// The same where one rank of data-parallel attention has the tokens and all others none, at most as long; empty without such ranks.
     alone: Vec<Tick>,
     /// Head and sampler, by tokens that are sampled.
     head: Vec<Tick>,
@@ -153,8 +153,7 @@ impl StepTable {
         let sampled = sampled_max.min(tokens_max).max(1) as usize;
         let lanes = deployment.lanes();
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
-        let n_alone = if lanes.ranks > 1 { tokens_max as usize } else { 0 };
-        let alone = filled(n_alone, |m| writer.layers_beside(m, 1));
+        let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
         let head = filled(sampled, |n| writer.head(n));
         // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
@@ -364,10 +363,10 @@ impl StepTable {
         Some(chunking.of_prompt(prompt, |past, new| self.chunk_ticks(past, new)))
     }
 
-    /// Ticks that so many tokens of prompts take at least through all stages but for attention, in batches of any size.
+    /// Ticks that so many tokens of a prompt take at least through all stages but for attention, in batches of any size.
     #[must_use]
     pub fn least_tokens(&self, tokens: u32) -> Tick {
-        let sized = self.tokens.iter().enumerate().skip(1);
+        let sized = self.lone().iter().enumerate().skip(1);
         let ticks = |(size, ticks): (usize, &Tick)| *ticks * u64::from(tokens) / size as u64;
         sized.map(ticks).min().unwrap_or_default()
     }
@@ -477,8 +476,12 @@ impl StepTable {
             return even;
         }
         let others = m * u64::from(self.lanes.ranks - 1);
-        let alone = at(&self.alone, m).min(even);
-        even - (even - alone) * fewer.min(others) / others
+        even - (even - at(&self.alone, m)) * fewer.min(others) / others
+    }
+
+    /// Ticks by tokens of a batch that is alone: other ranks of data-parallel attention, if any, have none.
+    fn lone(&self) -> &[Tick] {
+        if self.alone.is_empty() { &self.tokens } else { &self.alone }
     }
 
     fn head_at(&self, n: u64) -> Tick {
@@ -490,6 +493,12 @@ impl StepTable {
 fn at(table: &[Tick], index: u64) -> Tick {
     let last = table.len() - 1;
     table[usize::try_from(index).unwrap_or(last).min(last)]
+}
+
+/// Ticks of batches of one rank of data-parallel attention while all others have none: never longer than where they have as much.
+fn alone(writer: &Writer<'_>, even: &[Tick]) -> Vec<Tick> {
+    let alone = filled(even.len() - 1, |m| writer.layers_beside(m, 1));
+    alone.into_iter().zip(even).map(|(alone, even)| alone.min(*even)).collect()
 }
 
 /// Values of every size up to `n`, from a function that is asked at ever sparser knots.

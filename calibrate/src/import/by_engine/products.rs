@@ -1,14 +1,18 @@
 //! Matrix products by format, each a correction of the datasheet roofline over m, n and k.
 //!
-//! vLLM's block-scaled products are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
-//! in collector/vllm/collect_gemm.py of the tables' repository): up to 1,500 rows they show 60 to 90 µs of the host and nothing of
-//! the device. Engines decode in graphs, so a table that the host hides is left out. In its place stands that of an older version of vLLM that was timed in a graph
-//! (0.19 on B200), or SGLang's table, which times the same library (`DeepGEMM`) in a graph. On Blackwell that library wants scales as packed powers of two. SGLang's table gives it those of the weights in
-//! 32 bits, so every call packs them again (`torch.float32` for `scale_b` in collector/sglang/collect_gemm.py), which takes 8 µs. Engines do that once, when
-//! they load (SGLang `requant_weight_ue8m0_inplace`, vLLM `deepgemm_post_process_fp8_weight_block`). TensorRT-LLM's table does as well
-//! (`post_load_weights` in collector/trtllm/collect_gemm.py), so its rows stand in. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
-//! Engines fuse it with the norm or the activation function in front, so it is taken out: its launch is the median of what these rows take above
-//! SGLang's where both do nothing but launch (7.5 µs), its traffic is three bytes per element of the input.
+//! Tables whose rows are not what an engine runs have others in their place:
+//!
+//! - **Block-scaled products of vLLM** are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
+//!   in collector/vllm/collect_gemm.py of the tables' repository). Up to 1,500 rows they show 60 to 170 µs of the host and nothing of the device.
+//!   Engines decode in graphs. So an older table of vLLM stands in that was timed in a graph (0.19 on B200), or else that of another engine with the
+//!   same library (`DeepGEMM`).
+//! - **Block-scaled products of SGLang on Blackwell.** `DeepGEMM` wants scales there as packed powers of two. SGLang's table hands over those of the
+//!   weights in 32 bits (`torch.float32` for `scale_b` in collector/sglang/collect_gemm.py). So every call packs them again, which takes 8 µs.
+//!   Engines do it once, when they load (SGLang `requant_weight_ue8m0_inplace`, vLLM `deepgemm_post_process_fp8_weight_block`). So does
+//!   TensorRT-LLM's table (`post_load_weights` in collector/trtllm/collect_gemm.py), whose rows stand in.
+//! - **fp8 products of TensorRT-LLM** are timed with the quantisation of their input as a kernel of its own. Engines fuse it with the norm or the
+//!   activation function in front, so it is taken out. Its launch is the median of what these rows take above SGLang's where both do nothing
+//!   but launch (7.5 µs), its traffic is three bytes per element of the input.
 
 use std::collections::BTreeMap;
 
@@ -84,30 +88,33 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     Ok(part)
 }
 
-/// Rows of block-scaled products that stand in for an engine's newest, and why. Those of an older version of vLLM come first, where it times a graph.
+/// The table that stands in for an engine's newest one of block-scaled products, and why; `None` where its own rows are right.
 fn stand_in(source: &Source<'_>, own: &Table, word: &str) -> Result<Option<StandIn>, ImportError> {
-    let (engine, why) = match source.engine {
-        "vllm" => ("sglang", TIMES_THE_HOST),
-        "sglang" => ("trtllm", PACKS_SCALES),
+    // Cards with products in 4 bits are Blackwell and later.
+    let packs = source.cluster().gpu.peak_fp4.is_some();
+    let other = if packs { "trtllm" } else { "sglang" };
+    let why = match source.engine {
+        "vllm" if times_the_host(&rows(source, own, (word, Format::Fp8Block))?.0) => TIMES_THE_HOST,
+        "sglang" if packs => PACKS_SCALES,
         _ => return Ok(None),
     };
-    let is_blackwell = source.cluster().gpu.peak_fp4.is_some();
-    if engine == "sglang" {
-        if !times_the_host(&rows(source, own, (word, Format::Fp8Block))?.0) {
-            return Ok(None);
-        }
-        for older in source.older("gemm", source.engine, FILE) {
-            let (table, path) = older?;
-            let (found, _) = rows(source, &table, (word, Format::Fp8Block))?;
-            if !found.is_empty() && !times_the_host(&found) {
-                return Ok(Some(((table, path), why)));
-            }
-        }
-    } else if !is_blackwell {
-        return Ok(None);
+    let older = if source.engine == "vllm" { older_in_a_graph(source, word)? } else { None };
+    if let Some(found) = older {
+        return Ok(Some((found, why)));
     }
-    let other = if is_blackwell { "trtllm" } else { engine };
     Ok(source.table("gemm", other, FILE)?.map(|found| (found, why)))
+}
+
+/// An engine's newest table but one, or but more, that times products in a graph.
+fn older_in_a_graph(source: &Source<'_>, word: &str) -> Result<Option<(Table, String)>, ImportError> {
+    for older in source.older("gemm", source.engine, FILE) {
+        let found = older?;
+        let (rows, _) = rows(source, &found.0, (word, Format::Fp8Block))?;
+        if !rows.is_empty() && !times_the_host(&rows) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether products that do nothing but launch take as long as a host needs to launch them.
