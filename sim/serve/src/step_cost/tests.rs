@@ -135,6 +135,23 @@ fn idle_ranks_of_attention_send_nothing_to_the_experts() {
 }
 
 #[test]
+fn beyond_as_many_gpus_as_a_token_has_experts_tokens_come_to_their_experts_alone() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let gpu = hw::catalog::gpu("gb200").expect("listed");
+    let seen = |expert_degree: u32| {
+        let cluster = hw::catalog::cluster(&gpu, 1, expert_degree);
+        let cost = Roofline::new(&cluster);
+        let deployment = ReplicaConfig { expert_degree, ..ReplicaConfig::new(&model, &cluster, 1) };
+        let rows = vec![100; 256 / expert_degree as usize];
+        let product = engine::task::Op::GroupedGemm { rows, n: 4096, k: 7168, format: hw::Format::Bf16 };
+        let writer = Writer::new(&deployment, &cost, Case::Expected);
+        writer.fused_layer(&product, 3200).map(|layer| layer.tokens)
+    };
+    // 25,600 rows of 3200 tokens with eight experts each: an eighth of them on each of eight GPUs, a sixteenth on each of 16.
+    assert_eq!((seen(8), seen(16)), (Some(3200), Some(200)));
+}
+
+#[test]
 fn stages_divide_a_batch_and_add_hand_offs() {
     let (one, four) = (of_model("llama-3-70b", 8, 1, 1), of_model("llama-3-70b", 8, 4, 1));
     // 64 sequences are four batches of 16; the head of each runs on the last stage, one after another.

@@ -134,12 +134,16 @@ impl<'a> Writer<'a> {
         if filled.time > found.time { filled } else { found }
     }
 
-    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
-    fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
+    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product. Where more GPUs share the experts than
+    /// a token visits, tokens come by all-to-all, to their experts alone. Else all tokens come to all GPUs (TensorRT-LLM
+    /// `select_alltoall_method_type`, which asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`).
+    pub(super) fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
+        let is_sent = self.deployment.lanes().ranks > 1 && u64::from(self.shard.ep) > experts.top_k;
+        let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
         Some(FusedExperts {
             rows: rows.clone(),
-            tokens,
+            tokens: if is_sent { here } else { tokens },
             top_k: experts.top_k,
             hidden: self.shard.model.hidden,
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
