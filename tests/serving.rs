@@ -149,3 +149,36 @@ fn draws_of_what_is_not_drawn_are_warned_of() {
     let checked = checked_of("serving/closed-loop", &["trace.seeds=1"]);
     assert!(checked.scenario.is_some());
 }
+
+/// Rows of a shipped scenario that was changed by a piece of its text and from the command line; every one is sound.
+fn sound_rows(name: &str, [from, to]: [&str; 2], set: &[&str]) -> Vec<reports::PolicyResult> {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    assert!(source.text.contains(from), "{name} has `{from}`");
+    let source = diagnostic::Source { text: source.text.replace(from, to), ..source };
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let scenario = checked.scenario.expect("a good scenario");
+    let result = scenario.run(&|_| {});
+    assert_eq!(reports::sound::faults(&result), Vec::<String>::new(), "{name}");
+    result.results
+}
+
+#[test]
+fn first_tokens_of_prompts_that_are_computed_elsewhere_have_no_bound() {
+    let by = ["by = \"requests_per_s\"", "by = \"ttft_s.mean\""];
+    let set = ["trace.requests=250"];
+    let bound = |rows: Vec<reports::PolicyResult>| {
+        let row = rows.into_iter().find(|row| row.policy == "best-terms").expect("it is in the list");
+        row.planner.expect("it was chosen").bound
+    };
+    assert_eq!(bound(sound_rows("serving/distkv", by, &set)), None, "its replicas decode alone");
+}
+
+#[test]
+fn stages_wait_no_less_than_nothing_where_clients_give_up_before_their_first_token() {
+    let give_up = ["arrivals = \"together\"", "arrivals = \"together\"\nfirst_token_timeout_s = 0.000001"];
+    for row in sound_rows("serving/equal-time-chunks", give_up, &[]) {
+        assert_eq!(row.metrics["n_timed_out"], 1.0, "{}", row.policy);
+        assert!((0.0..=1.0).contains(&row.metrics["bubble_ratio"]), "{}", row.policy);
+    }
+}

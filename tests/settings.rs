@@ -114,6 +114,25 @@ fn flags_say_what_was_written() {
 }
 
 #[test]
+fn a_plan_of_chunks_of_equal_time_is_a_deployment_that_runs_again_and_is_exported() {
+    let folder = folder("chunks");
+    let done = |words: &[&str]| {
+        let output = run(&folder, words);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let planned = done(&["plan", "serving/equal-time-chunks", "--policy", "equal-time", "--out", "."]);
+    assert_eq!(planned.0, Some(0), "{}", planned.1);
+    let again = done(&["run", "plan.json", "--out", "again"]);
+    assert_eq!(again.0, Some(0), "{}", again.1);
+    let exported = done(&["export", "plan.json", "--to", "sglang", "--out", "."]);
+    assert_eq!(exported.0, Some(0), "{}", exported.1);
+    let script = std::fs::read_to_string(folder.join("serve-qwen2.5-14b.sh")).expect("a script");
+    assert!(script.contains("--pp-size 4") && script.contains("--enable-dynamic-chunking"), "{script}");
+    let (code, why) = done(&["export", "plan.json", "--to", "vllm", "--out", "."]);
+    assert!(code == Some(2) && why.contains("engine.chunk_sizes"), "{why}");
+}
+
+#[test]
 fn every_key_of_engines_and_clients_is_known_to_exports() {
     let page = std::fs::read_to_string(super::root().join("docs/keys.md")).expect("the page of keys");
     let mut section = "";

@@ -17,6 +17,10 @@ const TASK_BYTES: f64 = 170.0;
 const TASKS_PER_SEQUENCE: f64 = 16.0;
 /// Failures of a run of days that a core draws in a second.
 const FAILURES_PER_S: f64 = 2e7;
+/// Steps of a planner's loops over machines that a core does in a second.
+const LOOPS_PER_S: f64 = 1e9;
+/// Bytes of a link between two machines.
+const LINK_BYTES: f64 = 32.0;
 /// Times that everything is played: as expected, and at both ends of the costs.
 const CASES: f64 = 3.0;
 /// What is refused takes longer: six hours.
@@ -60,6 +64,20 @@ pub fn stepped(n_steps: u64, n_sequences: u64, n_ranks: u64) -> Effort {
 #[must_use]
 pub fn failed(n_failures: f64) -> Effort {
     Effort { seconds: n_failures / FAILURES_PER_S, bytes: 0.0 }
+}
+
+/// Machines that are put in an order for pipelines: from every one, always the next of those that are left.
+#[must_use]
+pub fn chained(n_machines: u64) -> Effort {
+    let n = real(n_machines);
+    Effort { seconds: n.powi(4) / LOOPS_PER_S, bytes: n * n * LINK_BYTES }
+}
+
+/// Machines between which tokens flow: every one may need a path of its own, and a path is sought over all links.
+#[must_use]
+pub fn flowed(n_machines: u64) -> Effort {
+    let n = real(n_machines);
+    Effort { seconds: n.powi(3) / LOOPS_PER_S, bytes: n * n * LINK_BYTES }
 }
 
 impl Effort {
@@ -106,6 +124,9 @@ mod tests {
         assert!(stepped(10_000, 65_536, 8).is_beyond_reason() && !stepped(100, 65_536, 8).is_beyond_reason());
         // 100,000 GPUs that fail every 50,000 hours do so 1,440 times in thirty days; every four seconds of a GPU it is 6.5 × 10^10 times.
         assert!(!failed(32.0 * 1_440.0).is_long() && failed(32.0 * 6.5e10).is_beyond_reason());
+        // 100 machines are put in order in 0.1 s, 10,000 never; tokens flow over 1,000 in a second, and over 65,536 in 78 hours.
+        assert!(!chained(100).is_long() && chained(1000).is_long() && chained(10_000).is_beyond_reason());
+        assert!(!flowed(1000).is_long() && flowed(10_000).is_long() && flowed(65_536).is_beyond_reason());
         assert!(stepped(1, 1_000_000, 1000).is_beyond_reason(), "it takes 13 hours and 2.5 TiB");
         assert_eq!([30.0, 600.0, 90_000.0, 1e6].map(span), ["30 seconds", "10 minutes", "25 hours", "12 days"]);
     }

@@ -348,6 +348,17 @@ mod tests {
             &[Code::MissingFlag],
         );
         check(
+            "vllm serve llama-3-8b --long-prefill-token-threshold 512",
+            &["chunk_tokens = 512"],
+            &[Code::MissingFlag],
+        );
+        check("vllm serve llama-3-8b --long-prefill-token-threshold 0", &["tp = 1 "], &[Code::MissingFlag]);
+        check(
+            "python -m sglang.launch_server --model-path llama-3-8b --pp-size 2 --enable-dynamic-chunking",
+            &["chunk_sizes = \"equal-time\""],
+            &[Code::MissingFlag],
+        );
+        check(
             "vllm serve llama-3-8b --config serve.yaml",
             &["name = \"llama-3-8b\""],
             &[Code::MissingFlag, Code::NotModelled],

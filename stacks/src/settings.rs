@@ -36,8 +36,8 @@ const ROWS: [(&str, Row); 44] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
-    ("engine.chunk_sizes", Row::Told([equal, equal, equal])),
-    ("engine.chunk_tokens", Row::Nowhere),
+    ("engine.chunk_sizes", Row::Told([equal, sizes_sglang, equal])),
+    ("engine.chunk_tokens", Row::Told([chunk_vllm, nothing, nothing])),
     ("engine.chunk_tokens_min", Row::Nowhere),
     ("engine.context_per_decode", Row::Held),
     ("engine.copy_gb_per_s", Row::Remark),
@@ -121,6 +121,11 @@ fn row(settings: &Settings, key: &str) -> Option<Row> {
         let lends = settings.get("kv.borrow").is_some_and(|borrow| borrow != "never");
         return Some(if lends { Row::Nowhere } else { Row::Remark });
     }
+    // An iteration has no more anyway.
+    let number = |key: &str| settings.get(key).and_then(Value::as_u64);
+    if key == "engine.chunk_tokens" && number("engine.max_tokens").is_some_and(|most| number(key) >= Some(most)) {
+        return Some(Row::Held);
+    }
     ROWS.iter().find(|(known, _)| *known == key).map(|(_, row)| *row)
 }
 
@@ -159,6 +164,15 @@ fn one(word: String) -> Vec<String> {
 
 fn equal(value: &Value) -> Option<Vec<String>> {
     only(value, "equal")
+}
+
+/// Later chunks shrink by a law that SGLang fits itself; it does so over a pipeline alone.
+fn sizes_sglang(value: &Value) -> Option<Vec<String>> {
+    equal(value).or_else(|| (value == "equal-time").then(|| one("--enable-dynamic-chunking".to_owned())))
+}
+
+fn chunk_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--long-prefill-token-threshold {value}")))
 }
 
 fn recompute(value: &Value) -> Option<Vec<String>> {
@@ -379,6 +393,12 @@ mod tests {
         assert_eq!(told("engine.watermark_ratio", 0.05.into(), "vllm").as_deref(), Some("--watermark 0.05"));
         assert_eq!(told("engine.watermark_ratio", 0.05.into(), "sglang").as_deref(), Some(""), "a remark");
         assert_eq!(told("engine.graph_max", 64.into(), "sglang").as_deref(), Some("--cuda-graph-max-bs-decode 64"));
+        let equal_time = || Value::from("equal-time");
+        assert_eq!(told("engine.chunk_sizes", equal_time(), "sglang").as_deref(), Some("--enable-dynamic-chunking"));
+        assert_eq!(told("engine.chunk_sizes", equal_time(), "vllm"), None);
+        let threshold = told("engine.chunk_tokens", 256.into(), "vllm");
+        assert_eq!(threshold.as_deref(), Some("--long-prefill-token-threshold 256"));
+        assert_eq!(told("engine.chunk_tokens", 256.into(), "sglang"), None);
         let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
         let words =
             "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens 4";

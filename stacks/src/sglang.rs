@@ -45,6 +45,10 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     } else {
         server.share_of_count(&mut flags, "max_tokens", "chunked-prefill-size", ranks);
     }
+    // Without a pipeline SGLang cuts prompts as ever.
+    if flags.is("enable-dynamic-chunking") && server.pp > 1 {
+        server.key("chunk_sizes", "\"equal-time\"", "--enable-dynamic-chunking");
+    }
     server.share(&mut flags, &["mem-fraction-static"]);
     server.count(&mut flags, "block_tokens", &["page-size"], 4096);
     if flags.is("disable-radix-cache") {

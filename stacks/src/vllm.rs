@@ -43,6 +43,12 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.ep = flags.is("enable-expert-parallel").then_some(server.tp * server.dp);
     server.count(&mut flags, "max_sequences", &["max-num-active-seqs", "max-num-seqs"], 65_536);
     server.size(&mut flags, "max_tokens", &["max-num-scheduled-tokens", "max-num-batched-tokens"], 1 << 20);
+    // 0 is none.
+    if flags.find("long-prefill-token-threshold").is_none_or(|flag| flag.value() != "0") {
+        server.count(&mut flags, "chunk_tokens", &["long-prefill-token-threshold"], 1 << 20);
+    } else {
+        flags.text("long-prefill-token-threshold");
+    }
     // What fits decides where nothing is said.
     if !flags.find("max-model-len").is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
         server.size(&mut flags, "max_context", &["max-model-len"], 100_000_000);

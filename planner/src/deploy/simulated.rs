@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::stop;
 use hw::{Seconds, Time};
 use serve::arrivals::{self, Arrivals};
 use serve::fleet::{Fleet, Served, serve};
@@ -54,7 +55,11 @@ impl Dealer {
 fn mixed(work: &[(Lengths, u64)]) -> (Requests, Vec<usize>) {
     let n: u64 = work.iter().map(|(_, n)| n).sum();
     let mut dealer = Dealer::new(work.iter().map(|&(_, n)| hw::real(n)).collect());
-    let kinds: Vec<usize> = (0..n).map(|_| dealer.next()).collect();
+    let mut kind = || {
+        stop::pause();
+        dealer.next()
+    };
+    let kinds: Vec<usize> = (0..n).map(|_| kind()).collect();
     let small = |tokens: hw::Tokens| u32::try_from(tokens.0).unwrap_or(u32::MAX).max(1);
     let of = |kind: &usize| Request::new(Time::ZERO, small(work[*kind].0.input), small(work[*kind].0.output));
     (Requests::of(kinds.iter().map(of).collect()), kinds)

@@ -127,6 +127,7 @@ pub fn dacp(model: &Model, sequences: &[(u32, u64)], rules: Rules) -> Option<Vec
     let mut ranks = Ranks { model, rules, room: vec![capacity; n], load: vec![0.0; n] };
     let mut placed: Vec<Placement> = Vec::with_capacity(order.len());
     for (sequence, tokens) in order {
+        engine::stop::pause();
         let place = place(&mut ranks, &mut placed, tokens)?;
         placed.push(Placement { sequence, from: 0, tokens, place });
     }

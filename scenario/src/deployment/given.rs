@@ -17,7 +17,7 @@ pub struct DemandTable {
     name: Option<String>,
     model: Option<(String, Place)>,
     lengths: Option<Lengths>,
-    requests: f64,
+    pub(super) requests: f64,
     at: Place,
 }
 

@@ -2,8 +2,10 @@
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
 use planner::deploy::inventory::{Inventory, Link, Losses, Network, Offer};
+use planner::effort;
 
 use super::Objective;
+use crate::effort::is_within_reason;
 use input::diagnostic::Code;
 use input::reader::{Place, Section, unknown};
 
@@ -42,9 +44,23 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
     if n_tables == 0 {
         section.missing("gpus", "write `[[inventory.gpus]]` with `gpu` and `count`");
     }
+    let is_begun = is_planned(&mut section, &offers, objective);
     section.finish();
-    let is_whole = n_tables > 0 && offers.len() == n_tables;
+    let is_whole = n_tables > 0 && offers.len() == n_tables && is_begun;
     Stock { inventory: Inventory { offers, network }, places, is_whole }
+}
+
+/// Whether planning for so many machines is within reason.
+fn is_planned(section: &mut Section<'_>, offers: &[Offer], objective: Objective) -> bool {
+    let machines = |offer: &Offer| u64::from(offer.n_available.div_ceil(offer.n_gpus_per_machine.max(1)));
+    let n_machines = offers.iter().map(machines).sum();
+    let effort = match objective {
+        Objective::Time => return true,
+        Objective::Goodput => effort::chained(n_machines),
+        Objective::Throughput => effort::flowed(n_machines),
+    };
+    let (at, what) = (section.at(), format!("plans for {n_machines} machines"));
+    is_within_reason(section, effort, (at, &what, "lower `count` in `[[inventory.gpus]]`"))
 }
 
 /// Links of machines within a region and between two; `usual` is that within one, GB per second and milliseconds.

@@ -9,11 +9,13 @@ use planner::deploy::inventory::Inventory;
 use planner::deploy::policies::POLICIES;
 use planner::deploy::rental::{Choice, Configurations, Decider, Question, Rates};
 use planner::deploy::simulated::Arriving;
+use planner::effort;
 use serve::metrics::Slo;
 
 use super::given::PlanTable;
 use super::inventory::{USD, inventory};
 use super::{Objective, given, replica, take_objective};
+use crate::effort::is_within_reason;
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
@@ -51,10 +53,17 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
     top.finish();
     let stock = inventory(reader.section("inventory"), Objective::Time);
+    let replica = replica::replica(reader.section("engine"));
     let mut requests = reader.section("requests");
     requests.each_table("types", &mut |section| demands.push(given::demand(section)));
+    if given.is_empty() && replica.rates == Rates::Simulated {
+        let n: f64 = demands.iter().map(|demand| demand.requests).sum();
+        let what = format!("{n} requests that are served one by one");
+        let help = "lower `requests` of the types, or take `rates = \"roofline\"` in `[engine]`";
+        let at = requests.at();
+        is_within_reason(&mut requests, effort::served(hw::whole(n), 0), (at, &what, help));
+    }
     requests.finish();
-    let replica = replica::replica(reader.section("engine"));
     let play = play(reader.section("play"), head.seed);
     let budgets = budgets(reader.section("objective"));
     let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);

@@ -65,12 +65,15 @@ pub struct Stream {
     pub clients: Clients,
 }
 
+/// Most requests of a stream.
+const REQUESTS_MAX: u64 = 100_000_000;
+
 /// Reads the section: the requests, and what other seeds give.
 pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
     let at = section.place("seeds");
     let n_seeds = section.small("seeds", Some(1), 1..=SEEDS_MAX);
-    let n = section.aside(|mut section| section.size("requests", 0, 1..=100_000_000));
-    let effort = effort::served(n as u64, n_seeds.into());
+    let n = section.aside(asked_in_all);
+    let effort = effort::served(n, n_seeds.into());
     let what = format!("{n} requests of {n_seeds} seeds");
     let place = section.place("requests").flatten();
     if !is_within_reason(&mut section, effort, (place, &what, "lower `trace.requests` or `trace.seeds`")) {
@@ -92,6 +95,13 @@ pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64
     }
     section.finish();
     Some(Asked { draws, ..found? })
+}
+
+/// Requests that are asked for, over all streams; 0 where a trace or a table says how many.
+fn asked_in_all(mut section: Section<'_>) -> u64 {
+    let mut n = section.count("requests", Some(0), 1..=REQUESTS_MAX).0;
+    section.each_table("stream", &mut |mut stream| n += stream.count("requests", Some(0), 1..=REQUESTS_MAX).0);
+    n
 }
 
 /// The requests of a seed.
@@ -194,7 +204,7 @@ fn lay_sessions(
 
 /// Requests before arrivals: drawn, from a file, or all alike.
 fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
-    let n = section.size("requests", 0, 1..=100_000_000);
+    let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
     let names = Format::ALL.map(|(name, _)| name);

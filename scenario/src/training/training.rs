@@ -10,6 +10,7 @@ use planner::effort;
 use super::compression;
 use crate::effort::is_within_reason;
 use crate::formats;
+use input::diagnostic::Code;
 use input::reader::Section;
 
 /// What the section says besides the execution.
@@ -28,6 +29,9 @@ pub struct Training {
     pub execution: Execution,
 }
 
+/// Most sequences of all steps together: a plan holds each with its place.
+const SEQUENCES_MAX: u64 = 10_000_000;
+
 /// Reads `[training]`; a pipeline has so many ranks.
 pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
@@ -35,9 +39,16 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let effort = effort::stepped(steps, batch_size, n_ranks);
     let what = format!("{steps} steps of {batch_size} sequences on pipelines of {n_ranks} ranks");
     let help = "lower `training.batch_size` or `training.steps`";
+    let n_sequences = batch_size * steps;
+    let is_begun = if n_sequences > SEQUENCES_MAX {
+        let what = format!("{n_sequences} sequences in {steps} steps are more than {SEQUENCES_MAX}");
+        section.refuse(Code::TakesTooLong, at, what, help);
+        false
+    } else {
+        is_within_reason(&mut section, effort, (at, &what, help))
+    };
     // Nothing is drawn of what is refused.
-    let (batch_size, steps) =
-        if is_within_reason(&mut section, effort, (at, &what, help)) { (batch_size, steps) } else { (1, 1) };
+    let (batch_size, steps) = if is_begun { (batch_size, steps) } else { (1, 1) };
     let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
     if section.has("host_overhead_per_layer_us") {
         section.idle(&["graphs"], "the launches of the card's host, which `host_overhead_per_layer_us` stands for");

@@ -22,7 +22,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
     // Whether a document above `max_tokens` makes room for another draw (a given one is shortened), or becomes several sequences.
     let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
-    let n = usize::try_from((training.batch_size * training.steps).min(10_000_000)).expect("bounded");
+    let n = usize::try_from(training.batch_size * training.steps).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
     let repeated = |lengths: &[u64]| {
         let documents = lengths.iter().copied().cycle();

@@ -6,6 +6,7 @@ use hw::{Seconds, Span, Time};
 
 use crate::request::{Request, Requests};
 use engine::random::{self, Stream};
+use engine::stop;
 
 /// Latest arrival, seconds after the start (92 days): a span of time holds it exactly, and what is served after it.
 pub const ARRIVAL_S_MAX: f64 = 8.0e6;
@@ -80,6 +81,7 @@ fn lay_each(requests: &mut Requests, mut arrival_s: impl FnMut(&Request) -> f64)
     let n = requests.list.len();
     let mut n_kept = 0;
     for request in &mut requests.list {
+        stop::pause();
         let at_s = arrival_s(request);
         if at_s > ARRIVAL_S_MAX {
             break;

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::request::{Request, Requests, TOKENS_MAX};
-use engine::random;
+use engine::{random, stop};
 
 /// Joint lengths of one trace.
 #[derive(Clone, Debug, Deserialize)]
@@ -71,6 +71,7 @@ impl Lengths {
         };
         let list = (0..n)
             .map(|_| {
+                stop::pause();
                 let bin = usize::try_from(stream.below(self.bins.len() as u64)).expect("an index below the length");
                 let bin = &self.bins[bin];
                 let prompt = at(&self.prompt_shares, &bin.prompt, stream.unit());

@@ -178,10 +178,11 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     };
     let paid = served.paid_ticks.iter().copied().sum::<TickSum>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
-    let of_replica = served.counts.iter().zip(&served.paid_ticks);
-    let busy = of_replica.map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
+    // So does one whose client has given up.
+    let of_replica = || served.counts.iter().zip(&served.paid_ticks);
+    let busy = of_replica().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
     add("busy_ratio", busy.as_ns() / paid.as_ns());
-    let stages = served.counts.iter().map(|counts| counts.stage_ticks).sum::<TickSum>();
+    let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
     if stages > TickSum::default() {
         add("bubble_ratio", 1.0 - stages.as_ns() / paid.as_ns());
     }

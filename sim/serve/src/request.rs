@@ -3,7 +3,7 @@
 //! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
 //! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
 
-use engine::random;
+use engine::{random, stop};
 use hw::{Span, Time};
 
 /// Most tokens that a prompt or an output may have.
@@ -113,6 +113,7 @@ impl Requests {
         }
         all.sort_by_key(|(_, request, ..)| request.arrival);
         for (stream, request, is_turn, pause, asked) in all {
+            stop::pause();
             merged.streams.push(stream);
             merged.list.push(request);
             merged.follows.extend(has_turns.then_some(is_turn));
@@ -188,6 +189,7 @@ impl Requests {
         let mut stream = random::stream(seed, "clients who have enough");
         self.asked = self.list.iter().map(|request| request.output).collect();
         for request in &mut self.list {
+            stop::pause();
             let (is_drawn, part) = (stream.unit() < share_ratio, stream.next_u64());
             if is_drawn && request.output > 1 {
                 request.output = 1 + u32::try_from(part % u64::from(request.output - 1)).expect("below the output");

@@ -294,10 +294,10 @@ impl Problem {
         self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
     }
 
-    /// Duration of one stage's pass under `UnitTimes`, nanoseconds.
+    /// Duration of one stage's pass under `UnitTimes`, whole nanoseconds; rounded up, so that stages together take no less than their work.
     #[must_use]
     pub const fn unit_ns(&self, per_token: u64, tokens: u64) -> u64 {
         let (pp, chunks) = (self.layout.pp as usize, self.layout.chunks as usize);
-        per_token * tokens * pp as u64 / self.schedule.placement.n_stages(pp, chunks) as u64
+        (per_token * tokens * pp as u64).div_ceil(self.schedule.placement.n_stages(pp, chunks) as u64)
     }
 }

@@ -152,15 +152,7 @@ impl Pipeline {
     /// (rank, chunk) of a stage of a micro-batch.
     #[must_use]
     pub const fn place(&self, stage: usize, micro_batch: usize) -> (usize, usize) {
-        let p = self.n_ranks;
-        match self.placement {
-            Placement::Linear => (stage, 0),
-            Placement::Loop => (stage % p, stage / p),
-            Placement::V if stage < p => (stage, 0),
-            Placement::V => (2 * p - 1 - stage, 1),
-            Placement::Bidirectional if micro_batch.is_multiple_of(2) => (stage, 0),
-            Placement::Bidirectional => (p - 1 - stage, 1),
-        }
+        self.placement.place(self.n_ranks, stage, micro_batch)
     }
 
     /// Stage that a rank's chunk is.
@@ -201,6 +193,19 @@ impl Placement {
             Self::Linear | Self::Bidirectional => n_ranks,
             Self::Loop => n_ranks * n_chunks,
             Self::V => 2 * n_ranks,
+        }
+    }
+
+    /// (rank, chunk) of a stage of a micro-batch on `n_ranks` ranks.
+    #[must_use]
+    pub const fn place(self, n_ranks: usize, stage: usize, micro_batch: usize) -> (usize, usize) {
+        match self {
+            Self::Linear => (stage, 0),
+            Self::Loop => (stage % n_ranks, stage / n_ranks),
+            Self::V if stage < n_ranks => (stage, 0),
+            Self::V => (2 * n_ranks - 1 - stage, 1),
+            Self::Bidirectional if micro_batch.is_multiple_of(2) => (stage, 0),
+            Self::Bidirectional => (n_ranks - 1 - stage, 1),
         }
     }
 }

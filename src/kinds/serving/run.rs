@@ -78,11 +78,11 @@ impl Kind for Serving {
         if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
         }
-        let is_cut = plain.is_some_and(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
+        let cut = plain.filter(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
         if let Some(best) = self.best.iter().find(|best| best.name == choice) {
             return Some(best::planned(self, best));
         }
-        is_cut.then(|| Planned::of_row(&row(self, choice).result))
+        cut.map(|way| best::cut(self, way))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {

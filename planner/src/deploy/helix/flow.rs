@@ -60,6 +60,7 @@ impl Graph {
     fn augment(&mut self, source: usize, sink: usize, least: f64) -> f64 {
         let mut total = 0.0;
         loop {
+            engine::stop::pause();
             let by = self.reached(source, least);
             let mut path = Vec::new();
             let mut vertex = sink;

@@ -4,6 +4,7 @@
 //! hand-over between stages of different machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the
 //! rate, the sum the latency. A decode step of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
 
+use engine::stop;
 use hw::{Dtype, Tokens, real};
 
 use super::super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
@@ -222,6 +223,7 @@ fn chained(task: &Task, machines: &[usize]) -> Vec<usize> {
         let mut order = vec![start];
         let mut weakest = f64::INFINITY;
         while order.len() < machines.len() {
+            stop::pause();
             let last = order[order.len() - 1];
             let left = machines.iter().filter(|m| !order.contains(m));
             let Some(&next) = left.max_by(|&&a, &&b| task.bandwidth(last, a).total_cmp(&task.bandwidth(last, b)))
@@ -243,6 +245,7 @@ fn spread(task: &Task, cut: &[Stage], weight: &dyn Fn(&Stage) -> f64) -> Option<
     let mut stages = cut.to_vec();
     let layer = layer_bytes(task) + kv_layer_bytes(task) * task.longest();
     for _ in 0..task.model.n_layers {
+        stop::pause();
         let open = (0..stages.len()).filter(|&s| real(stages[s].layers + 1) * layer <= usable(task, &stages[s]));
         let after = |s: usize| real(stages[s].layers + 1) / weight(&stages[s]);
         let next = open.min_by(|&a, &b| after(a).total_cmp(&after(b)))?;

@@ -245,6 +245,7 @@ fn neighbours(state: &[Key]) -> Vec<Vec<Key>> {
         for (m, &count) in n_gpus.iter().enumerate() {
             // Split: some GPUs of one machine leave, in either phase.
             for leaving in 1..=count {
+                stop::pause();
                 let mut rest = n_gpus.clone();
                 rest[m] -= leaving;
                 let mut gone = vec![0; n_gpus.len()];

@@ -250,7 +250,7 @@ fn dealt(
         longest_first(&mut units);
     }
     let mut priced = |micro_batches: Vec<MicroBatch>| {
-        let span_s = span::of(&micro_batches, &problem.layout, times);
+        let span_s = span::of(&micro_batches, problem, times);
         (micro_batches, span_s)
     };
     let earlier = |a: (Vec<MicroBatch>, f64), b: (Vec<MicroBatch>, f64)| if b.1 < a.1 { b } else { a };
@@ -269,7 +269,7 @@ fn dealt(
     // Never worse than the paper's.
     let dealt = earlier(dealt, of_rule(Deal::of("balance", problem.layout.pp)));
     let timed = timed::deal(sequences, problem.bucket_tokens, offload, times);
-    let timed_s = span::of(&timed, &problem.layout, times);
+    let timed_s = span::of(&timed, problem, times);
     earlier((timed, timed_s), dealt)
 }
 
@@ -313,7 +313,7 @@ fn placed(units: &[Unit], problem: &Problem, deal: Deal, rings: Rings) -> Vec<Mi
     let per_node = (problem.cluster.gpus_per_node / problem.layout.tp).max(1) as usize;
     let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(problem.layout.cp);
     // Times that a rank's longest unit counts more: the paper looks at its work alone.
-    let ahead = if deal == Deal::Timed { f64::from(problem.layout.pp - 1) } else { 0.0 };
+    let ahead = if deal == Deal::Timed { span::ahead(problem) } else { 0.0 };
     let (mut load, mut longest) = (vec![0.0_f64; n], vec![0.0_f64; n]);
     let mut lists = Lists::new(problem.layout.cp);
     let mut cursor = 0;

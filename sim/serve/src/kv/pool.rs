@@ -33,7 +33,9 @@ pub struct Pool {
     /// Blocks of one prefix identity; 0 where nothing is shared.
     blocks_per_prefix: u32,
     prefix_tokens: u32,
+    /// Every prefix identity; empty until the first is cached, as most replicas of a large fleet may never serve.
     entries: Vec<Entry>,
+    n_entries: usize,
     n_cached: u32,
     /// Prefixes that nobody holds, by the stamp of their release.
     evictable: BTreeMap<u64, u32>,
@@ -57,7 +59,8 @@ impl Pool {
             borrowed: 0,
             blocks_per_prefix: if shares { prefix_tokens / block_tokens } else { 0 },
             prefix_tokens,
-            entries: vec![Entry { holders: ABSENT, stamp: 0 }; n_entries],
+            entries: Vec::new(),
+            n_entries,
             n_cached: 0,
             evictable: BTreeMap::new(),
             clock: 0,
@@ -69,7 +72,7 @@ impl Pool {
     /// The same with tiers below the device.
     #[must_use]
     pub fn with_tiers(self, tiers: &[Tier; N_TIERS]) -> Self {
-        let tiers = Tiers::new(tiers, self.entries.len(), self.blocks_per_prefix);
+        let tiers = Tiers::new(tiers, self.n_entries, self.blocks_per_prefix);
         Self { tiers, ..self }
     }
 
@@ -215,20 +218,25 @@ impl Pool {
         debug_assert!(self.balances());
     }
 
+    /// Requests that hold a prefix, or `ABSENT`.
+    fn holders(&self, id: u32) -> u32 {
+        self.entries.get(id as usize).map_or(ABSENT, |entry| entry.holders)
+    }
+
     /// How many of the leading prefixes are cached.
     #[must_use]
     pub fn cached(&self, ids: &[u32]) -> u32 {
         if self.blocks_per_prefix == 0 {
             return 0;
         }
-        let hit = ids.iter().take_while(|id| self.entries[**id as usize].holders != ABSENT).count();
+        let hit = ids.iter().take_while(|id| self.holders(**id) != ABSENT).count();
         u32::try_from(hit).expect("fewer than 2^32 prefixes")
     }
 
     /// Blocks of cached prefixes that nobody holds yet.
     #[must_use]
     pub fn unheld(&self, ids: &[u32]) -> u32 {
-        let unheld = ids.iter().filter(|id| self.entries[**id as usize].holders == 0).count();
+        let unheld = ids.iter().filter(|id| self.holders(**id) == 0).count();
         u32::try_from(unheld).expect("fewer than 2^32 prefixes") * self.blocks_per_prefix
     }
 
@@ -252,6 +260,7 @@ impl Pool {
         if self.blocks_per_prefix == 0 {
             return n;
         }
+        self.entries.resize(self.n_entries, Entry { holders: ABSENT, stamp: 0 });
         for id in ids {
             let entry = &mut self.entries[*id as usize];
             if entry.holders != ABSENT {

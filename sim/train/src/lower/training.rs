@@ -46,6 +46,7 @@ use crate::plan::{MicroBatch, Place, Plan};
 use crate::problem::Problem;
 use crate::schedule::{Order, PassKind, Pipeline, Slot};
 use crate::stage::{Stage, stages};
+use engine::stop;
 use engine::task::Ops;
 use engine::task::{
     Collective, Document, GroupId, LabelId, LaneId, MeetingId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task,
@@ -215,6 +216,7 @@ pub(crate) fn contents(problem: &Problem, plan: &Plan, step_index: usize) -> Vec
 fn content_ids(contents: &[Vec<Content>]) -> Vec<Vec<u32>> {
     let mut known: BTreeMap<&Content, u32> = BTreeMap::new();
     let mut number = |content| {
+        stop::pause();
         let next = u32::try_from(known.len()).expect("contents fit u32");
         *known.entry(content).or_insert(next)
     };
@@ -222,6 +224,7 @@ fn content_ids(contents: &[Vec<Content>]) -> Vec<Vec<u32>> {
 }
 
 fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
+    stop::pause();
     let layout = &problem.layout;
     let mut shares: Vec<Share> = (0..layout.cp)
         .map(|cp| Share {
@@ -514,6 +517,7 @@ impl<'a> Builder<'a> {
                         if !done.ready(slot, stage) {
                             break;
                         }
+                        stop::pause();
                         self.problem = self.own.get(rank).unwrap_or(self.problem);
                         let frame = Frame {
                             group,

@@ -6,11 +6,12 @@ use engine::play::Case;
 use engine::verdict::Refused;
 use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
-use reports::PlannerFacts;
 use reports::expect;
+use reports::{PlannerFacts, PolicyResult};
 use serve::first_token::{self, Asked};
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
+use serve::replica::Role;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
@@ -32,11 +33,30 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
 pub fn planned(scenario: &Serving, best: &Best) -> Result<Planned, Refused> {
     let (Row { result: row, .. }, way) = found(scenario, best);
     let Some(way) = way else { return Err(Refused { ended: row.status, why: row.why }) };
+    written(scenario, row, way, &candidate(way).words)
+}
+
+/// `plan.json` of a way whose prompts are cut into chunks of equal time.
+pub fn cut(scenario: &Serving, way: &ServingChoice) -> Result<Planned, Refused> {
+    let row = super::row(scenario, &way.name).result;
+    if !row.status.is_ok() {
+        return Err(Refused { ended: row.status, why: row.why });
+    }
+    written(scenario, row, way, &[])
+}
+
+/// A way with its engines, what the scenario sets of them, and its row.
+fn written(
+    scenario: &Serving,
+    row: PolicyResult,
+    way: &ServingChoice,
+    words: &[(String, String)],
+) -> Result<Planned, Refused> {
     let placed = scaling::deployment(scenario, way)?;
-    let settings = settings(&scenario.head.origin, &best.name, &candidate(way).words);
+    let settings = settings(&scenario.head.origin, &row.policy, words);
     let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });
     let facts = row.planner.unwrap_or_default();
-    Ok(kinds::deployed_as(&scenario.head, &best.name, &[placed], facts, &row.why).with(more))
+    Ok(kinds::deployed_as(&scenario.head, &row.policy, &[placed], facts, &row.why).with(more))
 }
 
 /// The row of the best way, and that way.
@@ -61,7 +81,10 @@ fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingC
     let cut = row.planner.take().unwrap_or_default();
     facts.figures.extend(cut.figures);
     facts.notes.extend(cut.notes);
-    if let Some((bound, objective)) = bound(scenario, best, &ways).zip(facts.objective) {
+    // A refused request has no first token, so the mean leaves it out.
+    let all_served = row.metrics.get("n_refused").is_none_or(|n| *n == 0.0);
+    let bound = all_served.then(|| bound(scenario, best, &ways)).flatten();
+    if let Some((bound, objective)) = bound.zip(facts.objective) {
         facts
             .notes
             .push("the bound is what no cut of the prompts beats, on an engine that has nothing else to do".to_owned());
@@ -74,10 +97,15 @@ fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingC
     (Row { result: row, source, curves: None, provenance }, way)
 }
 
-/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.
+/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way. Nothing is known
+/// where prompts are cached or computed outside of the fleet, or where clients give up: who waits longest is then left out of the mean.
 fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64> {
-    let is_plain = scenario.requests.prefix_tokens == 0 && matches!(scenario.law, CostLaw::Operations);
-    if best.aim.metric != "ttft_s.mean" || !is_plain {
+    let requests = &scenario.requests;
+    let is_plain = requests.prefix_tokens == 0 && !requests.has_deadlines();
+    let is_plain = is_plain && matches!(scenario.law, CostLaw::Operations);
+    let computes_prompts =
+        |way: &&ServingChoice| scenario.groups_of(way).iter().all(|group| group.role != Role::Outputs);
+    if best.aim.metric != "ttft_s.mean" || !is_plain || !ways.iter().all(computes_prompts) {
         return None;
     }
     let served = ways.par_iter().filter(|way| candidate(way).refused.is_none());

@@ -181,6 +181,31 @@ fn a_sequence_that_would_end_last_gets_a_wider_ring_until_its_port_is_the_limit(
     assert_eq!(width(&decision(&slow, "timed")), 64);
 }
 
+#[test]
+fn chunks_of_a_rank_share_its_work_under_every_schedule() {
+    // 24 equal micro-batches on 8 pipeline ranks, 3 us a token and pass: all of them, and 7 passes of one chunk before.
+    let unit_times = Some(train::problem::UnitTimes { forward: 3000, input: 3000, weight: 3000, message: 0 });
+    for schedule in train::schedule::SCHEDULES {
+        // Interleaved stages may have any number of chunks, others have their own.
+        let is_free = schedule.placement == train::schedule::Placement::Loop;
+        let all: &[u32] = if is_free { &[2, 3, 6] } else { &[u32::try_from(schedule.n_chunks).expect("few")] };
+        for &chunks in all {
+            let mut problem = of_lengths(vec![1024; 24], 1);
+            problem.bucket_tokens = 1024;
+            problem.layout.pp = 8;
+            problem.layout.chunks = chunks;
+            problem.schedule = schedule;
+            problem.execution.unit_times = unit_times;
+            let n_stages = schedule.placement.n_stages(8, chunks as usize);
+            let expected_s = 1024.0 * 9e-6 * (24.0 + 7.0 * 8.0 / hw::real(n_stages as u64));
+            for deal in ["balance", "timed"] {
+                let objective = decision(&problem, deal).objective().expect("an objective");
+                assert!((objective / expected_s - 1.0).abs() < 1e-3, "{}: {objective}, {expected_s}", schedule.name);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

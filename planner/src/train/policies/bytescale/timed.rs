@@ -134,7 +134,7 @@ impl Pool<'_, '_> {
             units.extend(packs.iter().cloned());
             longest_first(&mut units);
             let placed = placed(&units, problem, Deal::Timed, Rings::Anywhere);
-            let end_s = span::of(&placed, &problem.layout, self.times);
+            let end_s = span::of(&placed, problem, self.times);
             if best.as_ref().is_none_or(|(least, _)| end_s < *least) {
                 best = Some((end_s, placed));
             }

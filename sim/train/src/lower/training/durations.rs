@@ -122,6 +122,7 @@ impl Judge<'_> {
     }
 
     fn durations(&mut self, stage: &Stage, content: &Content, own: &Problem) -> Durations {
+        engine::stop::pause();
         if let Some(units) = self.problem.execution.unit_times {
             let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
             return [units.forward, units.input, units.weight].map(|unit| self.problem.unit_ns(unit, tokens));

@@ -1,7 +1,7 @@
 //! How long a rank takes for sequences of its own, or for its part of one that a ring cuts, before there is a plan: what a planner
 //! needs that weighs the widths of rings.
 //!
-//! Forward and backward with everything that the rank waits for, seconds; of a pipeline, the slowest stage. A ring's exchange runs beside
+//! Forward and backward with everything that the rank waits for, seconds; of a pipeline, the slowest rank with all of its chunks. A ring's exchange runs beside
 //! all hops but the last, as in the lowering; the exchanges of `gather` and `ulysses` are taken as hidden, which the lowering does not assume.
 
 use std::collections::BTreeMap;
@@ -25,9 +25,9 @@ pub struct RankTimes<'a> {
     problem: &'a Problem,
     cost: &'a dyn CostModel,
     load: ExpertLoad,
-    /// Different stages.
-    stages: Vec<Stage>,
-    /// Everything but attention, seconds of each stage, by tokens.
+    /// What a micro-batch passes on a pipeline rank, one entry for equal ones.
+    ranks: Vec<Vec<Stage>>,
+    /// Everything but attention, seconds of each of `ranks`, by tokens.
     dense: BTreeMap<u64, Vec<f64>>,
 }
 
@@ -35,11 +35,8 @@ impl<'a> RankTimes<'a> {
     /// Times under a problem's layout.
     #[must_use]
     pub fn new(problem: &'a Problem, cost: &'a dyn CostModel) -> Self {
-        let mut stages = stages(problem);
-        stages.sort_unstable();
-        stages.dedup();
         let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
-        Self { problem, cost, load, stages, dense: BTreeMap::new() }
+        Self { problem, cost, load, ranks: by_rank(problem), dense: BTreeMap::new() }
     }
 
     /// A micro-batch of whole sequences on one rank, seconds.
@@ -54,7 +51,7 @@ impl<'a> RankTimes<'a> {
         let layer_s = self.attention_s(&[Document::causal(length)], 1, [0.0; 2]);
         let share = hw::real(length) / hw::real(of_tokens.max(1));
         let dense_s = self.slowest(of_tokens, 0.0) * share;
-        let n_layers = self.stages.iter().map(Stage::n_layers).max().unwrap_or(0);
+        let n_layers = self.ranks.iter().map(|chunks| n_layers(chunks)).max().unwrap_or(0);
         dense_s + f64::from(n_layers) * layer_s
     }
 
@@ -99,14 +96,15 @@ impl<'a> RankTimes<'a> {
         if again { 2.0 * forward + backward } else { forward + backward }
     }
 
-    /// The slowest stage with so many tokens and an attention of so long a layer.
+    /// The slowest rank with so many tokens and an attention of so long a layer.
     fn slowest(&mut self, tokens: u64, layer_s: f64) -> f64 {
         if !self.dense.contains_key(&tokens) {
-            let times = self.stages.iter().map(|stage| self.dense_s(stage, tokens)).collect();
+            let of_rank = |chunks: &Vec<Stage>| chunks.iter().map(|stage| self.dense_s(stage, tokens)).sum();
+            let times = self.ranks.iter().map(of_rank).collect();
             self.dense.insert(tokens, times);
         }
-        let with_attention = |(dense, stage): (&f64, &Stage)| dense + f64::from(stage.n_layers()) * layer_s;
-        self.dense[&tokens].iter().zip(&self.stages).map(with_attention).fold(0.0, f64::max)
+        let with_attention = |(dense, chunks): (&f64, &Vec<Stage>)| dense + f64::from(n_layers(chunks)) * layer_s;
+        self.dense[&tokens].iter().zip(&self.ranks).map(with_attention).fold(0.0, f64::max)
     }
 
     fn dense_s(&self, stage: &Stage, tokens: u64) -> f64 {
@@ -130,4 +128,21 @@ impl<'a> RankTimes<'a> {
         let time: Seconds = self.cost.estimate(op).time;
         time.get()
     }
+}
+
+/// Stages that one micro-batch passes on each pipeline rank: all chunks of the rank, or one of two copies of the model.
+fn by_rank(problem: &Problem) -> Vec<Vec<Stage>> {
+    let n_ranks = problem.layout.pp as usize;
+    let mut ranks = vec![Vec::new(); n_ranks];
+    for (index, stage) in stages(problem).into_iter().enumerate() {
+        let (rank, _) = problem.schedule.placement.place(n_ranks, index, 0);
+        ranks[rank].push(stage);
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
+fn n_layers(chunks: &[Stage]) -> u32 {
+    chunks.iter().map(Stage::n_layers).sum()
 }
