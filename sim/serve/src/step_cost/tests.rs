@@ -5,6 +5,7 @@ use hw::{Cluster, Tick};
 use super::prefill::{knot, past_position, position};
 use super::*;
 use engine::cost::roofline::{KERNEL_START_S, Roofline};
+use engine::task::{Op, PassKind};
 
 fn a100() -> Cluster {
     hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8)
@@ -143,7 +144,7 @@ fn beyond_as_many_gpus_as_a_token_has_experts_tokens_come_to_their_experts_alone
         let cost = Roofline::new(&cluster);
         let deployment = ReplicaConfig { expert_degree, ..ReplicaConfig::new(&model, &cluster, 1) };
         let rows = vec![100; 256 / expert_degree as usize];
-        let product = engine::task::Op::GroupedGemm { rows, n: 4096, k: 7168, format: hw::Format::Bf16 };
+        let product = Op::GroupedGemm { rows, n: 4096, k: 7168, format: hw::Format::Bf16, kind: PassKind::Forward };
         let writer = Writer::new(&deployment, &cost, Case::Expected);
         writer.fused_layer(&product, 3200).map(|layer| layer.tokens)
     };
