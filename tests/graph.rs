@@ -142,7 +142,7 @@ fn profile_of_host(kernel: &str) -> String {
 fn kernels_of_a_profile_stand_for_assumed_times_and_the_report_says_which() {
     let folder = Folder::new("host");
     folder.write("host.toml", profile_of_host("convert-events").as_bytes());
-    folder.write("other.toml", profile_of_host("sample-neighbours").as_bytes());
+    folder.write("other.toml", profile_of_host("sample-rows").as_bytes());
     let [assumed, measured] = ["", "profile = \"host.toml\""].map(|host| run(sequences(host), &folder.0));
     let conversion = |result: &RunResult| result.results[0].metrics["conversion_s"];
     assert!((conversion(&measured) / conversion(&assumed) - 10.0).abs() < 1e-6);

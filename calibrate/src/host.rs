@@ -7,6 +7,7 @@
 mod cases;
 mod clock;
 pub mod execute;
+mod sampling;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -35,11 +36,11 @@ const KNOT_RATIO: f64 = 1.3;
 /// Samples below which a kernel is left out of a profile.
 const ENOUGH: usize = 6;
 
-/// A measured job.
+/// What was measured together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSample {
-    /// What ran.
-    pub job: Job,
+    /// What ran: one job, or the rows and marks of sampling.
+    pub jobs: Vec<Job>,
     /// Seconds of a thread, the lower quartile of the runs.
     pub seconds: f64,
     /// The slowest run over the fastest.
@@ -82,7 +83,7 @@ struct Timed {
     n: u64,
     runs: usize,
     ratios: Vec<f64>,
-    last: Job,
+    last: Vec<Job>,
 }
 
 /// Times cases in turn, so that a while in which others use the machine meets a run of each and not all runs of one.
@@ -93,11 +94,15 @@ fn timed(cases: Vec<cases::Case>) -> Vec<HostSample> {
         all.iter_mut().filter(|timed| run < timed.runs).for_each(|timed| timed.run(run as u64));
     }
     let sample = |timed: Timed| {
-        let seconds = threads * quantile(&timed.ratios, UNDISTURBED) * timed.last.base_s();
+        let seconds = threads * quantile(&timed.ratios, UNDISTURBED) * base_s(&timed.last);
         let spread = quantile(&timed.ratios, 1.0) / quantile(&timed.ratios, 0.0);
-        HostSample { job: timed.last, seconds, spread }
+        HostSample { jobs: timed.last, seconds, spread }
     };
     all.into_iter().map(sample).collect()
+}
+
+fn base_s(jobs: &[Job]) -> f64 {
+    jobs.iter().map(Job::base_s).sum()
 }
 
 fn started(mut case: cases::Case) -> Timed {
@@ -116,10 +121,10 @@ impl Timed {
         let first = 2 + run * (self.n + 1);
         (self.case)(first);
         for at in 1..=self.n {
-            let (seconds, job) = (self.case)(first + at);
+            let (seconds, jobs) = (self.case)(first + at);
             took += seconds;
-            base_s += job.base_s();
-            self.last = job;
+            base_s += self::base_s(&jobs);
+            self.last = jobs;
         }
         self.ratios.push(took / base_s);
     }
@@ -129,8 +134,17 @@ impl Timed {
 #[must_use]
 pub fn fit(samples: &[HostSample], threads: u32) -> BTreeMap<String, HostKernel> {
     let mut found = BTreeMap::new();
-    for kernel in Kernel::ALL {
-        let own: Vec<&HostSample> = samples.iter().filter(|sample| sample.job.kernel == kernel).collect();
+    let of = |kernel| samples.iter().filter(move |sample| sample.jobs.iter().any(|job| job.kernel == kernel));
+    let sampled: Vec<&HostSample> = of(Kernel::SampleRows).collect();
+    if sampled.len() >= ENOUGH {
+        let (surfaces, residuals) = sampling::fit(&sampled);
+        let kernels = surfaces.map(|surface| HostKernel { residuals: residuals.clone(), threads, surface });
+        found.extend(
+            [Kernel::SampleRows, Kernel::SampleMarks].map(|kernel| kernel.name().to_owned()).into_iter().zip(kernels),
+        );
+    }
+    for kernel in Kernel::ALL.into_iter().filter(|kernel| !sampling::is_part(*kernel)) {
+        let own: Vec<&HostSample> = of(kernel).collect();
         if own.len() < ENOUGH {
             continue;
         }
@@ -143,12 +157,13 @@ pub fn fit(samples: &[HostSample], threads: u32) -> BTreeMap<String, HostKernel>
 }
 
 fn row(sample: &HostSample, shape: u64) -> fit::Row {
-    fit::Row { point: sample.job.point.to_vec(), base_s: sample.job.base_s(), measured_s: sample.seconds, shape }
+    let job = &sample.jobs[0];
+    fit::Row { point: job.point.to_vec(), base_s: job.base_s(), measured_s: sample.seconds, shape }
 }
 
 /// Knots at what was measured, those that are close as one.
 fn knots(samples: &[&HostSample], axis: usize, name: &str) -> Axis {
-    let mut places: Vec<f64> = samples.iter().map(|sample| sample.job.point[axis]).collect();
+    let mut places: Vec<f64> = samples.iter().map(|sample| sample.jobs[0].point[axis]).collect();
     places.sort_by(f64::total_cmp);
     let mut knots: Vec<f64> = Vec::new();
     for place in places {

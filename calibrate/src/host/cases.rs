@@ -12,7 +12,8 @@ use graph::distribution::Degrees;
 use graph::epoch::{past_job, queries};
 use graph::generate::{Bursts, bursts, configuration};
 use graph::host::Job;
-use graph::recurrence::{Alike, Recurrence};
+use graph::marks::Marks;
+use graph::recurrence::{Again, Alike, Recurrence};
 use graph::sample::{self, Hops, Replacement, Sampling, each_batch, touched_bytes};
 use graph::subgraph::{self, Paths, Rule, Work};
 use graph::tcsr::{Event, Reverse, TCsr, Take};
@@ -46,7 +47,7 @@ const SLOTS: f64 = 16.0;
 const TABLE_MAX: f64 = 268_435_456.0;
 
 /// A kernel on inputs of its own: runs it once on those of a number, and gives its seconds, without those of making the inputs, and what it did.
-pub type Case = Box<dyn FnMut(u64) -> (f64, Job)>;
+pub type Case = Box<dyn FnMut(u64) -> (f64, Vec<Job>)>;
 
 /// Cases of a size.
 pub fn of_size(bytes: f64) -> Vec<Case> {
@@ -113,7 +114,16 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let missed = f64::from(BATCH) / n_vertices + n_picks * share;
         Alike { count: 1.0, chance: 1.0 - random::power(std::f64::consts::E, -missed), bytes }
     };
-    let apart = Recurrence::new(shares.iter().map(alike).collect()).apart();
+    let rows: Vec<Alike> = shares.iter().map(alike).collect();
+    // Both hops pick: the seeds', and that of all rows that a batch has.
+    let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
+    let rows = Recurrence::new(rows);
+    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| 0.0);
+    let jobs = move |n_rows: f64, n_picks: f64| {
+        let of_rows = |again: Again| Job::rows(of_job, again.share * n_rows, rows.bytes(again.steps));
+        let of_marks = |(share, apart): &(f64, f64)| Job::marks(of_job, share * n_picks, *apart);
+        rows.again().into_iter().map(of_rows).chain(marks.iter().map(of_marks)).collect()
+    };
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
@@ -121,7 +131,7 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let sizes = each_batch(&graph, &batches, &rule, &own, |_, hops| sizes(hops));
         let seconds = clock.seconds();
         let [rows, picks] = sizes.into_iter().fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
-        (seconds, Job::sample(of_job, hw::real(rows), hw::real(picks), apart))
+        (seconds, jobs(hw::real(rows), hw::real(picks)))
     };
     Box::new(run)
 }
@@ -152,7 +162,8 @@ fn gathering(row_bytes: u64, bytes: f64) -> Case {
         });
         let seconds = clock.seconds();
         let rows = hw::real(n_rows);
-        (seconds, Job::gather(hw::real(n_threads()) * rows, hw::real(row_bytes), 2.0 * rows * hw::real(row_bytes)))
+        let apart = 2.0 * rows * hw::real(row_bytes);
+        (seconds, vec![Job::gather(hw::real(n_threads()) * rows, hw::real(row_bytes), apart)])
     };
     Box::new(run)
 }
@@ -181,7 +192,7 @@ fn extraction(graph: &Rc<Csr>, neighbours_max: u64) -> Case {
         let seconds = clock.seconds();
         let n_pairs = hw::real(n_pairs);
         let mean = works.into_iter().fold(Work::default(), Work::plus).times(1.0 / n_pairs);
-        (seconds, Job::extract(n_pairs, &mean, apart))
+        (seconds, vec![Job::extract(n_pairs, &mean, apart)])
     };
     Box::new(run)
 }
@@ -205,7 +216,7 @@ fn conversion(n_vertices: u32, events: &Rc<Vec<Event>>, graph: &TCsr) -> Case {
         let made = TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are");
         let seconds = clock.seconds();
         std::hint::black_box(made);
-        (seconds, job.clone())
+        (seconds, vec![job.clone()])
     };
     Box::new(run)
 }
@@ -226,7 +237,7 @@ fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize) -> Case {
             seconds = clock.seconds();
             sampled
         });
-        (seconds, job)
+        (seconds, vec![job])
     };
     Box::new(run)
 }

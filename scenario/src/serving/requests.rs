@@ -75,7 +75,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64
     let n = section.aside(asked_in_all);
     let effort = effort::served(n, n_seeds.into());
     let what = format!("{n} requests of {n_seeds} seeds");
-    let place = section.place("requests").flatten();
+    let place = section.place("requests").flatten().or_else(|| section.at());
     if !is_within_reason(&mut section, effort, (place, &what, "lower `trace.requests` or `trace.seeds`")) {
         return None;
     }

@@ -2,9 +2,10 @@
 
 use engine::random;
 
-use crate::csr::Csr;
+use crate::csr::{Csr, index};
 use crate::distribution::Degrees;
 use crate::host::{Job, log2};
+use crate::marks::Marks;
 use crate::recurrence::{Again, Alike, Recurrence};
 use crate::sample::{Replacement, Sampling, Visits, batches, epoch_stream, touched_bytes, visits};
 use crate::subgraph::{self, Rule, Work};
@@ -147,7 +148,12 @@ impl Between {
     }
 
     fn bytes(&self, batches: f64) -> f64 {
-        self.rows.bytes(batches) + self.features.bytes(batches) + self.written
+        self.rows.bytes(batches) + self.gathered_bytes(batches)
+    }
+
+    /// Bytes of features that so many batches read and write.
+    fn gathered_bytes(&self, batches: f64) -> f64 {
+        self.features.bytes(batches) + self.written
     }
 }
 
@@ -169,9 +175,30 @@ fn mean_touched_bytes(graph: &Csr, visits: &Visits) -> f64 {
     touched_bytes(slots / f64::max(n_visits, 1.0), picks)
 }
 
-/// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole.
+/// How often each vertex is picked in an epoch, expected from the rows that were read.
+fn picked(graph: &Csr, sampling: &Sampling, visits: &Visits) -> Vec<f64> {
+    let mut picked = vec![0.0; graph.n_vertices() as usize];
+    for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
+        for (vertex, &n) in (0..).zip(visits).filter(|(_, n)| **n > 0) {
+            let row = graph.row(vertex);
+            let degree = hw::real(row.len() as u64);
+            let taken = match sampling.replacement {
+                Replacement::With => f64::from(fan_out),
+                Replacement::Without => degree.min(f64::from(fan_out)),
+            };
+            let each = f64::from(n) * taken / degree.max(1.0);
+            row.iter().for_each(|neighbour| picked[index(u64::from(*neighbour))] += each);
+        }
+    }
+    picked
+}
+
+/// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole, with the marks of both.
 fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Between) -> Vec<Job> {
     let again = between.rows.again();
+    let picked = picked(graph, sampling, visits);
+    let n_picks = picked.iter().sum::<f64>() / hw::real(visits.n_batches.max(1));
+    let marks = Marks::new(&picked, n_picks).again(&between.rows, |batches| between.gathered_bytes(batches));
     let mut jobs = Vec::new();
     for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
         let (mut whole, mut drawn) = ([0.0; 2], [0.0; 2]);
@@ -184,8 +211,12 @@ fn sampling_jobs(graph: &Csr, sampling: &Sampling, visits: &Visits, between: &Be
         }
         for Again { share, steps } in &again {
             let apart = between.bytes(*steps);
-            jobs.push(Job::sample(fan_out, share * drawn[0], share * drawn[1], apart));
-            jobs.push(Job::sample(1, share * whole[0], share * whole[1], apart));
+            jobs.push(Job::rows(fan_out, share * drawn[0], apart));
+            jobs.push(Job::rows(1, share * whole[0], apart));
+        }
+        for (share, apart) in &marks {
+            jobs.push(Job::marks(fan_out, share * drawn[1], *apart));
+            jobs.push(Job::marks(1, share * whole[1], *apart));
         }
     }
     jobs.retain(|job| job.reads > 0.0);

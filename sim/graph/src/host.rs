@@ -20,8 +20,10 @@ pub fn log2(length: f64) -> f64 {
 /// A kernel of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
-    /// Neighbours of the vertices of a frontier (`sample.rs`).
-    Sample,
+    /// Rows of the vertices of a frontier, read for the neighbours that are drawn of them (`sample.rs`).
+    SampleRows,
+    /// Marks of those neighbours, which say whether the batch has them (`marks.rs`).
+    SampleMarks,
     /// Rows of features copied into a batch.
     Gather,
     /// Events to T-CSR.
@@ -34,7 +36,8 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every kernel.
-    pub const ALL: [Self; 5] = [Self::Sample, Self::Gather, Self::Convert, Self::Past, Self::Extract];
+    pub const ALL: [Self; 6] =
+        [Self::SampleRows, Self::SampleMarks, Self::Gather, Self::Convert, Self::Past, Self::Extract];
 
     /// Name in profiles.
     #[must_use]
@@ -46,7 +49,8 @@ impl Kernel {
     #[must_use]
     pub const fn axes(self) -> [&'static str; 2] {
         match self {
-            Self::Sample => ["fan-out", "bytes between visits of a row"],
+            Self::SampleRows => ["fan-out", "bytes between visits of a row"],
+            Self::SampleMarks => ["fan-out", "bytes between touches of a mark"],
             Self::Gather => ["bytes of a row", "bytes between visits of a row"],
             Self::Convert => ["slots of a vertex", "bytes of slots"],
             Self::Past => ["neighbours", "bytes between visits of a row"],
@@ -69,13 +73,20 @@ pub struct Job {
 }
 
 impl Job {
-    /// So many rows are read and neighbours drawn of them at a hop, where so many bytes lie between two visits of a row; `fan_out` of 1 stands for
-    /// rows of which every neighbour is taken.
+    /// So many rows are read of which `fan_out` neighbours are drawn, where so many bytes lie between two visits of a row; `fan_out` of 1 stands
+    /// for rows of which every neighbour is taken.
     #[must_use]
-    pub fn sample(fan_out: u32, rows: f64, picks: f64, apart: f64) -> Self {
-        // A row's offset and its line; a pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
+    pub fn rows(fan_out: u32, rows: f64, apart: f64) -> Self {
+        // A row's offset and its line.
+        Self { kernel: Kernel::SampleRows, reads: 2.0 * rows, items: 0.0, point: [f64::from(fan_out), apart] }
+    }
+
+    /// So many neighbours are drawn and marked, where so many bytes lie between two touches of a mark.
+    #[must_use]
+    pub fn marks(fan_out: u32, picks: f64, apart: f64) -> Self {
+        // A pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
         let items = picks * (1.0 + f64::from(fan_out) / 8.0);
-        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point: [f64::from(fan_out), apart] }
+        Self { kernel: Kernel::SampleMarks, reads: picks, items, point: [f64::from(fan_out), apart] }
     }
 
     /// So many rows of `row_bytes` are copied, where so many bytes lie between two visits of a row.

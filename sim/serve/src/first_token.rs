@@ -11,6 +11,7 @@ use engine::layer;
 use engine::task::{Document, Op, Pass};
 use hw::Seconds;
 
+use crate::replica::Role;
 use crate::request::{Request, Requests};
 use crate::step_cost::{ReplicaConfig, StepTable};
 
@@ -18,15 +19,22 @@ use crate::step_cost::{ReplicaConfig, StepTable};
 pub struct Asked<'a> {
     /// What each runs.
     pub config: ReplicaConfig<'a>,
+    /// What of a request they do.
+    pub role: Role,
     /// Costs of operations.
     pub cost: Box<dyn CostModel>,
     /// Times of its iterations.
     pub table: &'a StepTable,
 }
 
-/// Least mean time to the first token of requests, each on whichever replicas are fastest.
+/// Least mean time to the first token of requests, each on whichever replicas are fastest. `None` where nothing is known: prompts that are cached
+/// or computed outside of the fleet, and clients who give up, since whoever waits longest is then left out of the mean.
 #[must_use]
-pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
+pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Option<Seconds> {
+    let is_elsewhere = groups.iter().any(|group| group.role == Role::Outputs);
+    if requests.prefix_tokens > 0 || requests.has_deadlines() || is_elsewhere {
+        return None;
+    }
     let mut known: BTreeMap<u32, f64> = BTreeMap::new();
     let least = |prompt| {
         let of_group = |group: &Asked<'_>| ttft(&group.config, group.cost.as_ref(), group.table, prompt).get();
@@ -34,7 +42,7 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
     };
     let of_request = |request: &Request| *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
     let sum: f64 = requests.list.iter().map(of_request).sum();
-    Seconds::new(sum / hw::real(requests.len() as u64))
+    Some(Seconds::new(sum / hw::real(requests.len() as u64)))
 }
 
 /// Least time to the first token of a prompt.

@@ -78,11 +78,11 @@ impl Kind for Serving {
         if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
         }
-        let cut = plain.filter(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
         if let Some(best) = self.best.iter().find(|best| best.name == choice) {
-            return Some(best::planned(self, best));
+            return Some(best::planned(self, best::found(self, best)));
         }
-        cut.map(|way| best::cut(self, way))
+        let cut = plain.filter(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime)?;
+        Some(best::planned(self, (row(self, choice), Some(cut))))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {

@@ -16,8 +16,8 @@ pub const READ_S: f64 = 25e-9;
 pub const ITEM_S: f64 = 2e-9;
 
 /// Names of kernels in profile files.
-pub const KERNELS: [&str; 5] =
-    ["sample-neighbours", "gather-rows", "convert-events", "sample-past", "extract-subgraphs"];
+pub const KERNELS: [&str; 6] =
+    ["sample-rows", "sample-marks", "gather-rows", "convert-events", "sample-past", "extract-subgraphs"];
 
 /// A measured kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

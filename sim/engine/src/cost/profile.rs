@@ -61,7 +61,7 @@ pub struct Profile {
     /// Fused layers of experts by format: `experts`, `experts-fp8-block`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub experts: BTreeMap<String, ExpertsCurve>,
-    /// Kernels of the host by name: `sample-neighbours`, `gather-rows` and so on.
+    /// Kernels of the host by name: `sample-rows`, `gather-rows` and so on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host: BTreeMap<String, HostKernel>,
 }

@@ -6,12 +6,11 @@ use engine::play::Case;
 use engine::verdict::Refused;
 use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
+use reports::PlannerFacts;
 use reports::expect;
-use reports::{PlannerFacts, PolicyResult};
 use serve::first_token::{self, Asked};
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
-use serve::replica::Role;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
@@ -29,30 +28,14 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
     found(scenario, best).0
 }
 
-/// `plan.json` of the best way.
-pub fn planned(scenario: &Serving, best: &Best) -> Result<Planned, Refused> {
-    let (Row { result: row, .. }, way) = found(scenario, best);
-    let Some(way) = way else { return Err(Refused { ended: row.status, why: row.why }) };
-    written(scenario, row, way, &candidate(way).words)
-}
-
-/// `plan.json` of a way whose prompts are cut into chunks of equal time.
-pub fn cut(scenario: &Serving, way: &ServingChoice) -> Result<Planned, Refused> {
-    let row = super::row(scenario, &way.name).result;
-    if !row.status.is_ok() {
+/// `plan.json` of a way with its row: its engines, and what the scenario sets of them.
+pub fn planned(scenario: &Serving, (row, way): (Row, Option<&ServingChoice>)) -> Result<Planned, Refused> {
+    let row = row.result;
+    let Some(way) = way.filter(|_| row.status.is_ok()) else {
         return Err(Refused { ended: row.status, why: row.why });
-    }
-    written(scenario, row, way, &[])
-}
-
-/// A way with its engines, what the scenario sets of them, and its row.
-fn written(
-    scenario: &Serving,
-    row: PolicyResult,
-    way: &ServingChoice,
-    words: &[(String, String)],
-) -> Result<Planned, Refused> {
+    };
     let placed = scaling::deployment(scenario, way)?;
+    let words = way.candidate.as_ref().map_or(&[][..], |candidate| &candidate.words);
     let settings = settings(&scenario.head.origin, &row.policy, words);
     let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });
     let facts = row.planner.unwrap_or_default();
@@ -60,7 +43,7 @@ fn written(
 }
 
 /// The row of the best way, and that way.
-fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingChoice>) {
+pub fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingChoice>) {
     let begun = Instant::now();
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
     let tried: Vec<Tried> = ways.par_iter().map(|way| tried(scenario, best, way)).collect();
@@ -97,32 +80,26 @@ fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s ServingC
     (Row { result: row, source, curves: None, provenance }, way)
 }
 
-/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way. Nothing is known
-/// where prompts are cached or computed outside of the fleet, or where clients give up: who waits longest is then left out of the mean.
+/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way, as far as it is known.
 fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64> {
-    let requests = &scenario.requests;
-    let is_plain = requests.prefix_tokens == 0 && !requests.has_deadlines();
-    let is_plain = is_plain && matches!(scenario.law, CostLaw::Operations);
-    let computes_prompts =
-        |way: &&ServingChoice| scenario.groups_of(way).iter().all(|group| group.role != Role::Outputs);
-    if best.aim.metric != "ttft_s.mean" || !is_plain || !ways.iter().all(computes_prompts) {
+    if best.aim.metric != "ttft_s.mean" || !matches!(scenario.law, CostLaw::Operations) {
         return None;
     }
     let served = ways.par_iter().filter(|way| candidate(way).refused.is_none());
-    let of_ways: Vec<f64> = served.map(|way| least_ttft(scenario, way)).collect();
-    of_ways.into_iter().min_by(f64::total_cmp)
+    let of_ways: Option<Vec<f64>> = served.map(|way| least_ttft(scenario, way)).collect();
+    of_ways?.into_iter().min_by(f64::total_cmp)
 }
 
-fn least_ttft(scenario: &Serving, way: &ServingChoice) -> f64 {
+fn least_ttft(scenario: &Serving, way: &ServingChoice) -> Option<f64> {
     let (fleet, _) = super::fleet(scenario, way, Case::Expected);
     let groups = scenario.groups_of(way).into_iter().zip(&fleet.groups);
     let asked: Vec<_> = groups.map(|(group, served)| asked(scenario, way, group, served)).collect();
-    first_token::mean_ttft(&asked, &scenario.requests_of(way)).get()
+    Some(first_token::mean_ttft(&asked, &scenario.requests_of(way))?.get())
 }
 
 fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGroup, served: &'s Group) -> Asked<'s> {
     let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
-    Asked { config: scenario.deployment_of(way, group), cost, table: &served.engine.table }
+    Asked { config: scenario.deployment_of(way, group), role: group.role, cost, table: &served.engine.table }
 }
 
 fn tried(scenario: &Serving, best: &Best, way: &ServingChoice) -> Tried {
