@@ -273,6 +273,7 @@ impl Placer<'_> {
 
     /// Layers of a slot whose parameters a device holds.
     fn known(&self, slot: &Slot, device: usize) -> usize {
+        engine::stop::pause();
         self.layers(slot).filter(|layer| self.held[device].contains(layer)).count()
     }
 

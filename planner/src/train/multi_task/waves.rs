@@ -92,6 +92,7 @@ pub fn pack(work: &Work, level: &[(usize, Vec<Part>)], preference: Preference, b
     let mut slots = Vec::new();
     let Begin { mut wave, mut start_s } = begin;
     while packer.left.iter().any(|left| !left.parts.is_empty()) {
+        engine::stop::pause();
         let taken = packer.take();
         let of_wave = packer.run(&taken, wave, start_s);
         start_s = of_wave.iter().map(|slot| slot.end_s(work)).fold(start_s, f64::max);

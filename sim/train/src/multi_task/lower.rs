@@ -48,6 +48,7 @@ fn holders(work: &Work, schedule: &Schedule) -> BTreeMap<(usize, u32), Holders> 
         let operator = work.training.calls[meta_op.call].operator;
         let tensor = work.sizes[piece.meta_op][piece.size].tensor;
         for &layer in &meta_op.layers[piece.first as usize..(piece.first + piece.n_layers) as usize] {
+            engine::stop::pause();
             let of_layer = held.entry((operator, layer)).or_default();
             of_layer
                 .extend((0_u32..).zip(&piece.devices).map(|(at, &rank)| (rank, Shard { tensor, index: at % tensor })));
@@ -72,6 +73,7 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
     let n = work.n_devices() as usize;
     let mut found = Parameters { of_device: vec![0.0; n], share: vec![0.0; n], groups: BTreeMap::new() };
     for ((operator, _), of_layer) in holders(work, schedule) {
+        engine::stop::pause();
         let whole = hw::real(work.training.operators[operator].parameters);
         let tensor = of_layer[0].1.tensor;
         let mut by_shard: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
