@@ -129,15 +129,19 @@ fn numbers_of(version: &Path) -> Vec<u64> {
 
 /// Newest version folder of a table: `dir/operator/framework/*/file`, whatever it is packed in.
 fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportError> {
-    let parent = dir.join(folder);
+    find_all(dir, folder, file).into_iter().next().ok_or_else(|| ImportError::Missing(dir.join(folder), file))
+}
+
+/// A table of every version that has it, the newest first.
+fn find_all(dir: &Path, folder: &str, file: &'static str) -> Vec<PathBuf> {
     let stem = file.strip_suffix(ENDINGS[0]).expect("tables are named as the shared folder has them");
     let mut versions: Vec<PathBuf> =
-        std::fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        std::fs::read_dir(dir.join(folder)).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     versions.sort_by_key(|path| numbers_of(path));
     let packed = |version: &PathBuf| {
         ENDINGS.iter().map(|ending| version.join(format!("{stem}{ending}"))).find(|path| path.is_file())
     };
-    versions.iter().rev().find_map(packed).ok_or(ImportError::Missing(parent, file))
+    versions.iter().rev().filter_map(packed).collect()
 }
 
 fn axis(name: &str, knots: &[f64]) -> Axis {

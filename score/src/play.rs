@@ -117,7 +117,8 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     // Dynamo, SGLang and vLLM stream all tokens of a split request from the worker that decodes it.
     let fleet = Fleet { groups, kv_bytes_per_token, first_token: FirstToken::Decode, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let held = Held { users: Users::in_flight(setup.in_flight), start: setup.constants.start, seed: 0 };
+    let start = setup.constants.start * f64::from(setup.n_starts);
+    let held = Held { users: Users::in_flight(setup.in_flight), start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)

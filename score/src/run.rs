@@ -131,11 +131,20 @@ impl Run {
         matches!(self.workers, Workers::Split { .. })
     }
 
+    /// Equal engines behind one client: where the table states a batch of one of them, the requests in flight are as many such batches.
+    #[must_use]
+    pub fn n_engines(&self) -> u32 {
+        let (Workers::Whole(worker), Some(in_flight)) = (&self.workers, self.in_flight) else { return 1 };
+        // Degrees as they are written: a batch is divided by them.
+        let batch = worker.batch * worker.dp.max(1);
+        if batch > 0 && in_flight.is_multiple_of(batch) { in_flight / batch } else { 1 }
+    }
+
     /// GPUs of all workers; `None` where their number is not stated.
     #[must_use]
     pub fn n_gpus(&self) -> Option<u32> {
         match &self.workers {
-            Workers::Whole(worker) => Some(gpus_of(worker)),
+            Workers::Whole(worker) => Some(self.n_engines() * gpus_of(worker)),
             Workers::Split { prefill, decode } => Some(prefill.n? * gpus_of(prefill) + decode.n? * gpus_of(decode)),
         }
     }
@@ -266,6 +275,21 @@ mod tests {
         let run = &runs[0];
         assert_eq!((run.in_flight, run.prompt, run.output, run.card.as_str()), (Some(64), 8192, 1024, "b200"));
         assert_eq!((run.ttft_s, run.tpot_s, run.line, run.n_gpus()), (0.5, 0.02, 2, Some(4)));
+    }
+
+    #[test]
+    fn requests_in_flight_of_several_batches_are_of_as_many_engines() {
+        let of = |in_flight: u32, dp: u32| {
+            let cells = format!(
+                "a,db; silicon_concurrency={in_flight}; x,trtllm,1,org/M,b200_sxm,fp4,agg,4000,1000,,,14,2,1,{dp},1,1,500,20"
+            );
+            let run = one(&cells).expect("a table").remove(0);
+            (run.n_engines(), run.n_gpus())
+        };
+        // 448 of 14 each are 32 engines of two GPUs; of two attention groups with 14 each they are 16.
+        assert_eq!((of(448, 1), of(448, 2), of(14, 1)), ((32, Some(64)), (16, Some(64)), (1, Some(2))));
+        // What is no whole number of batches says nothing of engines.
+        assert_eq!(of(15, 1), (1, Some(2)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod checkpoint;
 
 use engine::Model;
+use engine::cost::experts::Routing;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format, Seconds};
 use serve::batcher;
@@ -48,6 +49,8 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
+    /// Engines through which a request goes one after another (`n_starts`).
+    pub n_starts: u32,
     /// Whether iterations with prompts are captured up to the whole budget by an option of the run, so that nobody waits for launches.
     is_captured: bool,
 }
@@ -72,6 +75,7 @@ pub struct Part {
     captures_prompts: bool,
     expert_rows: Option<u64>,
     fusion: Fusion,
+    routing: Routing,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
 }
@@ -102,7 +106,7 @@ impl Setup {
             captures_prompts: part.captures_prompts,
             expert_rows: part.expert_rows,
             fusion: part.fusion,
-            routing: engine_preset::ROUTING,
+            routing: part.routing,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }
@@ -134,9 +138,11 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
     formats.experts = recipe.experts.unwrap_or(formats.experts);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
-    let asked = Asked { run, preset, recipe, in_flight, gpu, experts: formats.experts };
+    // Of several engines each has its share.
+    let share = in_flight / run.n_engines();
+    let asked = Asked { run, preset, recipe, in_flight: share, gpu, experts: formats.experts };
     let parts = match &run.workers {
-        Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, 1))?],
+        Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, run.n_engines()))?],
         Workers::Split { prefill, decode } => {
             let (Some(n_prefill), Some(n_decode)) = (prefill.n, decode.n) else {
                 return Err(Reason::WorkersNotStated);
@@ -155,6 +161,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         in_flight,
         lengths: [run.prompt, run.output],
         constants: EngineConstants::of(&run.engine),
+        n_starts: n_starts(run),
         is_captured: recipe.captures_prompts == Some(true) && !preset.captures_prompts,
     };
     setup = setup.with(setup.constants);
@@ -172,13 +179,17 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     Ok(setup)
 }
 
+/// Engines through which a request goes one after another. Dynamo's router waits for the answer of the engine that computes the prompt, and only then asks
+/// the one that decodes. It asks both at once where the first has announced where it hands over, as SGLang does (`PrefillRouter::generate` in
+/// lib/llm/src/kv_router/prefill_router.rs of ai-dynamo/dynamo @ 007ddea7b6f7). That the second start takes as long as the first is an assumption.
+fn n_starts(run: &Run) -> u32 {
+    if run.is_split() && run.engine != "sglang" { 2 } else { 1 }
+}
+
 /// Workers of one kind, their blocks left open.
 fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32)) -> Result<Part, Reason> {
-    let published = recipe::split::of(asked.run);
-    let shape = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_shape(worker),
-        _ => worker.shape(),
-    };
+    let published = recipe::split::of(asked.run).and_then(|split| split.side(role));
+    let shape = published.map_or_else(|| worker.shape(), |side| side.shape(worker));
     let tensor = shape.gpus / shape.groups;
     check_degrees(model, &shape)?;
     // Attention groups of a dense model share nothing.
@@ -192,21 +203,15 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let amount = |asked: Option<recipe::Amount>, default: u32| {
         asked.map_or(default, |amount| amount.under(in_flight, run.prompt))
     };
-    let places = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_sequences,
-        (Role::Decode, Some(split)) => split.decode_sequences,
-        _ => amount(recipe.sequences_max, sizes.sequences_max),
-    };
+    let places = published.map_or_else(|| amount(recipe.sequences_max, sizes.sequences_max), |side| side.sequences);
     let sequences_max = places.min(in_flight);
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
     let longest = run.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
-    let tokens = match (role, published) {
-        (Role::Prefill, Some(split)) => split.prefill_tokens,
-        _ => amount(recipe.tokens_max, sizes.tokens_max),
-    };
+    let tokens = published.and_then(|side| side.tokens);
+    let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
     let largest = sizes.graph_max[usize::from(tensor >= 4)];
@@ -241,6 +246,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
         fusion: preset.fusion,
+        routing: published.map_or(engine_preset::ROUTING, |side| side.routing()),
     })
 }
 

@@ -161,7 +161,7 @@ pub fn markdown(score: &Score) -> String {
 #[must_use]
 pub fn left_out(groups: &[LeftOut]) -> String {
     let mut text = "| left out | tables of | runs | TTFT error | bias | TPOT error | bias | constants: host us an iteration + a sequence + a layer of \
-                    prompts, start ms |\n|---|---|---|---|---|---|---|---|\n"
+                    prompts + one with experts, start ms |\n|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for found in groups {
         text += &format!(

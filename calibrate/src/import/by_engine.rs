@@ -17,7 +17,7 @@ use engine::cost::roofline::Roofline;
 use hw::Cluster;
 use rayon::prelude::*;
 
-use super::{ImportError, Provenance, Table, find};
+use super::{ImportError, Provenance, Table, find, find_all};
 
 /// What an import gave.
 #[derive(Clone, Debug)]
@@ -62,8 +62,23 @@ impl Source<'_> {
     /// Newest table of an operation of an engine, and its path below the folder; `None` where there is none.
     fn table(&self, operation: &str, engine: &str, file: &'static str) -> Result<Option<(Table, String)>, ImportError> {
         let Ok(path) = find(self.dir, &format!("{operation}/{engine}"), file) else { return Ok(None) };
+        self.read(path).map(Some)
+    }
+
+    /// The same of the versions before the newest, one after another.
+    fn older<'s>(
+        &'s self,
+        operation: &str,
+        engine: &str,
+        file: &'static str,
+    ) -> impl Iterator<Item = Result<(Table, String), ImportError>> + 's {
+        let versions = find_all(self.dir, &format!("{operation}/{engine}"), file);
+        versions.into_iter().skip(1).map(|path| self.read(path))
+    }
+
+    fn read(&self, path: PathBuf) -> Result<(Table, String), ImportError> {
         let below = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
-        Ok(Some((Table::read(path)?, below)))
+        Ok((Table::read(path)?, below))
     }
 }
 

@@ -5,14 +5,24 @@
 
 use std::sync::OnceLock;
 
+use engine::cost::experts::Routing;
+use serve::engine_preset::ROUTING;
+use serve::replica::Role;
+
 use crate::run::{Run, Shape, Worker, Workers};
 
 /// Workers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
+pub struct Side {
     workers: u32,
     gpus: u32,
     ranks: u32,
+    /// Tokens of an iteration; `None` where nothing was published, as of workers that decode.
+    pub tokens: Option<u32>,
+    /// Sequences at once.
+    pub sequences: u32,
+    /// Places of experts where the engine moves them, so that GPUs have equal load; else 0.
+    places: u32,
 }
 
 /// A configuration that was published.
@@ -24,23 +34,20 @@ pub struct Split {
     card: &'static str,
     format: &'static str,
     lengths: [u32; 2],
-    prefill: Kind,
-    decode: Kind,
     in_flight: Vec<u32>,
-    /// Tokens of an iteration with prompts.
-    pub prefill_tokens: u32,
-    /// Prompts at once.
-    pub prefill_sequences: u32,
-    /// Sequences that decode at once.
-    pub decode_sequences: u32,
+    prefill: Side,
+    decode: Side,
 }
 
 impl Split {
-    /// How a prefill worker lies on its GPUs.
+    /// Workers that do this; `None` for what is no half of a split run.
     #[must_use]
-    pub fn prefill_shape(&self, worker: &Worker) -> Shape {
-        let shape = worker.shape();
-        Shape { groups: self.prefill.ranks, spreads_experts: shape.spreads_experts || self.prefill.ranks > 1, ..shape }
+    pub const fn side(&self, role: Role) -> Option<&Side> {
+        match role {
+            Role::Prefill => Some(&self.prefill),
+            Role::Decode => Some(&self.decode),
+            Role::Both | Role::Outputs => None,
+        }
     }
 
     fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
@@ -55,9 +62,22 @@ impl Split {
     }
 }
 
-impl Kind {
+impl Side {
+    /// How a worker lies on its GPUs. With ranks of attention its experts are spread.
+    #[must_use]
+    pub fn shape(&self, worker: &Worker) -> Shape {
+        let shape = worker.shape();
+        Shape { groups: self.ranks, spreads_experts: shape.spreads_experts || self.ranks > 1, ..shape }
+    }
+
+    /// How tokens spread over the experts: evenly where the engine balances their load.
+    #[must_use]
+    pub const fn routing(&self) -> Routing {
+        if self.places > 0 { Routing::Even } else { ROUTING }
+    }
+
     /// Whether as many workers of as many GPUs are stated.
-    fn is_of(self, stated: &Worker) -> bool {
+    fn is_of(&self, stated: &Worker) -> bool {
         Some(self.workers) == stated.n && self.gpus == stated.shape().gpus
     }
 }
@@ -82,23 +102,21 @@ fn table() -> &'static [Split] {
 
 fn row(line: &'static str) -> Split {
     let cells: Vec<&str> = line.split('\t').collect();
+    let places = [0, 1].map(|at| count(cells[16].split(' ').nth(at).expect("two counts")));
     Split {
         engine: cells[0],
         model: cells[1],
         card: cells[2],
         format: cells[3],
         lengths: [count(cells[4]), count(cells[5])],
-        prefill: kind(&cells[6..9]),
-        prefill_tokens: count(cells[9]),
-        prefill_sequences: count(cells[10]),
-        decode: kind(&cells[11..14]),
-        decode_sequences: count(cells[14]),
         in_flight: cells[15].split(' ').map(count).collect(),
+        prefill: side(&cells[6..9], Some(count(cells[9])), count(cells[10]), places[0]),
+        decode: side(&cells[11..14], None, count(cells[14]), places[1]),
     }
 }
 
-fn kind(cells: &[&str]) -> Kind {
-    Kind { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]) }
+fn side(cells: &[&str], tokens: Option<u32>, sequences: u32, places: u32) -> Side {
+    Side { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]), tokens, sequences, places }
 }
 
 fn count(cell: &str) -> u32 {
@@ -126,21 +144,22 @@ mod tests {
     fn a_published_configuration_is_found_by_its_layout_and_load() {
         // ctx1_gen4_tep8_batch8_eplb0_mtp0 of gb300-fp8/1k8k: 36 in flight, four workers of eight GPUs with eight sequences each.
         let found = of_run(36, "1,4,1,4").expect("published");
-        assert_eq!((found.decode_sequences, found.decode.workers, found.prefill.ranks), (8, 4, 4));
+        assert_eq!((found.decode.sequences, found.decode.workers, found.prefill.ranks), (8, 4, 4));
+        assert_eq!((found.prefill.routing(), found.decode.routing()), (ROUTING, ROUTING));
         assert_eq!(of_run(37, "1,4,1,4"), None);
         // A row that writes tensor parallelism of prompts has the ranks that were published.
         let found = of_run(36, "4,1,1,4").expect("the same");
-        let shape = found.prefill_shape(&Worker { n: Some(1), batch: 1, tp: 4, pp: 1, dp: 1, moe_tp: 1, moe_ep: 4 });
+        let shape = found.prefill.shape(&Worker { n: Some(1), batch: 1, tp: 4, pp: 1, dp: 1, moe_tp: 1, moe_ep: 4 });
         assert_eq!((shape.gpus, shape.groups), (4, 4));
     }
 
     #[test]
     fn every_row_can_be_a_layout() {
         for split in table() {
-            for kind in [split.prefill, split.decode] {
-                assert!(kind.gpus.is_multiple_of(kind.ranks) && kind.workers > 0, "{split:?}");
+            for side in [&split.prefill, &split.decode] {
+                assert!(side.gpus.is_multiple_of(side.ranks) && side.workers > 0 && side.sequences > 0, "{split:?}");
             }
-            assert!(split.decode_sequences > 0 && split.prefill_sequences > 0 && split.prefill_tokens > 0, "{split:?}");
+            assert!(split.prefill.tokens.is_some_and(|tokens| tokens > 0), "{split:?}");
             assert!(hw::catalog::gpu(split.card).is_some(), "{split:?}");
         }
     }

@@ -202,14 +202,23 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.enter(shard.formats.attention);
     if let Some(latent) = model.latent {
         let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
+        let compressed = latent.kv_rank + latent.rope_dim;
         match latent.q_rank {
+            // Engines of serving join both compressions in one product (vLLM and SGLang `fused_qkv_a_proj`, TensorRT-LLM `kv_a_proj_with_mqa`).
+            Some(rank) if shard.framework == Framework::Formulas => {
+                writer.gemm(rank + compressed, model.hidden);
+                writer.column(query_width, rank);
+            }
             Some(rank) => {
                 writer.gemm(rank, model.hidden);
                 writer.column(query_width, rank);
+                writer.gemm(compressed, model.hidden);
             }
-            None => writer.column(query_width, model.hidden),
+            None => {
+                writer.column(query_width, model.hidden);
+                writer.gemm(compressed, model.hidden);
+            }
         }
-        writer.gemm(latent.kv_rank + latent.rope_dim, model.hidden);
         // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
         // way a token is multiplied by the same matrix.
         writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
@@ -455,6 +464,22 @@ mod tests {
     use super::*;
     use crate::formats::Formats;
     use hw::Dtype;
+
+    #[test]
+    fn engines_of_serving_compress_queries_and_keys_in_one_product() {
+        let model = crate::model::embedded("deepseek-v3").expect("embedded");
+        let widths = |framework: Framework| {
+            let shard = Shard { framework, ..Shard::forward(&model, Dtype::Bf16, 8) };
+            let ops = before_attention(&shard, 10, PassKind::Forward);
+            let wide = |(op, _): &(Op, u32)| match op {
+                Op::Gemm { n, k: 7168, .. } => Some(*n),
+                _ => None,
+            };
+            ops.iter().filter_map(wide).collect::<Vec<u64>>()
+        };
+        assert_eq!(widths(Framework::Formulas), [1536 + 512 + 64]);
+        assert_eq!(widths(Framework::MegatronCore), [1536, 512 + 64]);
+    }
 
     /// Bytes of memory-bound kernels and number of products of a feed-forward in 8 bits.
     fn counted(framework: Framework, format: Format) -> (u64, usize) {

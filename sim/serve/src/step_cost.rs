@@ -5,7 +5,8 @@
 //! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
 //! span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
 //! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
-//! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
+//! one after another; sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once. Where ranks of
+//! data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank that has them alone and all ranks that have as many.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
 pub mod average;
@@ -43,6 +44,8 @@ use writer::Writer;
 pub struct StepTable {
     /// All layers but attention, and hand-offs between stages, by tokens.
     tokens: Vec<Tick>,
+    /// The same where one rank of data-parallel attention has the tokens and all others none, at most as long; empty without such ranks.
+    alone: Vec<Tick>,
     /// Head and sampler, by tokens that are sampled.
     head: Vec<Tick>,
     /// Decode attention of all layers.
@@ -148,7 +151,9 @@ impl StepTable {
         let kernels = deployment.kernels(cost);
         let writer = Writer::new(deployment, kernels.as_ref(), case);
         let sampled = sampled_max.min(tokens_max).max(1) as usize;
+        let lanes = deployment.lanes();
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
+        let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
         let head = filled(sampled, |n| writer.head(n));
         // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
@@ -157,12 +162,12 @@ impl StepTable {
         let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
         let host = deployment.host();
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
-        let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
         let graphs = Graphs::new(&deployment.graph_sizes, deployment.captures_prompts);
         let (chunking, drafting, stages) = (None, None, None);
         Self {
             tokens,
+            alone,
             head,
             decode,
             prefill,
@@ -219,6 +224,7 @@ impl StepTable {
         let (step, per_token) = (Tick::from_seconds(step), Tick::from_seconds(per_token));
         Self {
             tokens: (0..=1 << 16).map(|m| step + per_token * m).collect(),
+            alone: Vec::new(),
             head: vec![Tick::ZERO; 2],
             decode: DecodeTicks::linear(Tick::from_seconds(per_cached_token)),
             prefill: Prefill::NONE,
@@ -357,10 +363,10 @@ impl StepTable {
         Some(chunking.of_prompt(prompt, |past, new| self.chunk_ticks(past, new)))
     }
 
-    /// Ticks that so many tokens of prompts take at least through all stages but for attention, in batches of any size.
+    /// Ticks that so many tokens of a prompt take at least through all stages but for attention, in batches of any size.
     #[must_use]
     pub fn least_tokens(&self, tokens: u32) -> Tick {
-        let sized = self.tokens.iter().enumerate().skip(1);
+        let sized = self.lone().iter().enumerate().skip(1);
         let ticks = |(size, ticks): (usize, &Tick)| *ticks * u64::from(tokens) / size as u64;
         sized.map(ticks).min().unwrap_or_default()
     }
@@ -435,7 +441,8 @@ impl StepTable {
         let micro_batch = |index: usize| {
             let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
             let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or_default();
-            if decode_tokens + tokens == 0 { Tick::ZERO } else { self.tokens_at(decode_tokens + tokens) + prefill }
+            let others = parts.iter().map(|rank| tokens - u64::from(rank[index].n_tokens)).sum();
+            if decode_tokens + tokens == 0 { Tick::ZERO } else { self.uneven(decode_tokens + tokens, others) + prefill }
         };
         (0..self.lanes.stages as usize).map(micro_batch).collect()
     }
@@ -459,14 +466,39 @@ impl StepTable {
     }
 
     fn tokens_at(&self, m: u64) -> Tick {
-        let last = self.tokens.len() - 1;
-        self.tokens[usize::try_from(m).unwrap_or(last).min(last)]
+        at(&self.tokens, m)
+    }
+
+    /// The same where all ranks but the fullest have so many tokens fewer than that one, together.
+    fn uneven(&self, m: u64, fewer: u64) -> Tick {
+        let even = self.tokens_at(m);
+        if fewer == 0 || self.alone.is_empty() {
+            return even;
+        }
+        let others = m * u64::from(self.lanes.ranks - 1);
+        even - (even - at(&self.alone, m)) * fewer.min(others) / others
+    }
+
+    /// Ticks by tokens of a batch that is alone: other ranks of data-parallel attention, if any, have none.
+    fn lone(&self) -> &[Tick] {
+        if self.alone.is_empty() { &self.tokens } else { &self.alone }
     }
 
     fn head_at(&self, n: u64) -> Tick {
-        let last = self.head.len() - 1;
-        self.head[usize::try_from(n).unwrap_or(last).min(last)]
+        at(&self.head, n)
     }
+}
+
+/// A value of a table; its last one beyond its end.
+fn at(table: &[Tick], index: u64) -> Tick {
+    let last = table.len() - 1;
+    table[usize::try_from(index).unwrap_or(last).min(last)]
+}
+
+/// Ticks of batches of one rank of data-parallel attention while all others have none: never longer than where they have as much.
+fn alone(writer: &Writer<'_>, even: &[Tick]) -> Vec<Tick> {
+    let alone = filled(even.len() - 1, |m| writer.layers_beside(m, 1));
+    alone.into_iter().zip(even).map(|(alone, even)| alone.min(*even)).collect()
 }
 
 /// Values of every size up to `n`, from a function that is asked at ever sparser knots.

@@ -1,11 +1,18 @@
 //! Matrix products by format, each a correction of the datasheet roofline over m, n and k.
 //!
-//! vLLM's block-scaled products are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
-//! in collector/vllm/collect_gemm.py of the tables' repository): up to 1,500 rows they show 60 to 90 µs of the host and nothing of
-//! the device. Engines decode in graphs, so rows that the host hides are left out. In their place stand those of SGLang's table, which times
-//! the same library (`DeepGEMM`) in a graph. TensorRT-LLM's fp8 products are timed with the quantisation of their input as a kernel of its own.
-//! Engines fuse it with the norm or the activation function in front, so it is taken out: its launch is the median of what these rows take above
-//! SGLang's where both do nothing but launch (7.5 µs), its traffic is three bytes per element of the input.
+//! Tables whose rows are not what an engine runs have others in their place:
+//!
+//! - **Block-scaled products of vLLM** are timed launch by launch from the host, all others in a CUDA graph (`use_cuda_graph=gemm_type != "fp8_block"`
+//!   in collector/vllm/collect_gemm.py of the tables' repository). Up to 1,500 rows they show 60 to 170 µs of the host and nothing of the device.
+//!   Engines decode in graphs. So an older table of vLLM stands in that was timed in a graph (0.19 on B200), or else that of another engine with the
+//!   same library (`DeepGEMM`).
+//! - **Block-scaled products of SGLang on Blackwell.** `DeepGEMM` wants scales there as packed powers of two. SGLang's table hands over those of the
+//!   weights in 32 bits (`torch.float32` for `scale_b` in collector/sglang/collect_gemm.py). So every call packs them again, which takes 8 µs.
+//!   Engines do it once, when they load (SGLang `requant_weight_ue8m0_inplace`, vLLM `deepgemm_post_process_fp8_weight_block`). So does
+//!   TensorRT-LLM's table (`post_load_weights` in collector/trtllm/collect_gemm.py), whose rows stand in.
+//! - **fp8 products of TensorRT-LLM** are timed with the quantisation of their input as a kernel of its own. Engines fuse it with the norm or the
+//!   activation function in front, so it is taken out. Its launch is the median of what these rows take above SGLang's where both do nothing
+//!   but launch (7.5 µs), its traffic is three bytes per element of the input.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +38,16 @@ const M_KNOTS: [f64; 15] =
 const NK_KNOTS: [f64; 11] = [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 65_536.0];
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;
-/// The engine whose rows of block-scaled products stand in for those of vLLM, which time the host, launch by launch.
-const STAND_IN: &str = "sglang";
-/// Why they do.
+/// The table of products.
+const FILE: &str = "gemm_perf.csv.gz";
+/// A table that stands in for another, its path, and why.
+type StandIn = ((Table, String), &'static str);
+/// Products in a graph start in 3 to 15 µs, those that a host launches in 60 and more.
+const LAUNCHED_BY_HOST_S: f64 = 30e-6;
+/// Why other rows stand in for block-scaled products of vLLM.
 const TIMES_THE_HOST: &str = "its own rows time the host, launch by launch";
+/// Why rows of TensorRT-LLM stand in for those of SGLang on Blackwell.
+const PACKS_SCALES: &str = "its own rows pack the scales of the weights at every call";
 /// What is taken out of the fp8 products of TensorRT-LLM.
 const WITHOUT_QUANTISATION: &str =
     "without the quantisation of the input, which its own rows time as a kernel of its own";
@@ -48,14 +61,13 @@ const PRODUCT_S_MIN: f64 = 1e-6;
 /// All products of an engine.
 pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     let mut part = Part::default();
-    let Some((table, path)) = source.table("gemm", source.engine, "gemm_perf.csv.gz")? else { return Ok(part) };
+    let Some((table, path)) = source.table("gemm", source.engine, FILE)? else { return Ok(part) };
     for (word, format) in FORMATS {
-        let times_the_host = source.engine == "vllm" && format == Format::Fp8Block;
         let quantises = source.engine == "trtllm" && format == Format::Fp8;
-        let other =
-            if times_the_host || quantises { source.table("gemm", STAND_IN, "gemm_perf.csv.gz")? } else { None };
-        let (table, path) =
-            other.as_ref().filter(|_| times_the_host).map_or((&table, &path), |(table, path)| (table, path));
+        let stand_in = if format == Format::Fp8Block { stand_in(source, &table, word)? } else { None };
+        let other = if quantises { source.table("gemm", "sglang", FILE)? } else { None };
+        let (table, path, why) =
+            stand_in.as_ref().map_or((&table, &path, ""), |((table, path), why)| (table, path, *why));
         let (mut rows, kernel) = rows(source, table, (word, format))?;
         if let Some((other, _)) = other.as_ref().filter(|_| quantises) {
             let bandwidth = source.roofline.cluster().gpu.memory_bandwidth.get();
@@ -67,17 +79,50 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
         };
         operator.kernel = Some(kernel.clone());
         let name = names::of_format("gemm", format).expect("a format of products");
-        let left_out = match (times_the_host, quantises) {
-            (true, _) => TIMES_THE_HOST,
-            (_, true) => WITHOUT_QUANTISATION,
-            _ => "",
-        };
+        let left_out = if quantises { WITHOUT_QUANTISATION } else { why };
         let left_out = left_out.to_owned();
         let residuals = operator.residuals.clone();
         part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
         part.profile.operators.push((name, operator));
     }
     Ok(part)
+}
+
+/// The table that stands in for an engine's newest one of block-scaled products, and why; `None` where its own rows are right.
+fn stand_in(source: &Source<'_>, own: &Table, word: &str) -> Result<Option<StandIn>, ImportError> {
+    // Cards with products in 4 bits are Blackwell and later.
+    let packs = source.cluster().gpu.peak_fp4.is_some();
+    let other = if packs { "trtllm" } else { "sglang" };
+    let why = match source.engine {
+        "vllm" if times_the_host(&rows(source, own, (word, Format::Fp8Block))?.0) => TIMES_THE_HOST,
+        "sglang" if packs => PACKS_SCALES,
+        _ => return Ok(None),
+    };
+    let older = if source.engine == "vllm" { older_in_a_graph(source, word)? } else { None };
+    if let Some(found) = older {
+        return Ok(Some((found, why)));
+    }
+    Ok(source.table("gemm", other, FILE)?.map(|found| (found, why)))
+}
+
+/// An engine's newest table but one, or but more, that times products in a graph.
+fn older_in_a_graph(source: &Source<'_>, word: &str) -> Result<Option<(Table, String)>, ImportError> {
+    for older in source.older("gemm", source.engine, FILE) {
+        let found = older?;
+        let (rows, _) = rows(source, &found.0, (word, Format::Fp8Block))?;
+        if !rows.is_empty() && !times_the_host(&rows) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether products that do nothing but launch take as long as a host needs to launch them.
+fn times_the_host(rows: &[Row]) -> bool {
+    let alone = rows.iter().filter(|row| row.point[0] <= LAUNCH_ALONE[0] && row.point[2] <= LAUNCH_ALONE[1]);
+    let mut launch: Vec<f64> = alone.map(|row| row.measured_s).collect();
+    launch.sort_by(f64::total_cmp);
+    launch.get(launch.len() / 2).is_some_and(|median| *median > LAUNCHED_BY_HOST_S)
 }
 
 /// Rows of a format, and the kernels that they are of.
@@ -133,6 +178,13 @@ mod tests {
 
     fn row(m: f64, k: f64, measured_us: f64) -> Row {
         Row { base_s: 1e-6, point: vec![m, 4096.0, k], measured_s: measured_us * 1e-6, shape: 0 }
+    }
+
+    #[test]
+    fn rows_that_a_host_launches_are_told_from_those_of_a_graph() {
+        let of = |us: f64| times_the_host(&[row(1.0, 512.0, us), row(16.0, 1024.0, us), row(8192.0, 8192.0, 900.0)]);
+        assert!(of(170.0) && of(60.0) && !of(14.0));
+        assert!(!times_the_host(&[row(8192.0, 8192.0, 900.0)]), "no row does nothing but launch");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What iterations take at least, whoever is batched with whom: prices of tokens in closed form, for bounds on whole runs.
 
+use hw::Tick;
+
 use super::StepTable;
 
 /// Pairs of prices that are looked at, between those that price prompts fully and those that price them not at all.
@@ -26,7 +28,9 @@ impl StepTable {
     ///
     /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
     /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
-    /// `decoded` is the largest that fits.
+    /// `decoded` is the largest that fits. With `R` ranks of data-parallel attention a prompt may be alone: `R · s` tokens share a round that takes
+    /// `t(s)`, or `s − d` of prompts and `R · d` decoding ones share one of `(d · t(s) + (s − d) · lone(s)) / s`. In between the time is
+    /// linear in the tokens, so both ends suffice.
     ///
     /// # Panics
     /// When a limit is 0.
@@ -37,20 +41,27 @@ impl StepTable {
             return None;
         }
         let sequences = u64::from(self.lanes.largest(sequences_max));
-        let sizes = self.tokens.iter().enumerate().skip(1).take(tokens_max as usize);
-        let sized: Vec<(f64, f64)> = sizes.map(|(size, ticks)| (hw::real(size as u64), ticks.as_f64())).collect();
-        let token = least_of(sized.iter().map(|(size, ticks)| ticks / size));
+        let both = self.tokens.iter().zip(self.lone()).enumerate().skip(1).take(tokens_max as usize);
+        let size = |(size, (even, lone)): (usize, (&Tick, &Tick))| Size {
+            tokens: hw::real(size as u64),
+            even: even.as_f64(),
+            lone: lone.as_f64(),
+        };
+        let sizes: Vec<Size> = both.map(size).collect();
+        let token = least_of(sizes.iter().map(|size| size.lone / size.tokens));
+        let ranks = f64::from(self.lanes.ranks);
+        let in_batch = least_of(sizes.iter().map(|size| size.even / size.tokens)).min(token * ranks);
         // A round computes a batch in each lane.
         let lanes = f64::from(self.lanes.n());
         let most = hw::real(sequences);
         let pair = |index: u32| {
-            let prompt = token * f64::from(index) / f64::from(PAIRS);
-            let left = sized.iter().map(|(size, ticks)| (ticks - prompt * size) / size.min(most));
-            [prompt / lanes, (prompt + least_of(left).max(0.0)) / lanes]
+            let prompt = in_batch * f64::from(index) / f64::from(PAIRS);
+            let decoded = least_of(sizes.iter().map(|size| size.decoded(prompt, most, ranks)));
+            [prompt / lanes, decoded.max(prompt) / lanes]
         };
         let head = self.head.iter().enumerate().skip(1);
         let sampled = least_of(head.map(|(n, ticks)| ticks.as_f64() / hw::real(n as u64))).max(0.0);
-        let shortest = least_of(sized.iter().map(|(_, ticks)| *ticks));
+        let shortest = least_of(sizes.iter().map(|size| size.lone));
         Some(Least {
             pairs: (0..=PAIRS).map(pair).collect(),
             sampled: if sampled.is_finite() { sampled / lanes } else { 0.0 },
@@ -58,6 +69,25 @@ impl StepTable {
             passage: shortest + self.head.get(1).map_or(0.0, |ticks| ticks.as_f64()),
             token,
         })
+    }
+}
+
+/// Ticks of batches of a size.
+struct Size {
+    tokens: f64,
+    /// As many in every rank of attention.
+    even: f64,
+    /// No others.
+    lone: f64,
+}
+
+impl Size {
+    /// The largest price of a decoded token beside so many tokens of prompts at this price, with at most so many sequences in a lane.
+    fn decoded(&self, prompt: f64, most: f64, ranks: f64) -> f64 {
+        let n = self.tokens.min(most);
+        let rest = self.tokens - n;
+        let beside_lone = (self.even * n + self.lone * rest) / self.tokens - prompt * rest / ranks;
+        (self.even - prompt * rest).min(beside_lone) / n
     }
 }
 
@@ -70,6 +100,7 @@ mod tests {
     use hw::Seconds;
     use proptest::prelude::*;
 
+    use super::super::lanes::Lanes;
     use super::super::{Chunk, StepLoad};
     use super::*;
 
@@ -89,7 +120,36 @@ mod tests {
         assert!((ms(found.key) - 1e-5).abs() < 1e-6 && (ms(found.passage) - 4.01).abs() < 1e-5);
     }
 
+    /// Eight ranks; a batch takes so many tenths of its time where it is alone.
+    fn of_ranks(tenths: u64) -> StepTable {
+        let mut table = table();
+        table.lanes = Lanes { stages: 1, ranks: 8 };
+        table.alone = table.tokens.iter().map(|ticks| *ticks * tenths / 10).collect();
+        table
+    }
+
     proptest! {
+        #[test]
+        fn no_round_of_ranks_is_cheaper_than_its_tokens(
+            n_decode in 0_u32..65, tenths in 2_u64..11, new in prop::collection::vec(1_u32..900, 0..12),
+        ) {
+            prop_assume!(n_decode > 0 || !new.is_empty());
+            let table = of_ranks(tenths);
+            let found = table.least(64, 1 << 16).expect("plain");
+            let (n_chunk_tokens, n_chunks) = (new.iter().sum(), u32::try_from(new.len()).expect("few"));
+            let load = StepLoad { n_decode, n_chunk_tokens, n_chunks, n_sampled: n_decode + n_chunks, ..StepLoad::default() };
+            let ticks = table.step(&load, new.iter().map(|&new| Chunk { past: 0, new })).as_f64();
+            for [prompt, decoded] in &found.pairs {
+                let least = prompt * f64::from(n_chunk_tokens) + decoded * f64::from(n_decode);
+                prop_assert!(least <= ticks + 4.0, "{least} above {ticks}");
+            }
+            prop_assert!(found.passage <= ticks + 4.0);
+            if let [alone] = new[..] {
+                prop_assert!(found.token * f64::from(alone) <= ticks + 4.0);
+                prop_assert!(table.least_tokens(alone).as_f64() <= ticks + 4.0);
+            }
+        }
+
         #[test]
         fn no_batch_is_cheaper_than_its_tokens(decode in 0_u32..9, chunk in 0_u32..900, context in 0_u64..100_000) {
             prop_assume!(decode + chunk > 0);

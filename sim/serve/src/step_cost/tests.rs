@@ -5,6 +5,7 @@ use hw::{Cluster, Tick};
 use super::prefill::{knot, past_position, position};
 use super::*;
 use engine::cost::roofline::{KERNEL_START_S, Roofline};
+use engine::task::{Op, PassKind};
 
 fn a100() -> Cluster {
     hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8)
@@ -113,6 +114,42 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
         added > 0.8 * layer + joins && added < 2.5 * (layer + joins),
         "{added} ticks, a layer takes {layer}, joins {joins}"
     );
+}
+
+#[test]
+fn idle_ranks_of_attention_send_nothing_to_the_experts() {
+    let table = of_model("deepseek-v3", 1, 1, 8);
+    let chunk = Chunk { past: 0, new: 2048 };
+    let step = |n: u32| {
+        let load = StepLoad { n_chunk_tokens: n * 2048, n_chunks: n, n_sampled: n, ..StepLoad::default() };
+        table.step(&load, std::iter::repeat_n(chunk, n as usize))
+    };
+    let steps: Vec<Tick> = [1, 2, 4, 8].map(step).into();
+    // Each rank has its prompt; the more of them there are, the more rows an expert has.
+    assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
+    assert_eq!(table.uneven(2048, 0), table.tokens_at(2048), "all alike");
+    assert_eq!(table.uneven(2048, 7 * 2048), at(&table.alone, 2048), "one alone");
+    // 58 layers with eight experts of 3 · 7168 · 2048 numbers for a token, in 8 bits; of the rows of all ranks an eighth is left.
+    let experts_s = 58.0 * 2048.0 * 8.0 * 2.0 * 3.0 * 7168.0 * 2048.0 * 7.0 / 8.0 / 1979e12;
+    let saved_s = (table.tokens_at(2048) - at(&table.alone, 2048)).span().to_seconds().get();
+    assert!(saved_s > experts_s && saved_s < 3.0 * experts_s, "{saved_s} s of {experts_s} s");
+}
+
+#[test]
+fn beyond_as_many_gpus_as_a_token_has_experts_tokens_come_to_their_experts_alone() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let gpu = hw::catalog::gpu("gb200").expect("listed");
+    let seen = |expert_degree: u32| {
+        let cluster = hw::catalog::cluster(&gpu, 1, expert_degree);
+        let cost = Roofline::new(&cluster);
+        let deployment = ReplicaConfig { expert_degree, ..ReplicaConfig::new(&model, &cluster, 1) };
+        let rows = vec![100; 256 / expert_degree as usize];
+        let product = Op::GroupedGemm { rows, n: 4096, k: 7168, format: hw::Format::Bf16, kind: PassKind::Forward };
+        let writer = Writer::new(&deployment, &cost, Case::Expected);
+        writer.fused_layer(&product, 3200).map(|layer| layer.tokens)
+    };
+    // 25,600 rows of 3200 tokens with eight experts each: an eighth of them on each of eight GPUs, a sixteenth on each of 16.
+    assert_eq!((seen(8), seen(16)), (Some(3200), Some(200)));
 }
 
 #[test]

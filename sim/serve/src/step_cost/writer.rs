@@ -104,13 +104,13 @@ impl<'a> Writer<'a> {
 
     /// Takes out the routed experts that an engine runs as one layer, with the permutation before and the sum behind them; their time in so many
     /// layers.
-    fn fused(&self, ops: &mut Ops, m: u64, n_layers: u32) -> Seconds {
+    fn fused(&self, ops: &mut Ops, tokens: u64, n_layers: u32) -> Seconds {
         let is_product = |(op, _): &(Op, u32)| matches!(op, Op::GroupedGemm { .. });
         let ends = ops.iter().position(is_product).zip(ops.iter().rposition(is_product));
         let Some((first, last)) = ends.filter(|(first, last)| *first > 0 && last + 1 < ops.len()) else {
             return Seconds::ZERO;
         };
-        let Some(layer) = self.fused_layer(&ops[first].0, m) else { return Seconds::ZERO };
+        let Some(layer) = self.fused_layer(&ops[first].0, tokens) else { return Seconds::ZERO };
         let Some(found) = self.cost.experts(&layer) else { return Seconds::ZERO };
         ops.drain(first - 1..=last + 1);
         self.own("experts", &self.filled_up(&layer, found), n_layers)
@@ -134,12 +134,16 @@ impl<'a> Writer<'a> {
         if filled.time > found.time { filled } else { found }
     }
 
-    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
-    fn fused_layer(&self, product: &Op, m: u64) -> Option<FusedExperts> {
+    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product. Where more GPUs share the experts than
+    /// a token visits, tokens come by all-to-all, to their experts alone. Else all tokens come to all GPUs (TensorRT-LLM
+    /// `select_alltoall_method_type`, which asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`).
+    pub(super) fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
+        let is_sent = self.deployment.lanes().ranks > 1 && u64::from(self.shard.ep) > experts.top_k;
+        let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
         Some(FusedExperts {
             rows: rows.clone(),
-            tokens: m * u64::from(self.deployment.lanes().ranks),
+            tokens: if is_sent { here } else { tokens },
             top_k: experts.top_k,
             hidden: self.shard.model.hidden,
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
@@ -148,20 +152,29 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Embedding, GEMMs, norms and exchanges of all layers.
+    /// Embedding, GEMMs, norms and exchanges of all layers, with as many tokens on every rank of attention.
     pub(super) fn layers(&self, m: u64) -> Seconds {
+        self.layers_beside(m, self.deployment.lanes().ranks)
+    }
+
+    /// The same where so many ranks of data-parallel attention have these tokens and the others none: fewer tokens come to the experts. Who has
+    /// tokens sends as many as ever.
+    pub(super) fn layers_beside(&self, m: u64, n_busy: u32) -> Seconds {
         let forward = PassKind::Forward;
         let (mut own, mut n_reduces) = (Seconds::ZERO, 1);
+        let permille = (1000 * u64::from(n_busy)).div_ceil(u64::from(self.deployment.lanes().ranks));
+        let load = ExpertLoad { permille, ..ExpertLoad::EVEN };
         let mut ops = layer::embedding(&self.shard, m);
         for &(mixer, n) in &self.mixers {
             ops.extend(layer::repeated(&layer::before_mixing(&self.shard, mixer, m, forward), n));
         }
         for &(kind, n) in &self.kinds {
-            let load = kind.has_experts().then_some(&ExpertLoad::EVEN);
+            let load = kind.has_experts().then_some(&load);
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
             if kind.has_experts() {
-                self.visit(&mut after, m);
-                own = own + self.fused(&mut after, m, n) + self.taken(&mut after, n);
+                let tokens = m * u64::from(n_busy);
+                self.visit(&mut after, tokens);
+                own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
@@ -229,20 +242,19 @@ impl<'a> Writer<'a> {
     }
 
     /// Leaves out experts that no token visits: with few tokens their weights are not read. Both products of a layer have the same rows.
-    fn visit(&self, ops: &mut Ops, m: u64) {
+    fn visit(&self, ops: &mut Ops, tokens: u64) {
         let mut visited: Option<Vec<u64>> = None;
         for (op, _) in ops {
             if let Op::GroupedGemm { rows, .. } = op {
-                rows.clone_from(visited.get_or_insert_with(|| self.visited(rows, m)));
+                rows.clone_from(visited.get_or_insert_with(|| self.visited(rows, tokens)));
             }
         }
     }
 
     /// Rows of the experts that tokens visit, of rows that are even. A token's experts are taken as drawn evenly, so that an expert is left alone
     /// with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution.
-    fn visited(&self, even: &[u64], m: u64) -> Vec<u64> {
+    fn visited(&self, even: &[u64], tokens: u64) -> Vec<u64> {
         let Some(experts) = self.shard.model.experts else { return even.to_vec() };
-        let tokens = m * u64::from(self.deployment.lanes().ranks);
         if self.deployment.routing != Routing::Even {
             let drawn = tokens.clamp(1, DRAWN_TOKENS_MAX);
             let groups = u64::from(self.shard.ep);
