@@ -119,10 +119,13 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
     let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
     let rows = Recurrence::new(rows);
     let marks = Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| 0.0);
+    // Found once: there are as many rows as vertices.
+    let rows: Vec<(f64, f64)> =
+        rows.again().into_iter().map(|Again { share, steps }| (share, rows.bytes(steps))).collect();
     let jobs = move |n_rows: f64, n_picks: f64| {
-        let of_rows = |again: Again| Job::rows(of_job, again.share * n_rows, rows.bytes(again.steps));
+        let of_rows = |(share, apart): &(f64, f64)| Job::rows(of_job, share * n_rows, *apart);
         let of_marks = |(share, apart): &(f64, f64)| Job::marks(of_job, share * n_picks, *apart);
-        rows.again().into_iter().map(of_rows).chain(marks.iter().map(of_marks)).collect()
+        rows.iter().map(of_rows).chain(marks.iter().map(of_marks)).collect()
     };
     let run = move |number| {
         let batches = batches(&graph, number);
