@@ -9,6 +9,7 @@ pub struct Curves {
     pub latencies_s: [Vec<f64>; 3],
     /// Limits of the same.
     pub limits_s: [Option<f64>; 3],
-    /// Moment, requests that wait, requests that are served, output tokens per second.
-    pub samples: Vec<[f64; 4]>,
+    /// Moment, requests that wait, requests that are served, output tokens per second, tokens whose keys and values are held, replicas that are
+    /// paid, and dollars so far, which are 0 without prices.
+    pub samples: Vec<[f64; 7]>,
 }

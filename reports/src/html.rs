@@ -147,7 +147,7 @@ fn served(out: &mut String, curves: &[Curves]) {
     figure(
         out,
         &load_curves(curves),
-        "Requests that wait, requests that are served, and output tokens per second over time.",
+        "Requests that wait and run, output tokens per second, and tokens in the cache over time. Replicas and dollars are what is paid, drawn where it changes.",
     );
     out.push_str("</section>\n");
 }

@@ -14,6 +14,8 @@ const LATENCIES: [&str; 3] = ["time to first token", "time per further token", "
 /// Height of a panel of latencies, and of one of load.
 const HEIGHTS: [f64; 2] = [240.0, 130.0];
 const GAP: f64 = 34.0;
+/// Room for the labels below the last panel, besides a gap.
+const BELOW: f64 = 21.0;
 /// Quantile up to which the axis of latencies goes at least; the slowest requests may be far away.
 const AXIS_QUANTILE: f64 = 0.995;
 
@@ -75,7 +77,12 @@ fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (
     out.push_str(&plot.draw(&ticks, true, &ink));
 }
 
-/// Waiting and running requests and tokens per second over time; empty where there are no samples.
+/// What is drawn over time, in the order of `Curves::samples`. Replicas and dollars are left out where they stay the same.
+const PANELS: [&str; 6] = ["waiting", "running", "tokens/s", "cached tokens", "replicas", "dollars"];
+/// Panels that are always drawn.
+const ALWAYS: usize = 4;
+
+/// Requests, tokens, replicas and dollars over time; empty where there are no samples.
 #[must_use]
 pub fn load_curves(curves: &[Curves]) -> String {
     let shown = &curves[..curves.len().min(SHOWN)];
@@ -83,14 +90,18 @@ pub fn load_curves(curves: &[Curves]) -> String {
     if end_s <= 0.0 {
         return String::new();
     }
-    let mut out = open(565, "Waiting requests, running requests and tokens per second over time, for each policy");
+    let panels: Vec<usize> = (0..PANELS.len()).filter(|panel| *panel < ALWAYS || changes(shown, *panel)).collect();
+    let height = TOP + float_of(panels.len()) * (HEIGHTS[1] + GAP) + BELOW;
+    let about = "Requests that wait and run, tokens per second and in the cache, replicas and dollars over time, for each policy";
+    let mut out = open(u32::try_from(hw::whole(height)).expect("few panels"), about);
     let x = Axis { from: 0.0, to: end_s, start: 76.0, length: f64::from(WIDTH) - 76.0 - 20.0 };
-    for (panel, name) in ["waiting", "running", "tokens/s"].into_iter().enumerate() {
-        let value = |sample: &[f64; 4]| sample[panel + 1];
+    for (panel, &of) in panels.iter().enumerate() {
+        let name = PANELS[of];
+        let value = |sample: &[f64; 7]| sample[of + 1];
         let most = shown.iter().flat_map(|curves| &curves.samples).map(value).fold(0.0, f64::max);
         let top = TOP + float_of(panel) * (HEIGHTS[1] + GAP);
         let y = Axis { from: 0.0, to: most.max(1.0) * 1.05, start: top + HEIGHTS[1], length: -HEIGHTS[1] };
-        let is_last = panel == 2;
+        let is_last = panel + 1 == panels.len();
         beside(&mut out, &x, &y, &significant);
         let ticks = below(&x, &y, if is_last { 1 } else { usize::MAX });
         let mut ink = String::new();
@@ -107,6 +118,16 @@ pub fn load_curves(curves: &[Curves]) -> String {
     names(&mut out, shown);
     out.push_str("</svg>\n");
     out
+}
+
+/// Whether something stands otherwise later than at the second sample, after which replicas that are always there are paid.
+fn changes(shown: &[Curves], panel: usize) -> bool {
+    let later = |curves: &Curves| {
+        let mut values = curves.samples.iter().skip(1).map(|sample| sample[panel + 1]);
+        let first = values.next().unwrap_or(0.0);
+        values.any(|value| (value - first).abs() > f64::EPSILON)
+    };
+    shown.iter().any(later)
 }
 
 /// Lines of the horizontal axis; every `nth` one has its label, and none where that is the largest number.
@@ -225,7 +246,11 @@ mod tests {
             policy: policy.to_owned(),
             latencies_s: [vec![0.1, 0.2, slowest_s], vec![0.01, 0.02, 0.03], vec![1.0, 2.0, 4.0]],
             limits_s: [Some(0.5), None, None],
-            samples: vec![[0.0, 0.0, 1.0, 10.0], [1.0, 3.0, 2.0, 40.0], [2.0, 0.0, 0.0, 0.0]],
+            samples: vec![
+                [0.0, 0.0, 1.0, 10.0, 100.0, 1.0, 0.0],
+                [1.0, 3.0, 2.0, 40.0, 300.0, 1.0, 0.0],
+                [2.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+            ],
         }
     }
 
@@ -233,13 +258,22 @@ mod tests {
     fn every_policy_is_a_line_in_every_panel_and_a_limit_is_dashed() {
         let curves = [served("<first>", 0.3), served("second", 0.4)];
         let (latencies, load) = (latency_curves(&curves), load_curves(&curves));
-        for picture in [&latencies, &load] {
-            assert_eq!(picture.matches("stroke-width=").count(), 6, "two lines in three panels");
+        for (picture, n_lines) in [(&latencies, 6), (&load, 8)] {
+            assert_eq!(picture.matches("stroke-width=").count(), n_lines, "two lines in each panel");
             assert!(picture.contains("&lt;first&gt;") && !picture.contains("<first>"));
         }
         assert_eq!(latencies.matches("stroke-dasharray").count(), 1);
         // The share of the slowest request is 1: the line ends at the top.
         assert!(latencies.contains(&format!(" {TOP}\"")) || latencies.contains(&format!(" {TOP}L")), "{latencies}");
+    }
+
+    #[test]
+    fn replicas_and_dollars_are_drawn_where_they_change() {
+        let mut scaled = served("scaled", 0.3);
+        assert!(!load_curves(&[scaled.clone()]).contains("replicas</text>"), "one replica all the time");
+        (scaled.samples[2][5], scaled.samples[2][6]) = (3.0, 0.2);
+        let picture = load_curves(&[scaled]);
+        assert!(picture.contains(">replicas</text>") && picture.contains(">dollars</text>"), "{picture}");
     }
 
     #[test]

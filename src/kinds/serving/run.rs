@@ -327,7 +327,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let steps = steps.unwrap_or_default();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), &requests, &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
-    let curves = is_drawn.then(|| frames::curves(scenario, choice, &requests, &served));
+    let curves = is_drawn.then(|| frames::curves(scenario, choice, &fleet, (&requests, &served)));
     Figures {
         values,
         source,

@@ -4,7 +4,7 @@ use engine::play::Case;
 use hw::Seconds;
 use reports::curves::Curves;
 use reports::frame::Frame;
-use serve::fleet::Served;
+use serve::fleet::{Fleet, Served};
 use serve::metrics::rows::{self, Sample};
 use serve::own::Own;
 use serve::request::Requests;
@@ -33,16 +33,22 @@ pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
     }
 }
 
+/// Requests, and what became of them.
+type Play<'p> = (&'p Requests, &'p Served);
+
 /// What is drawn of a served choice.
-pub fn curves(scenario: &Serving, choice: &ServingChoice, requests: &Requests, served: &Served) -> Curves {
-    let sample = |sample: &Sample| {
-        [sample.at_s, f64::from(sample.waiting), f64::from(sample.running), sample.output_tokens_per_s]
+pub fn curves(scenario: &Serving, choice: &ServingChoice, fleet: &Fleet, (requests, served): Play<'_>) -> Curves {
+    let sample = |of: &Sample| {
+        let [waiting, running, replicas] = [of.waiting, of.running, of.replicas].map(f64::from);
+        [of.at_s, waiting, running, of.output_tokens_per_s, of.kv_tokens, replicas, of.cost_usd.unwrap_or(0.0)]
     };
+    let mut samples = rows::series(requests, served, POINTS);
+    rows::add_paid(&mut samples, fleet, served);
     let limit = |limit: Option<Seconds>| limit.map(Seconds::get);
     Curves {
         policy: choice.name.clone(),
         latencies_s: rows::curves(requests, served, POINTS),
         limits_s: [scenario.slo.ttft, scenario.slo.tpot, scenario.slo.e2e].map(limit),
-        samples: rows::series(requests, served, POINTS).iter().map(sample).collect(),
+        samples: samples.iter().map(sample).collect(),
     }
 }
