@@ -13,7 +13,7 @@ use engine::cost::published_runs::{Format, Hull, Law, Laws, SCHEMA, Setting, Ste
 use rayon::prelude::*;
 
 use crate::fit::non_negative::{Robust, non_negative};
-use crate::fit::residuals;
+use crate::fit::{residuals, ten_thousandths};
 use crate::import::{ImportError, Provenance, Table};
 
 /// Folds of the cross-validation.
@@ -265,8 +265,7 @@ fn conformal(ratios: &[f64]) -> Residuals {
     sorted.sort_by(f64::total_cmp);
     let n = hw::real(sorted.len() as u64);
     let outside = usize::try_from(hw::whole(((n + 1.0) * TAIL).floor())).expect("fewer than the rows").max(1);
-    let round = |value: f64| (value * 1e4).round() / 1e4;
-    let (low, high) = (round(sorted[outside - 1]), round(sorted[sorted.len() - outside]));
+    let (low, high) = (ten_thousandths(sorted[outside - 1]), ten_thousandths(sorted[sorted.len() - outside]));
     Residuals { low: low.min(1.0), high: high.max(1.0), n_fit: sorted.len(), ..residuals(ratios, 0) }
 }
 

@@ -37,6 +37,8 @@ impl Row {
 
 /// Every fifth shape is held out.
 const HELD_OUT_EVERY: u64 = 5;
+/// Folds of a cross-validation.
+const FOLDS: usize = 5;
 /// Weight of the pull between neighbouring knots, in units of a row.
 const SMOOTHING: f64 = 0.02;
 /// Residual above which a row loses weight.
@@ -71,7 +73,7 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
     let neighbours = neighbours(&surface);
     robust(&mut surface.values, &equations, &neighbours, 0.0);
     // Four digits are far below the residuals and keep the file readable.
-    surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
+    surface.values.iter_mut().for_each(|value| *value = ten_thousandths(*value));
     let unseen: Vec<f64> = rows
         .iter()
         .filter(|row| held_out(row.shape))
@@ -103,8 +105,20 @@ pub fn surface_of_all(rows: &[Row], axes: Vec<Axis>) -> (Surface, Residuals) {
         ratios.extend(unseen.map(|row| row.measured_s / (row.base_s * others.factor(&row.point).0)));
     }
     let mut surface = fitted(&|_| true);
-    surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
+    surface.values.iter_mut().for_each(|value| *value = ten_thousandths(*value));
     (surface, residuals(&ratios, rows.len()))
+}
+
+/// Measured over predicted of every row, each by a fit of the rows outside of its fold; `ratio` says it of a row under such a fit.
+pub fn unseen<R, F>(rows: &[R], fit: impl Fn(&[&R]) -> F, ratio: impl Fn(&R, &F) -> f64) -> Vec<f64> {
+    let folds = FOLDS.min(rows.len());
+    let mut ratios = Vec::with_capacity(rows.len());
+    for fold in 0..folds {
+        let seen = rows.iter().enumerate().filter(|(at, _)| at % folds != fold);
+        let found = fit(&seen.map(|(_, row)| row).collect::<Vec<&R>>());
+        ratios.extend(rows.iter().skip(fold).step_by(folds).map(|row| ratio(row, &found)));
+    }
+    ratios
 }
 
 /// Knots by weighted least squares in rounds: rows far from the fit lose weight.
@@ -124,15 +138,19 @@ fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usiz
 pub fn residuals(ratios: &[f64], n_fit: usize) -> Residuals {
     let mut errors = Data::new(ratios.iter().map(|ratio| (1.0 / ratio - 1.0).abs()).collect::<Vec<f64>>());
     let mut ratios = Data::new(ratios.to_vec());
-    let round = |value: f64| (value * 1e4).round() / 1e4;
     Residuals {
         n_fit,
         n_held_out: ratios.len(),
-        median_error: round(errors.quantile(0.5)),
-        p90_error: round(errors.quantile(0.9)),
-        low: round(ratios.quantile(0.05)).min(1.0),
-        high: round(ratios.quantile(0.95)).max(1.0),
+        median_error: ten_thousandths(errors.quantile(0.5)),
+        p90_error: ten_thousandths(errors.quantile(0.9)),
+        low: ten_thousandths(ratios.quantile(0.05)).min(1.0),
+        high: ten_thousandths(ratios.quantile(0.95)).max(1.0),
     }
+}
+
+/// A value as profiles write it: closer than ten thousandths says nothing.
+pub fn ten_thousandths(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
 }
 
 fn float(n: usize) -> f64 {

@@ -4,10 +4,8 @@ use engine::cost::decode::{DecodeLaw, HEADS, MixedLaw};
 use engine::cost::profile::Residuals;
 
 use super::non_negative::{Robust, non_negative};
-use super::residuals;
+use super::{residuals, unseen};
 
-/// Folds of the cross-validation.
-const FOLDS: usize = 5;
 /// Rounds in which rows far off lose weight.
 const ROBUST: Robust = Robust { rounds: 10, off: 0.03 };
 
@@ -40,16 +38,11 @@ fn fitted(launches: &[Launch], start: bool) -> (Vec<f64>, Vec<f64>) {
         let wanted: Vec<f64> = launches.iter().map(|launch| 1.0 - launch.chunk_s / launch.seconds).collect();
         non_negative(&rows, &wanted, ROBUST)
     };
-    let mut ratios = Vec::with_capacity(launches.len());
-    for fold in 0..FOLDS {
-        let parts = launches.iter().enumerate().partition::<Vec<_>, _>(|(index, _)| index % FOLDS == fold);
-        let seen: Vec<&Launch> = parts.1.into_iter().map(|(_, launch)| launch).collect();
-        let c = solve(&seen);
-        ratios.extend(parts.0.into_iter().map(|(_, launch)| {
-            let share: f64 = launch.terms(start).iter().zip(&c).map(|(x, c)| x * c).sum();
-            1.0 / (share + launch.chunk_s / launch.seconds)
-        }));
-    }
+    let ratio = |launch: &Launch, c: &Vec<f64>| {
+        let share: f64 = launch.terms(start).iter().zip(c).map(|(x, c)| x * c).sum();
+        1.0 / (share + launch.chunk_s / launch.seconds)
+    };
+    let ratios = unseen(launches, solve, ratio);
     (solve(&launches.iter().collect::<Vec<_>>()), ratios)
 }
 

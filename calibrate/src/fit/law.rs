@@ -10,7 +10,7 @@ use engine::cost::surface::{Axis, Surface};
 use engine::task::Op;
 
 use super::non_negative::{Robust, non_negative};
-use super::{Equation, float, neighbours, residuals, robust};
+use super::{Equation, float, neighbours, residuals, robust, ten_thousandths, unseen};
 
 /// A measured operation with its place on the axes of the surface.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +23,6 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// Folds of the cross-validation.
-const FOLDS: usize = 5;
 /// Rounds in which rows change sides.
 const SIDES: usize = 12;
 /// Rounds in which rows far off lose weight, and how far that is.
@@ -44,25 +42,15 @@ pub fn operator(rows: &[Row], shapes: &[Law], names: [&str; 3]) -> Option<Operat
     if rows.len() < 2 {
         return None;
     }
-    let judged = shapes.iter().map(|shape| (residuals(&unseen(rows, shape, names), rows.len()), shape));
+    let judged = shapes.iter().map(|shape| {
+        let fitted = |seen: &[&Row]| fit(seen, shape, names);
+        let ratios = unseen(rows, fitted, |row, (law, surface)| row.seconds / predicted(law, surface, row));
+        (residuals(&ratios, rows.len()), shape)
+    });
     let (residuals, shape) = judged.min_by(|a, b| a.0.p90_error.total_cmp(&b.0.p90_error))?;
     let all: Vec<&Row> = rows.iter().collect();
     let (law, surface) = fit(&all, shape, names);
     Some(Operator { residuals, kernel: None, start_s: law.coefficients()[0], law: Some(law), surface })
-}
-
-/// Measured over predicted, each row by a fit without its fold.
-fn unseen(rows: &[Row], shape: &Law, names: [&str; 3]) -> Vec<f64> {
-    let folds = FOLDS.min(rows.len());
-    let mut ratios = Vec::with_capacity(rows.len());
-    for fold in 0..folds {
-        let seen: Vec<&Row> =
-            rows.iter().enumerate().filter(|(index, _)| index % folds != fold).map(|(_, row)| row).collect();
-        let (law, surface) = fit(&seen, shape, names);
-        let held = rows.iter().skip(fold).step_by(folds);
-        ratios.extend(held.map(|row| row.seconds / predicted(&law, &surface, row)));
-    }
-    ratios
 }
 
 /// Seconds of a row by a law and its surface.
@@ -96,7 +84,7 @@ fn fit(rows: &[&Row], shape: &Law, names: [&str; 3]) -> (Law, Surface) {
         if let Law::Gemm(_) = law {
             monotone(&law, &mut surface);
         }
-        surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
+        surface.values.iter_mut().for_each(|value| *value = ten_thousandths(*value));
     }
     (law, surface)
 }

@@ -10,7 +10,7 @@ use graph::host::{Job, Kernel};
 
 use super::HostSample;
 use crate::fit::non_negative::{Robust, non_negative};
-use crate::fit::residuals;
+use crate::fit::{residuals, ten_thousandths, unseen};
 
 /// Ratio of neighbouring knots of R and M.
 const RATIO: f64 = 4.0;
@@ -22,8 +22,6 @@ const FINER: u32 = 4;
 const LEAST: f64 = 0.01;
 /// Part of a sample that is large enough to tell its time.
 const TOLD: f64 = 0.25;
-/// Folds of the cross-validation.
-const FOLDS: usize = 5;
 /// Rounds in which samples far off lose weight, and how far that is.
 const ROBUST: Robust = Robust { rounds: 3, off: 0.2 };
 
@@ -37,16 +35,9 @@ pub fn fit(samples: &[&HostSample]) -> ([Surface; 2], Residuals) {
     let jobs = || samples.iter().flat_map(|sample| &sample.jobs);
     let furthest = |kernel| samples.iter().map(|sample| reach(&sample.jobs, kernel)).fold(NEAR, f64::max);
     let terms = Terms { knots: [Kernel::SampleRows, Kernel::SampleMarks].map(|kernel| knots(furthest(kernel))) };
-    let folds = FOLDS.min(samples.len());
-    let mut ratios = Vec::with_capacity(samples.len());
-    for fold in 0..folds {
-        let seen: Vec<&HostSample> =
-            samples.iter().enumerate().filter(|(at, _)| at % folds != fold).map(|(_, sample)| *sample).collect();
-        let found = terms.found(&seen);
-        let held = samples.iter().skip(fold).step_by(folds);
-        ratios.extend(held.map(|sample| sample.seconds / terms.seconds(&sample.jobs, &found)));
-    }
-    let found = terms.found(samples);
+    let fitted = |seen: &[&&HostSample]| terms.found(seen.iter().map(|sample| **sample));
+    let ratios = unseen(samples, fitted, |sample, found| sample.seconds / terms.seconds(&sample.jobs, found));
+    let found = terms.found(samples.iter().copied());
     let mut fan_outs: Vec<f64> = jobs().map(|job| job.point[0]).collect();
     fan_outs.sort_by(f64::total_cmp);
     fan_outs.dedup();
@@ -79,9 +70,9 @@ struct Terms {
 
 impl Terms {
     /// Samples over their measured time, and what gives them back.
-    fn found(&self, samples: &[&HostSample]) -> Vec<f64> {
-        let over = |sample: &&HostSample| self.of(&sample.jobs).into_iter().map(|n| n / sample.seconds).collect();
-        let rows: Vec<Vec<f64>> = samples.iter().map(over).collect();
+    fn found<'s>(&self, samples: impl Iterator<Item = &'s HostSample>) -> Vec<f64> {
+        let over = |sample: &HostSample| self.of(&sample.jobs).into_iter().map(|n| n / sample.seconds).collect();
+        let rows: Vec<Vec<f64>> = samples.map(over).collect();
         non_negative(&rows, &vec![1.0; rows.len()], ROBUST)
     }
 
@@ -106,28 +97,27 @@ impl Terms {
         self.of(jobs).iter().zip(found).map(|(n, each)| n * each).sum()
     }
 
-    /// Corrections of the base over fan-outs and distances.
+    /// Corrections of the base over fan-outs and distances. A row takes as long whatever is drawn of it.
     fn surfaces(&self, found: &[f64], fan_outs: &[f64]) -> [Surface; 2] {
         let [rows, marks] = &self.knots;
-        let of_rows = |_: f64, apart: f64| Job::rows(1, 1.0, apart);
-        // Whole numbers came in.
-        let of_marks =
-            |fan_out: f64, apart: f64| Job::marks(u32::try_from(hw::whole(fan_out)).unwrap_or(1), 1.0, apart);
-        let log = |job: Job| {
-            let seconds = self.seconds(std::slice::from_ref(&job), found);
-            ((seconds / job.base_s()).max(LEAST).ln() * 1e4).round() / 1e4
-        };
-        let surface = |kernel: Kernel, knots: &[f64], fan_outs: &[f64], job: &dyn Fn(f64, f64) -> Job| {
-            let distances = finer(knots);
-            let values = fan_outs.iter().flat_map(|fan_out| distances.iter().map(|apart| log(job(*fan_out, *apart))));
-            let values = values.collect();
-            let axes = [fan_outs.to_vec(), distances].into_iter().zip(kernel.axes());
-            Surface { axes: axes.map(|(knots, name)| Axis { name: name.to_owned(), knots }).collect(), values }
-        };
-        [
-            surface(Kernel::SampleRows, rows, &fan_outs[..1], &of_rows),
-            surface(Kernel::SampleMarks, marks, fan_outs, &of_marks),
-        ]
+        [self.surface(found, Job::rows, [&fan_outs[..1], rows]), self.surface(found, Job::marks, [fan_outs, marks])]
+    }
+
+    /// The same of one kernel, whose jobs `job` makes from a fan-out, an amount and a distance.
+    fn surface(&self, found: &[f64], job: fn(u32, f64, f64) -> Job, [fan_outs, knots]: [&[f64]; 2]) -> Surface {
+        let distances = finer(knots);
+        let mut values = Vec::with_capacity(fan_outs.len() * distances.len());
+        for fan_out in fan_outs {
+            let fan_out = u32::try_from(hw::whole(*fan_out)).expect("fan-outs are small whole numbers");
+            for apart in &distances {
+                let one = job(fan_out, 1.0, *apart);
+                let factor = self.seconds(std::slice::from_ref(&one), found) / one.base_s();
+                values.push(ten_thousandths(factor.max(LEAST).ln()));
+            }
+        }
+        let names = job(1, 1.0, NEAR).kernel.axes();
+        let axes = [fan_outs.to_vec(), distances].into_iter().zip(names);
+        Surface { axes: axes.map(|(knots, name)| Axis { name: name.to_owned(), knots }).collect(), values }
     }
 }
 
