@@ -46,8 +46,6 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     // 0 is none.
     if flags.find("long-prefill-token-threshold").is_none_or(|flag| flag.value() != "0") {
         server.count(&mut flags, "chunk_tokens", &["long-prefill-token-threshold"], 1 << 20);
-    } else {
-        flags.text("long-prefill-token-threshold");
     }
     // What fits decides where nothing is said.
     if !flags.find("max-model-len").is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
