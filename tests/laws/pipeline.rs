@@ -25,6 +25,7 @@ fn ragged(number: u64) -> Pipeline {
     for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
         grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
     }
+    pipeline.for_weights.clone_from(&pipeline.activation);
     pipeline
 }
 

@@ -247,22 +247,17 @@ impl Model {
     /// When a forward starts, what was taken before and is not given back leaves room for it.
     fn limit_memory(&mut self, passes: &Passes, rank: usize, limit: u64) {
         let ids = &passes.of_rank[rank];
-        let taken: u64 = ids.iter().map(|&id| &passes.all[id]).filter(|p| p.takes()).map(|p| p.activation).sum();
-        if taken <= limit {
+        let taken: i64 = ids.iter().map(|&id| &passes.all[id]).filter(|p| p.takes()).map(|p| p.memory).sum();
+        if taken.unsigned_abs() <= limit {
             return;
         }
         for (position, _) in ids.iter().enumerate().filter(|(_, id)| passes.all[**id].takes()) {
-            let mut held = Expression::from(hw::real(passes.all[ids[position]].activation));
+            let mut held = Expression::from(passes.all[ids[position]].memory as f64);
             for (other, &id) in ids.iter().enumerate().filter(|(other, _)| *other != position) {
-                let pass = &passes.all[id];
-                let sign = if pass.takes() {
-                    1.0
-                } else if pass.gives() {
-                    -1.0
-                } else {
-                    continue;
-                };
-                held += self.before(rank, other, position) * (sign * hw::real(pass.activation));
+                let change = passes.all[id].memory;
+                if change != 0 {
+                    held += self.before(rank, other, position) * (change as f64);
+                }
             }
             self.constraints.push(constraint!(held <= hw::real(limit)));
         }

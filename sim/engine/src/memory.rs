@@ -113,9 +113,9 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let projections = if model.gated { 2 } else { 1 };
     let cut = |bytes: u64| bytes.div_ceil(u64::from(shard.tp));
     let serial = |bytes: u64| if shard.sequence_parallel { cut(bytes) } else { bytes };
-    let masks = if shard.attention == AttentionKernel::Unfused { 2 * hidden } else { 0 };
+    let masks = if shard.attention == AttentionKernel::Unfused { dropout_masks(shard) } else { 0 };
     // Layer input, attention residual; outputs of both norms; query, key, value, attention output, feed-forward.
-    let (residuals, norms) = (serial(element * 2 * hidden + masks), serial(element * 2 * hidden));
+    let (residuals, norms) = (serial(element * 2 * hidden) + masks, serial(element * 2 * hidden));
     let attended = cut(element * (2 * heads + keys_and_values));
     let inside = cut(element * (2 * heads + keys_and_values + projections * wide));
     let activated = cut(element * wide);
@@ -132,6 +132,12 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         }
         (Recompute::Full, _) => LayerActivation { kept: serial(element * hidden), working: all },
     }
+}
+
+/// Masks behind attention and feed-forward of one layer: a byte per token and element each.
+const fn dropout_masks(shard: &Shard<'_>) -> u64 {
+    let bytes = 2 * shard.model.hidden;
+    if shard.sequence_parallel { bytes.div_ceil(shard.tp as u64) } else { bytes }
 }
 
 /// Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
@@ -151,6 +157,17 @@ pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
         u64::from(again) * kept(shard.recompute) + u64::from(n - again) * kept(Recompute::Off)
     };
     of(stage.n_dense, stage.again_dense, false) + of(stage.n_expert, stage.again_expert, true)
+}
+
+/// Of these, the masks of dropout: gradients of inputs read them, gradients of weights do not.
+#[must_use]
+pub fn mask_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    let has_masks = match shard.framework {
+        Framework::Formulas => shard.attention == AttentionKernel::Unfused,
+        Framework::MegatronCore | Framework::Fsdp2(_) => shard.model.learned_positions,
+    };
+    let n_kept = stage.n_layers() - if shard.recompute == Recompute::Full { stage.again().n_layers() } else { 0 };
+    if has_masks { u64::from(n_kept) * dropout_masks(shard) } else { 0 }
 }
 
 /// What backward of one layer makes, anew or again, and holds while it runs, bytes per token.

@@ -9,7 +9,8 @@ use hw::Bytes;
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, logit_bytes_per_token, score_bytes_per_pair, stage_parameters, working_bytes_per_token,
+    buffer_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair, stage_parameters,
+    working_bytes_per_token,
 };
 use engine::verdict::Refused;
 
@@ -87,6 +88,32 @@ pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     engine::memory::activation_bytes_per_token(&shard, stage) + exchanged * u64::from(stage.n_layers())
 }
 
+/// Activations of a micro-batch on a stage, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// From its forward to its backward, or to its input pass where backward is split.
+    pub whole: u64,
+    /// From its input pass to its weight pass. Scores and dropout masks are gone; a gradient of an output takes the place of all else that
+    /// is. That is 32·s·b·h of 34·s·b·h + 5·a·s²·b (arXiv:2401.10241, appendix on memory).
+    pub for_weights: u64,
+}
+
+impl Activation {
+    /// So much of both.
+    #[must_use]
+    pub fn map(self, change: impl Fn(u64) -> u64) -> Self {
+        Self { whole: change(self.whole), for_weights: change(self.for_weights) }
+    }
+}
+
+/// Activations of so many tokens of a micro-batch on a stage, with so many pairs of a query and a key.
+#[must_use]
+pub fn activation(problem: &Problem, stage: &Stage, tokens: u64, pairs: u64) -> Activation {
+    let whole = tokens * activation_bytes_per_token(problem, stage);
+    let masks = tokens * mask_bytes_per_token(&problem.shard(), stage);
+    Activation { whole: whole + pairs * score_bytes_per_pair(&problem.shard(), stage), for_weights: whole - masks }
+}
+
 /// Memory that a pipeline rank needs: model states, and bytes per token of a micro-batch that it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
@@ -105,11 +132,11 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
     let mut pipeline =
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-    let made = |stage: &Stage| {
-        activation_bytes_per_token(problem, stage) + score_bytes_per_pair(&problem.shard(), stage) * longest
-    };
-    for (row, stage) in pipeline.activation.iter_mut().zip(&stages) {
-        row.fill(on_device(problem, made(stage)));
+    let made = |stage: &Stage| activation(problem, stage, 1, longest);
+    for (index, stage) in stages.iter().enumerate() {
+        let held = made(stage).map(|bytes| on_device(problem, bytes));
+        pipeline.activation[index].fill(held.whole);
+        pipeline.for_weights[index].fill(held.for_weights);
     }
     let order = (problem.schedule.order)(&pipeline);
     let played = play(&pipeline, &order).expect("every schedule of the table can be played");
@@ -120,7 +147,7 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             let passing = |stage: &Stage| {
                 working_bytes_per_token(&problem.shard(), stage)
                     + buffer_bytes_per_token(&problem.shard(), stage)
-                    + in_passing(problem, stage, made(stage))
+                    + in_passing(problem, stage, made(stage).whole)
             };
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };

@@ -76,8 +76,10 @@ pub struct Pipeline {
     pub weight: Grid,
     /// Time of a transfer between neighbouring ranks, nanoseconds; nothing inside a rank.
     pub transfer: u64,
-    /// Activation that a stage keeps from forward to the end of its backward (of `Weight` where split).
+    /// Activation that a stage keeps from forward to the end of its backward, or of `Input` where backward is split.
     pub activation: Grid,
+    /// What of it, or in place of it, a stage keeps from the end of `Input` to that of `Weight`; at most `activation`.
+    pub for_weights: Grid,
     /// Most activation that a rank may hold; `None` for as much as the schedule likes. A rank that could not hold one
     /// micro-batch may hold one. `gpipe` and `1f1b` have one order each and do not heed it.
     pub limit: Option<u64>,
@@ -138,6 +140,7 @@ impl Pipeline {
             weight: grid(),
             transfer: 0,
             activation: grid(),
+            for_weights: grid(),
             limit: None,
             chains: Chains::default(),
         }
@@ -175,6 +178,20 @@ impl Pipeline {
             PassKind::Backward => self.input[stage][micro_batch] + self.weight[stage][micro_batch],
             PassKind::Input => self.input[stage][micro_batch],
             PassKind::Weight => self.weight[stage][micro_batch],
+        }
+    }
+
+    /// What a pass adds to the activation of its rank as it starts (a forward) or ends.
+    #[must_use]
+    pub fn memory(&self, kind: PassKind, stage: usize, micro_batch: usize) -> i64 {
+        let whole = signed(self.activation[stage][micro_batch]);
+        let rest = signed(self.for_weights[stage][micro_batch]);
+        assert!(rest <= whole, "an input pass frees memory or none");
+        match kind {
+            PassKind::Forward => whole,
+            PassKind::Backward => -whole,
+            PassKind::Input => rest - whole,
+            PassKind::Weight => -rest,
         }
     }
 
@@ -252,6 +269,10 @@ pub static SCHEDULES: &[Schedule] = &[
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Schedule> {
     SCHEDULES.iter().find(|schedule| schedule.name == name)
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).expect("activation stays below 2^63")
 }
 
 fn u32_of(n: usize) -> u32 {

@@ -19,20 +19,14 @@ pub struct Pass {
     pub tail: u64,
     /// Passes that wait for it, and the transfer time to each.
     pub next: Vec<(usize, u64)>,
-    /// What its forward keeps.
-    pub activation: u64,
-    splits: bool,
+    /// What it adds to the activation of its rank.
+    pub memory: i64,
 }
 
 impl Pass {
     /// Takes memory.
     pub fn takes(&self) -> bool {
         self.slot.kind == PassKind::Forward
-    }
-
-    /// Gives it back.
-    pub fn gives(&self) -> bool {
-        self.slot.kind == if self.splits { PassKind::Weight } else { PassKind::Backward }
     }
 
     /// Place on a micro-batch's way: 0, 1, … forward, then backward.
@@ -78,7 +72,6 @@ impl Passes {
                 next.extend((kind == PassKind::Input).then(|| (id(number + 1, stage, j), 0)));
                 of_rank[rank].push(all.len());
                 let duration = pipeline.duration(kind, stage, j);
-                let activation = pipeline.activation[stage][j];
                 all.push(Pass {
                     slot: slot(kind, chunk, j),
                     stage,
@@ -86,8 +79,7 @@ impl Passes {
                     head: 0,
                     tail: 0,
                     next,
-                    activation,
-                    splits,
+                    memory: pipeline.memory(kind, stage, j),
                 });
             }
         }
@@ -237,7 +229,7 @@ pub fn slot(kind: PassKind, chunk: usize, micro_batch: usize) -> Slot {
 
 /// The first micro-batch with the same durations, activations and ranks.
 fn twin(pipeline: &Pipeline, micro_batch: usize) -> usize {
-    let grids = [&pipeline.forward, &pipeline.input, &pipeline.weight, &pipeline.activation];
+    let grids = [&pipeline.forward, &pipeline.input, &pipeline.weight, &pipeline.activation, &pipeline.for_weights];
     let same = |other: &usize| {
         grids.iter().all(|grid| grid.iter().all(|row| row[*other] == row[micro_batch]))
             && pipeline.place(0, *other) == pipeline.place(0, micro_batch)

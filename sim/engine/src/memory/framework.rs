@@ -85,7 +85,7 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         _ => dense(shard, model.intermediate),
     };
     // Two masks of a byte per element where residuals have dropout.
-    let masks = if model.learned_positions { serial(shard, 2 * model.hidden) } else { 0 };
+    let masks = if model.learned_positions { super::dropout_masks(shard) } else { 0 };
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
     let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
     Kept { residuals: norms + masks, norms: gathered, attention, compressed, ..feed_forward }

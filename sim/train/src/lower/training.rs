@@ -142,6 +142,13 @@ pub(crate) struct Share {
     streamed: Streamed,
 }
 
+impl Share {
+    /// Pairs of a query and a key.
+    fn pairs(&self) -> u64 {
+        self.local.iter().chain(&self.sharded).map(|document| document.queries * document.keys).sum()
+    }
+}
+
 /// Share of a micro-batch's activations that waits in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Streamed {
@@ -337,7 +344,7 @@ struct Builder<'a> {
     /// Number of each distinct content, by group and micro-batch.
     content_ids: Vec<Vec<u32>>,
     known: BTreeMap<OpKey, OpId>,
-    activation_bytes: BTreeMap<OpKey, i64>,
+    known_activations: BTreeMap<OpKey, memory::Activation>,
     messages: BTreeMap<(LaneId, u32, u64), (OpId, GroupId)>,
     exchanges: BTreeMap<ExchangeKey, Rc<[Exchange]>>,
     /// Stream of each group's collectives.
@@ -390,7 +397,7 @@ impl<'a> Builder<'a> {
             contents,
             content_ids: content_ids(contents),
             known: BTreeMap::new(),
-            activation_bytes: BTreeMap::new(),
+            known_activations: BTreeMap::new(),
             messages: BTreeMap::new(),
             exchanges: BTreeMap::new(),
             streams: Vec::new(),

@@ -3,7 +3,7 @@
 //! (p/2 − 1)(F + B + B − 3W) with whole backwards B, which is p − 2 units for F = I = W = 1; with the backward split
 //! throughout, the list scheduler idles p/2 − 1. A split is undone where nobody waits for the first half.
 
-use super::greedy::{Rule, best, cap};
+use super::greedy::{Patience, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
 /// The schedule.
@@ -23,22 +23,22 @@ struct Line {
     rest: i64,
     window: i64,
     eager_start: bool,
-    patient: bool,
+    patience: Patience,
 }
 
-const fn line(step: [i64; 2], rest: i64, window: i64, patient: bool) -> Line {
-    Line { step, rest, window, eager_start: false, patient }
+const fn line(step: [i64; 2], rest: i64, window: i64, patience: Patience) -> Line {
+    Line { step, rest, window, eager_start: false, patience }
 }
 
 // Chosen like the lines of `v_shape`, of 864.
 static LINES: [Line; 7] = [
-    line([4, 2], 0, 6, true),
-    Line { eager_start: true, ..line([3, 3], 2, 2, true) },
-    line([4, 4], 0, 6, false),
-    line([3, 4], 0, 6, false),
-    Line { eager_start: true, ..line([2, 4], 0, 2, false) },
-    line([4, 2], 0, 1, false),
-    line([3, 3], 4, 3, true),
+    line([4, 2], 0, 6, Patience::Half),
+    Line { eager_start: true, ..line([3, 3], 2, 2, Patience::Half) },
+    line([4, 4], 0, 6, Patience::Never),
+    line([3, 4], 0, 6, Patience::Never),
+    Line { eager_start: true, ..line([2, 4], 0, 2, Patience::Never) },
+    line([4, 2], 0, 1, Patience::Never),
+    line([3, 3], 4, 3, Patience::Half),
 ];
 
 /// Units of a rank's work for one micro-batch of each direction.
@@ -63,7 +63,7 @@ fn order(pipeline: &Pipeline) -> Order {
         key,
         window: line.window,
         eager_start: line.eager_start,
-        patient: line.patient,
+        patience: line.patience,
     });
     best(pipeline, &cap(pipeline, pipeline.n_ranks + 1), PassKind::Input, rules).merged(pipeline)
 }

@@ -26,8 +26,19 @@ pub struct Rule<'a> {
     pub window: i64,
     /// Whether ranks take what comes until the first backward has come back to rank 0.
     pub eager_start: bool,
-    /// Start no weight pass when another pass arrives before half of it is done.
-    pub patient: bool,
+    /// When a rank waits for a pass that is on its way and starts no weight pass before it.
+    pub patience: Patience,
+}
+
+/// When a rank waits for a pass that would arrive while a weight pass runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Never.
+    Never,
+    /// If it arrives before half of the weight pass is done.
+    Half,
+    /// If the rank, having waited, has idled no longer than the rank that has idled longest: it delays nobody.
+    Slack,
 }
 
 /// A simulated order.
@@ -113,6 +124,8 @@ struct Worker {
     /// Weight passes whose input pass is done: chunk, micro-batch.
     weights: VecDeque<(usize, usize)>,
     free_at: u64,
+    /// Time without work since its first pass.
+    idled: u64,
     cap: u64,
     held: u64,
     /// Per micro-batch: what its forwards to come will add, and what it holds.
@@ -174,6 +187,7 @@ impl<'a> Run<'a> {
             input: first.clone(),
             weights: VecDeque::new(),
             free_at: 0,
+            idled: 0,
             cap: cap[rank],
             held: 0,
             claims: (0..m).map(|j| (whole(pipeline, rank, j), 0)).collect(),
@@ -255,8 +269,21 @@ impl<'a> Run<'a> {
         let weight = weight?;
         let stage = self.pipeline.stage(rank, weight.chunk as usize);
         let length = self.pipeline.weight[stage][weight.micro_batch as usize];
-        let soon = arrival.is_some_and(|arrival| arrival - now < length.div_ceil(2));
-        (!(self.rule.patient && soon)).then_some(weight)
+        let waits = arrival.is_some_and(|arrival| self.waits(rank, now, arrival - now, length));
+        (!waits).then_some(weight)
+    }
+
+    /// Whether a rank idles for so long rather than start a weight pass of that length.
+    fn waits(&self, rank: usize, now: u64, rest: u64, length: u64) -> bool {
+        match self.rule.patience {
+            Patience::Never => false,
+            Patience::Half => rest < length.div_ceil(2),
+            Patience::Slack => {
+                let longest = self.workers.iter().map(|worker| worker.idled).max().unwrap_or(0);
+                let own = &self.workers[rank];
+                rest < length && own.idled + (now - own.free_at) + rest <= longest
+            }
+        }
     }
 
     /// The next forward and backward of each chunk, lowest key first.
@@ -279,6 +306,7 @@ impl<'a> Run<'a> {
         let amount = self.pipeline.activation[stage][j];
         let step = if self.pipeline.placement == Placement::Bidirectional { 2 } else { 1 };
         let worker = &mut self.workers[rank];
+        worker.idled += if self.drawn.order[rank].is_empty() { 0 } else { now - worker.free_at };
         worker.free_at = end;
         match slot.kind {
             PassKind::Forward => {
@@ -288,10 +316,11 @@ impl<'a> Run<'a> {
             PassKind::Backward | PassKind::Input => worker.input[chunk] += step,
             PassKind::Weight => _ = worker.weights.pop_front(),
         }
-        match slot.kind {
-            PassKind::Forward => {}
-            PassKind::Input => worker.weights.push_back((chunk, j)),
-            PassKind::Backward | PassKind::Weight => worker.give_back(j, amount),
+        if slot.kind != PassKind::Forward {
+            worker.give_back(j, self.pipeline.memory(slot.kind, stage, j).unsigned_abs());
+        }
+        if slot.kind == PassKind::Input {
+            worker.weights.push_back((chunk, j));
         }
         self.ends.set(slot, stage, end);
         let next = match slot.kind {

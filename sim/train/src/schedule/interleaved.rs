@@ -3,7 +3,7 @@
 //! is 1F1B's divided by the chunks v. A last group smaller than p is allowed; the list scheduler keeps such orders playable. The order is fixed
 //! before anything is timed, as Megatron-LM fixes it: passes count as equally long, whatever their stages take.
 
-use super::greedy::{Rule, best, cap};
+use super::greedy::{Patience, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
 /// The schedule.
@@ -21,6 +21,7 @@ fn order(pipeline: &Pipeline) -> Order {
     let (p, m, v) = (pipeline.n_ranks, pipeline.n_micro_batches, pipeline.n_chunks);
     let even = Pipeline {
         activation: pipeline.activation.clone(),
+        for_weights: pipeline.for_weights.clone(),
         limit: pipeline.limit,
         chains: pipeline.chains.clone(),
         ..Pipeline::of_schedule(&SCHEDULE, p, v, m)
@@ -40,7 +41,7 @@ fn order(pipeline: &Pipeline) -> Order {
         };
         key as i64
     };
-    let rule = Rule { key: &key, window: -1, eager_start: false, patient: false };
+    let rule = Rule { key: &key, window: -1, eager_start: false, patience: Patience::Never };
     best(&even, &cap(pipeline, m), PassKind::Backward, [rule]).order
 }
 

@@ -144,18 +144,14 @@ fn summary(pipeline: &Pipeline, order: &Order, start: Vec<Vec<u64>>, free: &[u64
 /// Highest activation that a rank holds in an order.
 fn peak_activation(pipeline: &Pipeline, rank: usize, slots: &[Slot]) -> u64 {
     let splits = slots.iter().any(|slot| slot.kind == PassKind::Weight);
-    let (mut held, mut peak) = (0, 0);
+    let (mut held, mut peak) = (0_i64, 0_i64);
     for slot in slots {
-        let amount = pipeline.activation[pipeline.stage(rank, slot.chunk as usize)][slot.micro_batch as usize];
-        match slot.kind {
-            PassKind::Forward if pipeline.chains.is_forward_only(slot.micro_batch as usize) => {
-                peak = peak.max(held + amount);
-            }
-            PassKind::Forward => held += amount,
-            PassKind::Backward | PassKind::Weight => held -= amount,
-            PassKind::Input => assert!(splits, "an input pass has its weight pass"),
-        }
-        peak = peak.max(held);
+        assert!(slot.kind != PassKind::Input || splits, "an input pass has its weight pass");
+        let micro_batch = slot.micro_batch as usize;
+        let change = pipeline.memory(slot.kind, pipeline.stage(rank, slot.chunk as usize), micro_batch);
+        peak = peak.max(held + change);
+        let passes_by = slot.kind == PassKind::Forward && pipeline.chains.is_forward_only(micro_batch);
+        held += if passes_by { 0 } else { change };
     }
-    peak
+    u64::try_from(peak).expect("a rank holds what it has not freed")
 }

@@ -1,6 +1,7 @@
 //! V-Half (arXiv:2405.15362): half of 1F1B's memory, ⌊(p + 2)/2⌋ micro-batches, and about half of its bubble.
 
 use super::Schedule;
+use super::greedy::Patience;
 use super::v_shape::{self, BASE, Line, line};
 
 /// The schedule.
@@ -18,8 +19,8 @@ static LINES: [Line; 7] = [
     line([2, 1, 2, 1], [0, 3, 0], 3),
     line([2, 1, 2, 2], [1, 1, 1], 2),
     line([2, 2, 2, 1], [1, 1, 1], 2),
-    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
-    Line { patient: false, ..line([2, 1, 2, 2], [0, 3, 0], 3) },
+    Line { eager_start: true, patience: Patience::Never, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+    Line { patience: Patience::Never, ..line([2, 1, 2, 2], [0, 3, 0], 3) },
     line([1, 1, 1, 2], [1, 1, 1], 6),
     line([2, 1, 2, 1], [1, 0, 0], 6),
 ];

@@ -1,6 +1,7 @@
 //! V-Min (arXiv:2405.15362): a third of 1F1B's memory, ⌊(p + 4)/3⌋ micro-batches, and about two thirds of its bubble.
 
 use super::Schedule;
+use super::greedy::Patience;
 use super::v_shape::{self, BASE, Line, line};
 
 /// The schedule.
@@ -20,6 +21,6 @@ static LINES: [Line; 7] = [
     line([1, 1, 1, 1], [0, 0, 0], 1),
     line([1, 1, 1, 2], [0, 0, 0], 6),
     line([1, 1, 2, 1], [0, 0, 0], 3),
-    Line { patient: false, ..line([1, 1, 1, 2], [0, 0, 0], 3) },
-    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+    Line { patience: Patience::Never, ..line([1, 1, 1, 2], [0, 0, 0], 3) },
+    Line { eager_start: true, patience: Patience::Never, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
 ];

@@ -4,7 +4,7 @@
 //! the list scheduler squeezes it and fills in the weights. A block's life time over its period is what it holds: p
 //! micro-batches for ZB-V (as 1F1B, no bubble), ⌊(p + 2)/2⌋ for V-Half and ⌊(p + 4)/3⌋ for V-Min.
 
-use super::greedy::{Rule, best, cap};
+use super::greedy::{Patience, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
 /// What all V-shaped schedules are; each names itself and its order.
@@ -27,11 +27,11 @@ pub(super) struct Line {
     /// See `Rule`.
     pub(super) window: i64,
     pub(super) eager_start: bool,
-    pub(super) patient: bool,
+    pub(super) patience: Patience,
 }
 
 pub(super) const fn line(step: [i64; 4], rest: [i64; 3], window: i64) -> Line {
-    Line { step, rest, window, eager_start: false, patient: true }
+    Line { step, rest, window, eager_start: false, patience: Patience::Half }
 }
 
 /// Units of a rank's work for one micro-batch: two chunks of forward, input, weight.
@@ -63,7 +63,7 @@ pub(super) fn order(pipeline: &Pipeline, micro_batches: usize, lines: &[Line]) -
         key,
         window: line.window,
         eager_start: line.eager_start,
-        patient: line.patient,
+        patience: line.patience,
     });
     best(pipeline, &cap(pipeline, micro_batches), PassKind::Input, rules).order
 }

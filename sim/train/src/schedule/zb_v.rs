@@ -1,6 +1,7 @@
 //! ZB-V (arXiv:2401.10241 section 6, arXiv:2405.15362): no bubble on any rank at 1F1B's memory, p micro-batches.
 
 use super::Schedule;
+use super::greedy::Patience;
 use super::v_shape::{self, BASE, Line, line};
 
 /// The schedule.
@@ -19,5 +20,5 @@ static LINES: [Line; 5] = [
     Line { eager_start: true, ..line([2, 4, 2, 4], [0, 0, 0], 2) },
     Line { eager_start: true, ..line([1, 4, 2, 4], [0, 0, 0], 2) },
     line([2, 4, 2, 4], [0, 0, 0], -1),
-    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+    Line { eager_start: true, patience: Patience::Never, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
 ];

@@ -1,8 +1,9 @@
 //! What the Zero Bubble schedules on one stage per rank share (arXiv:2401.10241): the backward pass is split, the gradients of inputs go first
 //! and those of weights fill the bubble. ZB-H1 ("zb-1p") holds at most 1F1B's p micro-batches and idles p − 1 passes of equal
-//! length, a third of 1F1B's; ZB-H2 ("zb-2p") holds up to 2p − 1 and leaves no bubble on any rank.
+//! length, a third of 1F1B's; ZB-H2 ("zb-2p") holds up to 2p − 1 and leaves no bubble on any rank. Where an input pass frees memory, more
+//! weight passes wait, and "zb-2p" is the authors' ZB-2p.
 
-use super::greedy::{Key, Rule, best, cap};
+use super::greedy::{Key, Patience, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
 /// What both schedules are; each names itself and its order.
@@ -26,15 +27,16 @@ pub(super) fn order(pipeline: &Pipeline, micro_batches: usize) -> Order {
             _ => 2 * (micro_batch + behind * (pipeline.n_ranks - 1 - rank)) as i64 + 1,
         }
     });
-    let rule = |key, window, patient| Rule { key, window, eager_start: false, patient };
+    let rule = |key, window, patience| Rule { key, window, eager_start: false, patience };
     let rules = [
-        rule(&in_turn[0] as &Key<'_>, -1, false),
-        rule(&in_turn[0], -1, true),
-        rule(&in_turn[0], 2, true),
-        rule(&in_turn[1], -1, false),
-        rule(&in_turn[1], 2, true),
-        rule(&backward_first, i64::MAX, false),
-        rule(&backward_first, i64::MAX, true),
+        rule(&in_turn[0] as &Key<'_>, -1, Patience::Never),
+        rule(&in_turn[0], -1, Patience::Slack),
+        rule(&in_turn[0], 2, Patience::Slack),
+        rule(&in_turn[1], -1, Patience::Never),
+        rule(&in_turn[1], -1, Patience::Slack),
+        rule(&in_turn[1], 2, Patience::Slack),
+        rule(&backward_first, i64::MAX, Patience::Never),
+        rule(&backward_first, i64::MAX, Patience::Slack),
     ];
     best(pipeline, &cap(pipeline, micro_batches), PassKind::Input, rules).order
 }

@@ -10,7 +10,7 @@ use hw::Span;
 use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
-use crate::memory;
+use crate::memory::{self, Activation};
 use crate::plan::Plan;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, Pipeline};
@@ -83,8 +83,9 @@ impl Judge<'_> {
                 pipeline.forward[index][micro_batch] = slowest[0];
                 pipeline.input[index][micro_batch] = slowest[1];
                 pipeline.weight[index][micro_batch] = slowest[2];
-                let bytes = most(micro_batch) * engine::memory::activation_bytes_per_token(&own.shard(), stage);
-                pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
+                let held = held(&own, stage, block.iter().map(|group| &group[micro_batch]));
+                pipeline.activation[index][micro_batch] = held.whole;
+                pipeline.for_weights[index][micro_batch] = held.for_weights;
             }
         }
         let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
@@ -142,6 +143,14 @@ impl Judge<'_> {
         self.known.insert(key, slowest);
         slowest
     }
+}
+
+/// Activations of the fullest rank of some groups' micro-batches on a stage, as the device holds them.
+fn held<'a>(problem: &Problem, stage: &Stage, contents: impl Iterator<Item = &'a Content>) -> Activation {
+    let shares = contents.flat_map(|content| &content.shares);
+    let all = shares.map(|share| memory::activation(problem, stage, share.tokens, share.pairs()));
+    let fullest = all.max_by_key(|activation| activation.whole).unwrap_or_default();
+    fullest.map(|bytes| memory::on_device(problem, bytes))
 }
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.

@@ -5,6 +5,7 @@
 
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
+use crate::memory::Activation;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
@@ -119,7 +120,7 @@ impl Builder<'_> {
         let leads = self.layers_forward(frame, column, &frame.stage, role, &gathered);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let bytes = self.kept(frame, cp);
+            let bytes = signed(self.kept(frame, cp).whole);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
             self.buffers(frame, cp, leads[cp], last);
@@ -179,36 +180,30 @@ impl Builder<'_> {
         self.effect(last, Moment::End, self.buffers, -bytes);
     }
 
-    /// Activation bytes of a share on a stage, as the device sees them before any offload.
-    fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+    /// Activations of a share on a stage, as the device sees them before any offload.
+    fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> Activation {
         let (problem, stage, share) = (self.problem, &frame.stage, &frame.content.shares[cp]);
         let key = OpKey::new(Part::Lead, PassKind::Forward, stage, frame, cp);
-        if let Some(&bytes) = self.activation_bytes.get(&key) {
-            return bytes;
+        if let Some(&known) = self.known_activations.get(&key) {
+            return known;
         }
-        let pairs: u64 =
-            share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
-        let bytes = share.tokens * crate::memory::activation_bytes_per_token(problem, stage)
-            + pairs * engine::memory::score_bytes_per_pair(&problem.shard(), stage);
-        let bytes = hw::whole(hw::real(bytes) * problem.execution.fragmentation);
-        let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
-        self.activation_bytes.insert(key, bytes);
-        bytes
+        let made = crate::memory::activation(problem, stage, share.tokens, share.pairs());
+        let taken = made.map(|bytes| hw::whole(hw::real(bytes) * problem.execution.fragmentation));
+        self.known_activations.insert(key, taken);
+        taken
     }
 
     /// Activation bytes that do not stay on the device between the passes: layer by layer they go to the host while forward goes on.
-    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> u64 {
         // What a forward for keys and values alone makes is dropped, not kept elsewhere.
         if frame.content.forward_only {
             return 0;
         }
         match frame.content.shares[cp].streamed {
             Streamed::Permille(0) => 0,
-            Streamed::Permille(permille) => self.activation(frame, cp) / 1000 * i64::from(permille),
+            Streamed::Permille(permille) => self.activation(frame, cp).whole / 1000 * u64::from(permille),
             Streamed::AsExecuted => {
-                let whole = hw::real(self.activation(frame, cp).unsigned_abs());
-                let bytes = hw::whole(whole * self.problem.execution.offload);
-                i64::try_from(bytes).expect("activations stay below 2^63 bytes")
+                hw::whole(hw::real(self.activation(frame, cp).whole) * self.problem.execution.offload)
             }
         }
     }
@@ -219,13 +214,20 @@ impl Builder<'_> {
         if frame.content.shares[cp].streamed != Streamed::AsExecuted {
             return 0;
         }
-        let n_layers = i64::from(frame.stage.n_layers().max(1));
-        self.streamed(frame, cp) / n_layers * n_layers.min(i64::from(crate::memory::LAYERS_IN_PASSING))
+        let n_layers = u64::from(frame.stage.n_layers().max(1));
+        signed(self.streamed(frame, cp) / n_layers * n_layers.min(u64::from(crate::memory::LAYERS_IN_PASSING)))
     }
 
-    /// Activation bytes that a micro-batch holds from its forward to its backward.
-    fn kept(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
-        self.activation(frame, cp) - self.streamed(frame, cp)
+    /// Activation bytes that a micro-batch holds on the device. What streams is as much of the one as of the other.
+    fn kept(&mut self, frame: &Frame<'_>, cp: usize) -> Activation {
+        let (all, streamed) = (self.activation(frame, cp), self.streamed(frame, cp));
+        let whole = all.whole - streamed;
+        let for_weights = if streamed == 0 {
+            all.for_weights
+        } else {
+            hw::whole(hw::real(all.for_weights) * hw::real(whole) / hw::real(all.whole))
+        };
+        Activation { whole, for_weights: for_weights.min(whole) }
     }
 
     /// Streams part of a pass's activations beside it. The device holds two layers of them at a time, so the pass goes no faster than the
@@ -248,8 +250,8 @@ impl Builder<'_> {
         Some(copy)
     }
 
-    fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: i64, preds: &[TaskId]) -> TaskId {
-        let op = self.op(Op::Copy { kind, bytes: bytes.unsigned_abs() });
+    fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: u64, preds: &[TaskId]) -> TaskId {
+        let op = self.op(Op::Copy { kind, bytes });
         let stream = if kind == CopyKind::HostToDevice { Stream::HostToDevice } else { Stream::DeviceToHost };
         let task = Task { op, lane, stream, role: Role::Offload, micro_batch: frame.slot.micro_batch, meeting: None };
         self.graph.add_task(task, preds)
@@ -387,9 +389,16 @@ impl Builder<'_> {
             self.effect(end, Moment::End, self.working, -working);
             self.buffers(frame, cp, first, end);
         }
-        if matches!(kind, PassKind::Backward | PassKind::Weight) {
-            let bytes = self.kept(frame, cp);
-            self.effect(end, Moment::End, self.activations, -bytes);
+        let kept = self.kept(frame, cp);
+        let freed = match kind {
+            PassKind::Input => kept.whole - kept.for_weights,
+            PassKind::Weight => kept.for_weights,
+            _ => kept.whole,
+        };
+        if freed > 0 || kind != PassKind::Input {
+            self.effect(end, Moment::End, self.activations, -signed(freed));
+        }
+        if kind != PassKind::Input {
             self.close_state(frame, end);
         }
     }
@@ -509,6 +518,10 @@ impl Builder<'_> {
 /// all gathers before the pass instead of one before each layer, which takes as long.
 fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
     gathered.map_or_else(Vec::new, |pair| if prefetch { vec![pair[0]] } else { pair.to_vec() })
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).expect("activations stay below 2^63 bytes")
 }
 
 fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
