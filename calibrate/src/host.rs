@@ -31,6 +31,8 @@ const RUN_S: f64 = 0.005;
 const BYTES_MIN: f64 = 262_144.0;
 /// Ratio of one size to the next.
 const STEP: f64 = 2.0;
+/// Bytes of the tables that are gathered between batches of sampling, from a cache's to many times as much.
+const TABLES: [f64; 2] = [33_554_432.0, 268_435_456.0];
 /// Knots lie no closer to each other than this ratio.
 const KNOT_RATIO: f64 = 1.3;
 /// Samples below which a kernel is left out of a profile.
@@ -59,7 +61,8 @@ pub fn measured(
     fit(&samples, u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX))
 }
 
-/// Measures every kernel on graphs up to so many bytes, while the budget lasts; the smallest size is always measured.
+/// Measures every kernel on graphs up to so many bytes, while the budget lasts; the smallest size is always measured. Gathers go on to the
+/// largest table: that costs seconds, and features are many times larger than the graph that they belong to.
 #[must_use]
 pub fn sweep(bytes_max: f64, budget: Duration, say: &(dyn Fn(&str) + Sync)) -> Vec<HostSample> {
     let begun = Instant::now();
@@ -67,13 +70,25 @@ pub fn sweep(bytes_max: f64, budget: Duration, say: &(dyn Fn(&str) + Sync)) -> V
     let mut bytes = BYTES_MIN;
     loop {
         say(&format!("kernels of the host on {:.1} MiB", bytes / hw::GIB * 1024.0));
-        samples.extend(timed(cases::of_size(bytes)));
+        samples.extend(timed(cases::of_size(bytes), RUNS));
         // The next size takes as long as all before it.
         if bytes >= bytes_max || begun.elapsed() >= budget / 2 {
-            return samples;
+            break;
         }
         bytes *= STEP;
     }
+    for table_bytes in TABLES {
+        if begun.elapsed() < budget {
+            say(&format!("sampling between gathers of {:.0} MiB", table_bytes / hw::GIB * 1024.0));
+            samples.extend(timed(cases::sampling_apart(bytes, table_bytes), RUNS_LONG));
+        }
+    }
+    while bytes < cases::TABLE_MAX && begun.elapsed() < budget {
+        bytes *= STEP;
+        say(&format!("gathers from {:.0} MiB", bytes / hw::GIB * 1024.0));
+        samples.extend(timed(cases::gathers(bytes), RUNS));
+    }
+    samples
 }
 
 /// A case with what its runs took, over their base.
@@ -87,10 +102,10 @@ struct Timed {
 }
 
 /// Times cases in turn, so that a while in which others use the machine meets a run of each and not all runs of one.
-fn timed(cases: Vec<cases::Case>) -> Vec<HostSample> {
+fn timed(cases: Vec<cases::Case>, runs: usize) -> Vec<HostSample> {
     let threads = hw::real(rayon::current_num_threads() as u64);
-    let mut all: Vec<Timed> = cases.into_iter().map(started).collect();
-    for run in 0..RUNS {
+    let mut all: Vec<Timed> = cases.into_iter().map(|case| started(case, runs)).collect();
+    for run in 0..runs {
         all.iter_mut().filter(|timed| run < timed.runs).for_each(|timed| timed.run(run as u64));
     }
     let sample = |timed: Timed| {
@@ -105,11 +120,11 @@ fn base_s(jobs: &[Job]) -> f64 {
     jobs.iter().map(Job::base_s).sum()
 }
 
-fn started(mut case: cases::Case) -> Timed {
+fn started(mut case: cases::Case, most_runs: usize) -> Timed {
     case(0);
     let (seconds, last) = case(1);
     let n = hw::whole((RUN_S / seconds.max(1e-9)).clamp(1.0, 1000.0));
-    let runs = if seconds < LONG_S { RUNS } else { RUNS_LONG };
+    let runs = if seconds < LONG_S { most_runs } else { RUNS_LONG };
     Timed { case, n, runs, ratios: Vec::with_capacity(RUNS), last }
 }
 

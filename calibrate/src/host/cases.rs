@@ -4,6 +4,7 @@
 //! takes seeds of its own, and no run finds what the one before left in the caches but what any batch would.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::random::{self, Stream};
 use graph::Csr;
@@ -20,6 +21,7 @@ use graph::tcsr::{Event, Reverse, TCsr, Take};
 use rayon::prelude::*;
 
 use super::clock::Clock;
+use super::execute::gathered;
 
 /// Neighbours of a vertex, picks at each of two hops, and whether a few vertices are met far more often than others. Rows are longer than the
 /// picks, so all are drawn, or no longer, so all are taken.
@@ -43,8 +45,10 @@ const PAIRS: u64 = 64;
 const EXPONENT: f64 = 2.5;
 /// Slots of a vertex of it on average.
 const SLOTS: f64 = 16.0;
-/// Most bytes of features beside a graph.
-const TABLE_MAX: f64 = 268_435_456.0;
+/// Least fan-out whose batches are long beside what is made once for all of them.
+const LONG_FAN_OUT: u32 = 10;
+/// Most bytes of a table of features.
+pub const TABLE_MAX: f64 = 268_435_456.0;
 
 /// A kernel on inputs of its own: runs it once on those of a number, and gives its seconds, without those of making the inputs, and what it did.
 pub type Case = Box<dyn FnMut(u64) -> (f64, Vec<Job>)>;
@@ -54,15 +58,35 @@ pub fn of_size(bytes: f64) -> Vec<Case> {
     let mut cases = Vec::new();
     for (degree, fan_outs, has_hubs) in GRAPHS {
         let made = graph_of(bytes, degree, has_hubs);
-        cases.extend(fan_outs.iter().map(|fan_out| sampling(&made, *fan_out)));
+        cases.extend(fan_outs.iter().map(|fan_out| sampling(&made, *fan_out, None)));
     }
-    cases.extend(ROW_BYTES.map(|row_bytes| gathering(row_bytes, bytes.min(TABLE_MAX))));
+    if bytes <= TABLE_MAX {
+        cases.extend(gathers(bytes));
+    }
     for degree in EVENTS {
         cases.extend(temporal(bytes, degree));
     }
     let graph = Rc::new(extracted(bytes));
     cases.extend(EXTRACTED.map(|neighbours| extraction(&graph, neighbours)));
     cases
+}
+
+/// Sampling of graphs of so many bytes with a gather of a whole table behind each batch, as an epoch has it: rows come again with as much between as
+/// no graph of a sweep has. Small fan-outs are left out, because their batches are too short for it.
+pub fn sampling_apart(bytes: f64, table_bytes: f64) -> Vec<Case> {
+    let table = Arc::new(Table::new(1024, table_bytes));
+    let mut cases = Vec::new();
+    for (degree, fan_outs, has_hubs) in GRAPHS {
+        let made = graph_of(bytes, degree, has_hubs);
+        let long = fan_outs.iter().filter(|fan_out| **fan_out >= LONG_FAN_OUT);
+        cases.extend(long.map(|fan_out| sampling(&made, *fan_out, Some(Arc::clone(&table)))));
+    }
+    cases
+}
+
+/// Gathers from a table of so many bytes.
+pub fn gathers(bytes: f64) -> Vec<Case> {
+    ROW_BYTES.map(|row_bytes| gathering(row_bytes, bytes)).into()
 }
 
 /// A graph with the share of the slots that name each vertex.
@@ -92,16 +116,45 @@ fn graph_of(bytes: f64, degree: u32, has_hubs: bool) -> Made {
     Made { graph: Rc::new(graph), shares }
 }
 
+/// Rows of features, and an order of them that no prefetcher follows.
+struct Table {
+    width: u64,
+    values: Vec<f32>,
+    order: Vec<usize>,
+}
+
+impl Table {
+    fn new(row_bytes: u64, bytes: f64) -> Self {
+        let (width, n_rows) = (row_bytes / 4, hw::whole(bytes).div_euclid(row_bytes).max(2));
+        let mut order: Vec<usize> = (0..index(n_rows)).collect();
+        random::stream(0, "table").shuffle(&mut order);
+        Self { width, values: vec![1.0; index(n_rows * width)], order }
+    }
+
+    /// Gathers all rows; seconds.
+    fn gather(&self) -> f64 {
+        gathered(&self.values, index(self.width), self.order.iter().copied())
+    }
+
+    /// Bytes that a gather reads and writes.
+    fn bytes(&self) -> f64 {
+        8.0 * hw::real(self.values.len() as u64)
+    }
+}
+
 fn n_threads() -> u64 {
     rayon::current_num_threads() as u64
 }
 
-fn sampling(made: &Made, fan_out: u32) -> Case {
+/// Sampling of two hops, and, where there is a table, a gather of it behind each batch that is not counted as time.
+fn sampling(made: &Made, fan_out: u32, table: Option<Arc<Table>>) -> Case {
     let rule = Sampling { fan_out: vec![fan_out; 2], replacement: Replacement::Without, batch: BATCH, seed: 1 };
     let (graph, shares) = (Rc::clone(&made.graph), &made.shares);
     let n_vertices = f64::from(graph.n_vertices());
     // Marks of all vertices are made once for many batches, as in an epoch; batches of large fan-outs are longer.
-    let n_batches = n_threads() * u64::from((64 / (fan_out / 5).pow(2)).max(4));
+    let most = if table.is_some() { 8 } else { 64 };
+    let n_batches = n_threads() * u64::from((64 / (fan_out / 5).pow(2)).clamp(4, most));
+    let besides = table.as_ref().map_or(0.0, |table| table.bytes());
     let batches = move |graph: &Csr, number| -> Vec<Vec<u32>> {
         let mut stream = random::stream(number, "seeds");
         (0..n_batches).map(|_| (0..BATCH).map(|_| vertex(graph, &mut stream)).collect()).collect()
@@ -118,10 +171,10 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
     // Both hops pick: the seeds', and that of all rows that a batch has.
     let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
     let rows = Recurrence::new(rows);
-    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| 0.0);
+    let marks = Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| besides);
     // Found once: there are as many rows as vertices.
     let rows: Vec<(f64, f64)> =
-        rows.again().into_iter().map(|Again { share, steps }| (share, rows.bytes(steps))).collect();
+        rows.again().into_iter().map(|Again { share, steps }| (share, rows.bytes(steps) + besides)).collect();
     let jobs = move |n_rows: f64, n_picks: f64| {
         let of_rows = |(share, apart): &(f64, f64)| Job::rows(of_job, share * n_rows, *apart);
         let of_marks = |(share, apart): &(f64, f64)| Job::marks(of_job, share * n_picks, *apart);
@@ -131,10 +184,13 @@ fn sampling(made: &Made, fan_out: u32) -> Case {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
         let clock = Clock::start();
-        let sizes = each_batch(&graph, &batches, &rule, &own, |_, hops| sizes(hops));
+        let found = each_batch(&graph, &batches, &rule, &own, |_, hops| {
+            (sizes(hops), table.as_ref().map_or(0.0, |table| table.gather()))
+        });
         let seconds = clock.seconds();
-        let [rows, picks] = sizes.into_iter().fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
-        (seconds, jobs(hw::real(rows), hw::real(picks)))
+        let gathers = found.iter().map(|(_, gather)| gather).sum::<f64>() / hw::real(n_threads());
+        let [rows, picks] = found.into_iter().fold([0; 2], |sum, (own, _)| [sum[0] + own[0], sum[1] + own[1]]);
+        (seconds - gathers, jobs(hw::real(rows), hw::real(picks)))
     };
     Box::new(run)
 }

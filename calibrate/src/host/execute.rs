@@ -136,7 +136,7 @@ thread_local! {
 }
 
 /// Seconds of a gather.
-fn gathered(features: &[f32], width: usize, rows: impl ExactSizeIterator<Item = usize>) -> f64 {
+pub(super) fn gathered(features: &[f32], width: usize, rows: impl ExactSizeIterator<Item = usize>) -> f64 {
     BATCH.with_borrow_mut(|batch| {
         let clock = ThreadClock::start();
         sample::gather(features, width, rows, batch);
