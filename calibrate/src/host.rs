@@ -31,8 +31,8 @@ const RUN_S: f64 = 0.005;
 const BYTES_MIN: f64 = 262_144.0;
 /// Ratio of one size to the next.
 const STEP: f64 = 2.0;
-/// Bytes of the tables that are gathered between batches of sampling, from a cache's to many times as much.
-const TABLES: [f64; 2] = [33_554_432.0, 268_435_456.0];
+/// Bytes of the tables that are gathered between batches of sampling.
+const TABLES: [f64; 3] = [33_554_432.0, 100_663_296.0, 268_435_456.0];
 /// Knots lie no closer to each other than this ratio.
 const KNOT_RATIO: f64 = 1.3;
 /// Samples below which a kernel is left out of a profile.
@@ -79,7 +79,7 @@ pub fn sweep(bytes_max: f64, budget: Duration, say: &(dyn Fn(&str) + Sync)) -> V
     }
     for table_bytes in TABLES {
         if begun.elapsed() < budget {
-            say(&format!("sampling between gathers of {:.0} MiB", table_bytes / hw::GIB * 1024.0));
+            say(&format!("samplings between gathers of {:.0} MiB", table_bytes / hw::GIB * 1024.0));
             samples.extend(timed(cases::sampling_apart(bytes, table_bytes), RUNS_LONG));
         }
     }

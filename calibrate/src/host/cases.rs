@@ -28,9 +28,13 @@ use super::execute::gathered;
 const GRAPHS: [(u32, &[u32], bool); 4] =
     [(40, &[5, 10, 25], true), (40, &[5, 10, 25], false), (10, &[10], true), (10, &[10], false)];
 /// Events of a vertex on average.
-const EVENTS: [f64; 2] = [8.0, 120.0];
+const EVENTS: [f64; 2] = [8.0, 200.0];
 /// Seeds of a batch.
 const BATCH: u32 = 512;
+/// Seeds of a batch with a gather behind it: as many as loaders take, so that a page of rows is read several times in a batch as in an epoch.
+const BATCH_LONG: u32 = 4096;
+/// Such batches of a run, on each thread.
+const BATCHES_LONG: u64 = 2;
 /// Bytes of a row of features.
 const ROW_BYTES: [u64; 4] = [64, 256, 1024, 4096];
 /// Neighbours of the past.
@@ -64,15 +68,17 @@ pub fn of_size(bytes: f64) -> Vec<Case> {
         cases.extend(gathers(bytes));
     }
     for degree in EVENTS {
-        cases.extend(temporal(bytes, degree));
+        let Events { n_vertices, events, graph } = Events::of_size(bytes, degree);
+        cases.push(conversion(n_vertices, &events, &graph));
+        cases.extend(PASTS.map(|k| past(&events, &graph, k, None)));
     }
     let graph = Rc::new(extracted(bytes));
     cases.extend(EXTRACTED.map(|neighbours| extraction(&graph, neighbours)));
     cases
 }
 
-/// Sampling of graphs of so many bytes with a gather of a whole table behind each batch, as an epoch has it: rows come again with as much between as
-/// no graph of a sweep has. Small fan-outs are left out, because their batches are too short for it.
+/// Sampling of graphs of so many bytes with a gather of a whole table between batches, as an epoch has it: rows come again with as much between as no
+/// graph of a sweep has. Small fan-outs are left out, because their batches are too short for it.
 pub fn sampling_apart(bytes: f64, table_bytes: f64) -> Vec<Case> {
     let table = Arc::new(Table::new(1024, table_bytes));
     let mut cases = Vec::new();
@@ -80,6 +86,10 @@ pub fn sampling_apart(bytes: f64, table_bytes: f64) -> Vec<Case> {
         let made = graph_of(bytes, degree, has_hubs);
         let long = fan_outs.iter().filter(|fan_out| **fan_out >= LONG_FAN_OUT);
         cases.extend(long.map(|fan_out| sampling(&made, *fan_out, Some(Arc::clone(&table)))));
+    }
+    for degree in EVENTS {
+        let Events { events, graph, .. } = Events::of_size(bytes, degree);
+        cases.extend(PASTS.map(|k| past(&events, &graph, k, Some(Arc::clone(&table)))));
     }
     cases
 }
@@ -148,28 +158,29 @@ fn n_threads() -> u64 {
 
 /// Sampling of two hops, and, where there is a table, a gather of it behind each batch that is not counted as time.
 fn sampling(made: &Made, fan_out: u32, table: Option<Arc<Table>>) -> Case {
-    let rule = Sampling { fan_out: vec![fan_out; 2], replacement: Replacement::Without, batch: BATCH, seed: 1 };
+    let n_seeds = if table.is_some() { BATCH_LONG } else { BATCH };
+    let rule = Sampling { fan_out: vec![fan_out; 2], replacement: Replacement::Without, batch: n_seeds, seed: 1 };
     let (graph, shares) = (Rc::clone(&made.graph), &made.shares);
     let n_vertices = f64::from(graph.n_vertices());
     // Marks of all vertices are made once for many batches, as in an epoch; batches of large fan-outs are longer.
-    let most = if table.is_some() { 8 } else { 64 };
-    let n_batches = n_threads() * u64::from((64 / (fan_out / 5).pow(2)).clamp(4, most));
+    let of_thread = if table.is_some() { BATCHES_LONG } else { u64::from((64 / (fan_out / 5).pow(2)).max(4)) };
+    let n_batches = n_threads() * of_thread;
     let besides = table.as_ref().map_or(0.0, |table| table.bytes());
     let batches = move |graph: &Csr, number| -> Vec<Vec<u32>> {
         let mut stream = random::stream(number, "seeds");
-        (0..n_batches).map(|_| (0..BATCH).map(|_| vertex(graph, &mut stream)).collect()).collect()
+        (0..n_batches).map(|_| (0..n_seeds).map(|_| vertex(graph, &mut stream)).collect()).collect()
     };
     let of_job = if graph.degree(0) > u64::from(fan_out) { fan_out } else { 1 };
     // Caches outlive a run, so a vertex comes again by the chance that a batch has it.
-    let n_picks = f64::from(BATCH) * f64::from(fan_out);
+    let n_picks = f64::from(n_seeds) * f64::from(fan_out);
     let bytes = touched_bytes(hw::real(graph.degree(0)), f64::from(fan_out));
     let alike = |share: &f64| {
-        let missed = f64::from(BATCH) / n_vertices + n_picks * share;
+        let missed = f64::from(n_seeds) / n_vertices + n_picks * share;
         Alike { count: 1.0, chance: 1.0 - random::power(std::f64::consts::E, -missed), bytes }
     };
     let rows: Vec<Alike> = shares.iter().map(alike).collect();
     // Both hops pick: the seeds', and that of all rows that a batch has.
-    let n_rows = f64::from(BATCH) + rows.iter().map(|alike| alike.chance).sum::<f64>();
+    let n_rows = f64::from(n_seeds) + rows.iter().map(|alike| alike.chance).sum::<f64>();
     let rows = Recurrence::new(rows);
     let marks = Marks::new(shares, n_rows * f64::from(fan_out)).again(&rows, |_| besides);
     // Found once: there are as many rows as vertices.
@@ -256,16 +267,24 @@ fn extraction(graph: &Rc<Csr>, neighbours_max: u64) -> Case {
     Box::new(run)
 }
 
-/// Conversion and sampling of a temporal graph whose slots take so many bytes.
-fn temporal(bytes: f64, degree: f64) -> Vec<Case> {
-    let n_events = hw::whole(bytes / 48.0).max(64);
-    let n_vertices = u32::try_from(hw::whole(hw::real(2 * n_events) / degree)).expect("graphs of a sweep are small");
-    let shape = Bursts { n_vertices, n_events, length: 4.0, skew: 2.0, span: 1 << 40 };
-    let events = Rc::new(bursts(&shape, 1));
-    let graph = Rc::new(TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are"));
-    let mut cases = vec![conversion(n_vertices, &events, &graph)];
-    cases.extend(PASTS.map(|k| past(&events, &graph, k)));
-    cases
+/// A temporal graph, as events and converted.
+struct Events {
+    n_vertices: u32,
+    events: Rc<Vec<Event>>,
+    graph: Rc<TCsr>,
+}
+
+impl Events {
+    /// One whose slots take so many bytes.
+    fn of_size(bytes: f64, degree: f64) -> Self {
+        let n_events = hw::whole(bytes / 48.0).max(64);
+        let n_vertices = hw::whole(hw::real(2 * n_events) / degree).max(2);
+        let n_vertices = u32::try_from(n_vertices).expect("graphs of a sweep are small");
+        let shape = Bursts { n_vertices, n_events, length: 4.0, skew: 2.0, span: 1 << 40 };
+        let events = Rc::new(bursts(&shape, 1));
+        let graph = Rc::new(TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are"));
+        Self { n_vertices, events, graph }
+    }
 }
 
 fn conversion(n_vertices: u32, events: &Rc<Vec<Event>>, graph: &TCsr) -> Case {
@@ -280,7 +299,8 @@ fn conversion(n_vertices: u32, events: &Rc<Vec<Event>>, graph: &TCsr) -> Case {
     Box::new(run)
 }
 
-fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize) -> Case {
+/// Neighbours of the past, and, where there is a table, a gather of it before each batch that is not counted as time.
+fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize, table: Option<Arc<Table>>) -> Case {
     let (events, graph) = (Rc::clone(events), Rc::clone(graph));
     let run = move |number| {
         // A batch of events that follow each other, as training takes them.
@@ -289,8 +309,12 @@ fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize) -> Case {
         let first = index(stream.branch(0).below(events.len() as u64 - n + 1));
         let batch = &events[first..first + index(n)];
         let queries = queries(batch);
+        if let Some(table) = &table {
+            rayon::broadcast(|_| table.gather());
+        }
+        let besides = table.as_ref().map_or(0.0, |table| table.bytes()) / hw::real(queries.len() as u64);
         let mut seconds = 0.0;
-        let job = past_job(&graph, &queries, |queries| {
+        let job = past_job(&graph, &queries, besides, |queries| {
             let clock = Clock::start();
             let sampled = graph.sample_all(queries, k, Take::Recent, &stream);
             seconds = clock.seconds();

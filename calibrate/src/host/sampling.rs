@@ -13,7 +13,7 @@ use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::{residuals, ten_thousandths, unseen};
 
 /// Ratio of neighbouring knots of R and M.
-const RATIO: f64 = 4.0;
+const RATIO: f64 = 3.0;
 /// Least distance that is told from smaller ones: the first cache has it all.
 const NEAR: f64 = 16_384.0;
 /// Knots of a surface for one of R or M, so that logarithms between them follow the straight lines.

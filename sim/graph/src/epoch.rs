@@ -241,7 +241,7 @@ fn past(graph: &TCsr, events: &[Event], (k, take): (usize, Take), batch: usize, 
     let looked_at = all.iter().step_by(all.len().div_ceil(N_LOOKED_AT));
     let (mut n, mut found, mut log2_length) = (0.0, 0.0, 0.0);
     for batch in looked_at {
-        let job = past_job(graph, &queries(batch), |queries| {
+        let job = past_job(graph, &queries(batch), 0.0, |queries| {
             graph.sample_all(queries, k, take, &random::stream(0, "counted past"))
         });
         let own = hw::real(2 * batch.len() as u64);
@@ -270,12 +270,17 @@ pub fn past_visits(rows: &[(f64, f64)], found: f64, row_bytes: f64) -> Recurrenc
     Recurrence::new(rows.iter().map(alike).collect())
 }
 
-/// What sampling of the past does, by doing it.
-pub fn past_job(graph: &TCsr, queries: &[(u32, u64)], sample: impl FnOnce(&[(u32, u64)]) -> Vec<Vec<Past>>) -> Job {
+/// What sampling of the past does, by doing it. So many bytes are read or written beside each query.
+pub fn past_job(
+    graph: &TCsr,
+    queries: &[(u32, u64)],
+    besides: f64,
+    sample: impl FnOnce(&[(u32, u64)]) -> Vec<Vec<Past>>,
+) -> Job {
     let sampled = sample(queries);
     let n = hw::real(queries.len().max(1) as u64);
     let found: usize = sampled.iter().map(Vec::len).sum();
     let log2_length: f64 = queries.iter().map(|(vertex, _)| log2(hw::real(graph.degree(*vertex)))).sum();
     let found = hw::real(found as u64) / n;
-    Job::past(n, log2_length / n, found, past_visits(&graph.row_lengths(), found, 0.0).apart())
+    Job::past(n, log2_length / n, found, past_visits(&graph.row_lengths(), found, besides / found.max(1.0)).apart())
 }
