@@ -188,13 +188,13 @@ impl Run<'_> {
         let keyed = chunk.iter().map(|point| (self.work.keys.of(point), point));
         let is_mine = |key: Key| self.work.shard.is_none_or(|shard| key.shard(shard.n) + 1 == shard.index);
         let keyed: Vec<(Key, &Point)> = keyed.filter(|(key, _)| is_mine(*key)).collect();
-        let known: Vec<Option<&String>> = keyed.iter().map(|(key, _)| self.store.known(&key.to_string())).collect();
+        let known: Vec<Option<&str>> = keyed.iter().map(|(key, _)| self.store.known(&key.to_string())).collect();
         let n_new = known.iter().filter(|line| line.is_none()).count();
         let run = self.work.run;
         let lines: Vec<String> = keyed
             .par_iter()
             .zip(&known)
-            .map(|((key, point), known)| known.cloned().unwrap_or_else(|| line(*key, point, &run(point))))
+            .map(|((key, point), known)| known.map_or_else(|| line(*key, point, &run(point)), str::to_owned))
             .collect();
         // Whoever is stopped answers with the best so far, which is no row of a finished sweep.
         if n_new > 0 && (self.work.is_stopped)() {

@@ -1,6 +1,6 @@
 //! The rows of a sweep as a report, and as columns for other programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use reports::columns::Column;
 use reports::swept::rates::{At, Line};
@@ -94,14 +94,62 @@ pub fn columns(rows: &[Row]) -> Vec<Column> {
 
 /// A column for every key of a table of the rows: of numbers, or of texts where one value is none.
 fn tables(rows: &[Row], of: impl Fn(&Row) -> &Map<String, Value>) -> Vec<Column> {
-    let keys: BTreeSet<&String> = rows.iter().flat_map(|row| of(row).keys()).collect();
-    let column = |key: &String| {
-        let cells = || rows.iter().map(|row| of(row).get(key));
-        if cells().flatten().all(Value::is_number) {
-            return Column::numbers(key, cells().map(|cell| cell.and_then(Value::as_f64)));
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let column = |(key, cells): (&String, Vec<Option<&Value>>)| {
+        if cells.iter().flatten().all(|cell| cell.is_number()) {
+            return Column::numbers(key, cells.into_iter().map(|cell| cell.and_then(Value::as_f64)));
         }
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Column::texts(key, cells().map(|cell| cell.map(text)))
+        Column::texts(key, cells.into_iter().map(|cell| cell.map(text)))
     };
-    keys.into_iter().map(column).collect()
+    cells(rows, of).into_iter().map(column).collect()
+}
+
+/// The cells of every key, by key. Tables are sorted and mostly have the same keys, so each row is laid along the columns and nothing is looked up.
+fn cells<'r>(
+    rows: &'r [Row],
+    of: impl Fn(&'r Row) -> &'r Map<String, Value>,
+) -> Vec<(&'r String, Vec<Option<&'r Value>>)> {
+    let mut columns: Vec<(&String, Vec<Option<&Value>>)> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let mut at = 0;
+        for (key, value) in of(row) {
+            while columns.get(at).is_some_and(|(other, _)| *other < key) {
+                at += 1;
+            }
+            if columns.get(at).is_none_or(|(other, _)| *other != key) {
+                columns.insert(at, (key, Vec::with_capacity(rows.len())));
+            }
+            columns[at].1.resize(index, None);
+            columns[at].1.push(Some(value));
+        }
+    }
+    columns.iter_mut().for_each(|(_, cells)| cells.resize(rows.len(), None));
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn columns_have_every_key_once_and_every_value_in_its_row() {
+        let tables = [json!({"b": 1, "d": 2}), json!({}), json!({"a": 3, "b": 4, "c": "five"}), json!({"d": 6})];
+        let row = |metrics: &Value| Row {
+            key: String::new(),
+            point: Map::new(),
+            seed: None,
+            policy: String::new(),
+            status: "ok".to_owned(),
+            why: None,
+            metrics: metrics.as_object().expect("a table").clone(),
+        };
+        let rows: Vec<Row> = tables.iter().map(row).collect();
+        let found = cells(&rows, |row| &row.metrics);
+        assert_eq!(found.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        for (key, cells) in found {
+            let looked_up: Vec<Option<&Value>> = rows.iter().map(|row| row.metrics.get(key)).collect();
+            assert_eq!(cells, looked_up, "{key}");
+        }
+    }
 }

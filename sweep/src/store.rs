@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Rows on disk, and those that are known by their keys.
 pub struct Store {
@@ -15,9 +16,9 @@ pub struct Store {
     /// Bytes of the file that are as they should be.
     n_bytes: u64,
     /// Lines of the file after those.
-    ahead: VecDeque<String>,
+    ahead: VecDeque<Arc<str>>,
     /// Lines by key: of this file, of earlier ones and of shards.
-    known: BTreeMap<String, String>,
+    known: BTreeMap<String, Arc<str>>,
 }
 
 /// The key at the beginning of a line; `None` where the line is cut or is no row.
@@ -27,14 +28,15 @@ fn key(line: &str) -> Option<&str> {
 }
 
 /// Whole lines of a file; what was cut is left out.
-fn lines(path: &Path) -> io::Result<Vec<String>> {
+fn lines(path: &Path) -> io::Result<Vec<Arc<str>>> {
     let bytes = match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
     };
-    let text = String::from_utf8_lossy(&bytes);
-    let whole = |line: &&str| key(line).is_some() && serde_json::from_str::<serde_json::Value>(line).is_ok();
-    Ok(text.split_inclusive('\n').take_while(whole).map(str::to_owned).collect())
+    let n_valid = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let text = std::str::from_utf8(&bytes[..n_valid]).expect("it was looked at");
+    let whole = |line: &&str| key(line).is_some() && serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
+    Ok(text.split_inclusive('\n').take_while(whole).map(Arc::from).collect())
 }
 
 /// Files of rows in a folder beside the one that is written.
@@ -59,10 +61,10 @@ impl Store {
     pub fn open(folder: &Path, name: &str) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(name);
-        let ahead: VecDeque<String> = lines(&path)?.into();
+        let ahead: VecDeque<Arc<str>> = lines(&path)?.into();
         let mut known = BTreeMap::new();
-        let remember = |known: &mut BTreeMap<String, String>, line: &String| {
-            key(line).map(|key| known.insert(key.to_owned(), line.clone()));
+        let remember = |known: &mut BTreeMap<String, Arc<str>>, line: &Arc<str>| {
+            key(line).map(|key| known.insert(key.to_owned(), Arc::clone(line)));
         };
         for other in others(folder, name)? {
             lines(&other)?.iter().for_each(|line| remember(&mut known, line));
@@ -77,8 +79,8 @@ impl Store {
 
     /// The line of a key, where it was computed before.
     #[must_use]
-    pub fn known(&self, key: &str) -> Option<&String> {
-        self.known.get(key)
+    pub fn known(&self, key: &str) -> Option<&str> {
+        self.known.get(key).map(AsRef::as_ref)
     }
 
     /// Puts the next lines into the file, where they are not yet; synced when it returns.
@@ -88,7 +90,7 @@ impl Store {
     pub fn append(&mut self, lines: &[String]) -> io::Result<()> {
         let mut new = String::new();
         for line in lines {
-            if new.is_empty() && self.ahead.front() == Some(line) {
+            if new.is_empty() && self.ahead.front().is_some_and(|ahead| **ahead == **line) {
                 self.ahead.pop_front();
                 self.n_bytes += line.len() as u64;
                 continue;
@@ -111,7 +113,7 @@ impl Store {
         if self.ahead.is_empty() {
             return Ok(());
         }
-        let rest: String = self.ahead.drain(..).collect();
+        let rest = self.ahead.drain(..).fold(String::new(), |rest, line| rest + &line);
         let path = self.folder.join("earlier.jsonl");
         // A kill may have left half a line there.
         let whole: u64 = lines(&path)?.iter().map(|line| line.len() as u64).sum();
