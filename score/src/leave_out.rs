@@ -247,7 +247,7 @@ fn error(seen: &[&Played], index: usize) -> f64 {
 
 /// Host times that are not zero.
 fn n_host(constants: &EngineConstants) -> usize {
-    constants.times()[..4].iter().filter(|time| **time > Seconds::ZERO).count()
+    constants.times()[..5].iter().filter(|time| **time > Seconds::ZERO).count()
 }
 
 /// Median error of one latency.
