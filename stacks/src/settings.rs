@@ -32,7 +32,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 44] = [
+const ROWS: [(&str, Row); 45] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -49,6 +49,7 @@ const ROWS: [(&str, Row); 44] = [
     ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
     ("engine.hand_over", Row::Held),
     ("engine.host_us_per_expert_layer", Row::Remark),
+    ("engine.host_us_per_latent_layer", Row::Remark),
     ("engine.host_us_per_layer", Row::Remark),
     ("engine.host_us_per_sequence", Row::Remark),
     ("engine.host_us_per_step", Row::Remark),
