@@ -63,13 +63,15 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         (weights, kv_bytes_per_token(draft.model, tensor_degree, element))
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
+    // Slots for adapters are taken with the weights, whatever they hold.
+    let adapters = deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment));
     let kept = kept_bytes_per_sequence(&shard);
     let of_stage = |stage: &Stage| {
         let saved = deployment
             .sparse_weights
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
-        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;

@@ -75,7 +75,7 @@ mod tests {
         let provenance = average.provenance(&config, &cost);
         let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
         let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
-        let load = StepLoad { n_decode: 32, context: 64_000, n_chunk_tokens: 256, n_chunks: 1, n_sampled: 32 };
+        let load = StepLoad { n_decode: 32, context: 64_000, n_chunk_tokens: 256, n_chunks: 1, n_sampled: 32, ..StepLoad::default() };
         let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
         assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
         assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));

@@ -1,0 +1,202 @@
+//! Time and bytes of adapters (LoRA) beside the model's own products: per adapted product a thin one down to the rank and one up again.
+//!
+//! As vLLM computes them (`vllm/lora/ops/triton_ops/lora_shrink_op.py` and `lora_expand_op.py` @ 00bd1493b3e8, after Punica's SGMV, arXiv:2310.18547, and
+//! S-LoRA, arXiv:2311.03285): products side by side share their launches, so queries, keys and values are one module, gate and up another. A module
+//! is three kernels: zeros for the result of the first product, the first product, and the second one added to the module's result. Adapters lie
+//! padded to the largest rank, so every one of a batch costs that. On a tensor group the matrix that meets the cut side is cut, the other one is whole
+//! (`vllm/lora/layers/column_parallel_linear.py`, `row_parallel_linear.py`, without `--fully-sharded-loras`).
+//! A kernel takes the time of its bytes, or of its multiplications at the peak where that is longer: up to ranks of some hundred it is bytes. A batch
+//! without an adapter pays nothing (vLLM's `cudagraph_specialize_lora`, on by default in 0.19). Approximations: blocks of rows that an
+//! adapter does not fill cost nothing more, and launches that no graph holds start as fast as others. Units: tokens, adapters, bytes, seconds.
+
+use engine::task::Op;
+use hw::{Bytes, Dtype, Seconds, Tick};
+
+use super::writer::Writer;
+use super::{ReplicaConfig, filled};
+
+/// What the time of adapters is called.
+const ADAPTERS: &str = "adapters";
+/// Bytes of an element between the two products.
+const BETWEEN_BYTES: u64 = 4;
+
+/// Which matrices of a layer have adapters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modules {
+    /// Queries, keys and values, and the output of attention.
+    pub attention: bool,
+    /// Matrices of the feed-forward.
+    pub feed_forward: bool,
+}
+
+/// Room for adapters on every GPU of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdapterRoom {
+    /// Adapters that it holds.
+    pub slots: u32,
+    /// Rank that each has room for.
+    pub rank_max: u32,
+    /// Which matrices have adapters.
+    pub modules: Modules,
+}
+
+/// What adapters compute in an iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterLoad {
+    /// Tokens of sequences with an adapter.
+    pub tokens: u32,
+    /// Different adapters among them.
+    pub n: u32,
+}
+
+/// Products side by side that one pair of kernels adapts, as one GPU has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Module {
+    /// Matrices.
+    slices: u64,
+    /// Rows of each.
+    inputs: u64,
+    /// Columns of all.
+    outputs: u64,
+}
+
+/// One kernel: its bytes, and the product of that many rows, columns and inner elements in it.
+struct Kernel {
+    bytes: u64,
+    product: [u64; 3],
+}
+
+impl Module {
+    /// Elements of an adapter per rank.
+    const fn elements(&self) -> u64 {
+        self.slices * self.inputs + self.outputs
+    }
+
+    /// Its kernels for so many tokens of so many adapters of one rank, in an iteration.
+    fn kernels(&self, [tokens, n, rank]: [u64; 3], dtype: Dtype) -> [Kernel; 3] {
+        let (element, wide) = (dtype.bytes(), self.slices * rank);
+        let between = tokens * wide * BETWEEN_BYTES;
+        let (read, written) = (tokens * self.inputs * element, tokens * self.outputs * element);
+        [
+            Kernel { bytes: between, product: [0; 3] },
+            Kernel { bytes: read + n * wide * self.inputs * element + between, product: [tokens, wide, self.inputs] },
+            // It reads the module's result and writes the sum.
+            Kernel {
+                bytes: between + n * rank * self.outputs * element + 2 * written,
+                product: [tokens, self.outputs, rank],
+            },
+        ]
+    }
+}
+
+/// Adapted modules of a layer on one GPU of a group of so many.
+fn modules(config: &ReplicaConfig<'_>, adapted: Modules, n_ranks: u64) -> Vec<Module> {
+    let model = config.model;
+    let cut = |n: u64| n.div_ceil(n_ranks);
+    let mut found = Vec::new();
+    if adapted.attention {
+        let queries = cut(model.n_heads) * model.head_dim;
+        let outputs = queries + 2 * cut(model.n_kv_heads) * model.head_dim;
+        found.push(Module { slices: 3, inputs: model.hidden, outputs });
+        found.push(Module { slices: 1, inputs: queries, outputs: model.hidden });
+    }
+    if adapted.feed_forward {
+        let (slices, width) = (if model.gated { 2 } else { 1 }, cut(model.intermediate));
+        found.push(Module { slices, inputs: model.hidden, outputs: slices * width });
+        found.push(Module { slices: 1, inputs: width, outputs: model.hidden });
+    }
+    found
+}
+
+impl AdapterRoom {
+    /// Bytes of an adapter per rank on each GPU of a replica.
+    #[must_use]
+    pub fn bytes_per_rank(&self, config: &ReplicaConfig<'_>) -> Bytes {
+        self.bytes_over(config, config.tensor_degree.into())
+    }
+
+    /// Bytes of an adapter per rank in its file.
+    #[must_use]
+    pub fn file_bytes_per_rank(&self, config: &ReplicaConfig<'_>) -> Bytes {
+        self.bytes_over(config, 1)
+    }
+
+    fn bytes_over(&self, config: &ReplicaConfig<'_>, n_ranks: u64) -> Bytes {
+        let of_layer: u64 = modules(config, self.modules, n_ranks).iter().map(Module::elements).sum();
+        Bytes(of_layer * config.model.n_layers * config.dtype.bytes())
+    }
+
+    /// Memory that is taken on each GPU from the start.
+    #[must_use]
+    pub fn bytes(&self, config: &ReplicaConfig<'_>) -> Bytes {
+        Bytes(self.bytes_per_rank(config).0 * u64::from(self.slots) * u64::from(self.rank_max))
+    }
+}
+
+impl Writer<'_> {
+    /// Adapters of all layers.
+    pub(super) fn adapters(&self, room: &AdapterRoom, tokens: u64, n: u64) -> Seconds {
+        let config = self.deployment;
+        let n_layers = u32::try_from(config.model.n_layers).expect("few layers");
+        let load = [tokens, n.min(tokens), room.rank_max.into()];
+        let modules = modules(config, room.modules, config.tensor_degree.into());
+        let kernels = modules.iter().flat_map(|module| module.kernels(load, config.dtype));
+        kernels.map(|kernel| self.adapter_kernel(&kernel, n_layers)).sum()
+    }
+
+    /// A kernel of every layer.
+    fn adapter_kernel(&self, kernel: &Kernel, n_layers: u32) -> Seconds {
+        let moves = Op::Elementwise { bytes: kernel.bytes };
+        let [m, n, k] = kernel.product;
+        let multiplies = Op::Gemm { m, n, k, format: self.deployment.dtype.into() };
+        let found = self.cost.estimate(&moves).at_least(self.cost.least(&multiplies));
+        let whole = self.own(ADAPTERS, &found, n_layers);
+        let saved = self.saved(&vec![(moves, n_layers)], 0);
+        self.take(ADAPTERS, saved);
+        (whole - saved).max(Seconds::ZERO)
+    }
+}
+
+/// Ticks of adapters by how many different ones a batch has and by tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AdapterTicks {
+    /// Numbers of adapters that are tabulated: powers of two, and all slots.
+    knots: Vec<u32>,
+    rows: Vec<Vec<Tick>>,
+}
+
+impl AdapterTicks {
+    pub(super) fn new(writer: &Writer<'_>, room: &AdapterRoom, tokens_max: u32) -> Self {
+        let mut knots: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|knot| *knot < room.slots).collect();
+        knots.push(room.slots);
+        let row = |n: &u32| filled(tokens_max as usize, |tokens| writer.adapters(room, tokens, (*n).into()));
+        let rows = knots.iter().map(row).collect();
+        Self { knots, rows }
+    }
+
+    #[cfg(test)]
+    pub(super) fn linear(per_token: Tick, per_adapter: Tick, [tokens_max, slots]: [u32; 2]) -> Self {
+        let knots: Vec<u32> = (1..=slots).collect();
+        let row = |n: &u32| (0..=tokens_max).map(|m| per_token * u64::from(m) + per_adapter * u64::from(*n)).collect();
+        let rows = knots.iter().map(row).collect();
+        Self { knots, rows }
+    }
+
+    /// Ticks of an iteration.
+    pub(super) fn ticks(&self, load: AdapterLoad) -> Tick {
+        if load.tokens == 0 {
+            return Tick::ZERO;
+        }
+        let of = |at: usize| super::at(&self.rows[at], load.tokens.into());
+        let above = self.knots.partition_point(|knot| *knot < load.n).min(self.knots.len() - 1);
+        if self.knots[above] <= load.n || above == 0 {
+            return of(above);
+        }
+        let (low, high) = (u64::from(self.knots[above - 1]), u64::from(self.knots[above]));
+        let n = u64::from(load.n);
+        (of(above - 1) * (high - n) + of(above) * (n - low)) / (high - low)
+    }
+}
+
+#[cfg(test)]
+mod tests;
