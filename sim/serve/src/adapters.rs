@@ -108,9 +108,8 @@ mod tests {
     fn popularity_is_the_power_law_and_the_seeds_alone() {
         let popularity = Popularity { count: 4, rank: 16, skew: 1.0, none_ratio: 0.2 };
         let laid = popularity.lay(plain(50_000), 3);
-        let share = |adapter: u32| {
-            hw::real(laid.adapters.iter().filter(|asked| **asked == adapter).count() as u64) / 50_000.0
-        };
+        let share =
+            |adapter: u32| hw::real(laid.adapters.iter().filter(|asked| **asked == adapter).count() as u64) / 50_000.0;
         assert!((share(0) - 0.2).abs() < 0.01);
         // Weights of 1, 1/2, 1/3 and 1/4 are 25/12 together.
         for adapter in 1..=4 {

@@ -113,7 +113,9 @@ impl Requests {
             let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
             let before = u32::try_from(merged.ranks.len()).expect("few adapters");
             let adapter = |at: usize| part.adapter_of(at).map_or(0, |adapter| adapter.get() + before);
-            let moved = |at: usize| (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at), adapter(at));
+            let moved = |at: usize| {
+                (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at), adapter(at))
+            };
             all.extend((0..part.len()).map(moved));
             merged.ranks.extend(&part.ranks);
             merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));

@@ -115,7 +115,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64,
         }
         let mut different: Vec<u32> = Vec::new();
         let mut of_adapters = 0;
-        for (sequence, new) in running.iter().zip(&tokens).filter(|(sequence, new)| adapter(sequence) > 0 && **new > 0) {
+        for (sequence, new) in running.iter().zip(&tokens).filter(|(sequence, new)| adapter(sequence) > 0 && **new > 0)
+        {
             of_adapters += new;
             different.push(adapter(sequence));
         }
@@ -154,7 +155,8 @@ fn the_cap_and_the_loading_are_those_of_a_brute_force_engine() {
         let engine = with_room("vllm-v1", 100_000, Preemption::Recompute, Spans::Closed);
         let served = run(&requests, &engine);
         let (times, loads, passed) = brute_force(&requests, &engine);
-        let found: Vec<_> = served.records.list.iter().map(|record| (record.first_token(), record.finished())).collect();
+        let found: Vec<_> =
+            served.records.list.iter().map(|record| (record.first_token(), record.finished())).collect();
         let expected: Vec<_> = times.iter().map(|(first, last)| (Some(*first), Some(*last))).collect();
         let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         assert_eq!(differs, None, "seed {seed}: first request that differs");
