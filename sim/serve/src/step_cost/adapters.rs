@@ -60,10 +60,10 @@ struct Module {
     outputs: u64,
 }
 
-/// One kernel: its bytes, and the product of that many rows, columns and inner elements in it.
+/// One kernel: its bytes, and its operations.
 struct Kernel {
     bytes: u64,
-    product: [u64; 3],
+    flops: f64,
 }
 
 impl Module {
@@ -77,13 +77,14 @@ impl Module {
         let (element, wide) = (dtype.bytes(), self.slices * rank);
         let between = tokens * wide * BETWEEN_BYTES;
         let (read, written) = (tokens * self.inputs * element, tokens * self.outputs * element);
+        let flops = |width: u64, elements: u64| 2.0 * hw::real(tokens) * hw::real(width) * hw::real(elements);
         [
-            Kernel { bytes: between, product: [0; 3] },
-            Kernel { bytes: read + n * wide * self.inputs * element + between, product: [tokens, wide, self.inputs] },
+            Kernel { bytes: between, flops: 0.0 },
+            Kernel { bytes: read + n * wide * self.inputs * element + between, flops: flops(wide, self.inputs) },
             // It reads the module's result and writes the sum.
             Kernel {
                 bytes: between + n * rank * self.outputs * element + 2 * written,
-                product: [tokens, self.outputs, rank],
+                flops: flops(rank, self.outputs),
             },
         ]
     }
@@ -133,26 +134,46 @@ impl AdapterRoom {
     }
 }
 
-impl Writer<'_> {
-    /// Adapters of all layers.
-    pub(super) fn adapters(&self, room: &AdapterRoom, tokens: u64, n: u64) -> Seconds {
-        let config = self.deployment;
-        let n_layers = u32::try_from(config.model.n_layers).expect("few layers");
-        let load = [tokens, n.min(tokens), room.rank_max.into()];
-        let modules = modules(config, room.modules, config.tensor_degree.into());
-        let kernels = modules.iter().flat_map(|module| module.kernels(load, config.dtype));
-        kernels.map(|kernel| self.adapter_kernel(&kernel, n_layers)).sum()
+/// Asks for the time of adapters.
+pub(super) struct AdapterWriter<'w, 'a> {
+    writer: &'w Writer<'a>,
+    room: AdapterRoom,
+    modules: Vec<Module>,
+    n_layers: u32,
+    /// Seconds that a multiplication takes at least.
+    per_flop: f64,
+}
+
+impl<'w, 'a> AdapterWriter<'w, 'a> {
+    pub(super) fn new(writer: &'w Writer<'a>, room: AdapterRoom) -> Self {
+        let config = writer.deployment;
+        // The least time of a product is in proportion to its operations.
+        let unit = Op::Gemm { m: 1024, n: 1024, k: 1024, format: config.dtype.into() };
+        Self {
+            writer,
+            room,
+            modules: modules(config, room.modules, config.tensor_degree.into()),
+            n_layers: u32::try_from(config.model.n_layers).expect("few layers"),
+            per_flop: writer.cost.least(&unit).get() / unit.flops(),
+        }
+    }
+
+    /// Adapters of all layers, for so many tokens of so many different ones.
+    pub(super) fn time(&self, tokens: u64, n: u64) -> Seconds {
+        let load = [tokens, n.min(tokens), self.room.rank_max.into()];
+        let dtype = self.writer.deployment.dtype;
+        let kernels = self.modules.iter().flat_map(|module| module.kernels(load, dtype));
+        kernels.map(|kernel| self.kernel(&kernel)).sum()
     }
 
     /// A kernel of every layer.
-    fn adapter_kernel(&self, kernel: &Kernel, n_layers: u32) -> Seconds {
-        let moves = Op::Elementwise { bytes: kernel.bytes };
-        let [m, n, k] = kernel.product;
-        let multiplies = Op::Gemm { m, n, k, format: self.deployment.dtype.into() };
-        let found = self.cost.estimate(&moves).at_least(self.cost.least(&multiplies));
-        let whole = self.own(ADAPTERS, &found, n_layers);
-        let saved = self.saved(&vec![(moves, n_layers)], 0);
-        self.take(ADAPTERS, saved);
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        let (writer, moves) = (self.writer, Op::Elementwise { bytes: kernel.bytes });
+        let least = Seconds::new(kernel.flops * self.per_flop);
+        let found = writer.cost.estimate(&moves).at_least(least);
+        let whole = writer.own(ADAPTERS, &found, self.n_layers);
+        let saved = writer.saved(&vec![(moves, self.n_layers)], 0);
+        writer.take(ADAPTERS, saved);
         (whole - saved).max(Seconds::ZERO)
     }
 }
@@ -169,7 +190,8 @@ impl AdapterTicks {
     pub(super) fn new(writer: &Writer<'_>, room: &AdapterRoom, tokens_max: u32) -> Self {
         let mut knots: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|knot| *knot < room.slots).collect();
         knots.push(room.slots);
-        let row = |n: &u32| filled(tokens_max as usize, |tokens| writer.adapters(room, tokens, (*n).into()));
+        let asked = AdapterWriter::new(writer, *room);
+        let row = |n: &u32| filled(tokens_max as usize, |tokens| asked.time(tokens, (*n).into()));
         let rows = knots.iter().map(row).collect();
         Self { knots, rows }
     }

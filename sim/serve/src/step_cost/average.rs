@@ -8,6 +8,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use hw::Tick;
 
+use super::adapters::AdapterWriter;
 use super::decode_attention::DecodeTicks;
 use super::writer::Writer;
 use super::{Chunk, ReplicaConfig};
@@ -47,7 +48,7 @@ impl Average {
         }
         if let Some(room) = deployment.adapters.filter(|_| self.adapted > 0.0) {
             let [tokens, n] = [self.adapted, self.adapters].map(|n| hw::whole(n.ceil()));
-            writer.adapters(&room, tokens, n);
+            AdapterWriter::new(&writer, room).time(tokens, n);
         }
         let mut provenance = writer.provenance();
         let n = small(decode);

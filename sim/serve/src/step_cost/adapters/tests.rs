@@ -83,7 +83,7 @@ fn multiplications_count_where_ranks_are_large() {
         let room = AdapterRoom { rank_max, ..ROOM };
         let config = ReplicaConfig { adapters: Some(room), ..ReplicaConfig::new(&model, &cluster, 1) };
         let cost = Roofline::new(&cluster);
-        Writer::new(&config, &cost, Case::Expected).adapters(&room, 8192, 1).get()
+        AdapterWriter::new(&Writer::new(&config, &cost, Case::Expected), room).time(8192, 1).get()
     };
     // 2 · 8192 · 512 · 2,621,440 elements per rank at three quarters of 312e12 per second.
     let elements = f64::from(32 * (3 * 4096 + 6144 + 8192 + 2 * 4096 + 28_672 + 18_432));
