@@ -5,7 +5,6 @@
 use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
-use crate::document::Document;
 use crate::flags::Flags;
 
 /// Ranks that vLLM's `--max-lora-rank` takes.
@@ -94,8 +93,8 @@ fn modules(flags: &mut Flags<'_>) -> &'static str {
 }
 
 impl Adapters {
-    /// Writes the keys, and says what was assumed.
-    pub(crate) fn write(&self, flags: &mut Flags<'_>, out: &mut Document) {
+    /// Tables of `[engine]` and of `[trace]`, and a warning of what was assumed.
+    pub(crate) fn tables(&self) -> ([String; 2], Finding) {
         let Self { slots, rank_max, modules, .. } = self;
         let count = self.n_named.max(1);
         let host_slots = self.host_slots.unwrap_or(count).max(*slots);
@@ -103,16 +102,14 @@ impl Adapters {
         let disk = if reads { format!(", disk_gb_per_s = {DISK_GB_PER_S}") } else { String::new() };
         let which = if *modules == "all" { String::new() } else { format!(", modules = \"{modules}\"") };
         let engine = format!("{{ slots = {slots}, rank_max = {rank_max}, host_slots = {host_slots}{which}{disk} }}");
-        out.set("engine", "adapters", engine, "slots and ranks of adapters");
         let trace = format!("{{ count = {count}, rank = {rank_max} }}");
-        out.set("trace", "adapters", trace, "stands for which adapters your requests ask for");
         let from_disk =
             if reads { format!(", and disks that read {DISK_GB_PER_S} GB per second") } else { String::new() };
         let what = format!(
             "a command does not say how often each adapter is asked for: {count} of rank {rank_max} by a power law are taken{from_disk}"
         );
         let help = "give `--set trace.adapters.skew=…`, `.count`, `.rank` and `.none_ratio`";
-        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        ([engine, trace], Finding::warning(Code::MissingFlag, None, what).help(help))
     }
 }
 

@@ -219,7 +219,10 @@ impl Server {
             out.set("engine", key, value, flag.clone());
         }
         if let Some(adapters) = &self.adapters {
-            adapters.write(flags, out);
+            let ([engine, trace], assumed) = adapters.tables();
+            out.set("engine", "adapters", engine, "slots and ranks of adapters");
+            out.set("trace", "adapters", trace, "stands for which adapters your requests ask for");
+            flags.findings.push(assumed);
         }
         let Some((n, model)) = &self.drafts else { return };
         let known = model.as_ref().and_then(|model| checkpoint::find(model));

@@ -1,12 +1,12 @@
 //! `adapters` of `[engine]`, of a variant and of a stream: room for LoRA adapters, and which ones requests ask for.
 
 use engine::model::Mixer;
-use hw::{Bytes, BytesPerSecond, Tick};
-use serve::adapters::{ADAPTERS_MAX, AdapterLimits, Popularity};
+use hw::BytesPerSecond;
+use serve::adapters::{ADAPTERS_MAX, AdapterLimits, Popularity, Supply};
 use serve::kv::lending::Borrow;
 use serve::replica::Role;
 use serve::step_cost::ReplicaConfig;
-use serve::step_cost::adapters::{AdapterRoom, Modules};
+use serve::step_cost::adapter_room::{AdapterRoom, Modules};
 
 use super::costs::CostLaw;
 use super::{Serving, ServingChoice, ServingGroup};
@@ -43,12 +43,8 @@ pub enum AdapterChoice {
 pub struct AdapterOptions {
     /// Room on every GPU.
     pub room: AdapterRoom,
-    /// Adapters in host memory.
-    host_slots: u32,
-    /// What each GPU reads of the host, GB per second, where it is not the link's.
-    host_gb_per_s: Option<f64>,
-    /// What the disks of a replica read together, GB per second.
-    disk_gb_per_s: Option<f64>,
+    /// Where others come from.
+    supply: Supply,
 }
 
 impl AdapterChoice {
@@ -64,16 +60,10 @@ impl AdapterChoice {
     /// What a replica does with them, over a link to the host of so many bytes per second.
     #[must_use]
     pub fn limits(&self, config: &ReplicaConfig<'_>, host_link: BytesPerSecond) -> Option<AdapterLimits> {
-        let Self::Apart(AdapterOptions { room, host_slots, host_gb_per_s, disk_gb_per_s }) = self else { return None };
-        let rate = |gb_per_s: &f64| BytesPerSecond::new(gb_per_s * 1e9);
-        let ticks = |bytes: Bytes, bandwidth: BytesPerSecond| Tick::from_seconds(bytes / bandwidth);
-        let disk = disk_gb_per_s.as_ref().map(rate);
-        Some(AdapterLimits {
-            slots: room.slots,
-            host_slots: *host_slots,
-            host_ticks: ticks(room.bytes_per_rank(config), host_gb_per_s.as_ref().map_or(host_link, rate)),
-            disk_ticks: disk.map_or(Tick::ZERO, |disk| ticks(room.file_bytes_per_rank(config), disk)),
-        })
+        match self {
+            Self::Unknown | Self::Merged => None,
+            Self::Apart(options) => Some(options.supply.limits(&options.room, config, host_link)),
+        }
     }
 }
 
@@ -99,7 +89,8 @@ pub fn adapters(mut section: Section<'_>) -> AdapterChoice {
         return AdapterChoice::Merged;
     }
     let room = AdapterRoom { slots, rank_max, modules };
-    AdapterChoice::Apart(AdapterOptions { room, host_slots: small(host_slots), host_gb_per_s, disk_gb_per_s })
+    let supply = Supply { host_slots: small(host_slots), host_gb_per_s, disk_gb_per_s };
+    AdapterChoice::Apart(AdapterOptions { room, supply })
 }
 
 /// `adapters = { count = 40, rank = 16, skew = 1.0 }` of a stream.
@@ -141,7 +132,7 @@ pub fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) 
 
 /// What requests ask for and an engine does not hold.
 fn load_misfit(options: &AdapterOptions, asked: &[Popularity]) -> Option<(String, &'static str)> {
-    let AdapterOptions { room, host_slots, disk_gb_per_s, .. } = options;
+    let AdapterOptions { room, supply: Supply { host_slots, disk_gb_per_s, .. } } = options;
     if let Some(of) = asked.iter().find(|of| of.rank > room.rank_max) {
         let what = format!("adapters of rank {} in slots of `rank_max` = {}", of.rank, room.rank_max);
         return Some((what, "raise `rank_max`: every slot then takes more memory and time"));

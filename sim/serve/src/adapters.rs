@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 
 use engine::{random, stop};
-use hw::Tick;
+use hw::{BytesPerSecond, Tick};
 
 use crate::request::{Request, Requests};
+use crate::step_cost::ReplicaConfig;
+use crate::step_cost::adapter_room::AdapterRoom;
 
 /// Most adapters of a stream.
 pub const ADAPTERS_MAX: u32 = 100_000;
@@ -25,6 +27,34 @@ pub struct AdapterLimits {
     pub host_ticks: Tick,
     /// Ticks from disk to the host, per rank of the adapter.
     pub disk_ticks: Tick,
+}
+
+/// Where adapters come from that are not on the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Supply {
+    /// Adapters in host memory.
+    pub host_slots: u32,
+    /// What each GPU reads of the host, GB per second; `None` is the link of the GPU to its host.
+    pub host_gb_per_s: Option<f64>,
+    /// What the disks of a replica read together, GB per second; `None` where nothing ever comes from there.
+    pub disk_gb_per_s: Option<f64>,
+}
+
+impl Supply {
+    /// Limits of a replica with this room. Every GPU reads its own part over its own link, a disk is read for all of them.
+    #[must_use]
+    pub fn limits(&self, room: &AdapterRoom, config: &ReplicaConfig<'_>, link: BytesPerSecond) -> AdapterLimits {
+        let rate = |gb_per_s: f64| BytesPerSecond::new(gb_per_s * 1e9);
+        let bytes = |n_ranks: u32| room.bytes_per_rank(config.model, n_ranks, config.dtype);
+        let of_gpu = bytes(config.tensor_degree) / self.host_gb_per_s.map_or(link, rate);
+        let of_file = self.disk_gb_per_s.map(|disk| Tick::from_seconds(bytes(1) / rate(disk)));
+        AdapterLimits {
+            slots: room.slots,
+            host_slots: self.host_slots,
+            host_ticks: Tick::from_seconds(of_gpu),
+            disk_ticks: of_file.unwrap_or_default(),
+        }
+    }
 }
 
 /// Which adapters the requests of a stream ask for.
@@ -83,17 +113,6 @@ fn apart(mut requests: Requests) -> Requests {
     Requests { list, prefix_ids: ids, ..requests }
 }
 
-/// Adapters of some requests, numbered from 1 without gaps: the numbers, and the ranks by number.
-#[must_use]
-pub fn renumbered(asked: &[u32], ranks: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let mut numbers: BTreeMap<u32, u32> = asked.iter().filter(|asked| **asked > 0).map(|asked| (*asked, 0)).collect();
-    for (number, next) in numbers.values_mut().zip(1..) {
-        *number = next;
-    }
-    let kept = numbers.keys().map(|asked| ranks[*asked as usize - 1]).collect();
-    (asked.iter().map(|asked| numbers.get(asked).copied().unwrap_or(0)).collect(), kept)
-}
-
 #[cfg(test)]
 mod tests {
     use hw::Time;
@@ -140,11 +159,5 @@ mod tests {
         requests.follows = (0..400).map(|at| at % 4 != 0).collect();
         let laid = Popularity { count: 9, rank: 8, skew: 0.0, none_ratio: 0.0 }.lay(requests, 1);
         assert!(laid.adapters.chunks(4).all(|session| session.iter().all(|adapter| *adapter == session[0])));
-    }
-
-    #[test]
-    fn kept_adapters_are_numbered_without_gaps() {
-        let (numbers, ranks) = renumbered(&[5, 0, 2, 5], &[8, 16, 8, 8, 64]);
-        assert_eq!((numbers, ranks), (vec![2, 0, 1, 2], vec![16, 64]));
     }
 }

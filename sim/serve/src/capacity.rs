@@ -64,7 +64,8 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     // Slots for adapters are taken with the weights, whatever they hold.
-    let adapters = deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment));
+    let adapters =
+        deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment.model, tensor_degree, deployment.dtype));
     let kept = kept_bytes_per_sequence(&shard);
     let of_stage = |stage: &Stage| {
         let saved = deployment

@@ -3,12 +3,11 @@
 //! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
 //! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use engine::{random, stop};
 use hw::{Span, Time};
-
-use crate::adapters;
 
 /// Most tokens that a prompt or an output may have.
 pub const TOKENS_MAX: u32 = 100_000_000;
@@ -160,7 +159,7 @@ impl Requests {
         let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
         let asked = kept.iter().filter_map(|&index| self.asked.get(index).copied()).collect();
         let adapters: Vec<u32> = kept.iter().filter_map(|&index| self.adapters.get(index).copied()).collect();
-        let (adapters, ranks) = adapters::renumbered(&adapters, &self.ranks);
+        let (adapters, ranks) = renumbered(&adapters, &self.ranks);
         Self { list, streams, follows, pauses, asked, adapters, ranks, ..self.clone() }
     }
 
@@ -273,6 +272,16 @@ impl Requests {
     }
 }
 
+/// Adapters of some requests, numbered from 1 without gaps: the numbers, and the ranks by number.
+fn renumbered(asked: &[u32], ranks: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut numbers: BTreeMap<u32, u32> = asked.iter().filter(|asked| **asked > 0).map(|asked| (*asked, 0)).collect();
+    for (number, next) in numbers.values_mut().zip(1..) {
+        *number = next;
+    }
+    let kept = numbers.keys().map(|asked| ranks[*asked as usize - 1]).collect();
+    (asked.iter().map(|asked| numbers.get(asked).copied().unwrap_or(0)).collect(), kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,5 +310,11 @@ mod tests {
         assert_eq!(prefixes, [vec![], vec![], vec![4], vec![9]], "what one stream shares, no other does");
         let kept = merged.of_streams(&|stream| stream == 2);
         assert_eq!((kept.len(), kept.stream_of(0), kept.prefix(&kept.list[0])), (1, 2, &[9][..]));
+    }
+
+    #[test]
+    fn kept_adapters_are_numbered_without_gaps() {
+        let (numbers, ranks) = renumbered(&[5, 0, 2, 5], &[8, 16, 8, 8, 64]);
+        assert_eq!((numbers, ranks), (vec![2, 0, 1, 2], vec![16, 64]));
     }
 }

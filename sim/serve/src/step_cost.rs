@@ -9,6 +9,7 @@
 //! data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank that has them alone and all ranks that have as many.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+pub mod adapter_room;
 pub mod adapters;
 pub mod average;
 pub mod chunks;

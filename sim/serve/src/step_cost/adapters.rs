@@ -3,42 +3,22 @@
 //! As vLLM computes them (`vllm/lora/ops/triton_ops/lora_shrink_op.py` and `lora_expand_op.py` @ 00bd1493b3e8, after Punica's SGMV, arXiv:2310.18547, and
 //! S-LoRA, arXiv:2311.03285): products side by side share their launches, so queries, keys and values are one module, gate and up another. A module
 //! is three kernels: zeros for the result of the first product, the first product, and the second one added to the module's result. Adapters lie
-//! padded to the largest rank, so every one of a batch costs that. On a tensor group the matrix that meets the cut side is cut, the other one is whole
-//! (`vllm/lora/layers/column_parallel_linear.py`, `row_parallel_linear.py`, without `--fully-sharded-loras`).
+//! padded to the largest rank, so every one of a batch costs that.
 //! A kernel takes the time of its bytes, or of its multiplications at the peak where that is longer: up to ranks of some hundred it is bytes. A batch
 //! without an adapter pays nothing (vLLM's `cudagraph_specialize_lora`, on by default in 0.19). Approximations: blocks of rows that an
 //! adapter does not fill cost nothing more, and launches that no graph holds start as fast as others. Units: tokens, adapters, bytes, seconds.
 
 use engine::task::Op;
-use hw::{Bytes, Dtype, Seconds, Tick};
+use hw::{Dtype, Seconds, Tick};
 
+use super::adapter_room::{AdapterRoom, Module};
+use super::filled;
 use super::writer::Writer;
-use super::{ReplicaConfig, filled};
 
 /// What the time of adapters is called.
 const ADAPTERS: &str = "adapters";
 /// Bytes of an element between the two products.
 const BETWEEN_BYTES: u64 = 4;
-
-/// Which matrices of a layer have adapters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Modules {
-    /// Queries, keys and values, and the output of attention.
-    pub attention: bool,
-    /// Matrices of the feed-forward.
-    pub feed_forward: bool,
-}
-
-/// Room for adapters on every GPU of a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdapterRoom {
-    /// Adapters that it holds.
-    pub slots: u32,
-    /// Rank that each has room for.
-    pub rank_max: u32,
-    /// Which matrices have adapters.
-    pub modules: Modules,
-}
 
 /// What adapters compute in an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,17 +29,6 @@ pub struct AdapterLoad {
     pub n: u32,
 }
 
-/// Products side by side that one pair of kernels adapts, as one GPU has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Module {
-    /// Matrices.
-    slices: u64,
-    /// Rows of each.
-    inputs: u64,
-    /// Columns of all.
-    outputs: u64,
-}
-
 /// One kernel: its bytes, and its operations.
 struct Kernel {
     bytes: u64,
@@ -67,11 +36,6 @@ struct Kernel {
 }
 
 impl Module {
-    /// Elements of an adapter per rank.
-    const fn elements(&self) -> u64 {
-        self.slices * self.inputs + self.outputs
-    }
-
     /// Its kernels for so many tokens of so many adapters of one rank, in an iteration.
     fn kernels(&self, [tokens, n, rank]: [u64; 3], dtype: Dtype) -> [Kernel; 3] {
         let (element, wide) = (dtype.bytes(), self.slices * rank);
@@ -87,50 +51,6 @@ impl Module {
                 flops: flops(rank, self.outputs),
             },
         ]
-    }
-}
-
-/// Adapted modules of a layer on one GPU of a group of so many.
-fn modules(config: &ReplicaConfig<'_>, adapted: Modules, n_ranks: u64) -> Vec<Module> {
-    let model = config.model;
-    let cut = |n: u64| n.div_ceil(n_ranks);
-    let mut found = Vec::new();
-    if adapted.attention {
-        let queries = cut(model.n_heads) * model.head_dim;
-        let outputs = queries + 2 * cut(model.n_kv_heads) * model.head_dim;
-        found.push(Module { slices: 3, inputs: model.hidden, outputs });
-        found.push(Module { slices: 1, inputs: queries, outputs: model.hidden });
-    }
-    if adapted.feed_forward {
-        let (slices, width) = (if model.gated { 2 } else { 1 }, cut(model.intermediate));
-        found.push(Module { slices, inputs: model.hidden, outputs: slices * width });
-        found.push(Module { slices: 1, inputs: width, outputs: model.hidden });
-    }
-    found
-}
-
-impl AdapterRoom {
-    /// Bytes of an adapter per rank on each GPU of a replica.
-    #[must_use]
-    pub fn bytes_per_rank(&self, config: &ReplicaConfig<'_>) -> Bytes {
-        self.bytes_over(config, config.tensor_degree.into())
-    }
-
-    /// Bytes of an adapter per rank in its file.
-    #[must_use]
-    pub fn file_bytes_per_rank(&self, config: &ReplicaConfig<'_>) -> Bytes {
-        self.bytes_over(config, 1)
-    }
-
-    fn bytes_over(&self, config: &ReplicaConfig<'_>, n_ranks: u64) -> Bytes {
-        let of_layer: u64 = modules(config, self.modules, n_ranks).iter().map(Module::elements).sum();
-        Bytes(of_layer * config.model.n_layers * config.dtype.bytes())
-    }
-
-    /// Memory that is taken on each GPU from the start.
-    #[must_use]
-    pub fn bytes(&self, config: &ReplicaConfig<'_>) -> Bytes {
-        Bytes(self.bytes_per_rank(config).0 * u64::from(self.slots) * u64::from(self.rank_max))
     }
 }
 
@@ -152,7 +72,7 @@ impl<'w, 'a> AdapterWriter<'w, 'a> {
         Self {
             writer,
             room,
-            modules: modules(config, room.modules, config.tensor_degree.into()),
+            modules: room.modules_of(config.model, config.tensor_degree.into()),
             n_layers: u32::try_from(config.model.n_layers).expect("few layers"),
             per_flop: writer.cost.least(&unit).get() / unit.flops(),
         }

@@ -5,7 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
-use super::adapters::AdapterRoom;
+use super::adapter_room::AdapterRoom;
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;

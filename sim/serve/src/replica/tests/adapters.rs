@@ -56,95 +56,124 @@ fn an_engine_without_room_serves_as_if_nobody_asked() {
     assert!(run(&without, &with) == run(&without, &plain), "and one with room where nobody asks");
 }
 
-/// vLLM V1 with room for everybody's blocks, sequence by sequence. The adapter used last is at the end of `used`: the last three are on the device,
-/// the last five in host memory. Gives first and last tokens, loads, and who was passed over.
-fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64, usize) {
-    let (limits, mut running) = (engine.limits, Vec::<Sequence>::new());
-    let mut waiting: Vec<Sequence> = Vec::new();
-    let mut used: Vec<u32> = (1..=8).rev().collect();
-    let (mut next, mut now, mut loads) = (0, Tick::ZERO, 0);
-    let mut passed = std::collections::BTreeSet::new();
-    let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
-    while next < requests.len() || !waiting.is_empty() || !running.is_empty() {
-        let is_idle = waiting.is_empty() && running.is_empty();
-        if is_idle {
-            now = now.max(Tick::from(requests.list[next].arrival));
-        }
-        while next < requests.len() && Tick::from(requests.list[next].arrival) <= now {
-            let target = requests.list[next].prompt;
-            waiting.push(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
-            next += 1;
-        }
-        let adapter = |sequence: &Sequence| requests.adapters[sequence.request];
+/// vLLM V1 with room for everybody's blocks, sequence by sequence.
+struct Brute<'r> {
+    requests: &'r Requests,
+    limits: Limits,
+    running: Vec<Sequence>,
+    waiting: Vec<Sequence>,
+    /// The adapter used last is at the end: the last three are on the device, the last five in host memory.
+    used: Vec<u32>,
+    loads: u64,
+    passed: std::collections::BTreeSet<usize>,
+}
+
+impl Brute<'_> {
+    fn adapter(&self, sequence: &Sequence) -> u32 {
+        self.requests.adapters[sequence.request]
+    }
+
+    /// Adapters of sequences, each once.
+    fn different<'s>(&self, sequences: impl Iterator<Item = &'s Sequence>) -> Vec<u32> {
+        let mut found: Vec<u32> = sequences.map(|of| self.adapter(of)).filter(|adapter| *adapter > 0).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Uses an adapter beside those that run, which count as used now; ticks to load it.
+    fn load(&mut self, asked: u32, in_use: &[u32]) -> Tick {
+        let idle = self.used.iter().rev().filter(|other| !in_use.contains(other));
+        let behind = in_use.len() + idle.take_while(|other| **other != asked).count();
+        let is_far = |slots: u32| behind >= slots as usize;
+        let ticks = |ticks: Tick, is_far: bool| if is_far { ticks * u64::from(RANK) } else { Tick::ZERO };
+        self.loads += u64::from(is_far(ROOM.slots));
+        self.used.retain(|other| *other != asked);
+        self.used.push(asked);
+        ticks(ROOM.host_ticks, is_far(ROOM.slots)) + ticks(ROOM.disk_ticks, is_far(ROOM.host_slots))
+    }
+
+    /// Tokens of everybody who runs in the next iteration, and ticks that it waits for adapters.
+    fn compose(&mut self) -> (Vec<u32>, Tick) {
+        let decodes = self.running.iter().filter(|sequence| sequence.decodes).count();
+        let mut left = self.limits.tokens_max - u32::try_from(decodes).expect("few");
         let mut tokens: Vec<u32> = Vec::new();
-        // Decoding sequences first, then chunks, as the engine counts them.
-        let decodes = u32::try_from(running.iter().filter(|sequence| sequence.decodes).count()).expect("few");
-        let mut left = limits.tokens_max - decodes;
-        for sequence in &running {
+        for sequence in &self.running {
             let new = if sequence.decodes { 1 } else { (sequence.target - sequence.cached).min(left) };
             left -= if sequence.decodes { 0 } else { new };
             tokens.push(new);
         }
         let (mut at, mut waits) = (0, Tick::ZERO);
-        while at < waiting.len() && running.len() < limits.sequences_max as usize && left > 0 {
-            let asked = adapter(&waiting[at]);
-            let mut in_use: Vec<u32> = running.iter().map(adapter).filter(|other| *other > 0).collect();
-            in_use.sort_unstable();
-            in_use.dedup();
-            if asked > 0 && in_use.len() == ROOM.slots as usize && !in_use.contains(&asked) {
+        while at < self.waiting.len() && self.running.len() < self.limits.sequences_max as usize && left > 0 {
+            let asked = self.adapter(&self.waiting[at]);
+            let in_use = self.different(self.running.iter());
+            let is_new = asked > 0 && !in_use.contains(&asked);
+            if is_new && in_use.len() == ROOM.slots as usize {
                 at += 1;
                 continue;
             }
-            passed.extend(waiting[..at].iter().map(|sequence| sequence.request));
-            let sequence = waiting.remove(at);
-            if asked > 0 && !in_use.contains(&asked) {
-                // What runs counts as used now.
-                let (rest, runs): (Vec<u32>, Vec<u32>) = used.iter().partition(|other| !in_use.contains(other));
-                let behind = rest.iter().rev().position(|other| *other == asked).expect("known") + runs.len();
-                let rank = u64::from(RANK);
-                waits += if behind >= ROOM.slots as usize { ROOM.host_ticks * rank } else { Tick::ZERO };
-                waits += if behind >= ROOM.host_slots as usize { ROOM.disk_ticks * rank } else { Tick::ZERO };
-                loads += u64::from(behind >= ROOM.slots as usize);
-                used.retain(|other| *other != asked);
-                used.push(asked);
-            }
+            self.passed.extend(self.waiting[..at].iter().map(|sequence| sequence.request));
+            let sequence = self.waiting.remove(at);
+            waits += if is_new { self.load(asked, &in_use) } else { Tick::ZERO };
             let new = sequence.target.min(left);
             left -= new;
-            running.push(sequence);
+            self.running.push(sequence);
             tokens.push(new);
         }
-        let mut different: Vec<u32> = Vec::new();
-        let mut of_adapters = 0;
-        for (sequence, new) in running.iter().zip(&tokens).filter(|(sequence, new)| adapter(sequence) > 0 && **new > 0)
-        {
-            of_adapters += new;
-            different.push(adapter(sequence));
-        }
-        different.sort_unstable();
-        different.dedup();
-        let kinds = different.len() as u64;
-        let added = Tick::new(3000) * u64::from(of_adapters) + Tick::new(70_000) * kinds;
-        now += step_ticks(engine, &running, &tokens) + waits + added;
-        for (sequence, new) in running.iter_mut().zip(&tokens) {
+        (tokens, waits)
+    }
+
+    /// Ticks of an iteration.
+    fn ticks(&self, engine: &Engine, tokens: &[u32]) -> Tick {
+        let computed = || self.running.iter().zip(tokens).filter(|(_, new)| **new > 0);
+        let of_adapters: u32 = computed().filter(|(of, _)| self.adapter(of) > 0).map(|(_, new)| new).sum();
+        let kinds = self.different(computed().map(|(sequence, _)| sequence)).len() as u64;
+        step_ticks(engine, &self.running, tokens) + Tick::new(3000) * u64::from(of_adapters) + Tick::new(70_000) * kinds
+    }
+
+    /// Tokens are computed at a moment; who has all of them leaves.
+    fn end(&mut self, tokens: &[u32], now: Time, times: &mut [(Time, Time)]) {
+        for (sequence, new) in self.running.iter_mut().zip(tokens) {
             sequence.cached += new;
             if *new > 0 && sequence.cached == sequence.target {
                 sequence.generated += 1;
                 sequence.target += 1;
                 sequence.decodes = true;
                 let times = &mut times[sequence.request];
-                *times = (if times.0 == Time::ZERO { now.time() } else { times.0 }, now.time());
+                *times = (if times.0 == Time::ZERO { now } else { times.0 }, now);
             }
         }
-        let ends = |sequence: &Sequence| sequence.generated >= requests.list[sequence.request].output;
-        let mut gone: Vec<u32> = running.iter().filter(|sequence| ends(sequence)).map(adapter).collect();
-        running.retain(|sequence| !ends(sequence));
-        gone.sort_unstable_by_key(|adapter| std::cmp::Reverse(*adapter));
-        for adapter in gone.into_iter().filter(|gone| *gone > 0) {
-            used.retain(|other| *other != adapter);
-            used.push(adapter);
+        let is_done = |of: &Sequence| of.generated >= self.requests.list[of.request].output;
+        let mut gone: Vec<Sequence> = self.running.extract_if(.., |of| is_done(of)).collect();
+        gone.sort_by_key(|of| std::cmp::Reverse(self.requests.adapters[of.request]));
+        for adapter in gone.iter().map(|of| self.requests.adapters[of.request]).filter(|adapter| *adapter > 0) {
+            self.used.retain(|other| *other != adapter);
+            self.used.push(adapter);
         }
     }
-    (times, loads, passed.len())
+}
+
+/// First and last tokens, loads, and how many were passed over.
+fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64, usize) {
+    let (running, waiting, used) = (Vec::new(), Vec::new(), (1..=8).rev().collect());
+    let passed = std::collections::BTreeSet::new();
+    let mut brute = Brute { requests, limits: engine.limits, running, waiting, used, loads: 0, passed };
+    let (mut next, mut now) = (0, Tick::ZERO);
+    let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
+    while next < requests.len() || !brute.waiting.is_empty() || !brute.running.is_empty() {
+        if brute.waiting.is_empty() && brute.running.is_empty() {
+            now = now.max(Tick::from(requests.list[next].arrival));
+        }
+        while next < requests.len() && Tick::from(requests.list[next].arrival) <= now {
+            let target = requests.list[next].prompt;
+            brute.waiting.push(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
+            next += 1;
+        }
+        let (tokens, waits) = brute.compose();
+        now += brute.ticks(engine, &tokens) + waits;
+        brute.end(&tokens, now.time(), &mut times);
+    }
+    (times, brute.loads, brute.passed.len())
 }
 
 #[test]

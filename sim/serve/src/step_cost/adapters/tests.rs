@@ -2,11 +2,12 @@
 
 use engine::cost::roofline::{KERNEL_START_S, Roofline};
 use engine::play::Case;
-use hw::Cluster;
+use hw::{Bytes, Cluster};
 
 use super::*;
-use crate::step_cost::StepTable;
+use crate::step_cost::adapter_room::Modules;
 use crate::step_cost::fusion::Fusion;
+use crate::step_cost::{ReplicaConfig, StepTable};
 
 const ALL: Modules = Modules { attention: true, feed_forward: true };
 const ROOM: AdapterRoom = AdapterRoom { slots: 40, rank_max: 16, modules: ALL };
@@ -55,12 +56,10 @@ fn replayed_graphs_start_kernels_sooner_and_a_group_cuts_one_of_both_matrices() 
     // 384 kernels of 4 µs start in 2.6 µs.
     let saved = added_s(&plain, 8, 2) - added_s(&fused, 8, 2);
     assert!((saved - 384.0 * 1.4e-6).abs() < 1e-8, "{saved}");
-    let cut = ReplicaConfig { tensor_degree: 4, ..plain.clone() };
     // Down to the rank from the hidden state is whole, so is up from the rank to it; the other ends are cut.
     let whole = 3 * 4096 + 4096 + 2 * 4096 + 4096;
     let parts = (6144 + 4096 + 28_672 + 14_336) / 4;
-    assert_eq!(ROOM.bytes_per_rank(&cut).0, (whole + parts) * 2 * 32);
-    assert_eq!(ROOM.file_bytes_per_rank(&cut), ROOM.bytes_per_rank(&plain));
+    assert_eq!(ROOM.bytes_per_rank(&model, 4, hw::Dtype::Bf16).0, (whole + parts) * 2 * 32);
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn slots_take_memory_whatever_they_hold() {
     assert_eq!(room(&plain) - room(&with), 40 * 41_943_040 * 2);
     let attention = Modules { feed_forward: false, ..ALL };
     // On queries, keys, values and outputs alone: 13,631,488.
-    assert_eq!(AdapterRoom { modules: attention, ..ROOM }.bytes(&plain).0, 40 * 13_631_488 * 2);
+    assert_eq!(AdapterRoom { modules: attention, ..ROOM }.bytes(&model, 1, hw::Dtype::Bf16).0, 40 * 13_631_488 * 2);
 }
 
 #[test]
