@@ -95,7 +95,7 @@ pub fn adapters(mut section: Section<'_>) -> AdapterChoice {
 
 /// `adapters = { count = 40, rank = 16, skew = 1.0 }` of a stream.
 pub fn popularity(mut section: Section<'_>) -> Popularity {
-    let count = section.small("count", None, 1..=ADAPTERS_MAX.into());
+    let count = section.small("count", None, 1..=ADAPTERS_MAX.into()).max(1);
     let rank = section.small("rank", Some(RANK_USUAL), 1..=RANK_MAX);
     // The power law of S-LoRA's own workloads (arXiv:2311.03285, section 7.1) has an exponent of 1.
     let skew = section.number("skew", 1.0, 0.0..=10.0);
