@@ -159,9 +159,10 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
     let gib = |bytes: f64| bytes / hw::GIB;
     Err(Refused::out_of_memory(format!(
-        "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
+        "`{}` needs {:.1} GiB of {} per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
         gib(found.weights.as_f64()),
+        if deployment.adapters.is_some() { "weights and slots for adapters" } else { "weights" },
         usable * 100.0,
         gib(gpu.memory.as_f64()),
         gpu.name,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::adapters::{AdapterLimits, Popularity};
+use crate::step_cost::host::{EngineLoop, Host};
 
 const ROOM: AdapterLimits =
     AdapterLimits { slots: 3, host_slots: 5, host_ticks: Tick::new(400_000), disk_ticks: Tick::new(900_000) };
@@ -30,6 +31,11 @@ fn spans_are_single_steps_with_adapters() {
                 let engine = |spans| {
                     let mut engine = with_room(batcher, kv_blocks, preemption, spans);
                     engine.limits.recv_interval = looks_every([1, 4, 30][seed as usize % 3]);
+                    if seed > 2 {
+                        let per_step = Seconds::new(4e-4);
+                        let host = Host::new(EngineLoop::Asynchronous, per_step, Seconds::ZERO, Seconds::ZERO);
+                        engine.table = engine.table.hosted(host);
+                    }
                     engine
                 };
                 let closed = run(&requests, &engine(Spans::Closed));
