@@ -210,8 +210,8 @@ impl Adapters {
 impl Replica<'_> {
     /// Whether a request's adapter runs, or finds a slot.
     pub(super) fn admits_adapter(&self, request: u32) -> bool {
-        let asked = self.requests.adapter_of(request as usize);
-        self.adapters.as_ref().is_none_or(|adapters| adapters.admits(asked))
+        let admits = |adapters: &Adapters| adapters.admits(self.requests.adapter_of(request as usize));
+        self.adapters.as_deref().is_none_or(admits)
     }
 
     /// Position in the queue of whoever comes first among those whose adapter finds a slot.
