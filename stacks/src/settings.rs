@@ -34,7 +34,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 45] = [
+const ROWS: [(&str, Row); 46] = [
     ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -52,6 +52,7 @@ const ROWS: [(&str, Row); 45] = [
     ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
     ("engine.hand_over", Row::Held),
     ("engine.host_us_per_expert_layer", Row::Remark),
+    ("engine.host_us_per_latent_layer", Row::Remark),
     ("engine.host_us_per_layer", Row::Remark),
     ("engine.host_us_per_sequence", Row::Remark),
     ("engine.host_us_per_step", Row::Remark),
