@@ -1,6 +1,7 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
 mod a100;
+mod adapters;
 #[expect(dead_code, reason = "an example is a program; its tests run here, with those of everything else")]
 #[path = "../examples/bridge_layouts.rs"]
 mod bridge_layouts;

@@ -8,7 +8,7 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 22] = [
+const SHARES: [&str; 23] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -24,6 +24,7 @@ const SHARES: [&str; 22] = [
     "offload_hidden_ratio",
     "outside_hull_ratio",
     "padding_ratio",
+    "passed_over_ratio",
     "prefix_hit_ratio",
     "run_again_ratio",
     "run_checkpoint_ratio",

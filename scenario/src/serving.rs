@@ -1,5 +1,6 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+mod adapters;
 mod best;
 mod capacity;
 mod clients;
@@ -46,6 +47,7 @@ use crate::cluster::Tuning;
 use crate::cost::Cost;
 use crate::effort;
 use crate::{Head, Overrides, expect};
+pub use adapters::AdapterChoice;
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
@@ -335,6 +337,7 @@ impl Serving {
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
+            adapters: operation.adapters.room(),
             expert_rows: self.engine.preset.and_then(|preset| {
                 let format = operation.kernels.formats(group.model.formats).experts;
                 preset.expert_rows_of(format, if operation.expert_degree > 1 { 1 } else { tensor_degree })
@@ -381,6 +384,7 @@ impl Serving {
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
             tiers: memory.tiers,
+            adapters: memory.adapters,
             ..limits
         })
     }
@@ -498,6 +502,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     if reader.n_errors() == before {
         kv::check(reader, serving);
         clients::check(reader, serving);
+        adapters::check(reader, serving);
         holds(reader, serving);
         shares(reader, serving);
     }

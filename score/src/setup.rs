@@ -243,6 +243,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked),
+            adapters: None,
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),

@@ -4,6 +4,7 @@
 //! (`tables/`): which key a flag gives, that it changes neither time nor memory, or that it matters and is not modelled. Nothing is executed.
 //! Each table names the version of the stack that it was written for.
 
+mod adapters;
 pub mod bridge;
 pub mod chakra;
 mod checkpoint;

@@ -4,6 +4,7 @@
 
 use input::diagnostic::{Code, Finding};
 
+use crate::adapters::Adapters;
 use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::Flags;
@@ -35,6 +36,8 @@ pub(crate) struct Server {
     pub(crate) formats: [Option<&'static str>; 2],
     /// Drafted tokens, and the model that drafts them.
     pub(crate) drafts: Option<(u64, Option<String>)>,
+    /// Adapters beside the model.
+    pub(crate) adapters: Option<Adapters>,
 }
 
 impl Server {
@@ -51,6 +54,7 @@ impl Server {
             keys: Vec::new(),
             formats: [None, None],
             drafts: None,
+            adapters: None,
         }
     }
 
@@ -213,6 +217,12 @@ impl Server {
         }
         for (key, value, flag) in &self.keys {
             out.set("engine", key, value, flag.clone());
+        }
+        if let Some(adapters) = &self.adapters {
+            let ([engine, trace], assumed) = adapters.tables();
+            out.set("engine", "adapters", engine, "slots and ranks of adapters");
+            out.set("trace", "adapters", trace, "stands for which adapters your requests ask for");
+            flags.findings.push(assumed);
         }
         let Some((n, model)) = &self.drafts else { return };
         let known = model.as_ref().and_then(|model| checkpoint::find(model));

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::adapters;
+
 /// Values by key, as `engine.scheduling`.
 pub type Settings = BTreeMap<String, Value>;
 
@@ -32,7 +34,8 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 45] = [
+const ROWS: [(&str, Row); 46] = [
+    ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -84,7 +87,8 @@ const ROWS: [(&str, Row); 45] = [
 const LENDING: [&str; 4] = ["kv.borrow", "kv.heartbeat_s", "kv.lend_ratio", "kv.moves"];
 
 /// Keys of `[trace]` about clients: the load is no part of a server.
-const CLIENTS: [&str; 4] = ["trace.cancel_ratio", "trace.first_token_timeout_s", "trace.priority", "trace.timeout_s"];
+const CLIENTS: [&str; 5] =
+    ["trace.adapters", "trace.cancel_ratio", "trace.first_token_timeout_s", "trace.priority", "trace.timeout_s"];
 
 /// What a server is told besides the deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

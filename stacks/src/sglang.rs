@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
-use crate::{Imported, Machine};
+use crate::{Imported, Machine, adapters};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -68,6 +68,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    server.adapters = adapters::of_sglang(&mut flags);
     if flags.is("speculative-algorithm") {
         let n = flags
             .count("speculative-num-draft-tokens", 1..=64)

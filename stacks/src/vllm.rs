@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
-use crate::{Imported, Machine};
+use crate::{Imported, Machine, adapters};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -76,6 +76,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     }
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.drafts = drafts(&mut flags);
+    server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
 }
 

@@ -19,7 +19,7 @@ use input::diagnostic::Code;
 use input::reader::{self, Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 13] = [
+const LISTS: [&str; 14] = [
     "policy",
     "router",
     "replicas",
@@ -33,6 +33,7 @@ const LISTS: [&str; 13] = [
     "weights",
     "prefill_attention",
     "kv",
+    "adapters",
 ];
 /// Ways of a choice that are tried at most; all of them are served.
 const WAYS_MAX: usize = 4096;
@@ -234,9 +235,11 @@ fn word(value: &ValueInner<'_>) -> String {
         ValueInner::Float(number) => number.to_string(),
         ValueInner::Table(table) => {
             let words = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
+            let slots = table.get("slots").and_then(|slots| slots.as_integer());
+            let slots = slots.map(|slots| format!("{slots}-slots"));
             let products = table.get("products").and_then(|list| list.as_array());
             let part = products.map_or_else(String::new, |list| format!("-{}-products", list.len()));
-            format!("{}{part}", words.unwrap_or("table"))
+            format!("{}{part}", words.or(slots.as_deref()).unwrap_or("table"))
         }
         ValueInner::Boolean(flag) => flag.to_string(),
         ValueInner::Array(_) => "list".to_owned(),

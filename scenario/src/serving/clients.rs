@@ -1,11 +1,12 @@
 //! Clients of `[trace]`: how long they wait, how many have enough before the end, and whose requests come first.
 
 use hw::{Seconds, Span};
+use serve::adapters::Popularity;
 use serve::kv::lending::Borrow;
 use serve::replica::Order;
 use serve::request::{Patience, Requests};
 
-use super::Serving;
+use super::{Serving, adapters};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Reader, Section};
 
@@ -18,6 +19,8 @@ pub struct Clients {
     patience: Patience,
     cancel_ratio: f64,
     priority: Option<u32>,
+    /// Adapters that they ask for.
+    pub adapters: Option<Popularity>,
 }
 
 /// Reads the keys.
@@ -35,7 +38,9 @@ pub fn read(section: &mut Section<'_>) -> Clients {
     let span = |seconds: Option<f64>| Some(Span::from_seconds(Seconds::new(seconds?)));
     let cancel_ratio = section.number("cancel_ratio", 0.0, 0.0..=1.0);
     let priority = section.some_count("priority", 0..=1_000_000);
-    Clients { patience: Patience { first_token: span(first_s), whole: span(whole_s) }, cancel_ratio, priority }
+    let adapters = section.table("adapters").map(adapters::popularity);
+    let patience = Patience { first_token: span(first_s), whole: span(whole_s) };
+    Clients { patience, cancel_ratio, priority, adapters }
 }
 
 impl Clients {
@@ -48,7 +53,10 @@ impl Clients {
             requests.cancel(self.cancel_ratio, seed);
         }
         requests.priorities = self.priority.into_iter().collect();
-        requests
+        match self.adapters {
+            None => requests,
+            Some(popularity) => popularity.lay(requests, seed),
+        }
     }
 }
 

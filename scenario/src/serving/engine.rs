@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use engine::cost::experts::Routing;
 use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds, Tick};
+use serve::adapters::AdapterLimits;
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
@@ -260,6 +261,8 @@ pub struct Memory {
     pub preemption: Preemption,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
+    /// Room for adapters, and how long one takes to come.
+    pub adapters: Option<AdapterLimits>,
 }
 
 /// What follows from model, degrees and the memory of a group.
@@ -289,7 +292,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers })
+    let adapters = choice.operation.adapters.limits(&deployment, host_link);
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, adapters })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

@@ -10,6 +10,7 @@ use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::host::EngineLoop;
 
+use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
@@ -33,6 +34,8 @@ pub struct Operation {
     pub kernels: Kernels,
     /// Where prefixes go that leave the device: host memory, disk.
     pub tiers: [Store; N_TIERS],
+    /// What it does with requests that ask for an adapter.
+    pub adapters: AdapterChoice,
     /// Engine whose published runs are asked.
     pub framework: Option<String>,
 }
@@ -92,6 +95,7 @@ impl Operation {
         drafts: None,
         kernels: Kernels::PLAIN,
         tiers: [NO_STORE; N_TIERS],
+        adapters: AdapterChoice::Unknown,
         framework: None,
     };
 
@@ -124,8 +128,19 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
     let tiers = section.table("tiers").map_or(base.tiers, tiers);
+    let adapters = section.table("adapters").map_or(base.adapters, adapters::adapters);
     let tensor_degree = base.tensor_degree;
-    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, tiers, framework }
+    Operation {
+        tensor_degree,
+        pipeline_degree,
+        expert_degree,
+        engine_loop,
+        drafts,
+        kernels,
+        tiers,
+        adapters,
+        framework,
+    }
 }
 
 /// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6 }`; none of what has no room.
@@ -201,7 +216,8 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     }
     let plain = plain.into_iter();
     let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
-    plain.chain(kernel_misfits(serving, choice, group)).collect()
+    let kernels = kernel_misfits(serving, choice, group);
+    plain.chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
 }
 
 /// What is wrong with what a choice computes with.

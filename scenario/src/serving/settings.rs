@@ -10,7 +10,7 @@ use toml::{Table, Value};
 /// Keys of a way that are not of its engines.
 const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
-const OF_CLIENTS: [&str; 4] = ["cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
+const OF_CLIENTS: [&str; 5] = ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
 
 /// Values by key, as `engine.scheduling`. `chosen` are the values of a way that lists several, in words.
 #[must_use]
@@ -76,7 +76,8 @@ fn word_of(value: &Value) -> String {
         Value::Float(number) => number.to_string(),
         Value::Table(table) => {
             let name = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
-            name.unwrap_or("table").to_owned()
+            let slots = table.get("slots").and_then(Value::as_integer).map(|slots| format!("{slots}-slots"));
+            name.map(str::to_owned).or(slots).unwrap_or_else(|| "table".to_owned())
         }
         other => other.to_string(),
     }

@@ -212,6 +212,7 @@ fn iteration_s(prompts: &Prompts, batch: &Batch, table: &StepTable) -> f64 {
             n_chunk_tokens: n * chunk.new,
             n_chunks: n,
             n_sampled: n_decode + n * prompts.answers_per_prompt(),
+            ..StepLoad::default()
         };
         table.step(&load, std::iter::repeat_n(chunk, n as usize)).to_seconds()
     };

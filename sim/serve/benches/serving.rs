@@ -59,7 +59,14 @@ fn engines(criterion: &mut Criterion) {
 
 fn queries(criterion: &mut Criterion) {
     let table = engine(128, 512).table;
-    let load = StepLoad { n_decode: 40, context: 50_000, n_chunk_tokens: 472, n_chunks: 1, n_sampled: 40 };
+    let load = StepLoad {
+        n_decode: 40,
+        context: 50_000,
+        n_chunk_tokens: 472,
+        n_chunks: 1,
+        n_sampled: 40,
+        ..StepLoad::default()
+    };
     criterion.bench_function("time of an iteration with one chunk", |bencher| {
         let mut past = 0;
         bencher.iter(|| {

@@ -63,13 +63,16 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         (weights, kv_bytes_per_token(draft.model, tensor_degree, element))
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
+    // Slots for adapters are taken with the weights, whatever they hold.
+    let adapters =
+        deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment.model, tensor_degree, deployment.dtype));
     let kept = kept_bytes_per_sequence(&shard);
     let of_stage = |stage: &Stage| {
         let saved = deployment
             .sparse_weights
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
-        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
@@ -156,9 +159,10 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
     let gib = |bytes: f64| bytes / hw::GIB;
     Err(Refused::out_of_memory(format!(
-        "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
+        "`{}` needs {:.1} GiB of {} per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
         gib(found.weights.as_f64()),
+        if deployment.adapters.is_some() { "weights and slots for adapters" } else { "weights" },
         usable * 100.0,
         gib(gpu.memory.as_f64()),
         gpu.name,

@@ -4,6 +4,7 @@
 //! `fleet.rs` (groups of replicas) with `fleet/run.rs` (the event loop over all of them), in that order. Batching policies are in `batcher/`, routing policies in
 //! `router/`, one file each; rules that somebody brings along are asked through `own.rs`. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
+pub mod adapters;
 pub mod arrivals;
 pub mod assignment;
 pub mod batcher;

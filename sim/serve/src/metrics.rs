@@ -5,6 +5,7 @@
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client
 //! had enough before the end is nobody's any more and counts neither way. Units: seconds, requests, tokens.
 
+pub mod adapters;
 pub mod average;
 pub mod fleet;
 pub mod lending;

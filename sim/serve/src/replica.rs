@@ -7,6 +7,7 @@
 //! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod adapters;
 mod admission;
 pub mod batcher;
 mod flow;
@@ -14,6 +15,7 @@ mod gathering;
 mod going;
 mod gone;
 mod handover;
+mod limits;
 mod loans;
 mod looks;
 mod loss;
@@ -26,12 +28,11 @@ mod verify;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::num::NonZeroU32;
 
 use crate::kv::pool::Pool;
-use crate::kv::tiers::{N_TIERS, Tier};
 use crate::request::Requests;
 use crate::step_cost::StepTable;
+use adapters::Adapters;
 use batcher::{Batcher, Cut, Reserve};
 use flow::Flow;
 pub use gathering::Gather;
@@ -39,75 +40,12 @@ use going::Going;
 use handover::Handover;
 pub use handover::{FirstToken, Moving, Role};
 use hw::{Tick, TickSum};
+pub use limits::{Limits, Preemption};
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
 pub use queue::Order;
-
-/// What happens to a sequence that has to give up its blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preemption {
-    /// Its keys and values are dropped and computed again.
-    Recompute,
-    /// They move to host memory and back while the engine waits; recomputed where the host is full.
-    Swap {
-        /// Blocks of host memory.
-        host_blocks: u32,
-        /// Ticks that a block takes over the host link.
-        ticks_per_block: Tick,
-    },
-}
-
-/// Limits of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Sequences that run at once.
-    pub sequences_max: u32,
-    /// Tokens of a batch; at least `sequences_max`.
-    pub tokens_max: u32,
-    /// Prompt and output tokens of a request; longer ones are refused.
-    pub context_max: u32,
-    /// Tokens of a block.
-    pub block_tokens: u32,
-    /// Blocks that a sequence takes besides those of its tokens: full windows of its layers, and states.
-    pub blocks_per_sequence: u32,
-    /// Blocks of device memory.
-    pub kv_blocks: u32,
-    /// Blocks that admissions of whole prompts leave free.
-    pub watermark_blocks: u32,
-    /// What happens when blocks run out.
-    pub preemption: Preemption,
-    /// Who comes first, and who gives way when blocks run out.
-    pub order: Order,
-    /// Whether prefixes that requests share are kept.
-    pub shares_prefixes: bool,
-    /// Where prefixes go that leave the device.
-    pub tiers: [Tier; N_TIERS],
-    /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
-    pub recv_interval: NonZeroU32,
-    /// How long prompts wait for others, where they do.
-    pub gather: Option<Gather>,
-}
-
-impl Limits {
-    /// Room for all, in blocks of 16 tokens, in order of arrival, without shared prefixes and tiers: what others change in part.
-    pub const ROOMY: Self = Self {
-        sequences_max: 256,
-        tokens_max: 4096,
-        context_max: 100_000,
-        block_tokens: 16,
-        blocks_per_sequence: 0,
-        kv_blocks: 100_000,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
-        order: Order::Arrival,
-        shares_prefixes: false,
-        tiers: crate::kv::tiers::NO_TIERS,
-        recv_interval: NonZeroU32::MIN,
-        gather: None,
-    };
-}
 
 /// An engine: its limits, its speed and how it batches.
 #[derive(Clone, Debug)]
@@ -268,6 +206,8 @@ pub struct Replica<'a> {
     flow: Flow,
     /// Only where replicas lend each other blocks.
     loans: Option<Box<Loans>>,
+    /// Only where some requests ask for adapters, and the engine has room for them.
+    adapters: Option<Box<Adapters>>,
     /// Sequences that were computed elsewhere and have given no token yet, with their epochs.
     firsts: Vec<(u32, u32)>,
     /// Requests whose clients gave up during what is under way.
@@ -311,6 +251,16 @@ pub struct Counts {
     pub stage_ticks: Tick,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: TickSum,
+    /// Times that an adapter was loaded.
+    pub n_adapter_loads: u64,
+    /// Ticks that iterations waited for it.
+    pub adapter_load_ticks: Tick,
+    /// Requests that others passed because their adapter found no slot.
+    pub n_passed_over: u64,
+    /// Tokens with an adapter.
+    pub adapter_tokens: u64,
+    /// Different adapters of iterations, added up.
+    pub adapters_read: u64,
 }
 
 impl<'a> Replica<'a> {
@@ -350,6 +300,7 @@ impl<'a> Replica<'a> {
             handover: Handover::default(),
             flow: Flow::default(),
             loans: None,
+            adapters: Adapters::of(limits.adapters, requests),
             firsts: Vec::new(),
             leaving: Vec::new(),
             going: None,
@@ -544,6 +495,7 @@ impl<'a> Replica<'a> {
     /// Lets a sequence decode from now on, with `tokens` cached.
     fn join(&mut self, id: u32, tokens: u32) {
         self.n_decode += 1;
+        self.decode_adapter(id, true);
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Decode;
         slot.joined_step = self.step;
@@ -565,6 +517,7 @@ impl<'a> Replica<'a> {
     /// iteration's token was taken with those of all others.
     fn leave(&mut self, id: u32, is_in_step: bool) -> (u32, u32) {
         self.n_decode -= 1;
+        self.decode_adapter(id, false);
         let slot = self.slots[id as usize];
         if self.engine.table.acceptance().is_some() {
             self.verifying.retain(|other| *other != id);

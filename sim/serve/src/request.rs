@@ -3,6 +3,9 @@
 //! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
 //! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
 use engine::{random, stop};
 use hw::{Span, Time};
 
@@ -74,6 +77,10 @@ pub struct Requests {
     pub priorities: Vec<u32>,
     /// How long clients of every stream wait; empty where all wait for ever.
     pub patience: Vec<Patience>,
+    /// Adapter that each request asks for, from 1 on; 0 asks for the model alone. Empty where all do.
+    pub adapters: Vec<u32>,
+    /// Rank of every adapter, by its number less one.
+    pub ranks: Vec<u32>,
 }
 
 impl Requests {
@@ -90,20 +97,26 @@ impl Requests {
     /// When prefix identities of two streams stand for different numbers of tokens.
     #[must_use]
     pub fn merged(streams: Vec<Self>) -> Self {
-        let mut all: Vec<(u32, Request, bool, Span, u32)> = Vec::new();
+        let mut all: Vec<(u32, Request, bool, Span, u32, u32)> = Vec::new();
         let (has_turns, has_pauses) =
             (streams.iter().any(|part| !part.follows.is_empty()), streams.iter().any(|part| !part.pauses.is_empty()));
         let (has_cancels, has_limits) =
             (streams.iter().any(|part| !part.asked.is_empty()), streams.iter().any(Self::has_deadlines));
         let has_classes = streams.iter().any(|part| !part.priorities.is_empty());
+        let has_adapters = streams.iter().any(|part| !part.adapters.is_empty());
         let mut merged = Self::default();
         for (stream, part) in (0..).zip(streams) {
             merged.patience.extend(has_limits.then(|| part.patience_of(0)));
             merged.priorities.extend(has_classes.then(|| part.priority_of(0)));
             let ids_before = u32::try_from(merged.prefix_ids.len()).expect("fewer than 2^32 identities");
             let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
-            let row = |at: usize| (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at));
-            all.extend((0..part.len()).map(row));
+            let before = u32::try_from(merged.ranks.len()).expect("few adapters");
+            let adapter = |at: usize| part.adapter_of(at).map_or(0, |adapter| adapter.get() + before);
+            let moved = |at: usize| {
+                (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at), adapter(at))
+            };
+            all.extend((0..part.len()).map(moved));
+            merged.ranks.extend(&part.ranks);
             merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));
             merged.n_prefix_ids += part.n_prefix_ids;
             if part.prefix_tokens > 0 {
@@ -112,13 +125,14 @@ impl Requests {
             }
         }
         all.sort_by_key(|(_, request, ..)| request.arrival);
-        for (stream, request, is_turn, pause, asked) in all {
+        for (stream, request, is_turn, pause, asked, adapter) in all {
             stop::pause();
             merged.streams.push(stream);
             merged.list.push(request);
             merged.follows.extend(has_turns.then_some(is_turn));
             merged.pauses.extend(has_pauses.then_some(pause));
             merged.asked.extend(has_cancels.then_some(asked));
+            merged.adapters.extend(has_adapters.then_some(adapter));
         }
         merged
     }
@@ -144,7 +158,15 @@ impl Requests {
         let follows = kept.iter().filter_map(|&index| self.follows.get(index).copied()).collect();
         let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
         let asked = kept.iter().filter_map(|&index| self.asked.get(index).copied()).collect();
-        Self { list, streams, follows, pauses, asked, ..self.clone() }
+        let adapters: Vec<u32> = kept.iter().filter_map(|&index| self.adapters.get(index).copied()).collect();
+        let (adapters, ranks) = renumbered(&adapters, &self.ranks);
+        Self { list, streams, follows, pauses, asked, adapters, ranks, ..self.clone() }
+    }
+
+    /// Adapter that a request asks for, by its position; `None` asks for the model alone.
+    #[must_use]
+    pub fn adapter_of(&self, index: usize) -> Option<NonZeroU32> {
+        self.adapters.get(index).copied().and_then(NonZeroU32::new)
     }
 
     /// Output tokens that a request asks for, by its position.
@@ -250,6 +272,16 @@ impl Requests {
     }
 }
 
+/// Adapters of some requests, numbered from 1 without gaps: the numbers, and the ranks by number.
+fn renumbered(asked: &[u32], ranks: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut numbers: BTreeMap<u32, u32> = asked.iter().filter(|asked| **asked > 0).map(|asked| (*asked, 0)).collect();
+    for (number, next) in numbers.values_mut().zip(1..) {
+        *number = next;
+    }
+    let kept = numbers.keys().map(|asked| ranks[*asked as usize - 1]).collect();
+    (asked.iter().map(|asked| numbers.get(asked).copied().unwrap_or(0)).collect(), kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,5 +310,11 @@ mod tests {
         assert_eq!(prefixes, [vec![], vec![], vec![4], vec![9]], "what one stream shares, no other does");
         let kept = merged.of_streams(&|stream| stream == 2);
         assert_eq!((kept.len(), kept.stream_of(0), kept.prefix(&kept.list[0])), (1, 2, &[9][..]));
+    }
+
+    #[test]
+    fn kept_adapters_are_numbered_without_gaps() {
+        let (numbers, ranks) = renumbered(&[5, 0, 2, 5], &[8, 16, 8, 8, 64]);
+        assert_eq!((numbers, ranks), (vec![2, 0, 1, 2], vec![16, 64]));
     }
 }

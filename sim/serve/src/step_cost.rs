@@ -9,6 +9,8 @@
 //! data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank that has them alone and all ranks that have as many.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+pub mod adapter_room;
+pub mod adapters;
 pub mod average;
 pub mod chunks;
 pub mod decode_attention;
@@ -28,6 +30,7 @@ pub use replica_config::{PromptKernel, ReplicaConfig};
 use hw::{Seconds, Tick};
 
 use crate::speculation::{Acceptance, Speculation};
+use adapters::{AdapterLoad, AdapterTicks};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
 use engine::cost::{CostModel, Source};
@@ -51,6 +54,7 @@ pub struct StepTable {
     /// Decode attention of all layers.
     decode: DecodeTicks,
     prefill: Prefill,
+    adapters: Option<AdapterTicks>,
     host: Host,
     lanes: Lanes,
     graphs: Graphs,
@@ -118,6 +122,8 @@ pub struct StepLoad {
     pub n_chunks: u32,
     /// Sequences that sample: the decoding ones, and those whose prompt ends here.
     pub n_sampled: u32,
+    /// What adapters compute beside them.
+    pub adapters: AdapterLoad,
 }
 
 impl StepLoad {
@@ -159,6 +165,7 @@ impl StepTable {
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
         let rates = if is_whole { Rates::PerPair } else { Rates::PerToken };
         let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
+        let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, tokens_max));
         let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
         let host = deployment.host();
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
@@ -171,6 +178,7 @@ impl StepTable {
             head,
             decode,
             prefill,
+            adapters,
             host,
             lanes,
             graphs,
@@ -228,6 +236,7 @@ impl StepTable {
             head: vec![Tick::ZERO; 2],
             decode: DecodeTicks::linear(Tick::from_seconds(per_cached_token)),
             prefill: Prefill::NONE,
+            adapters: None,
             host: Host::default(),
             lanes: Lanes::ONE,
             graphs: Graphs::default(),
@@ -290,6 +299,12 @@ impl StepTable {
         Self { lanes, tokens_max, ..self }
     }
 
+    /// The same with adapters that take so long per token and per different one, up to so many tokens and adapters.
+    #[cfg(test)]
+    pub(crate) fn adapted(self, per_token: Tick, per_adapter: Tick, most: [u32; 2]) -> Self {
+        Self { adapters: Some(AdapterTicks::linear(per_token, per_adapter, most)), ..self }
+    }
+
     /// Batches that are under way at once.
     #[must_use]
     pub const fn lanes(&self) -> Lanes {
@@ -339,7 +354,13 @@ impl StepTable {
     /// Law of iterations that only decode.
     #[must_use]
     pub fn law(&self, n_decode: u32) -> Law {
-        let load = StepLoad { n_decode, n_sampled: n_decode, ..StepLoad::default() };
+        self.law_of(n_decode, AdapterLoad::default())
+    }
+
+    /// The same where some of the sequences have adapters.
+    #[must_use]
+    pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
+        let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
         let (added, least) = self.around(&load);
         Law { fixed: self.device(&load, std::iter::empty()).ticks + added, rate: self.rate(n_decode), least }
     }
@@ -421,7 +442,8 @@ impl StepTable {
         let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
         // So it has the drafts of every micro-batch, as the head's tokens are there.
         let drafts = self.drafts(n_decode, load.n_chunk_tokens) * u64::from(self.lanes.in_flight(load.n_decode).max(1));
-        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
+        let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
+        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters;
         if self.lanes == Lanes::ONE {
             let prefill: Tick = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
             let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;

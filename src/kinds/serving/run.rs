@@ -315,6 +315,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
         groups.map(|group| (scenario.deployment_of(choice, group), scenario.limits(choice, group))).collect();
     metrics::memory::add(&mut values, &replicas, &served);
     metrics::lending::add(&mut values, &fleet, &served);
+    metrics::adapters::add(&mut values, &fleet, &requests, &served);
     if let Some(tokens) = scenario.long_from {
         metrics::by_length(&mut values, &requests, &served, tokens);
     }

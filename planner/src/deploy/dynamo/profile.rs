@@ -37,7 +37,14 @@ pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -
     while past < prompt {
         let new = room.min(prompt - past);
         let n_sampled = batch + u32::from(past + new == prompt);
-        let load = StepLoad { n_decode: batch, context: keys, n_chunk_tokens: new, n_chunks: 1, n_sampled };
+        let load = StepLoad {
+            n_decode: batch,
+            context: keys,
+            n_chunk_tokens: new,
+            n_chunks: 1,
+            n_sampled,
+            ..StepLoad::default()
+        };
         all.push(engine.table.step(&load, std::iter::once(Chunk { past, new })).to_seconds());
         past += new;
     }

@@ -25,5 +25,7 @@ pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
         keys: if decoded > 0.0 { keys / decoded } else { 0.0 },
         prompt: hw::real(computed) / steps,
         prompt_whole: prompts / hw::real(requests.len() as u64),
+        adapted: hw::real(served.counts.iter().map(|counts| counts.adapter_tokens).sum()) / steps,
+        adapters: hw::real(served.counts.iter().map(|counts| counts.adapters_read).sum()) / steps,
     })
 }

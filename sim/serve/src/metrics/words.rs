@@ -52,6 +52,7 @@ pub fn of(fleet: &Fleet, router: &str, requests: &Requests, values: &BTreeMap<St
         ("n_timed_out", "requests whose clients gave up"),
         ("n_retried", "requests computed again as replicas were lost"),
         ("n_preempted", "preemptions as blocks ran out"),
+        ("n_adapter_loads", "loads of adapters"),
     ] {
         if value(key) > 0.0 {
             limits.push(format!("{} {words}", value(key)));

@@ -29,11 +29,49 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Replica<'a> {
-    /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on.
+    /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on. Who waits for a slot of its adapter is
+    /// passed over.
     pub fn admit(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
-        if budget == 0 || self.n_running() >= self.sequences_max() || self.waiting.len() <= self.n_unseen {
+        if self.is_full(budget) {
             return false;
         }
+        let Some(at) = self.in_turn() else { return false };
+        let is_in = self.admit_at(composed, at, budget, (reserve, cut));
+        if is_in {
+            self.count_passed(at);
+        }
+        is_in
+    }
+
+    /// Whether nobody can be admitted, whoever waits.
+    fn is_full(&self, budget: u32) -> bool {
+        budget == 0 || self.n_running() >= self.sequences_max() || self.waiting.len() <= self.n_unseen
+    }
+
+    /// Admits somebody by the position in the queue; nothing changes where there is no room.
+    pub(super) fn admit_at(
+        &mut self,
+        composed: &mut Composed,
+        at: usize,
+        budget: u32,
+        (reserve, cut): (Reserve, Cut),
+    ) -> bool {
+        if self.is_full(budget) {
+            return false;
+        }
+        if at > 0 {
+            let waiting = self.waiting.remove(at).expect("a place in the queue");
+            self.waiting.push_front(waiting);
+        }
+        let is_in = self.admit_first(composed, budget, reserve, cut);
+        if !is_in && at > 0 {
+            let waiting = self.waiting.pop_front().expect("it was put there");
+            self.waiting.insert(at, waiting);
+        }
+        is_in
+    }
+
+    fn admit_first(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
         match self.waiting.front() {
             None => false,
             Some(Waiting::Again(id)) if self.slots[*id as usize].phase == Phase::Swapped => {
@@ -196,7 +234,7 @@ impl<'a> Replica<'a> {
         let (brought, ticks) = claim.brought;
         self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
         self.pool.bring(brought);
-        composed.transfer_ticks += ticks;
+        composed.transfer_ticks += ticks + self.take_adapter(id);
         self.prefilling.push_back(id);
         self.remember(id);
         composed.chunks.push((id, claim.tokens));

@@ -62,6 +62,7 @@ impl Replica<'_> {
         }
         assert!(self.pool.held() == 0 && self.n_decode == 0, "nobody is left");
         self.pool.forget();
+        self.forget_adapters();
         lost.again.sort_unstable();
         lost.unsent.sort_unstable_by_key(|moving| moving.request);
         lost

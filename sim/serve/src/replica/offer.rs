@@ -228,15 +228,11 @@ impl Replica<'_> {
     fn admit_named(&mut self, composed: &mut Composed, chunk: (u32, u32), batch: &Batch) -> bool {
         let (request, tokens) = chunk;
         let Some(at) = self.waiting.iter().position(|waiting| self.who(*waiting) == request) else { return false };
-        let waiting = self.waiting.remove(at).expect("a place in the queue");
-        self.waiting.push_front(waiting);
+        if !self.admits_adapter(request) {
+            return false;
+        }
         let reserve = if batch.reserves_whole { Reserve::Whole } else { Reserve::Chunk };
         // A sequence that comes back from the host takes no tokens of the budget.
-        let is_in = self.admit(composed, tokens.max(1), reserve, Cut::Chunked);
-        if !is_in {
-            let waiting = self.waiting.pop_front().expect("it was put there");
-            self.waiting.insert(at, waiting);
-        }
-        is_in
+        self.admit_at(composed, at, tokens.max(1), (reserve, Cut::Chunked))
     }
 }

@@ -39,6 +39,7 @@ impl Replica<'_> {
         if slot.phase == Phase::Spent {
             return self.vacate(id, blocks);
         }
+        self.let_adapter_go(id);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         let was_away = self.give_back(id);
@@ -85,7 +86,7 @@ impl Replica<'_> {
         self.waiting.pop_front();
         self.slots[id as usize].blocks = blocks;
         self.host_blocks_used -= blocks;
-        composed.transfer_ticks += ticks_per_block * u64::from(blocks);
+        composed.transfer_ticks += ticks_per_block * u64::from(blocks) + self.take_adapter(id);
         composed.returning.push(id);
         self.n_returning += 1;
         true

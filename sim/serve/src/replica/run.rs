@@ -35,7 +35,7 @@ impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
     pub fn enqueue(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(request, now);
-        let goes_ahead = self.goes_ahead(request);
+        let goes_ahead = self.goes_ahead(request) || self.passes(request);
         let n_ahead = u64::from(self.engine.table.is_asynchronous());
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
         let has_chunks = !self.composed.chunks.is_empty();
@@ -141,13 +141,14 @@ impl Replica<'_> {
         let elsewhere = self.attend_elsewhere(composed);
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
+        let adapters = self.adapter_load(composed);
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
             let is_looked_for = self.n_unseen > 0 || !self.leaving.is_empty() || composed.gathers;
             let is_settled = is_same && elsewhere == Elsewhere::default() && !is_looked_for;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
-            let law = table.law(n_decode);
+            let law = table.law_of(n_decode, adapters);
             let (rate, least) = (law.rate, law.least);
             let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
             let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
@@ -164,6 +165,7 @@ impl Replica<'_> {
             n_chunk_tokens: composed.n_chunk_tokens,
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
+            adapters,
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let round = table.round(&load, chunks);
@@ -216,6 +218,7 @@ impl Replica<'_> {
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
         self.count_stages(&going, now);
+        self.count_adapters(going.n_steps);
         self.looks.after(going.n_steps, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
@@ -393,6 +396,7 @@ impl Replica<'_> {
     pub(super) fn vacate(&mut self, id: u32, blocks: u32) {
         let slot = self.slots[id as usize];
         self.n_spent -= u32::from(slot.phase == Phase::Spent);
+        self.let_adapter_go(id);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         self.give_back(id);

@@ -3,6 +3,7 @@
 //! The brute-force engine keeps every sequence by itself, counts blocks by dividing, and moves one iteration at a time. It shares
 //! with the engine only the table of iteration times.
 
+mod adapters;
 mod chunks;
 mod flow;
 mod gathering;
@@ -12,6 +13,7 @@ mod tiers;
 mod verify;
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use hw::{Seconds, Tick, Time};
 

@@ -8,6 +8,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use hw::Tick;
 
+use super::adapters::AdapterWriter;
 use super::decode_attention::DecodeTicks;
 use super::writer::Writer;
 use super::{Chunk, ReplicaConfig};
@@ -23,6 +24,10 @@ pub struct Average {
     pub prompt: f64,
     /// Tokens of a whole prompt.
     pub prompt_whole: f64,
+    /// Tokens with an adapter.
+    pub adapted: f64,
+    /// Different adapters.
+    pub adapters: f64,
 }
 
 impl Average {
@@ -40,6 +45,10 @@ impl Average {
             // On average a chunk lies in the middle of its prompt.
             let past = small(hw::whole((self.prompt_whole / 2.0 - hw::real(prompt) / 2.0).max(0.0)));
             writer.prefill(Chunk { past, new: small(prompt) });
+        }
+        if let Some(room) = deployment.adapters.filter(|_| self.adapted > 0.0) {
+            let [tokens, n] = [self.adapted, self.adapters].map(|n| hw::whole(n.ceil()));
+            AdapterWriter::new(&writer, room).time(tokens, n);
         }
         let mut provenance = writer.provenance();
         let n = small(decode);
@@ -71,11 +80,19 @@ mod tests {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
         let config = ReplicaConfig::new(&model, &cluster, 4);
         let cost = Roofline::new(&cluster);
-        let average = Average { decode: 32.0, keys: 2000.0, prompt: 256.0, prompt_whole: 256.0 };
+        let average =
+            Average { decode: 32.0, keys: 2000.0, prompt: 256.0, prompt_whole: 256.0, adapted: 0.0, adapters: 0.0 };
         let provenance = average.provenance(&config, &cost);
         let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
         let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
-        let load = StepLoad { n_decode: 32, context: 64_000, n_chunk_tokens: 256, n_chunks: 1, n_sampled: 32 };
+        let load = StepLoad {
+            n_decode: 32,
+            context: 64_000,
+            n_chunk_tokens: 256,
+            n_chunks: 1,
+            n_sampled: 32,
+            ..StepLoad::default()
+        };
         let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
         assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
         assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));

@@ -157,7 +157,7 @@ mod tests {
             let found = table.least(8, 1000).expect("plain");
             let context = if decode > 0 { context } else { 0 };
             let n_chunks = u32::from(chunk > 0);
-            let load = StepLoad { n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks, n_sampled: decode };
+            let load = StepLoad { n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks, n_sampled: decode, ..StepLoad::default() };
             let chunks = (chunk > 0).then_some(Chunk { past: 0, new: chunk });
             let ticks = table.step(&load, chunks.into_iter()).as_f64();
             for [prompt, decoded] in &found.pairs {

@@ -5,6 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
+use super::adapter_room::AdapterRoom;
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
@@ -67,6 +68,8 @@ pub struct ReplicaConfig<'a> {
     pub expert_rows: Option<u64>,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
+    /// Room for adapters, where it serves some beside the model.
+    pub adapters: Option<AdapterRoom>,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -112,6 +115,7 @@ impl<'a> ReplicaConfig<'a> {
             captures_prompts: false,
             expert_rows: None,
             fusion: Fusion::Nothing,
+            adapters: None,
         }
     }
 

@@ -64,7 +64,14 @@ fn the_table_says_what_the_cost_model_says() {
 fn an_iteration_is_the_sum_of_its_parts() {
     with_table(1, |table, writer| {
         let chunk = Chunk { past: 512, new: 512 };
-        let load = StepLoad { n_decode: 8, context: 10_000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 9 };
+        let load = StepLoad {
+            n_decode: 8,
+            context: 10_000,
+            n_chunk_tokens: 512,
+            n_chunks: 1,
+            n_sampled: 9,
+            ..StepLoad::default()
+        };
         let parts = [writer.layers(520), writer.head(9), writer.prefill(chunk)];
         let parts: Tick = parts.into_iter().map(Tick::from_seconds).sum();
         let attention = table.decode.fixed(8, 1) + table.decode.per_key(8, 1) * 10_000;
@@ -210,7 +217,14 @@ fn decoding_sequences_read_slower_beside_a_chunk_where_that_was_measured() {
     let cost = engine::cost::profiled::Profiled::new(&profile, &cluster);
     let table = StepTable::new(&ReplicaConfig::new(&model, &cluster, 1), (2048, 256), &cost, Case::Expected);
     let at = |context, n_chunks| {
-        let load = StepLoad { n_decode: 8, context, n_chunk_tokens: 64 * n_chunks, n_chunks, n_sampled: 8 };
+        let load = StepLoad {
+            n_decode: 8,
+            context,
+            n_chunk_tokens: 64 * n_chunks,
+            n_chunks,
+            n_sampled: 8,
+            ..StepLoad::default()
+        };
         table.step(&load, (0..n_chunks).map(|_| Chunk { past: 0, new: 64 }))
     };
     let law = profile.decode_attention.expect("fitted");
@@ -235,7 +249,8 @@ fn a_decoding_batch_costs_what_the_next_captured_size_does() {
         assert_eq!(padded.law(n).rate, plain.law(n).rate);
     }
     // Chunks of prompts run without a graph.
-    let load = StepLoad { n_decode: 5, context: 5000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 5 };
+    let load =
+        StepLoad { n_decode: 5, context: 5000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 5, ..StepLoad::default() };
     let chunk = Chunk { past: 0, new: 512 };
     assert_eq!(padded.step(&load, std::iter::once(chunk)), plain.step(&load, std::iter::once(chunk)));
     // A span is the sum of its iterations.

@@ -27,14 +27,14 @@ const DRAWN_TOKENS_MAX: u64 = 512;
 
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
-    deployment: &'a ReplicaConfig<'a>,
+    pub(super) deployment: &'a ReplicaConfig<'a>,
     shard: Shard<'a>,
     shape: GroupShape,
     /// What mixes tokens, and in how many layers.
     mixers: Vec<(Mixer, u32)>,
     /// Kinds of layers, and how many there are of each.
     kinds: Vec<(Layer, u32)>,
-    cost: &'a dyn CostModel,
+    pub(super) cost: &'a dyn CostModel,
     case: Case,
     /// Weakest source so far.
     pub(super) source: Cell<Source>,
@@ -84,12 +84,19 @@ impl<'a> Writer<'a> {
     }
 
     /// An estimate, so many times.
-    fn own(&self, what: &'static str, found: &Estimate, times: u32) -> Seconds {
+    pub(super) fn own(&self, what: &'static str, found: &Estimate, times: u32) -> Seconds {
         let found = found.times(times);
         if let Some(parts) = &self.parts {
             parts.borrow_mut().add(what, found.source, found.time.get());
         }
         self.end(&found)
+    }
+
+    /// Takes off what an engine's fused kernels save of what datasheets say.
+    pub(super) fn take(&self, what: &'static str, saved: Seconds) {
+        if let Some(parts) = &self.parts {
+            parts.borrow_mut().take(what, Source::Datasheet, saved.get());
+        }
     }
 
     /// Takes out what the engine has kernels of its own for; their time in so many layers.
@@ -201,9 +208,7 @@ impl<'a> Writer<'a> {
         }
         let saved = self.saved(&ops, n_reduces - 1);
         let whole = self.sum(ops) + own - saved;
-        if let Some(parts) = &self.parts {
-            parts.borrow_mut().take(what_of(&SMALL), Source::Datasheet, saved.get());
-        }
+        self.take(what_of(&SMALL), saved);
         whole.max(Seconds::ZERO)
     }
 
@@ -234,7 +239,7 @@ impl<'a> Writer<'a> {
     }
 
     /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.
-    fn saved(&self, ops: &Ops, n_norms: u32) -> Seconds {
+    pub(super) fn saved(&self, ops: &Ops, n_norms: u32) -> Seconds {
         if self.cost.estimate(&SMALL).source != Source::Datasheet {
             return Seconds::ZERO;
         }

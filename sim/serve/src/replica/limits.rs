@@ -1,0 +1,75 @@
+//! Limits of an engine, and what it does when blocks run out.
+
+use std::num::NonZeroU32;
+
+use super::{Gather, Order};
+use crate::adapters::AdapterLimits;
+use crate::kv::tiers::{N_TIERS, Tier};
+use hw::Tick;
+
+/// What happens to a sequence that has to give up its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// Its keys and values are dropped and computed again.
+    Recompute,
+    /// They move to host memory and back while the engine waits; recomputed where the host is full.
+    Swap {
+        /// Blocks of host memory.
+        host_blocks: u32,
+        /// Ticks that a block takes over the host link.
+        ticks_per_block: Tick,
+    },
+}
+
+/// Limits of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sequences that run at once.
+    pub sequences_max: u32,
+    /// Tokens of a batch; at least `sequences_max`.
+    pub tokens_max: u32,
+    /// Prompt and output tokens of a request; longer ones are refused.
+    pub context_max: u32,
+    /// Tokens of a block.
+    pub block_tokens: u32,
+    /// Blocks that a sequence takes besides those of its tokens: full windows of its layers, and states.
+    pub blocks_per_sequence: u32,
+    /// Blocks of device memory.
+    pub kv_blocks: u32,
+    /// Blocks that admissions of whole prompts leave free.
+    pub watermark_blocks: u32,
+    /// What happens when blocks run out.
+    pub preemption: Preemption,
+    /// Who comes first, and who gives way when blocks run out.
+    pub order: Order,
+    /// Whether prefixes that requests share are kept.
+    pub shares_prefixes: bool,
+    /// Where prefixes go that leave the device.
+    pub tiers: [Tier; N_TIERS],
+    /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
+    pub recv_interval: NonZeroU32,
+    /// How long prompts wait for others, where they do.
+    pub gather: Option<Gather>,
+    /// Room for adapters, where the engine serves some beside the model.
+    pub adapters: Option<AdapterLimits>,
+}
+
+impl Limits {
+    /// Room for all, in blocks of 16 tokens, in order of arrival, without shared prefixes and tiers: what others change in part.
+    pub const ROOMY: Self = Self {
+        sequences_max: 256,
+        tokens_max: 4096,
+        context_max: 100_000,
+        block_tokens: 16,
+        blocks_per_sequence: 0,
+        kv_blocks: 100_000,
+        watermark_blocks: 0,
+        preemption: Preemption::Recompute,
+        order: Order::Arrival,
+        shares_prefixes: false,
+        tiers: crate::kv::tiers::NO_TIERS,
+        recv_interval: NonZeroU32::MIN,
+        gather: None,
+        adapters: None,
+    };
+}
