@@ -13,6 +13,7 @@ pub mod average;
 pub mod chunks;
 pub mod decode_attention;
 pub mod decoding;
+pub mod encoder;
 pub mod fusion;
 mod graphs;
 pub mod host;
@@ -30,7 +31,9 @@ use hw::{Seconds, Tick};
 use crate::speculation::{Acceptance, Speculation};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
+use encoder::Encoder;
 use engine::cost::{CostModel, Source};
+use engine::model::Image;
 use engine::play::Case;
 use graphs::Graphs;
 use host::Host;
@@ -61,6 +64,8 @@ pub struct StepTable {
     drafting: Option<Drafting>,
     /// The draft model's own table, where there is one.
     draft: Option<Box<Self>>,
+    /// The encoder of images, where the model has one.
+    encoder: Option<Encoder>,
     /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
     stages: Option<Stages>,
     /// Weakest source among all that was asked.
@@ -164,6 +169,7 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let source = writer.source.get().max(decode.source);
         let graphs = Graphs::new(&deployment.graph_sizes, deployment.captures_prompts);
+        let encoder = Encoder::new(deployment, cost, case);
         let (chunking, drafting, stages) = (None, None, None);
         Self {
             tokens,
@@ -178,6 +184,7 @@ impl StepTable {
             chunking,
             drafting,
             draft,
+            encoder,
             stages,
             source,
         }
@@ -235,6 +242,7 @@ impl StepTable {
             chunking: None,
             drafting: None,
             draft: None,
+            encoder: None,
             stages: None,
             source: Source::Measured,
         }
@@ -328,6 +336,12 @@ impl StepTable {
         let (added, least) = self.around(load);
         let ticks = if self.is_launched(load) { self.host.launched(device.ticks) } else { device.ticks };
         Round { ticks: (ticks + added).max(least), ..device }
+    }
+
+    /// Ticks of encoding some images; none where the model has no encoder.
+    #[must_use]
+    pub fn encoding(&self, images: impl Iterator<Item = Image>) -> Tick {
+        self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
     }
 
     /// Whether the host launches the kernels of an iteration one by one.

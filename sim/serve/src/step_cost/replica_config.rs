@@ -5,6 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
+use super::encoder::EncoderSplit;
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
@@ -65,6 +66,8 @@ pub struct ReplicaConfig<'a> {
     pub expert_rows: Option<u64>,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
+    /// What a tensor group shares of an encoder of images.
+    pub encoder_split: EncoderSplit,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -109,6 +112,7 @@ impl<'a> ReplicaConfig<'a> {
             captures_prompts: false,
             expert_rows: None,
             fusion: Fusion::Nothing,
+            encoder_split: EncoderSplit::Weights,
         }
     }
 
