@@ -7,6 +7,7 @@ mod costs;
 pub mod dynamics;
 mod engine;
 mod fleet;
+mod images;
 mod kernels;
 pub mod kv;
 mod long;
@@ -54,7 +55,7 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::{Code, Finding, Severity, Source};
-use input::reader::{Reader, Section};
+use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
 use scaling::ServingScaling;
@@ -330,6 +331,7 @@ impl Serving {
             host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
+            encoder_split: self.engine.encoder_split,
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
@@ -372,6 +374,7 @@ impl Serving {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
             tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
+            image_tokens_max: group.model.vision.as_ref().map_or(0, |encoder| small(encoder.tokens_max())),
             ..choice.limits
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
@@ -395,7 +398,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = fleet::machine(reader, &fleet);
     let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), folder, (head.seed, engine.limits.block_tokens));
+    let given = requests::Given { seed: head.seed, block_tokens: engine.limits.block_tokens, model: model.as_ref() };
+    let asked = requests::trace(reader.section("trace"), folder, given);
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
@@ -496,6 +500,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     }
     if reader.n_errors() == before {
         kv::check(reader, serving);
+        images::check(reader, serving);
         clients::check(reader, serving);
         holds(reader, serving);
         shares(reader, serving);

@@ -32,7 +32,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 44] = [
+const ROWS: [(&str, Row); 45] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -43,6 +43,7 @@ const ROWS: [(&str, Row); 44] = [
     ("engine.copy_gb_per_s", Row::Remark),
     ("engine.costs", Row::Remark),
     ("engine.detokenize_us_per_sequence", Row::Remark),
+    ("engine.encoder_tp", Row::Told([encoder_vllm, encoder_sglang, nothing])),
     ("engine.ep", Row::Held),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
@@ -242,6 +243,14 @@ fn memory_sglang(value: &Value) -> Option<Vec<String>> {
 
 fn memory_trtllm(value: &Value) -> Option<Vec<String>> {
     Some(one(format!("--kv_cache_free_gpu_memory_fraction {value}")))
+}
+
+fn encoder_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--mm-encoder-tp-mode {}", value.as_str()?)))
+}
+
+fn encoder_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(if value == "data" { one("--mm-enable-dp-encoder".to_owned()) } else { Vec::new() })
 }
 
 fn order_vllm(value: &Value) -> Option<Vec<String>> {

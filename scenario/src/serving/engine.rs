@@ -11,6 +11,7 @@ use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Ver
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption};
+use serve::step_cost::encoder::EncoderSplit;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
@@ -49,6 +50,8 @@ pub struct EngineSection {
     pub host_us_per_expert_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
+    /// What a tensor group shares of an encoder of images.
+    pub encoder_split: EncoderSplit,
     /// How the engine works besides.
     pub operation: Operation,
 }
@@ -200,6 +203,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer] = launches(&mut section, &constants);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
+    let encoder_split = section.one_of("encoder_tp", EncoderSplit::Weights, &EncoderSplit::WORDS);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
@@ -232,6 +236,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         host_us_per_layer,
         host_us_per_expert_layer,
         detokenize_us_per_sequence,
+        encoder_split,
         operation,
     }
 }

@@ -83,6 +83,7 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
         ("failures", group.failures.is_some() || !serving.outages.is_empty()),
         ("scaling", group.scaling.is_some()),
         ("capacity question", serving.capacity.is_some()),
+        ("images", !serving.requests.images.is_empty()),
         ("clients who leave", !serving.requests.is_patient()),
         ("an order by priority", choice.limits.order == Order::Priority),
         ("choice among several ways", choice.candidate.is_some()),

@@ -160,6 +160,12 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if brought > 0 {
         add("brought_ratio", real(brought) / real(cached + computed));
     }
+    let n_images = sum(&|counts| counts.n_images);
+    if n_images > 0 {
+        add("n_images", real(n_images));
+        add("image_tokens", real(sum(&|counts| counts.image_tokens)));
+        add("encode_s", served.counts.iter().map(|counts| counts.encode_ticks).sum::<TickSum>().as_ns() / 1e9);
+    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     shares_of_time(&mut figures, served);
@@ -182,6 +188,10 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let of_replica = || served.counts.iter().zip(&served.paid_ticks);
     let busy = of_replica().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
     add("busy_ratio", busy.as_ns() / paid.as_ns());
+    let encoding = of_replica().map(|(counts, paid)| counts.encode_ticks.min(*paid)).sum::<TickSum>();
+    if encoding > TickSum::default() {
+        add("encode_busy_ratio", encoding.as_ns() / paid.as_ns());
+    }
     let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
     if stages > TickSum::default() {
         add("bubble_ratio", 1.0 - stages.as_ns() / paid.as_ns());

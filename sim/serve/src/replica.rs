@@ -91,7 +91,7 @@ pub struct Limits {
     pub recv_interval: NonZeroU32,
     /// How long prompts wait for others, where they do.
     pub gather: Option<Gather>,
-    /// Tokens of the largest image, which an iteration encodes whatever its tokens are; 0 without images.
+    /// Tokens of the largest image that the model takes: an iteration may encode as many whatever its own are; 0 without an encoder.
     pub image_tokens_max: u32,
 }
 

@@ -292,6 +292,12 @@ impl StepTable {
         }
     }
 
+    /// The same with an encoder that takes so much for a patch.
+    #[cfg(test)]
+    pub(crate) fn encoding_at(self, per_patch: Seconds) -> Self {
+        Self { encoder: Some(Encoder::linear(per_patch)), ..self }
+    }
+
     /// The same in several lanes of so many tokens each, without hand-offs.
     #[cfg(test)]
     pub(crate) fn in_lanes(self, lanes: Lanes, tokens_max: u32) -> Self {
@@ -342,6 +348,12 @@ impl StepTable {
     #[must_use]
     pub fn encoding(&self, images: impl Iterator<Item = Image>) -> Tick {
         self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
+    }
+
+    /// Weakest source of the times of an encoder of images, where there is one.
+    #[must_use]
+    pub fn encoder_source(&self) -> Option<Source> {
+        self.encoder.as_ref().map(|encoder| encoder.source)
     }
 
     /// Whether the host launches the kernels of an iteration one by one.

@@ -222,10 +222,11 @@ impl VisionEncoder {
         let pixels = (self.patch * self.merge).pow(2);
         let of_square = |side: u64| side * side / pixels;
         let n = u64::from(tokens);
-        let (least, most, marks) = match self.grid {
-            Grid::Resized { pixels_min, pixels_max } => (pixels_min.div_ceil(pixels).max(1), pixels_max / pixels, 2),
-            Grid::Square { side } => (of_square(side), of_square(side), 4),
-            Grid::Tiles { side, n_max } => (of_square(side), (n_max + 1) * of_square(side), 0),
+        let most = self.tokens_max();
+        let (least, marks) = match self.grid {
+            Grid::Resized { pixels_min, .. } => (pixels_min.div_ceil(pixels).max(1), 2),
+            Grid::Square { side } => (of_square(side), 4),
+            Grid::Tiles { side, .. } => (of_square(side), 0),
         };
         let image = match self.grid {
             // Two tiles are one, and the whole besides, which nobody makes.
@@ -237,6 +238,17 @@ impl VisionEncoder {
             Grid::Resized { .. } | Grid::Square { .. } => Some(self.of_tokens_and_marks(n.min(most), marks)),
         };
         image.filter(|_| (least..=most).contains(&n)).ok_or(NoImage::Tokens { tokens, least, most })
+    }
+
+    /// Tokens of the largest image.
+    #[must_use]
+    pub const fn tokens_max(&self) -> u64 {
+        let pixels = (self.patch * self.merge).pow(2);
+        match self.grid {
+            Grid::Resized { pixels_max, .. } => pixels_max / pixels,
+            Grid::Square { side } => side * side / pixels,
+            Grid::Tiles { side, n_max } => (n_max + 1) * (side * side / pixels),
+        }
     }
 
     /// An image in one piece.

@@ -1,8 +1,8 @@
 //! Images of prompts: which of them an iteration encodes, and where a chunk ends because of them.
 //!
 //! An image is encoded in the iteration that first needs one of its tokens, and what the encoder gave is kept until the prompt has passed it. The
-//! images of an iteration have at most as many tokens as an iteration has, or as the largest image has; a chunk ends before the first one beyond
-//! that (vLLM 0.11, `Scheduler._try_schedule_encoder_inputs` and `compute_mm_encoder_budget`). A policy that does not cut prompts encodes all
+//! images of an iteration have at most as many tokens as an iteration has, or as the largest image that the model takes; a chunk ends before the
+//! first one beyond that (vLLM 0.11, `Scheduler._try_schedule_encoder_inputs` and `compute_mm_encoder_budget`). A policy that does not cut prompts encodes all
 //! images of a prompt at once. Approximations: a prompt that lost its blocks is encoded again; what a cached prefix holds of an image needs no
 //! encoder only where it holds all of it; requests do not share what an encoder gave them.
 
@@ -30,7 +30,7 @@ impl Replica<'_> {
                 break;
             }
             if placed.end() > past {
-                if is_cut && taken + placed.image.tokens > self.image_tokens_max() {
+                if is_cut && taken > 0 && taken + placed.image.tokens > self.image_tokens_max() {
                     return (placed.at.saturating_sub(past), n);
                 }
                 taken += placed.image.tokens;

@@ -7,6 +7,7 @@ mod chunks;
 mod flow;
 mod gathering;
 mod host;
+mod images;
 mod lanes;
 mod tiers;
 mod verify;

@@ -8,12 +8,13 @@
 //! Approximations: sizes between the knots of a table are interpolated linearly; where images are spread over GPUs, the busiest has its even share or
 //! the largest image.
 
+use std::cell::Cell;
+
 use hw::{GroupShape, Seconds, Tick};
 
 use super::ReplicaConfig;
 use super::prefill::{knot, position};
-use engine::cost::CostModel;
-use engine::encoder::Encoding;
+use engine::cost::{CostModel, Source};
 use engine::model::Image;
 use engine::play::Case;
 use engine::task::{Collective, Op, Ops};
@@ -60,6 +61,8 @@ pub(super) struct Encoder {
     launches: f64,
     /// GPUs that encode images of their own.
     n_shares: u64,
+    /// Weakest source of what was asked.
+    pub(super) source: Source,
 }
 
 /// Ticks at knots.
@@ -85,18 +88,21 @@ impl Curve {
 impl Encoder {
     /// Tabulates the encoder of a deployment's model, where it has one.
     pub(super) fn new(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel, case: Case) -> Option<Self> {
-        let encoder = deployment.model.vision.as_ref()?;
-        let (tensor, dtype) = (deployment.tensor_shape(), deployment.dtype);
-        let split = deployment.encoder_split;
-        let encoding = Encoding { encoder, dtype, group: split.group(tensor) };
-        let seconds = |ops: Ops| case.of(&cost.estimate(&Op::Sequence(ops)));
+        let encoding = deployment.encoding()?;
+        let (encoder, dtype, tensor) = (encoding.encoder, encoding.dtype, deployment.tensor_shape());
+        let source = Cell::new(Source::Measured);
+        let seconds = |ops: Ops| {
+            let found = cost.estimate(&Op::Sequence(ops));
+            source.set(source.get().max(found.source));
+            case.of(&found)
+        };
         let per_token = encoder.patches_per_token();
         // A knot below a token still has one.
         let patches = Curve::new(PATCHES_MAX, |n| seconds(encoding.patches(n.max(per_token))));
         let start = Tick::unrounded(seconds(encoding.whole(1)));
         let whole = Curve::new(PATCHES_MAX, |n| seconds(encoding.whole(n)));
         let whole = Curve(whole.0.into_iter().map(|ticks| (ticks - start).max(0.0)).collect());
-        let is_spread = split == EncoderSplit::Images && tensor.n_ranks > 1;
+        let is_spread = deployment.encoder_split == EncoderSplit::Images && tensor.n_ranks > 1;
         let gathered = |tokens: u64| {
             let bytes = tokens * encoder.given_per_token() * dtype.bytes();
             case.of(&cost.estimate(&Op::Collective { kind: Collective::AllGather, bytes, shape: tensor }))
@@ -105,7 +111,16 @@ impl Encoder {
         let launches = Tick::unrounded(deployment.host_per_layer * hw::real(encoder.n_layers));
         let n_spread = if is_spread { u64::from(tensor.n_ranks) } else { 1 };
         let n_shares = n_spread * u64::from(deployment.lanes().ranks);
-        Some(Self { patches, whole, start, gather, launches, n_shares })
+        Some(Self { patches, whole, start, gather, launches, n_shares, source: source.get() })
+    }
+
+    /// So much for every patch.
+    #[cfg(test)]
+    pub(super) fn linear(per_patch: Seconds) -> Self {
+        let none = || Curve::new(1, |_| Seconds::ZERO);
+        let patches = Curve::new(1, |n| per_patch * hw::real(n));
+        let (start, gather, launches, n_shares) = (0.0, None, 0.0, 1);
+        Self { patches, whole: none(), start, gather, launches, n_shares, source: Source::Measured }
     }
 
     /// Ticks of so many images.
@@ -147,6 +162,7 @@ mod tests {
     use super::*;
     use crate::step_cost::StepTable;
     use engine::cost::roofline::Roofline;
+    use engine::encoder::Encoding;
     use engine::model::{Model, embedded};
     use hw::Cluster;
 

@@ -1,5 +1,6 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
+use engine::encoder::Encoding;
 use engine::formats::Formats;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
@@ -183,6 +184,14 @@ impl<'a> ReplicaConfig<'a> {
     #[must_use]
     pub fn tensor_shape(&self) -> GroupShape {
         self.shape(self.tensor_degree)
+    }
+
+    /// The model's encoder of images on this tensor group, where it has one.
+    #[must_use]
+    pub fn encoding(&self) -> Option<Encoding<'a>> {
+        let encoder = self.model.vision.as_ref()?;
+        let group = self.encoder_split.group(self.tensor_shape());
+        Some(Encoding { encoder, dtype: self.dtype, group })
     }
 
     /// How the GPUs that share the experts lie on nodes.
