@@ -58,6 +58,7 @@ use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
+use requests::With;
 use scaling::ServingScaling;
 
 pub(super) const SECTIONS: [&str; 12] =
@@ -374,7 +375,7 @@ impl Serving {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
             tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
-            image_tokens_max: group.model.vision.as_ref().map_or(0, |encoder| small(encoder.tokens_max())),
+            image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),
             ..choice.limits
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
@@ -398,8 +399,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = fleet::machine(reader, &fleet);
     let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
-    let given = requests::Given { seed: head.seed, block_tokens: engine.limits.block_tokens, model: model.as_ref() };
-    let asked = requests::trace(reader.section("trace"), folder, given);
+    let asked = requests::trace(reader.section("trace"), folder, With::new(head.seed, &engine, model.as_ref()));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;

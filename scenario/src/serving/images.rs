@@ -140,7 +140,7 @@ impl Images {
 /// The encoder that a stream's model has.
 pub fn encoder_of(stream: Option<&str>, model: Option<&engine::Model>) -> Option<VisionEncoder> {
     let named = stream.and_then(embedded);
-    named.as_ref().or(model).and_then(|model| model.vision.clone())
+    named.as_ref().or(model).and_then(|model| model.vision.as_deref().cloned())
 }
 
 /// Whoever serves images has the encoder that made their tokens, and costs that know it.

@@ -14,6 +14,7 @@ use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format, ImageParts};
 
 use super::clients::{self, Clients};
+use super::engine::EngineSection;
 use super::images::{self, Images};
 use super::{long, users};
 use crate::effort::is_within_reason;
@@ -28,13 +29,20 @@ const FAULTS_SHOWN: usize = 5;
 
 /// What the section is read with.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct With<'a> {
     /// Of all draws.
     pub seed: u64,
     /// Tokens of the engine's blocks.
     pub block_tokens: u32,
     /// The model that sees images.
     pub model: Option<&'a Model>,
+}
+
+impl<'a> With<'a> {
+    /// With a seed, for an engine and a model.
+    pub const fn new(seed: u64, engine: &EngineSection, model: Option<&'a Model>) -> Self {
+        Self { seed, block_tokens: engine.limits.block_tokens, model }
+    }
 }
 
 /// Requests before arrivals are laid over them.
@@ -86,7 +94,7 @@ pub struct Stream {
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// Reads the section: the requests, and what other seeds give.
-pub fn trace(mut section: Section<'_>, folder: &Path, given: Given<'_>) -> Option<Asked> {
+pub fn trace(mut section: Section<'_>, folder: &Path, with: With<'_>) -> Option<Asked> {
     let at = section.place("seeds");
     let n_seeds = section.small("seeds", Some(1), 1..=SEEDS_MAX);
     let n = section.aside(asked_in_all);
@@ -97,11 +105,11 @@ pub fn trace(mut section: Section<'_>, folder: &Path, given: Given<'_>) -> Optio
         return None;
     }
     let with_seed = |n: u32| {
-        let given = Given { seed: given.seed.wrapping_add(n.into()), ..given };
-        Some(section.aside(|mut section| drawn(&mut section, folder, given))?.requests)
+        let with = With { seed: with.seed.wrapping_add(n.into()), ..with };
+        Some(section.aside(|mut section| drawn(&mut section, folder, with))?.requests)
     };
     let draws: Vec<Requests> = (1..n_seeds).filter_map(with_seed).collect();
-    let found = drawn(&mut section, folder, given);
+    let found = drawn(&mut section, folder, with);
     let is_fixed = |asked: &Asked| {
         let is_clocked = asked.streams.iter().all(|stream| stream.users.is_none());
         is_clocked && draws.iter().all(|requests| *requests == asked.requests)
@@ -122,10 +130,10 @@ fn asked_in_all(mut section: Section<'_>) -> u64 {
 }
 
 /// The requests of a seed.
-fn drawn(section: &mut Section<'_>, folder: &Path, given: Given<'_>) -> Option<Asked> {
-    let seed = given.seed;
+fn drawn(section: &mut Section<'_>, folder: &Path, with: With<'_>) -> Option<Asked> {
+    let seed = with.seed;
     if !section.has("stream") {
-        let found = stream(section, folder, None, given);
+        let found = stream(section, folder, None, with);
         let long = section.table("long").map(long::long);
         let (mut requests, stream, source) = found?;
         if let Some(long) = &long {
@@ -143,7 +151,7 @@ fn drawn(section: &mut Section<'_>, folder: &Path, given: Given<'_>) -> Option<A
         let model = table.text("model");
         let seed = seed.wrapping_add(n_streams);
         let name_of_model = model.as_ref().map(|(name, _)| name.as_str());
-        let found = stream(&mut table, folder, name_of_model, Given { seed, ..given });
+        let found = stream(&mut table, folder, name_of_model, With { seed, ..with });
         table.finish();
         names.push((name.clone(), at));
         read.extend(found.zip(name).map(|((requests, stream, source), name)| {
@@ -180,7 +188,7 @@ fn stream(
     section: &mut Section<'_>,
     folder: &Path,
     model: Option<&str>,
-    Given { seed, block_tokens, model: usual }: Given<'_>,
+    With { seed, block_tokens, model: usual }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
     let mut taken = taken(section, folder, seed);
     let encoder = images::encoder_of(model, usual);

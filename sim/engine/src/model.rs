@@ -170,7 +170,7 @@ pub struct Model {
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
     /// Encoder of images in front of it, where it has one that is known.
-    pub vision: Option<VisionEncoder>,
+    pub vision: Option<Box<VisionEncoder>>,
     /// Formats of the checkpoint's parts.
     pub formats: Formats,
     /// Parts of the public configuration that are neither timed nor counted here.

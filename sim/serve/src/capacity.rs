@@ -304,7 +304,7 @@ mod tests {
         let cluster = hw::catalog::cluster(&gpu, 1, 8);
         let seeing = engine::model::embedded("qwen2.5-vl-7b").expect("embedded");
         let blind = Model { vision: None, ..seeing.clone() };
-        let n = seeing.vision.as_ref().expect("an encoder").n_parameters();
+        let n = seeing.vision.as_deref().expect("an encoder").n_parameters();
         let of = |model, tensor, split| {
             let config = ReplicaConfig { encoder_split: split, ..ReplicaConfig::new(model, &cluster, tensor) };
             of_room(&config, cluster.gpu.memory.0)

@@ -215,7 +215,7 @@ fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
         linear,
         state_space,
         n_predicting: predicting(reader),
-        vision,
+        vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision),
     }

@@ -318,7 +318,7 @@ fn gemma_3_27b() -> Model {
     Model {
         layers: Pattern::repeating(&[window, window, window, window, window, Layer::DENSE]),
         sandwich_norms: true,
-        vision: Some(siglip(row.shape[1])),
+        vision: Some(Box::new(siglip(row.shape[1]))),
         ..from_row(&row)
     }
 }
@@ -358,7 +358,7 @@ fn qwen2_5_vl_7b() -> Model {
         squares: Some(Squares { side: 8, n_whole: 4 }),
         projector: vec![[5120, 5120], [5120, 3584]],
     };
-    Model { vision: Some(vision), ..from_row(&row) }
+    Model { vision: Some(Box::new(vision)), ..from_row(&row) }
 }
 
 /// Qwen3-8B behind an encoder that also feeds the model's first three layers (`configuration_qwen3_vl.py` of huggingface/transformers; NVIDIA-NeMo/
@@ -378,7 +378,7 @@ fn qwen3_vl_8b() -> Model {
         squares: None,
         projector: vec![[4608, 4608], [4608, 4096]],
     };
-    Model { vision: Some(vision), ..from_row(&row) }
+    Model { vision: Some(Box::new(vision)), ..from_row(&row) }
 }
 
 /// Chunks of 8192 tokens in three of four layers; experts in every second.
@@ -403,7 +403,7 @@ fn llama_4_maverick() -> Model {
     };
     Model {
         layers: Pattern::of_layers(&(0..48).map(layer).collect::<Vec<_>>()),
-        vision: Some(vision),
+        vision: Some(Box::new(vision)),
         ..of_experts(Family::Llama, [48, 5120, 40, 8, 128, 16_384, 202_048, 1_048_576], experts)
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn image(model: &Model, side: u32) -> Image {
-        model.vision.as_ref().expect("an encoder").image(side, side).expect("an image")
+        model.vision.as_deref().expect("an encoder").image(side, side).expect("an image")
     }
 
     fn ms(ticks: Tick) -> f64 {
@@ -189,7 +189,7 @@ mod tests {
             [("qwen2.5-vl-7b", 512), ("qwen2.5-vl-7b", 1536), ("gemma-3-27b", 512), ("qwen3-vl-8b", 1024)]
         {
             let model = embedded(name).expect(name);
-            let encoder = model.vision.as_ref().expect("an encoder");
+            let encoder = model.vision.as_deref().expect("an encoder");
             let deployment = ReplicaConfig::new(&model, &cluster, 1);
             let image = image(&model, side);
             let encoding = Encoding { encoder, dtype: deployment.dtype, group: deployment.tensor_shape() };

@@ -189,7 +189,7 @@ impl<'a> ReplicaConfig<'a> {
     /// The model's encoder of images on this tensor group, where it has one.
     #[must_use]
     pub fn encoding(&self) -> Option<Encoding<'a>> {
-        let encoder = self.model.vision.as_ref()?;
+        let encoder = self.model.vision.as_deref()?;
         let group = self.encoder_split.group(self.tensor_shape());
         Some(Encoding { encoder, dtype: self.dtype, group })
     }

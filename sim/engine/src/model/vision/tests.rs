@@ -4,7 +4,7 @@ use super::*;
 use crate::model::embedded;
 
 fn encoder(name: &str) -> VisionEncoder {
-    embedded(name).expect(name).vision.expect(name)
+    *embedded(name).expect(name).vision.expect(name)
 }
 
 #[test]
