@@ -8,6 +8,7 @@ use hw::{Seconds, Span, Time};
 use planner::effort;
 use serve::arrivals::{self, Arrivals, Schedule};
 use serve::fleet::held::Users;
+use serve::images::Images;
 use serve::lengths;
 use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::sessions::{self, Sessions};
@@ -15,7 +16,7 @@ use serve::trace::{self, Format, ImageParts};
 
 use super::clients::{self, Clients};
 use super::engine::EngineSection;
-use super::images::{self, Images};
+use super::images;
 use super::{long, users};
 use crate::effort::is_within_reason;
 use input::diagnostic::{Code, Finding};
@@ -221,8 +222,8 @@ fn with_images(section: &mut Section<'_>, taken: &mut Taken, seen: &Images) -> b
         return false;
     }
     taken.lengths = taken.lengths.map(|(prompt, output)| (prompt + seen.more(), output));
-    taken.source = format!("{}, {}", taken.source, seen.words());
-    seen.lay(section, &mut taken.requests, &taken.recorded)
+    taken.source = format!("{}, {}", taken.source, images::words(seen));
+    images::lay(section, seen, &mut taken.requests, &taken.recorded)
 }
 
 /// Makes sessions of requests; arrivals are those of sessions.

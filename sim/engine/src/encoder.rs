@@ -9,6 +9,30 @@ use hw::{Dtype, GroupShape};
 use crate::model::{Tower, VisionEncoder};
 use crate::task::{Collective, Document, Op, Ops, Pass};
 
+/// What a tensor group shares of an encoder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Split {
+    /// Each GPU has a part of every layer.
+    #[default]
+    Weights,
+    /// Each GPU has the whole encoder and encodes some of the images.
+    Images,
+}
+
+impl Split {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 2] = [("weights", Self::Weights), ("data", Self::Images)];
+
+    /// GPUs that cut the layers of an encoder on a tensor group.
+    #[must_use]
+    pub const fn group(self, tensor: GroupShape) -> GroupShape {
+        match self {
+            Self::Weights => tensor,
+            Self::Images => GroupShape { n_ranks: 1, n_nodes: 1 },
+        }
+    }
+}
+
 /// An encoder on a group of GPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoding<'a> {

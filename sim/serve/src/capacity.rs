@@ -186,7 +186,7 @@ mod tests {
     use engine::cost::sparse_weights::SparseLayers;
 
     use super::*;
-    use crate::step_cost::encoder::EncoderSplit;
+    use engine::encoder::Split;
 
     fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, Refused> {
         let model = engine::model::embedded(name).expect("listed");
@@ -310,10 +310,10 @@ mod tests {
             of_room(&config, cluster.gpu.memory.0)
         };
         let more = |tensor, split| of(&seeing, tensor, split).weights.0 - of(&blind, tensor, split).weights.0;
-        assert_eq!(more(1, EncoderSplit::Weights), 2 * n);
-        assert_eq!(more(4, EncoderSplit::Images), 2 * n);
-        assert!(more(4, EncoderSplit::Weights) < 2 * n / 3);
-        assert_eq!(of(&seeing, 1, EncoderSplit::Weights).kv.0 + 2 * n, of(&blind, 1, EncoderSplit::Weights).kv.0);
+        assert_eq!(more(1, Split::Weights), 2 * n);
+        assert_eq!(more(4, Split::Images), 2 * n);
+        assert!(more(4, Split::Weights) < 2 * n / 3);
+        assert_eq!(of(&seeing, 1, Split::Weights).kv.0 + 2 * n, of(&blind, 1, Split::Weights).kv.0);
         // Behind the first stage there is none, and the first has the least room.
         let staged = ReplicaConfig { pipeline_degree: 2, ..ReplicaConfig::new(&seeing, &cluster, 1) };
         let plain = ReplicaConfig { model: &blind, ..staged.clone() };

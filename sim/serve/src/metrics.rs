@@ -160,19 +160,25 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if brought > 0 {
         add("brought_ratio", real(brought) / real(cached + computed));
     }
-    let n_images = sum(&|counts| counts.n_images);
-    if n_images > 0 {
-        add("n_images", real(n_images));
-        add("image_tokens", real(sum(&|counts| counts.image_tokens)));
-        add("encode_s", served.counts.iter().map(|counts| counts.encode_ticks).sum::<TickSum>().as_ns() / 1e9);
-    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     shares_of_time(&mut figures, served);
+    images(&mut figures, served);
     if !requests.is_patient() {
         ways(&mut figures, requests, served);
     }
     figures
+}
+
+/// Adds what was encoded of images, where some were, and how long that took.
+fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
+    let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
+    if sum(&|counts| counts.n_images) > 0 {
+        into.insert("n_images".to_owned(), real(sum(&|counts| counts.n_images)));
+        into.insert("image_tokens".to_owned(), real(sum(&|counts| counts.image_tokens)));
+        let ticks = served.counts.iter().map(|counts| counts.encode_ticks).sum::<TickSum>();
+        into.insert("encode_s".to_owned(), ticks.as_ns() / 1e9);
+    }
 }
 
 /// Adds which share of the paid time replicas work, and which share of it their stages wait.

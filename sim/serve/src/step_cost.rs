@@ -28,6 +28,7 @@ pub use replica_config::{PromptKernel, ReplicaConfig};
 
 use hw::{Seconds, Tick};
 
+use crate::request::Requests;
 use crate::speculation::{Acceptance, Speculation};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
@@ -350,10 +351,11 @@ impl StepTable {
         self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
     }
 
-    /// Weakest source of the times of an encoder of images, where there is one.
+    /// Weakest source of what requests ask for, with images or without.
     #[must_use]
-    pub fn encoder_source(&self) -> Option<Source> {
-        self.encoder.as_ref().map(|encoder| encoder.source)
+    pub fn source_of(&self, requests: &Requests) -> Source {
+        let encoder = self.encoder.as_ref().filter(|_| !requests.images.is_empty());
+        encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
     }
 
     /// Whether the host launches the kernels of an iteration one by one.

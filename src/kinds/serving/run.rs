@@ -176,10 +176,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         if let Some(drafts) = drafts {
             table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
-        source = source.max(table.source);
-        if !scenario.requests.images.is_empty() {
-            source = source.max(table.encoder_source().unwrap_or(source));
-        }
+        source = source.max(table.source_of(&scenario.requests));
         let n_gpus = deployment.n_gpus();
         Group {
             name: group.name.clone(),

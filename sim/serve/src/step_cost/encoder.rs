@@ -10,41 +10,18 @@
 
 use std::cell::Cell;
 
-use hw::{GroupShape, Seconds, Tick};
+use hw::{Seconds, Tick};
 
 use super::ReplicaConfig;
 use super::prefill::{knot, position};
 use engine::cost::{CostModel, Source};
+use engine::encoder::Split;
 use engine::model::Image;
 use engine::play::Case;
 use engine::task::{Collective, Op, Ops};
 
 /// Most patches of the tables; beyond them the last rates hold.
 const PATCHES_MAX: u64 = 1 << 18;
-
-/// What a tensor group shares of an encoder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EncoderSplit {
-    /// Each GPU has a part of every layer.
-    #[default]
-    Weights,
-    /// Each GPU has the whole encoder and encodes some of the images.
-    Images,
-}
-
-impl EncoderSplit {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 2] = [("weights", Self::Weights), ("data", Self::Images)];
-
-    /// GPUs that cut the layers of an encoder on a tensor group.
-    #[must_use]
-    pub const fn group(self, tensor: GroupShape) -> GroupShape {
-        match self {
-            Self::Weights => tensor,
-            Self::Images => GroupShape { n_ranks: 1, n_nodes: 1 },
-        }
-    }
-}
 
 /// Ticks of an encoder.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +79,7 @@ impl Encoder {
         let start = Tick::unrounded(seconds(encoding.whole(1)));
         let whole = Curve::new(PATCHES_MAX, |n| seconds(encoding.whole(n)));
         let whole = Curve(whole.0.into_iter().map(|ticks| (ticks - start).max(0.0)).collect());
-        let is_spread = deployment.encoder_split == EncoderSplit::Images && tensor.n_ranks > 1;
+        let is_spread = deployment.encoder_split == Split::Images && tensor.n_ranks > 1;
         let gathered = |tokens: u64| {
             let bytes = tokens * encoder.given_per_token() * dtype.bytes();
             case.of(&cost.estimate(&Op::Collective { kind: Collective::AllGather, bytes, shape: tensor }))
@@ -236,12 +213,12 @@ mod tests {
             let deployment = ReplicaConfig { encoder_split: split, ..ReplicaConfig::new(&model, &cluster, tensor) };
             ms(table(&deployment).encoding(std::iter::repeat_n(image(&model, 1024), n)))
         };
-        let (alone, four) = (of(EncoderSplit::Weights, 1, 1), of(EncoderSplit::Images, 4, 4));
+        let (alone, four) = (of(Split::Weights, 1, 1), of(Split::Images, 4, 4));
         // Each of four GPUs has an image; the tokens are gathered.
         assert!(four > alone && four < 1.1 * alone, "{four} ms and {alone} ms");
-        assert!(four < of(EncoderSplit::Weights, 4, 4));
+        assert!(four < of(Split::Weights, 4, 4));
         // One image is encoded by one of them.
-        assert!(of(EncoderSplit::Images, 4, 1) >= alone && of(EncoderSplit::Weights, 4, 1) < alone);
+        assert!(of(Split::Images, 4, 1) >= alone && of(Split::Weights, 4, 1) < alone);
     }
 
     #[test]

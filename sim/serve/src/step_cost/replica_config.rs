@@ -1,12 +1,11 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
-use engine::encoder::Encoding;
+use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
-use super::encoder::EncoderSplit;
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
@@ -68,7 +67,7 @@ pub struct ReplicaConfig<'a> {
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
     /// What a tensor group shares of an encoder of images.
-    pub encoder_split: EncoderSplit,
+    pub encoder_split: Split,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -113,7 +112,7 @@ impl<'a> ReplicaConfig<'a> {
             captures_prompts: false,
             expert_rows: None,
             fusion: Fusion::Nothing,
-            encoder_split: EncoderSplit::Weights,
+            encoder_split: Split::Weights,
         }
     }
 
