@@ -330,6 +330,7 @@ impl Serving {
             host_per_sequence: us(self.engine.host_us_per_sequence),
             host_per_layer: us(self.engine.host_us_per_layer),
             host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
+            host_per_latent_layer: us(self.engine.host_us_per_latent_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             encoder_split: self.engine.encoder_split,

@@ -84,8 +84,12 @@ impl Setup {
     /// The same with other constants, as far as the run has what they are of.
     #[must_use]
     pub fn with(&self, constants: EngineConstants) -> Self {
-        let unlaunched =
-            EngineConstants { host_per_layer: Seconds::ZERO, host_per_expert_layer: Seconds::ZERO, ..constants };
+        let unlaunched = EngineConstants {
+            host_per_layer: Seconds::ZERO,
+            host_per_expert_layer: Seconds::ZERO,
+            host_per_latent_layer: Seconds::ZERO,
+            ..constants
+        };
         Self { constants: if self.is_captured { unlaunched } else { constants }, ..self.clone() }
     }
 
@@ -101,6 +105,7 @@ impl Setup {
             host_per_sequence: self.constants.host_per_sequence,
             host_per_layer: self.constants.host_per_layer,
             host_per_expert_layer: self.constants.host_per_expert_layer,
+            host_per_latent_layer: self.constants.host_per_latent_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
             captures_prompts: part.captures_prompts,

@@ -49,12 +49,13 @@ fn head(score: &Score) -> Vec<String> {
 fn fitted(constants: &EngineConstants) -> String {
     let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
-        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts and {:.0} us one with experts, start {:.0} us a request, fitted on {}",
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, {:.0} us one with experts and at least {:.0} us one with latent attention, start {:.0} us a request, fitted on {}",
         constants.engine,
         us(constants.host_per_step),
         us(constants.host_per_sequence),
         us(constants.host_per_layer),
         us(constants.host_per_expert_layer),
+        us(constants.host_per_latent_layer),
         us(constants.start),
         constants.fitted_on
     )
@@ -182,8 +183,9 @@ pub fn left_out(groups: &[LeftOut]) -> String {
 /// Constants that a group was played with, engine by engine.
 pub(crate) fn constants(found: &LeftOut) -> String {
     let of_engine = |constants: &EngineConstants| {
-        let [step, sequence, layer, experts, start] = constants.times().map(|time| time.get() * 1e6);
-        format!("{} {step:.0} + {sequence:.0} + {layer:.0} + {experts:.0}, {:.0}", constants.engine, start / 1e3)
+        let [step, sequence, layer, experts, latent, start] = constants.times().map(|time| time.get() * 1e6);
+        let layers = format!("{layer:.0} + {experts:.0} + {latent:.0}");
+        format!("{} {step:.0} + {sequence:.0} + {layers}, {:.0}", constants.engine, start / 1e3)
     };
     let words: Vec<String> = found.constants.iter().map(of_engine).collect();
     words.join("; ")

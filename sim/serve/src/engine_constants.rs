@@ -18,6 +18,8 @@ pub struct EngineConstants {
     pub host_per_layer: Seconds,
     /// The same of a layer with experts, which is launched in more kernels.
     pub host_per_expert_layer: Seconds,
+    /// The least of a layer with latent attention, which is launched in more kernels still.
+    pub host_per_latent_layer: Seconds,
     /// Mean time from the client's sending to the engine's queue.
     pub start: Seconds,
     /// Runs that they were fitted on.
@@ -31,6 +33,7 @@ pub const NONE: EngineConstants = EngineConstants {
     host_per_sequence: Seconds::ZERO,
     host_per_layer: Seconds::ZERO,
     host_per_expert_layer: Seconds::ZERO,
+    host_per_latent_layer: Seconds::ZERO,
     start: Seconds::ZERO,
     fitted_on: "",
 };
@@ -59,18 +62,20 @@ pub fn fitted() -> [EngineConstants; 3] {
             engine: "trtllm",
             host_per_layer: Seconds::new(0.6e-3),
             host_per_expert_layer: Seconds::new(0.6e-3),
+            host_per_latent_layer: Seconds::new(2.0e-3),
             start: Seconds::new(20e-3),
-            fitted_on: "84 runs of Qwen3-32B in fp8 on H100",
+            fitted_on: "84 runs of Qwen3-32B in fp8 on H100, layers with latent attention on 11 of DeepSeek in fp4 on B200 (1.2.0rc6, tensor groups of 4 and 8)",
             ..NONE
         },
     ]
 }
 
 impl EngineConstants {
-    /// All of them: an iteration, a sequence, a layer of prompts, one with experts, the start of a request.
+    /// All of them: an iteration, a sequence, a layer of prompts, one with experts, one with latent attention, the start of a request.
     #[must_use]
-    pub const fn times(&self) -> [Seconds; 5] {
-        [self.host_per_step, self.host_per_sequence, self.host_per_layer, self.host_per_expert_layer, self.start]
+    pub const fn times(&self) -> [Seconds; 6] {
+        let layers = [self.host_per_layer, self.host_per_expert_layer, self.host_per_latent_layer];
+        [self.host_per_step, self.host_per_sequence, layers[0], layers[1], layers[2], self.start]
     }
 
     /// Constants of an engine; none where it was not fitted.

@@ -15,7 +15,7 @@ use engine::memory::{
 use engine::verdict::Refused;
 
 use crate::problem::{Framework, Problem};
-use crate::schedule::{Pipeline, play};
+use crate::schedule::{PassKind, Pipeline, play};
 use crate::stage::{Stage, stages};
 
 /// Bytes of a parameter's 32-bit master copy.
@@ -99,6 +99,23 @@ pub struct Activation {
 }
 
 impl Activation {
+    /// What a pass adds to the memory of its rank, as it starts (a forward) or ends.
+    ///
+    /// # Panics
+    /// When more stays for the weight pass than there was.
+    #[must_use]
+    pub fn change(self, kind: PassKind) -> i64 {
+        let [whole, rest] =
+            [self.whole, self.for_weights].map(|bytes| i64::try_from(bytes).expect("activations stay below 2^63"));
+        assert!(rest <= whole, "an input pass frees memory or none");
+        match kind {
+            PassKind::Forward => whole,
+            PassKind::Backward => -whole,
+            PassKind::Input => rest - whole,
+            PassKind::Weight => -rest,
+        }
+    }
+
     /// So much of both.
     #[must_use]
     pub fn map(self, change: impl Fn(u64) -> u64) -> Self {

@@ -26,6 +26,8 @@ pub use play::{Played, Stuck, play};
 pub use engine::task::PassKind;
 use serde::{Deserialize, Serialize};
 
+use crate::memory::Activation;
+
 /// Which rank holds which stage, for `p` ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
@@ -184,15 +186,8 @@ impl Pipeline {
     /// What a pass adds to the activation of its rank as it starts (a forward) or ends.
     #[must_use]
     pub fn memory(&self, kind: PassKind, stage: usize, micro_batch: usize) -> i64 {
-        let whole = signed(self.activation[stage][micro_batch]);
-        let rest = signed(self.for_weights[stage][micro_batch]);
-        assert!(rest <= whole, "an input pass frees memory or none");
-        match kind {
-            PassKind::Forward => whole,
-            PassKind::Backward => -whole,
-            PassKind::Input => rest - whole,
-            PassKind::Weight => -rest,
-        }
+        let [whole, for_weights] = [&self.activation, &self.for_weights].map(|grid| grid[stage][micro_batch]);
+        Activation { whole, for_weights }.change(kind)
     }
 
     /// Micro-batches that pass through a rank's chunk, in order.
@@ -269,10 +264,6 @@ pub static SCHEDULES: &[Schedule] = &[
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Schedule> {
     SCHEDULES.iter().find(|schedule| schedule.name == name)
-}
-
-fn signed(amount: u64) -> i64 {
-    i64::try_from(amount).expect("activation stays below 2^63")
 }
 
 fn u32_of(n: usize) -> u32 {

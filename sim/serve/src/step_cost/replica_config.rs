@@ -41,6 +41,8 @@ pub struct ReplicaConfig<'a> {
     pub host_per_layer: Seconds,
     /// The same of a layer with experts, which is launched in more kernels.
     pub host_per_expert_layer: Seconds,
+    /// The least of a layer with latent attention.
+    pub host_per_latent_layer: Seconds,
     /// Host time per sequence of an iteration: tokens to text.
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
@@ -100,6 +102,7 @@ impl<'a> ReplicaConfig<'a> {
             host_per_sequence: Seconds::ZERO,
             host_per_layer: Seconds::ZERO,
             host_per_expert_layer: Seconds::ZERO,
+            host_per_latent_layer: Seconds::ZERO,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
@@ -139,8 +142,9 @@ impl<'a> ReplicaConfig<'a> {
     /// Host time of the launches of all layers.
     fn launches(&self) -> Seconds {
         let n_experts = self.model.n_expert_layers();
-        self.host_per_layer * hw::real(self.model.n_layers - n_experts)
-            + self.host_per_expert_layer * hw::real(n_experts)
+        let least = if self.model.latent.is_some() { self.host_per_latent_layer } else { Seconds::ZERO };
+        self.host_per_layer.max(least) * hw::real(self.model.n_layers - n_experts)
+            + self.host_per_expert_layer.max(least) * hw::real(n_experts)
     }
 
     /// The draft model by itself on one of the tensor groups.

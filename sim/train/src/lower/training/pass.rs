@@ -120,7 +120,7 @@ impl Builder<'_> {
         let leads = self.layers_forward(frame, column, &frame.stage, role, &gathered);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let bytes = signed(self.kept(frame, cp).whole);
+            let bytes = self.kept(frame, cp).change(PassKind::Forward);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
             self.buffers(frame, cp, leads[cp], last);
@@ -389,14 +389,9 @@ impl Builder<'_> {
             self.effect(end, Moment::End, self.working, -working);
             self.buffers(frame, cp, first, end);
         }
-        let kept = self.kept(frame, cp);
-        let freed = match kind {
-            PassKind::Input => kept.whole - kept.for_weights,
-            PassKind::Weight => kept.for_weights,
-            _ => kept.whole,
-        };
-        if freed > 0 || kind != PassKind::Input {
-            self.effect(end, Moment::End, self.activations, -signed(freed));
+        let change = self.kept(frame, cp).change(kind);
+        if change != 0 || kind != PassKind::Input {
+            self.effect(end, Moment::End, self.activations, change);
         }
         if kind != PassKind::Input {
             self.close_state(frame, end);
