@@ -103,7 +103,7 @@ const TOLD_MAX: f64 = 6.0;
 /// Slopes that are taken for real: nothing reads faster than nine tenths of the datasheet's time, nor fifty times slower.
 const SLOPE: [f64; 2] = [0.9, 50.0];
 /// Least start, seconds.
-const START_MIN_S: f64 = 1e-6;
+pub const START_MIN_S: f64 = 1e-6;
 
 /// The line through launches of one shape, in relative error; launches far off lose weight.
 #[must_use]

@@ -7,8 +7,10 @@ mod decode;
 mod exchanges;
 mod experts;
 mod latent;
+mod linear;
 mod prefill;
 mod products;
+mod selected;
 
 use std::path::{Path, PathBuf};
 
@@ -118,7 +120,7 @@ pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Impor
     let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
     let source = Source { dir, engine, roofline: Roofline::new(&cluster) };
-    let jobs: [Job; 5] = [products::all, decode::all, experts::all, prefill::all, exchanges::all];
+    let jobs: [Job; 6] = [products::all, decode::all, experts::all, prefill::all, exchanges::all, linear::all];
     let parts: Result<Vec<Part>, ImportError> = jobs.into_par_iter().map(|job| job(&source)).collect();
     let mut part = parts?.into_iter().fold(Part::default(), Part::with);
     if part.lines.is_empty() {
@@ -132,10 +134,10 @@ pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Impor
         experts: part.profile.experts.into_iter().collect(),
         ..provenance.profile()
     };
-    let latent = latent::all(&source, &profile)?;
-    profile.operators.extend(latent.profile.operators);
-    profile.decode.extend(latent.profile.decode);
-    part.lines.extend(latent.lines);
+    let blocks = latent::all(&source, &profile)?.with(selected::all(&source, &profile)?);
+    profile.operators.extend(blocks.profile.operators);
+    profile.decode.extend(blocks.profile.decode);
+    part.lines.extend(blocks.lines);
     let unused = unused(dir, engine, &part.lines);
     Ok(Imported { profile, lines: part.lines, unused })
 }

@@ -9,6 +9,7 @@ pub mod experts;
 pub mod fixed;
 pub mod host;
 pub mod law;
+pub mod mixed;
 pub mod names;
 pub mod profile;
 pub mod profiled;
@@ -26,6 +27,7 @@ use hw::Seconds;
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
+use crate::cost::mixed::MixedChunk;
 use crate::task::Op;
 
 /// Factor by which an interval widens on each side where a neighbour stands in: what one shipped card's curves miss of another's tables
@@ -158,6 +160,10 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         (**self).experts(layer)
     }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        (**self).mixed(chunk)
+    }
 }
 
 /// And so is one that is lent.
@@ -180,6 +186,10 @@ impl CostModel for &dyn CostModel {
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         (**self).experts(layer)
+    }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        (**self).mixed(chunk)
     }
 }
 
@@ -207,6 +217,11 @@ pub trait CostModel: Sync {
     /// The whole layer of routed experts as a serving engine fuses it, where that was fitted. It is one question and not a sum of
     /// operations, because what was measured is the layer: both products, the activation between them, and the permutation around them.
     fn experts(&self, _layer: &FusedExperts) -> Option<Estimate> {
+        None
+    }
+
+    /// A prompt's chunk through a mixer whose kernels were measured together, where that was fitted.
+    fn mixed(&self, _chunk: &MixedChunk) -> Option<Estimate> {
         None
     }
 

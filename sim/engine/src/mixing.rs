@@ -2,7 +2,8 @@
 //!
 //! Approximations: a scan is the matrix products of its chunks of `SCAN_CHUNK` tokens (arXiv:2405.21060, section 6; arXiv:2412.06464, section
 //! 3.3) with its states written and read between them, at the speed of such products by themselves; an index multiplies queries by every
-//! key before them; selected keys are attended to by the prompt's kernel, as many as a window of that width has.
+//! key before them; selected keys are attended to by the prompt's kernel, as many as a window of that width has. Where the kernels were
+//! measured, what is here is the base of their curve (`cost/mixed.rs`).
 
 use hw::Format;
 

@@ -10,13 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use engine::cost::decode::{AXES, DecodeShape, DecodeSurfaces, ShapedDecode};
+use engine::cost::decode::{AXES, DecodeShape, DecodeSurfaces, Reads, ShapedDecode};
 use engine::cost::names;
 use hw::{BytesPerSecond, Dtype};
 
 use super::products::most;
 use super::{Line, Part, Source};
-use crate::fit::decode::{Affine, affine};
+use crate::fit::decode::{Affine, START_MIN_S, affine};
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table};
 
@@ -37,6 +37,8 @@ const GROUP_KNOTS_FEW: [f64; 3] = [1.0, 8.0, 64.0];
 const HEADS_KNOTS_FEW: [f64; 1] = [1.0];
 /// Query heads of latent attention, which all share one key.
 pub(super) const LATENT_KNOTS: [&[f64]; 3] = [&SEQUENCE_KNOTS, &[1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], &[1.0]];
+/// The same where an index picks tokens.
+const SELECTED_KNOTS: [&[f64]; 3] = [&[1.0, 16.0, 64.0, 256.0, 1024.0], &[8.0, 16.0, 32.0, 128.0], &[1.0]];
 /// Shapes below which there are few.
 const SHAPES_FEW: usize = 12;
 /// Share of the error that a start or a read must have in a shape to be told.
@@ -115,7 +117,7 @@ fn launches(table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Launch>, String
         // The table writes 0 key-value heads for as many as heads.
         let n_kv_heads = hw::whole(if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] });
         found.push(Launch {
-            shape: DecodeShape { n_heads: hw::whole(heads[row]), n_kv_heads, head_dim: width, kv, latent: false },
+            shape: DecodeShape { n_heads: hw::whole(heads[row]), n_kv_heads, head_dim: width, kv, reads: Reads::Heads },
             n: hw::whole(batch[row]),
             keys: keys[row] + 1.0,
             window: window[row],
@@ -193,6 +195,13 @@ fn surfaces_of(launches: &[&Launch], window_edge: f64, bandwidth: f64) -> Decode
         add(&mut starts, &at, found.start_s, found.start_weight);
         add(&mut reads, &at, found.slope, found.slope_weight);
     }
+    // Where no shape tells what a start or a read takes, the least start and the datasheet's bandwidth stand.
+    let first = groups.keys().next().map(|(shape, n)| shape.point(*n).to_vec()).unwrap_or_default();
+    for (points, least) in [(&mut starts, START_MIN_S), (&mut reads, 1.0)] {
+        if points.is_empty() {
+            points.push(Point { at: first.clone(), log: least.ln(), weight: 1.0 });
+        }
+    }
     let knots = knots(groups.keys().map(|(shape, _)| shape));
     let axes = |points: &[Point]| surfaces::axes(&AXES, &knots, points.iter().map(|point| point.at.as_slice()));
     let (start_axes, read_axes) = (axes(&starts), axes(&reads));
@@ -215,7 +224,8 @@ fn knots<'s>(shapes: impl Iterator<Item = &'s DecodeShape>) -> [&'static [f64]; 
     let mut all: Vec<&DecodeShape> = shapes.collect();
     all.dedup();
     match all.first() {
-        Some(shape) if shape.latent => LATENT_KNOTS,
+        Some(shape) if shape.reads == Reads::Latent => LATENT_KNOTS,
+        Some(shape) if shape.reads == Reads::Selected => SELECTED_KNOTS,
         _ if all.len() < SHAPES_FEW => [&SEQUENCE_KNOTS, &GROUP_KNOTS_FEW, &HEADS_KNOTS_FEW],
         _ => [&SEQUENCE_KNOTS, &GROUP_KNOTS, &HEADS_KNOTS],
     }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use engine::CostModel;
-use engine::cost::decode::DecodeShape;
+use engine::cost::decode::{DecodeShape, Reads};
 use engine::cost::names;
 use engine::cost::profile::{Operator, Profile};
 use engine::cost::profiled::{ATTENTION_TILE, Profiled, document_length};
@@ -125,7 +125,13 @@ fn blocks(table: &Table, kv: Dtype, beside: impl Fn(&Block) -> f64) -> Result<(V
 
 fn decoding(source: &Source<'_>, blocks: &[Block], name: String, kv: Dtype, line: (String, String, String)) -> Part {
     let of = |block: &Block| Launch {
-        shape: DecodeShape { n_heads: block.n_heads, n_kv_heads: 1, head_dim: KV_RANK + ROPE, kv, latent: true },
+        shape: DecodeShape {
+            n_heads: block.n_heads,
+            n_kv_heads: 1,
+            head_dim: KV_RANK + ROPE,
+            kv,
+            reads: Reads::Latent,
+        },
         n: block.batch,
         keys: hw::real(block.past + 1),
         window: 0.0,

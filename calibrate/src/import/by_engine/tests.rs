@@ -2,11 +2,16 @@
 
 use engine::CostModel;
 use engine::cost::Source;
-use engine::cost::decode::DecodeShape;
+use engine::cost::decode::{DecodeShape, Reads};
 use engine::cost::experts::{FusedExperts, Routing};
+use engine::cost::mixed::MixedChunk;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
-use engine::task::{Collective, Document, Op, Pass};
+use engine::layer;
+use engine::model::Mixer;
+use engine::shard::Shard;
+use engine::state::State;
+use engine::task::{Collective, Document, Op, Pass, PassKind};
 use hw::{Cluster, Dtype, Format, GroupShape};
 
 use super::*;
@@ -217,7 +222,7 @@ fn a_card_that_nobody_measured_is_priced_by_another_ones_curves_over_its_own_dat
     let (there, here) = (h200.estimate(&op).time, lent.estimate(&op).time);
     let peaks = b200.gpu.peak(Format::Fp8).get() / cluster("h200-sxm").gpu.peak(Format::Fp8).get();
     assert!((there.get() / here.get() / peaks - 1.0).abs() < 0.02, "a large product follows the peaks");
-    let shape = DecodeShape { n_heads: 8, n_kv_heads: 1, head_dim: 128, kv: Dtype::Fp8, latent: false };
+    let shape = DecodeShape { n_heads: 8, n_kv_heads: 1, head_dim: 128, kv: Dtype::Fp8, reads: Reads::Heads };
     let [there, here] = [h200.decode(&shape), lent.decode(&shape)].map(|law| law.expect("fitted"));
     assert_eq!(here.source(), Source::Borrowed);
     assert_eq!(there.alone(64).fixed_s, here.alone(64).fixed_s, "starts are kept");
@@ -274,4 +279,46 @@ fn no_shape_is_faster_than_what_its_kernel_can_at_best() {
             }
         }
     }
+}
+
+#[test]
+fn states_scans_and_selected_keys_take_what_tables_say() {
+    // ai-dynamo/aiconfigurator @ 095f58a51c4c, h200_sxm, SGLang: microseconds of `gdn_perf`, both kernels of a layer: prompts of 0.5.14,
+    // decoding of 0.5.9 with as many heads as eight GPUs have of eight times the sequences.
+    let model = Profiled::new(&shipped("h200-sxm", "sglang"), &cluster("h200-sxm"));
+    let near = |found: f64, wanted_us: f64| {
+        assert!((found / (wanted_us * 1e-6) - 1.0).abs() < 0.2, "{} us of {wanted_us}", found * 1e6);
+    };
+    let qwen = engine::model::embedded("qwen3.5-397b-a17b").expect("embedded");
+    let shard = Shard::forward(&qwen, Dtype::Bf16, 8);
+    for (tokens, us) in [(256, 46.0), (1024, 65.0), (8192, 341.0)] {
+        let chunk = MixedChunk::of(&shard, Mixer::Linear, 0, tokens).expect("a scan");
+        near(model.mixed(&chunk).expect("measured").time.get(), us);
+    }
+    let bytes = State::of(&shard, Mixer::Linear).expect("a state").bytes();
+    let reads = Reads::State { bytes };
+    let state = DecodeShape { n_heads: 8, n_kv_heads: 8, head_dim: 128, kv: Dtype::Bf16, reads };
+    let law = model.decode(&state).expect("measured");
+    for (n, us) in [(1, 9.5), (16, 11.0), (128, 43.5), (512, 150.0)] {
+        let time = law.alone(n);
+        near(time.fixed_s + time.per_key_s * hw::real(n), us);
+    }
+    // `dsa_generation_module_perf` (0.5.10) of GLM-5 with 8 heads: the whole block over 4096 keys, with its products in 16 bits.
+    let glm = engine::model::embedded("glm-5").expect("embedded");
+    let shard = Shard::forward(&glm, Dtype::Bf16, 8);
+    let selected = DecodeShape { n_heads: 8, n_kv_heads: 1, head_dim: 576, kv: Dtype::Bf16, reads: Reads::Selected };
+    for (n, us) in [(1, 96.0), (16, 110.0), (64, 147.0)] {
+        let mut products = layer::before_attention(&shard, n, PassKind::Forward);
+        products.push((Op::Gemm { m: n, n: glm.hidden, k: 8 * 256, format: Format::Bf16 }, 1));
+        products.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
+        let time = model.decode(&selected).expect("measured").alone(n);
+        let keys = hw::real(n) * (2048.0 + 4096.0 * 132.0 / 1152.0);
+        near(time.fixed_s + time.per_key_s * keys + model.estimate(&Op::Sequence(products)).time.get(), us);
+    }
+    // A card without tables borrows them; a profile without them has no answer.
+    let chunk = MixedChunk::of(&Shard::forward(&qwen, Dtype::Bf16, 8), Mixer::Linear, 0, 1024).expect("a scan");
+    let b300 = hw::catalog::cluster(&hw::catalog::gpu("b300").expect("listed"), 1, 8);
+    let lent = Profiled::borrowed(&shipped("b200", "sglang"), &b300);
+    assert_eq!(lent.mixed(&chunk).expect("lent").source, Source::Borrowed);
+    assert!(Profiled::new(&shipped("a100-sxm", "sglang"), &cluster("a100-sxm")).mixed(&chunk).is_none());
 }

@@ -8,7 +8,8 @@
 //! - `DecodeSurfaces`, of an engine's own tables: start and share of the bandwidth each depend on how many key-value heads there are to hand
 //!   out over the device, how many query heads share one, and how many a sequence has.
 //!
-//! A window is no law of its own: a layer with one attends to fewer keys.
+//! A window is no law of its own: a layer with one attends to fewer keys. Layers that attend to selected keys, and layers with a state, have
+//! kernels of their own where tables time them: a sequence with a state has one key, which is that state.
 //! Units: seconds; `reached` is a share of the datasheet's memory bandwidth.
 
 use hw::{BytesPerSecond, Dtype};
@@ -20,27 +21,47 @@ use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
 
+/// What a decoding sequence reads in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reads {
+    /// A key and a value of every token and key-value head.
+    Heads,
+    /// One vector of every token, which all heads share.
+    Latent,
+    /// Such vectors of tokens that an index picks, and the index's key of every token.
+    Selected,
+    /// A state, which is written too: all that there is, as if it were one key.
+    State {
+        /// Its size.
+        bytes: u64,
+    },
+}
+
 /// What one layer's decoding sequences are on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DecodeShape {
     /// Query heads on this GPU.
     pub n_heads: u64,
-    /// Key-value heads on this GPU; 1 where attention is latent.
+    /// Key-value heads on this GPU; 1 where attention is latent; heads of a state.
     pub n_kv_heads: u64,
     /// Elements of a key; of the shared latent vector with its rotary part where attention is latent.
     pub head_dim: u64,
     /// Format of keys and values.
     pub kv: Dtype,
-    /// Whether keys and values are one vector that all heads share.
-    pub latent: bool,
+    /// What is read.
+    pub reads: Reads,
 }
 
 impl DecodeShape {
-    /// Bytes that a cached token takes in a layer.
+    /// Bytes that a cached token takes in a layer, or that a state is read and written by.
     #[must_use]
     pub const fn token_bytes(&self) -> u64 {
-        let vectors = if self.latent { 1 } else { 2 };
-        vectors * self.n_kv_heads * self.head_dim * self.kv.bytes()
+        let vector = self.n_kv_heads * self.head_dim * self.kv.bytes();
+        match self.reads {
+            Reads::Heads => 2 * vector,
+            Reads::Latent | Reads::Selected => vector,
+            Reads::State { bytes } => 2 * bytes,
+        }
     }
 
     /// Place of a number of sequences on the axes of the surfaces.
@@ -314,7 +335,7 @@ mod tests {
     use crate::cost::surface::Axis;
 
     fn shape(kv: Dtype) -> DecodeShape {
-        DecodeShape { n_heads: 32, n_kv_heads: 8, head_dim: 128, kv, latent: false }
+        DecodeShape { n_heads: 32, n_kv_heads: 8, head_dim: 128, kv, reads: Reads::Heads }
     }
 
     fn surfaces() -> DecodeSurfaces {
@@ -330,8 +351,11 @@ mod tests {
         // 2 · 8 heads · 128 elements of two bytes; a latent vector of 512 + 64 has no values of its own.
         assert_eq!(shape(Dtype::Bf16).token_bytes(), 4096);
         assert_eq!(shape(Dtype::Fp8).token_bytes(), 2048);
-        let latent = DecodeShape { n_heads: 128, n_kv_heads: 1, head_dim: 576, kv: Dtype::Bf16, latent: true };
+        let latent = DecodeShape { n_heads: 128, n_kv_heads: 1, head_dim: 576, kv: Dtype::Bf16, reads: Reads::Latent };
         assert_eq!(latent.token_bytes(), 1152);
+        // A state is read and written.
+        let state = DecodeShape { reads: Reads::State { bytes: 1000 }, ..shape(Dtype::Bf16) };
+        assert_eq!(state.token_bytes(), 2000);
     }
 
     #[test]

@@ -46,6 +46,12 @@ const FORMATS: [Format; 9] = [
 ];
 /// Width that stands for latent attention.
 const LATENT: &str = "mla";
+/// The same for attention to tokens that an index picks, with the index.
+const SELECTED: &str = "selected";
+/// Decoding of a layer with a gated delta net.
+pub const DECODE_DELTA: &str = "decode-delta";
+/// A chunk of a prompt through a gated delta net, with the convolution in front.
+pub const SCAN_DELTA: &str = "scan-delta";
 
 /// Name of experts in one launch in a pass of training; a whole backward is both of its halves.
 #[must_use]
@@ -102,6 +108,18 @@ pub fn of_width(kernel: &str, width: Option<u64>, kv: Dtype) -> String {
     format!("{kernel}-{width}{}", suffix(kv))
 }
 
+/// Name of attention to tokens that an index picks, by format of keys and values.
+#[must_use]
+pub fn of_selected(kernel: &str, kv: Dtype) -> String {
+    format!("{kernel}-{SELECTED}{}", suffix(kv))
+}
+
+/// The same with those that may stand in: a format, then sixteen bits, then eight.
+#[must_use]
+pub fn nearest_selected(kernel: &str, kv: Dtype) -> [String; 3] {
+    [kv, Dtype::Bf16, Dtype::Fp8].map(|kv| of_selected(kernel, kv))
+}
+
 /// Names that may stand for a kernel of a head width and a format of keys and values: the same format of the nearest width below, then of
 /// the nearest above, then the same of sixteen bits.
 #[must_use]
@@ -128,13 +146,18 @@ pub fn operators() -> Vec<String> {
     let backward = WIDTHS.into_iter().map(Some).chain([None]);
     let backward = backward.map(|width| of_width("attention-backward", width, Dtype::Bf16));
     let grouped = [GROUPED_GEMM, GROUPED_TRAINING[0], GROUPED_TRAINING[1], GROUPED_TRAINING[2]].map(str::to_owned);
-    products.chain(of_widths("attention")).chain(backward).chain(grouped).collect()
+    let mixed = of_selections("attention").chain([SCAN_DELTA.to_owned()]);
+    products.chain(of_widths("attention")).chain(backward).chain(grouped).chain(mixed).collect()
 }
 
 /// Names of decode attention.
 #[must_use]
 pub fn decode() -> Vec<String> {
-    of_widths("decode").collect()
+    of_widths("decode").chain(of_selections("decode")).chain([DECODE_DELTA.to_owned()]).collect()
+}
+
+fn of_selections(kernel: &str) -> impl Iterator<Item = String> + '_ {
+    [Dtype::Bf16, Dtype::Fp8].into_iter().map(move |kv| of_selected(kernel, kv))
 }
 
 /// Variants of fused experts: without a gate, and where a part of the experts is on other GPUs.

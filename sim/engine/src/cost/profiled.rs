@@ -14,6 +14,7 @@ use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
+use crate::cost::mixed::MixedChunk;
 use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
@@ -373,6 +374,11 @@ impl CostModel for Profiled {
         let found = self.profile.calibrated.as_ref();
         let factor = found.map_or(1.0, |found| found.of_experts(layer, &self.roofline.cluster().gpu));
         Some(self.fused_layer(layer)?.scaled(factor))
+    }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        let found = self.profile.calibrated.as_ref();
+        Some(self.mixed_chunk(chunk)?.scaled(found.map_or(1.0, |found| found.compute)))
     }
 
     fn least(&self, op: &Op) -> Seconds {

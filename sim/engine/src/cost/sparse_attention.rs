@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
+use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Document, Op, Pass};
 
@@ -235,6 +236,10 @@ impl<M: CostModel> CostModel for PromptAttention<M> {
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         self.inner.experts(layer)
+    }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        self.inner.mixed(chunk)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

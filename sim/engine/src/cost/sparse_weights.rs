@@ -15,6 +15,7 @@ use hw::{Bytes, Format, Gpu, Seconds, real};
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
+use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::model::Model;
 use crate::task::Op;
@@ -238,6 +239,10 @@ impl<M: CostModel> CostModel for SparseWeights<M> {
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         self.inner.experts(layer)
+    }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        self.inner.mixed(chunk)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

@@ -8,6 +8,7 @@ use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
+use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate};
 use crate::task::{Op, Pass};
 
@@ -76,6 +77,10 @@ impl<M: CostModel> CostModel for Sustained<M> {
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         self.inner.experts(layer)
+    }
+
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        self.inner.mixed(chunk)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

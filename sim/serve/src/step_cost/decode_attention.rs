@@ -7,11 +7,13 @@ use hw::{Seconds, Tick};
 
 use super::ReplicaConfig;
 use super::decoding::Decoding;
-use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, ShapedDecode};
+use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
 use engine::memory;
 pub use engine::memory::kv_bytes_per_token;
+use engine::model::Mixer;
 use engine::play::Case;
+use engine::state::State;
 
 /// Ticks of decode attention in all layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +34,15 @@ struct Coefficients {
 }
 
 impl Coefficients {
-    fn tabulated(n_max: u32, times: impl Fn(u64) -> DecodeTime, layers: &Decoding, factor: f64) -> Self {
+    /// Of seconds of all layers by the number of sequences: without their keys, and per key.
+    fn tabulated(n_max: u32, times: impl Fn(u64) -> [f64; 2]) -> Self {
         let knots = numbers(n_max);
-        let of_all = |n: &u32| {
-            let time = times(u64::from(*n));
-            layers.seconds(time.fixed_s, time.per_key_s, u64::from(*n))
+        let ticks = |seconds: f64| Tick::from_seconds(Seconds::new(seconds));
+        let of = |n: &u32| {
+            let [fixed, per_key] = times(u64::from(*n)).map(ticks);
+            (fixed, per_key.max(Tick::ONE))
         };
-        let ticks = |seconds: f64| Tick::from_seconds(Seconds::new(seconds * factor));
-        let (fixed, per_key): (Vec<Tick>, Vec<Tick>) =
-            knots.iter().map(of_all).map(|[fixed, per_key]| (ticks(fixed), ticks(per_key).max(Tick::ONE))).unzip();
+        let (fixed, per_key): (Vec<Tick>, Vec<Tick>) = knots.iter().map(of).unzip();
         Self { fixed: filled(&knots, &fixed), per_key: filled(&knots, &per_key) }
     }
 
@@ -104,19 +106,65 @@ impl DecodeTicks {
     /// Decode attention of a deployment with at most so many sequences, fitted or assumed.
     #[must_use]
     pub fn new(deployment: &ReplicaConfig<'_>, n_max: u32, cost: &dyn CostModel, case: Case) -> Self {
-        let shape = shape(deployment);
-        let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), shape, deployment.cluster.gpu.memory_bandwidth);
-        let law = cost.decode(&shape).unwrap_or_else(assumed);
-        let layers = Decoding::new(deployment, |window| law.keys_in_window(u64::MAX, window));
+        let kernels = kernels(deployment, cost);
         let end = |[low, high]: [f64; 2]| match case {
             Case::Low => low,
             Case::Expected => 1.0,
             Case::High => high,
         };
-        let alone = Coefficients::tabulated(n_max, |n| law.alone(n), &layers, end(law.interval()));
-        let beside = end(law.interval_beside_chunk());
-        let mixed = Coefficients::tabulated(n_max, |n| law.beside_chunk(n), &layers, beside);
-        Self { alone, mixed, source: law.source() }
+        let alone = Coefficients::tabulated(n_max, |n| of_all(&kernels, n, |law| (law.alone(n), end(law.interval()))));
+        let mixed = Coefficients::tabulated(n_max, |n| {
+            of_all(&kernels, n, |law| (law.beside_chunk(n), end(law.interval_beside_chunk())))
+        });
+        let source = kernels.iter().map(|(law, _)| law.source()).max().unwrap_or(Source::Measured);
+        Self { alone, mixed, source }
+    }
+}
+
+/// Seconds of all layers for `n` sequences but for their keys, and per key.
+fn of_all(kernels: &[(ShapedDecode, Decoding)], n: u64, of: impl Fn(&ShapedDecode) -> (DecodeTime, f64)) -> [f64; 2] {
+    let mut all = [0.0; 2];
+    for (law, layers) in kernels {
+        let (time, factor) = of(law);
+        let found = layers.seconds(time.fixed_s, time.per_key_s, n);
+        all = [all[0] + found[0] * factor, all[1] + found[1] * factor];
+    }
+    all
+}
+
+/// Kernels of decoding sequences with the layers that run them: those that were measured by themselves, and that of plain attention for the rest.
+fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedDecode, Decoding)> {
+    let mut own = Vec::new();
+    let mut taken: Vec<Mixer> = Vec::new();
+    for (kind, _) in deployment.model.kinds(0, deployment.model.n_layers) {
+        let Some(shape) = own_shape(deployment, kind.mixer).filter(|_| !taken.contains(&kind.mixer)) else { continue };
+        let Some(law) = cost.decode(&shape) else { continue };
+        let layers = Decoding::new(deployment, |mixer| mixer == kind.mixer, shape.token_bytes(), |window| window);
+        taken.push(kind.mixer);
+        own.push((law, layers));
+    }
+    let shape = shape(deployment);
+    let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), shape, deployment.cluster.gpu.memory_bandwidth);
+    let law = cost.decode(&shape).unwrap_or_else(assumed);
+    let read_of = |window| law.keys_in_window(u64::MAX, window);
+    let layers = Decoding::new(deployment, |mixer| !taken.contains(&mixer), shape.token_bytes(), read_of);
+    if own.is_empty() || !layers.is_empty() {
+        own.push((law, layers));
+    }
+    own
+}
+
+/// What a layer is whose kernel is no plain attention.
+fn own_shape(deployment: &ReplicaConfig<'_>, mixer: Mixer) -> Option<DecodeShape> {
+    let plain = shape(deployment);
+    match mixer {
+        Mixer::Selected(_) => Some(DecodeShape { reads: Reads::Selected, ..plain }),
+        Mixer::Linear => {
+            let state = State::of(&deployment.shard(), mixer)?;
+            let (heads, reads) = (state.n_heads, Reads::State { bytes: state.bytes() });
+            Some(DecodeShape { n_heads: heads, n_kv_heads: heads, head_dim: state.key_dim, kv: plain.kv, reads })
+        }
+        _ => None,
     }
 }
 
@@ -127,10 +175,10 @@ pub fn shape(deployment: &ReplicaConfig<'_>) -> DecodeShape {
     let n_heads = model.n_heads.div_ceil(u64::from(tp));
     let per_layer = memory::kv_elements_per_layer(model, tp);
     match model.latent {
-        Some(_) => DecodeShape { n_heads, n_kv_heads: 1, head_dim: per_layer, kv, latent: true },
+        Some(_) => DecodeShape { n_heads, n_kv_heads: 1, head_dim: per_layer, kv, reads: Reads::Latent },
         None => {
             let n_kv_heads = model.n_kv_heads.div_ceil(u64::from(tp));
-            DecodeShape { n_heads, n_kv_heads, head_dim: model.head_dim, kv, latent: false }
+            DecodeShape { n_heads, n_kv_heads, head_dim: model.head_dim, kv, reads: Reads::Heads }
         }
     }
 }
@@ -141,13 +189,9 @@ mod tests {
 
     #[test]
     fn between_knots_the_time_is_on_the_line_and_beyond_them_it_goes_on() {
-        let times = |n: u64| DecodeTime { fixed_s: 1e-6 * hw::real(n), per_key_s: 1e-9 };
-        let model = engine::model::embedded("llama-3-8b").expect("embedded");
-        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
-        let layers = Decoding::new(&ReplicaConfig::new(&model, &cluster, 1), |window| window);
-        let found = Coefficients::tabulated(100, times, &layers, 1.0);
+        // 32 layers.
+        let found = Coefficients::tabulated(100, |n| [32e-6 * hw::real(n), 32e-9]);
         for n in [1, 7, 33, 64, 99, 100, 1000] {
-            // 32 layers.
             let wanted = Tick::from_seconds(Seconds::new(32e-6 * f64::from(n)));
             assert!(
                 found.fixed(n).abs_diff(wanted) <= Tick::ONE + wanted / 1000,
@@ -156,6 +200,49 @@ mod tests {
             );
             assert_eq!(found.per_key(n), Tick::from_seconds(Seconds::new(32e-9)));
         }
+    }
+
+    /// The datasheet, and kernels of their own for states and for selected keys: a start, and a share of the bandwidth.
+    struct Own(engine::cost::roofline::Roofline, [f64; 2]);
+
+    impl CostModel for Own {
+        fn elementary(&self, op: &engine::task::Op) -> engine::cost::Estimate {
+            self.0.elementary(op)
+        }
+
+        fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+            let [start_s, reached] = self.1;
+            let law = DecodeLaw { start_s, per_sequence_s: 0.0, reached, ..DecodeLaw::assumed() };
+            let is_own = matches!(shape.reads, Reads::Selected | Reads::State { .. });
+            is_own.then(|| ShapedDecode::of_law(&law, *shape, self.0.cluster().gpu.memory_bandwidth))
+        }
+    }
+
+    #[test]
+    fn layers_with_kernels_of_their_own_are_priced_by_them_and_the_rest_as_before() {
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let bandwidth = cluster.gpu.memory_bandwidth.get();
+        let own = Own(engine::cost::roofline::Roofline::new(&cluster), [5e-6, 0.5]);
+        let ticks = |name: &str, tp: u32, cost: &dyn CostModel| {
+            let model = engine::model::embedded(name).expect("embedded");
+            let config = ReplicaConfig::new(&model, &cluster, tp);
+            DecodeTicks::new(&config, 64, cost, Case::Expected)
+        };
+        let near = |ticks: Tick, wanted_s: f64| {
+            let found = ticks.span().to_seconds().get();
+            assert!((found / wanted_s - 1.0).abs() < 1e-4, "{found} of {wanted_s}");
+        };
+        // Qwen3.5 on eight GPUs: 45 states of 8 heads of 128 by 128 in 32 bits with 3 tokens of 1536 channels, and 15 layers of plain attention.
+        let state = hw::real(2 * (8 * 128 * 128 * 4 + 3 * 1536 * 2));
+        let plain = [12e-6 + 0.07e-6 * 16.0 * 4.0 / 32.0, 2.0 * 256.0 * 2.0 / (0.83 * bandwidth)];
+        let qwen = ticks("qwen3.5-397b-a17b", 8, &own);
+        near(qwen.fixed(16, 0), 45.0 * (5e-6 + 16.0 * state / (0.5 * bandwidth)) + 15.0 * plain[0]);
+        // GLM-5: 2048 latent vectors of 1152 bytes in each of 78 layers, and 132 bytes of the index for every token.
+        let glm = ticks("glm-5", 8, &own);
+        near(glm.fixed(4, 0), 78.0 * (5e-6 + 4.0 * 2048.0 * 1152.0 / (0.5 * bandwidth)));
+        near(glm.per_key(4, 0) * 1_000_000, 78.0 * 132.0 * 1e6 / (0.5 * bandwidth));
+        // Nothing changes for a model without such layers.
+        assert_eq!(ticks("llama-3-8b", 1, &own), ticks("llama-3-8b", 1, &own.0));
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //!
 //! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are
 //! longer than the window; a shorter context is charged the whole window. A chunk counts half of its length, where a sequence is on average.
-//! Layers with a state read and write it. So a span of iterations stays linear in cached tokens.
+//! Layers with a state read and write it. So a span of iterations stays linear in cached tokens. Layers with a kernel that was measured by itself
+//! are counted by themselves, all others in keys of the model's plain attention.
 
-use engine::memory::{index_key_bytes, kv_elements_per_layer};
+use engine::memory::index_key_bytes;
 use engine::model::Mixer;
 use engine::state::State;
 
 use crate::step_cost::ReplicaConfig;
 
-/// Decode attention of all layers of a model, in those of one that reads all keys.
+/// Decode attention of layers of a model, in those of one that reads all keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoding {
     /// Layers that run a kernel for decoding sequences.
@@ -22,15 +23,19 @@ pub struct Decoding {
 }
 
 impl Decoding {
-    /// Layers of a deployment, with a kernel that reads so many keys of a layer with a window.
+    /// Layers of a deployment with these mixers, in keys of so many bytes, with a kernel that reads so many keys of a layer with a window.
     #[must_use]
-    pub fn new(deployment: &ReplicaConfig<'_>, read_of: impl Fn(u64) -> u64) -> Self {
+    pub fn new(
+        deployment: &ReplicaConfig<'_>,
+        is_one: impl Fn(Mixer) -> bool,
+        key_bytes: u64,
+        read_of: impl Fn(u64) -> u64,
+    ) -> Self {
         let (model, shard) = (deployment.model, deployment.shard());
-        let key_bytes = kv_elements_per_layer(model, deployment.tensor_degree) * deployment.formats.kv.bytes();
         let in_keys = |bytes: u64| hw::real(bytes) / hw::real(key_bytes);
         let index = model.latent.and_then(|latent| latent.index).map_or(0.0, |index| in_keys(index_key_bytes(index)));
         let mut found = Self { kernels: 0.0, keys: 0.0, per_sequence: 0.0 };
-        for (kind, n) in model.kinds(0, model.n_layers) {
+        for (kind, n) in model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| is_one(kind.mixer)) {
             let n = hw::real(n);
             match (kind.mixer, kind.mixer.attended_max(), State::of(&shard, kind.mixer)) {
                 (Mixer::Off, _, _) => continue,
@@ -47,6 +52,12 @@ impl Decoding {
         found
     }
 
+    /// Whether there is no such layer.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kernels <= 0.0
+    }
+
     /// Seconds of all layers for `n` sequences but for their keys, and per key, from those of one layer.
     #[must_use]
     pub fn seconds(&self, fixed_s: f64, per_key_s: f64, n: u64) -> [f64; 2] {
@@ -57,11 +68,13 @@ impl Decoding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step_cost::decode_attention::shape;
 
     fn of(name: &str, tensor_degree: u32) -> Decoding {
         let model = engine::model::embedded(name).expect("embedded");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
-        Decoding::new(&ReplicaConfig::new(&model, &cluster, tensor_degree), |window| window)
+        let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
+        Decoding::new(&deployment, |_| true, shape(&deployment).token_bytes(), |window| window)
     }
 
     #[test]

@@ -286,6 +286,32 @@ fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_laun
     assert_eq!(step(&captured, 513), Seconds::new(0.62));
 }
 
+#[test]
+fn layers_with_latent_attention_are_launched_for_their_least_time() {
+    let (model, cluster) = (engine::model::embedded("deepseek-v3").expect("listed"), a100());
+    let us = |us: f64| Seconds::new(us * 1e-6);
+    let base = ReplicaConfig {
+        host_per_layer: us(100.0),
+        host_per_expert_layer: us(50_000.0),
+        ..ReplicaConfig::new(&model, &cluster, 8)
+    };
+    let least = ReplicaConfig { host_per_latent_layer: us(20_000.0), ..base.clone() };
+    let step = |config: &ReplicaConfig<'_>| {
+        let table = StepTable::new(config, (16, 8), &Roofline::new(&cluster), Case::Expected);
+        let load = StepLoad { n_chunk_tokens: 16, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
+        table.step(&load, std::iter::once(Chunk { past: 0, new: 16 })).span().to_seconds()
+    };
+    // Three dense layers and 58 with experts.
+    assert_eq!(
+        [step(&base), step(&least)],
+        [Seconds::new(58.0 * 0.05 + 3.0 * 1e-4), Seconds::new(58.0 * 0.05 + 3.0 * 0.02)]
+    );
+    // A model without latent attention has no such layers.
+    let model = engine::model::embedded("minimax-m2.5").expect("listed");
+    let [base, least] = [base, least].map(|config| step(&ReplicaConfig { model: &model, ..config }));
+    assert_eq!(base, least);
+}
+
 /// The datasheet, and a layer of experts that takes no time.
 struct FreeExperts(Roofline);
 

@@ -6,6 +6,7 @@ use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::experts::{FusedExperts, Routing};
+use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
@@ -167,6 +168,9 @@ impl<'a> Writer<'a> {
         let mut ops = layer::embedding(&self.shard, m);
         for &(mixer, n) in &self.mixers {
             ops.extend(layer::repeated(&layer::before_mixing(&self.shard, mixer, m, forward), n));
+            if mixer == Mixer::Linear {
+                ops.extend(layer::repeated(&self.gates(m), n));
+            }
         }
         for &(kind, n) in &self.kinds {
             let load = kind.has_experts().then_some(&load);
@@ -201,6 +205,19 @@ impl<'a> Writer<'a> {
             parts.borrow_mut().take(what_of(&SMALL), Source::Datasheet, saved.get());
         }
         whole.max(Seconds::ZERO)
+    }
+
+    /// What engines launch of a gated delta net besides its projections, its convolution and its scan: a product for the gates, a kernel that makes
+    /// gates of it, and the gated norm behind the scan (vLLM and SGLang `qwen3_next.py`: `in_proj_ba`, `fused_gdn_gating`, `RMSNormGated`).
+    fn gates(&self, m: u64) -> Ops {
+        let (Some(linear), bytes) = (self.shard.model.linear, self.shard.dtype.bytes()) else { return Vec::new() };
+        let on_gpu = |width: u64| width.div_ceil(u64::from(self.shard.tp));
+        let (gates, values) = (on_gpu(2 * linear.n_value_heads), on_gpu(linear.value_width()));
+        vec![
+            (Op::Gemm { m, n: gates, k: self.shard.model.hidden, format: self.shard.formats.attention }, 1),
+            (Op::Elementwise { bytes: 2 * m * gates * bytes }, 1),
+            (Op::Elementwise { bytes: 3 * m * values * bytes }, 1),
+        ]
     }
 
     /// A norm over all heads of queries and of keys needs the variances of the whole group: an all-reduce of two numbers of 32 bits per token, which cuts the
@@ -286,7 +303,14 @@ impl<'a> Writer<'a> {
     /// Mixing of one chunk in all layers.
     pub(super) fn prefill(&self, chunk: Chunk) -> Seconds {
         let (past, new) = (u64::from(chunk.past), u64::from(chunk.new));
-        let of_mixer = |(mixer, n): &(Mixer, u32)| layer::repeated(&mixing::chunk(&self.shard, *mixer, past, new), *n);
-        self.sum(self.mixers.iter().flat_map(of_mixer).collect())
+        let (mut own, mut rest) = (Seconds::ZERO, Vec::new());
+        for &(mixer, n) in &self.mixers {
+            let measured = MixedChunk::of(&self.shard, mixer, past, new).and_then(|chunk| self.cost.mixed(&chunk));
+            match measured {
+                Some(found) => own = own + self.own("attention", &found, n),
+                None => rest.extend(layer::repeated(&mixing::chunk(&self.shard, mixer, past, new), n)),
+            }
+        }
+        own + self.sum(rest)
     }
 }

@@ -3,8 +3,9 @@
 use hw::{Dtype, Format, GroupShape, Seconds};
 
 use super::{Fitted, Profiled};
-use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
+use crate::cost::mixed::{self, MixedChunk, MixingKernel};
 use crate::cost::profile::CollectiveCurve;
 use crate::cost::{CostModel, Estimate, curve, names};
 use crate::task::{Collective, Op};
@@ -62,19 +63,39 @@ impl Profiled {
         Some(self.own(fitted.estimate(EXPERT_AXES)))
     }
 
-    /// Decode attention of a shape: its own format and width, then a neighbouring width, then sixteen bits, then the simple law.
+    /// A chunk through a mixer by the curve of its kernels, over the datasheet's time of what they compute.
+    pub(super) fn mixed_chunk(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        let names = match chunk.kernel {
+            MixingKernel::Delta => vec![names::SCAN_DELTA.to_owned()],
+            MixingKernel::Selected(kv) => names::nearest_selected("attention", kv).to_vec(),
+        };
+        let name = names.iter().find(|name| self.profile.operators.contains_key(*name))?;
+        let base = self.roofline.estimate(&Op::Sequence(chunk.parts.clone())).time;
+        let fitted = self.fitted(name, std::iter::once((base, chunk.at.to_vec())))?.estimate(mixed::AXES);
+        Some(self.own(if *name == names[0] { fitted } else { fitted.borrowed("format of keys and values") }))
+    }
+
+    /// Decode attention of a shape: its own format and width, then a neighbouring width, then sixteen bits, then the simple law. Selected keys and
+    /// states have no neighbours.
     pub(super) fn shaped_decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
         let bandwidth = self.roofline.cluster().gpu.memory_bandwidth;
-        let exact = names::of_width("decode", (!shape.latent).then_some(shape.head_dim), shape.kv);
-        let others = if shape.latent {
-            [Dtype::Bf16, Dtype::Fp8].map(|kv| names::of_width("decode", None, kv)).to_vec()
-        } else {
-            names::nearest("decode", shape.head_dim, shape.kv)
+        let names = match shape.reads {
+            Reads::Heads => {
+                let exact = names::of_width("decode", Some(shape.head_dim), shape.kv);
+                [vec![exact], names::nearest("decode", shape.head_dim, shape.kv)].concat()
+            }
+            Reads::Latent => [shape.kv, Dtype::Bf16, Dtype::Fp8].map(|kv| names::of_width("decode", None, kv)).to_vec(),
+            Reads::Selected => names::nearest_selected("decode", shape.kv).to_vec(),
+            Reads::State { .. } => vec![names::DECODE_DELTA.to_owned()],
         };
-        let fitted = |name: &String| self.profile.decode.get(name).map(|surfaces| (*name == exact, surfaces));
-        let found = std::iter::once(&exact).chain(&others).find_map(fitted);
-        let simple =
-            || self.profile.decode_attention.as_ref().filter(|_| !shape.latent || self.profile.decode.is_empty());
+        let fitted = |name: &String| self.profile.decode.get(name).map(|surfaces| (*name == names[0], surfaces));
+        let found = names.iter().find_map(fitted);
+        let has_simple = match shape.reads {
+            Reads::Heads => true,
+            Reads::Latent => self.profile.decode.is_empty(),
+            Reads::Selected | Reads::State { .. } => false,
+        };
+        let simple = || self.profile.decode_attention.as_ref().filter(|_| has_simple);
         let (is_exact, law) = match found {
             Some((is_exact, surfaces)) => (is_exact, ShapedDecode::of_surfaces(surfaces, *shape, bandwidth)),
             None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
