@@ -32,7 +32,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 45] = [
+const ROWS: [(&str, Row); 46] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
