@@ -6,8 +6,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 17] = [
+const WRITTEN: [(&str, &str); 18] = [
     ("engine.chunk_tokens", "256"),
+    ("engine.encoder_tp", "data"),
     ("engine.expert_skew", "0.5"),
     ("engine.graph_max", "64"),
     ("engine.host_us_per_step", "100"),

@@ -8,13 +8,14 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 23] = [
+const SHARES: [&str; 24] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
     "bubble_ratio",
     "busy_ratio",
     "comm_exposed_ratio",
+    "encode_busy_ratio",
     "feature_hit_ratio",
     "hfu_ratio",
     "hit_ratio",

@@ -8,6 +8,7 @@ mod costs;
 pub mod dynamics;
 mod engine;
 mod fleet;
+mod images;
 mod kernels;
 pub mod kv;
 mod long;
@@ -56,9 +57,10 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::{Code, Finding, Severity, Source};
-use input::reader::{Reader, Section};
+use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
+use requests::With;
 use scaling::ServingScaling;
 
 pub(super) const SECTIONS: [&str; 12] =
@@ -333,6 +335,7 @@ impl Serving {
             host_per_latent_layer: us(self.engine.host_us_per_latent_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
+            encoder_split: self.engine.encoder_split,
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
@@ -376,6 +379,7 @@ impl Serving {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
             tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
+            image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),
             ..choice.limits
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
@@ -400,7 +404,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = fleet::machine(reader, &fleet);
     let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), folder, (head.seed, engine.limits.block_tokens));
+    let asked = requests::trace(reader.section("trace"), folder, With::new(head.seed, &engine, model.as_ref()));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
@@ -501,6 +505,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     }
     if reader.n_errors() == before {
         kv::check(reader, serving);
+        images::check(reader, serving);
         clients::check(reader, serving);
         adapters::check(reader, serving);
         holds(reader, serving);

@@ -244,6 +244,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked),
             adapters: None,
+            image_tokens_max: 0,
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),

@@ -48,6 +48,7 @@ SETTINGS = [
     {"engine.speculation": {"draft_tokens": 3, "acceptance": 0.7, "draft_model": "llama-3-8b"}},
     {"engine.speculation": {"draft_tokens": 2, "acceptance": 0.7, "draft_model": "mtp"}},
     {"engine.tiers": {"host_gib": 64}},
+    {"engine.encoder_tp": "data"},
     {"engine.watermark_ratio": 0.05},
     {"engine.weights": "fp8"},
     {"engine.weights": {"format": "bf16", "kv": "fp8"}},

@@ -34,7 +34,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 46] = [
+const ROWS: [(&str, Row); 47] = [
     ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -46,6 +46,7 @@ const ROWS: [(&str, Row); 46] = [
     ("engine.copy_gb_per_s", Row::Remark),
     ("engine.costs", Row::Remark),
     ("engine.detokenize_us_per_sequence", Row::Remark),
+    ("engine.encoder_tp", Row::Told([encoder_vllm, encoder_sglang, nothing])),
     ("engine.ep", Row::Held),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
@@ -247,6 +248,14 @@ fn memory_sglang(value: &Value) -> Option<Vec<String>> {
 
 fn memory_trtllm(value: &Value) -> Option<Vec<String>> {
     Some(one(format!("--kv_cache_free_gpu_memory_fraction {value}")))
+}
+
+fn encoder_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--mm-encoder-tp-mode {}", value.as_str()?)))
+}
+
+fn encoder_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(if value == "data" { one("--mm-enable-dp-encoder".to_owned()) } else { Vec::new() })
 }
 
 fn order_vllm(value: &Value) -> Option<Vec<String>> {

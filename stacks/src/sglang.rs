@@ -64,6 +64,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("enable-priority-scheduling") {
         server.key("scheduling", "\"priority\"", "--enable-priority-scheduling");
     }
+    if flags.is("mm-enable-dp-encoder") {
+        server.key("encoder_tp", "\"data\"", "--mm-enable-dp-encoder");
+    }
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }

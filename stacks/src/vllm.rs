@@ -71,6 +71,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     } else if flags.is("async-scheduling") {
         server.key("loop", "\"async\"", "--async-scheduling");
     }
+    if let Some(split) = flags.text("mm-encoder-tp-mode") {
+        server.key("encoder_tp", format!("{split:?}"), "--mm-encoder-tp-mode");
+    }
     if let Some(order) = flags.text("scheduling-policy") {
         server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
     }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use engine::cost::experts::Routing;
+use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
@@ -52,6 +53,10 @@ pub struct EngineSection {
     pub host_us_per_latent_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
+    /// What a tensor group shares of an encoder of images.
+    pub encoder_split: Split,
+    /// Where that is written.
+    pub encoder_at: Option<Place>,
     /// How the engine works besides.
     pub operation: Operation,
 }
@@ -211,6 +216,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_latent_layer] = launches(&mut section, &constants);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
+    let encoder_at = section.place("encoder_tp");
+    let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
@@ -244,6 +251,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         host_us_per_expert_layer,
         host_us_per_latent_layer,
         detokenize_us_per_sequence,
+        encoder_split,
+        encoder_at,
         operation,
     }
 }

@@ -84,6 +84,7 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
         ("scaling", group.scaling.is_some()),
         ("capacity question", serving.capacity.is_some()),
         ("adapters", operation.adapters.room().is_some() || !serving.requests.ranks.is_empty()),
+        ("images", !serving.requests.images.is_empty()),
         ("clients who leave", !serving.requests.is_patient()),
         ("an order by priority", choice.limits.order == Order::Priority),
         ("choice among several ways", choice.candidate.is_some()),

@@ -3,16 +3,20 @@
 
 use std::path::Path;
 
+use engine::Model;
 use hw::{Seconds, Span, Time};
 use planner::effort;
 use serve::arrivals::{self, Arrivals, Schedule};
 use serve::fleet::held::Users;
+use serve::images::Images;
 use serve::lengths;
 use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::sessions::{self, Sessions};
-use serve::trace::{self, Format};
+use serve::trace::{self, Format, ImageParts};
 
 use super::clients::{self, Clients};
+use super::engine::EngineSection;
+use super::images;
 use super::{long, users};
 use crate::effort::is_within_reason;
 use input::diagnostic::{Code, Finding};
@@ -24,11 +28,31 @@ const SEEDS_MAX: u64 = 1000;
 /// Faults of a trace that are shown one by one.
 const FAULTS_SHOWN: usize = 5;
 
+/// What the section is read with.
+#[derive(Clone, Copy)]
+pub struct With<'a> {
+    /// Of all draws.
+    pub seed: u64,
+    /// Tokens of the engine's blocks.
+    pub block_tokens: u32,
+    /// The model that sees images.
+    pub model: Option<&'a Model>,
+}
+
+impl<'a> With<'a> {
+    /// With a seed, for an engine and a model.
+    pub const fn new(seed: u64, engine: &EngineSection, model: Option<&'a Model>) -> Self {
+        Self { seed, block_tokens: engine.limits.block_tokens, model }
+    }
+}
+
 /// Requests before arrivals are laid over them.
 struct Taken {
     requests: Requests,
     has_arrivals: bool,
     source: String,
+    /// Images that a trace names, by request.
+    recorded: Vec<ImageParts>,
     /// Tokens of prompt and output where all are alike.
     lengths: Option<(u32, u32)>,
 }
@@ -63,13 +87,15 @@ pub struct Stream {
     pub model: Option<(String, Place)>,
     /// How its clients wait.
     pub clients: Clients,
+    /// Whether its prompts have images.
+    pub has_images: bool,
 }
 
 /// Most requests of a stream.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// Reads the section: the requests, and what other seeds give.
-pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
+pub fn trace(mut section: Section<'_>, folder: &Path, with: With<'_>) -> Option<Asked> {
     let at = section.place("seeds");
     let n_seeds = section.small("seeds", Some(1), 1..=SEEDS_MAX);
     let n = section.aside(asked_in_all);
@@ -80,11 +106,11 @@ pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64
         return None;
     }
     let with_seed = |n: u32| {
-        let seed = seed.wrapping_add(n.into());
-        Some(section.aside(|mut section| drawn(&mut section, folder, (seed, block_tokens)))?.requests)
+        let with = With { seed: with.seed.wrapping_add(n.into()), ..with };
+        Some(section.aside(|mut section| drawn(&mut section, folder, with))?.requests)
     };
     let draws: Vec<Requests> = (1..n_seeds).filter_map(with_seed).collect();
-    let found = drawn(&mut section, folder, (seed, block_tokens));
+    let found = drawn(&mut section, folder, with);
     let is_fixed = |asked: &Asked| {
         let is_clocked = asked.streams.iter().all(|stream| stream.users.is_none());
         is_clocked && draws.iter().all(|requests| *requests == asked.requests)
@@ -105,9 +131,10 @@ fn asked_in_all(mut section: Section<'_>) -> u64 {
 }
 
 /// The requests of a seed.
-fn drawn(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
+fn drawn(section: &mut Section<'_>, folder: &Path, with: With<'_>) -> Option<Asked> {
+    let seed = with.seed;
     if !section.has("stream") {
-        let found = stream(section, folder, (seed, block_tokens));
+        let found = stream(section, folder, None, with);
         let long = section.table("long").map(long::long);
         let (mut requests, stream, source) = found?;
         if let Some(long) = &long {
@@ -124,7 +151,8 @@ fn drawn(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u
         let at = table.at();
         let model = table.text("model");
         let seed = seed.wrapping_add(n_streams);
-        let found = stream(&mut table, folder, (seed, block_tokens));
+        let name_of_model = model.as_ref().map(|(name, _)| name.as_str());
+        let found = stream(&mut table, folder, name_of_model, With { seed, ..with });
         table.finish();
         names.push((name.clone(), at));
         read.extend(found.zip(name).map(|((requests, stream, source), name)| {
@@ -160,9 +188,18 @@ fn named_once(section: &mut Section<'_>, names: &[(Option<String>, Place)]) {
 fn stream(
     section: &mut Section<'_>,
     folder: &Path,
-    (seed, block_tokens): (u64, u32),
+    model: Option<&str>,
+    With { seed, block_tokens, model: usual }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
-    let taken = taken(section, folder, seed);
+    let mut taken = taken(section, folder, seed);
+    let encoder = images::encoder_of(model, usual);
+    let recorded = taken.as_ref().map(|taken| taken.recorded.clone()).unwrap_or_default();
+    let seen = images::read(section, encoder.as_ref(), &recorded);
+    if let (Some(seen), Some(found)) = (&seen, &mut taken)
+        && !with_images(section, found, seen)
+    {
+        taken = None;
+    }
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
     let asked = asked(section, taken.as_ref().is_some_and(|taken| taken.has_arrivals));
     let clients = clients::read(section);
@@ -172,8 +209,21 @@ fn stream(
         None => lay(section, taken?, &asked, seed)?,
     };
     let requests = users.pause(requests, seed);
-    let stream = Stream { lengths, users: users.users, held: users.held(), clients, ..Stream::default() };
+    let has_images = seen.is_some();
+    let stream = Stream { lengths, users: users.users, held: users.held(), clients, has_images, ..Stream::default() };
     Some((requests, stream, source))
+}
+
+/// Puts images into the prompts; false where that is wrong.
+fn with_images(section: &mut Section<'_>, taken: &mut Taken, seen: &Images) -> bool {
+    if section.has("long") {
+        let help = "leave one of them out; `[[trace.stream]]` has requests of several kinds";
+        section.refuse(Code::ExclusiveKeys, section.at(), "`trace.images` beside `[trace.long]`", help);
+        return false;
+    }
+    taken.lengths = taken.lengths.map(|(prompt, output)| (prompt + seen.more(), output));
+    taken.source = format!("{}, {}", taken.source, images::words(seen));
+    images::lay(section, seen, &mut taken.requests, &taken.recorded)
 }
 
 /// Makes sessions of requests; arrivals are those of sessions.
@@ -258,7 +308,7 @@ fn alike(section: &mut Section<'_>) -> Option<((u32, u32), Place)> {
 fn repeated(n: usize, prompt: u32, output: u32) -> Taken {
     let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, output); n]);
     let source = format!("{n} requests of {prompt} + {output} tokens");
-    Taken { requests, has_arrivals: false, source, lengths: Some((prompt, output)) }
+    Taken { requests, has_arrivals: false, source, recorded: Vec::new(), lengths: Some((prompt, output)) }
 }
 
 /// Draws from an embedded table.
@@ -275,7 +325,7 @@ fn table(section: &mut Section<'_>, name: &str, at: Place, n: usize, seed: u64) 
     };
     let n = if n > 0 { n } else { usize::try_from(table.n_requests).expect("small") };
     let source = format!("{n} requests with lengths of {name} ({})", table.about);
-    Some(Taken { requests: table.sample(n, seed), has_arrivals: false, source, lengths: None })
+    Some(Taken { requests: table.sample(n, seed), has_arrivals: false, source, recorded: Vec::new(), lengths: None })
 }
 
 /// Reads a trace file; its faults are findings.
@@ -320,7 +370,8 @@ fn from_file(
     }
     let left_out = if trace.n_left_out > 0 { format!(", {} rows left out", trace.n_left_out) } else { String::new() };
     let source = format!("{} requests of {shown}{left_out}", requests.len());
-    Some(Taken { requests, has_arrivals: trace.has_arrivals, source, lengths: None })
+    let recorded = trace.images;
+    Some(Taken { requests, has_arrivals: trace.has_arrivals, source, recorded, lengths: None })
 }
 
 /// Words of `arrivals`.

@@ -6,6 +6,7 @@
 pub mod cause;
 pub mod compression;
 pub mod cost;
+pub mod encoder;
 pub mod formats;
 pub mod launch;
 pub mod layer;

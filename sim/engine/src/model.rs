@@ -9,12 +9,14 @@ mod embedded;
 mod layers;
 mod parameters;
 mod unpriced;
+mod vision;
 
 pub use checkpoints::of_checkpoint;
 pub use config::model_types;
 pub use embedded::{embedded, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use unpriced::Unpriced;
+pub use vision::{Grid, Image, NoImage, SIDE_MAX, Squares, Tower, VisionEncoder};
 
 use crate::formats::Formats;
 
@@ -167,6 +169,8 @@ pub struct Model {
     pub state_space: Option<StateSpace>,
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
+    /// Encoder of images in front of it, where it has one that is known.
+    pub vision: Option<Box<VisionEncoder>>,
     /// Formats of the checkpoint's parts.
     pub formats: Formats,
     /// Parts of the public configuration that are neither timed nor counted here.

@@ -2,7 +2,8 @@
 //!
 //! Units: bytes per GPU. Weights are those of the stage, cut over the tensor group, experts over the GPUs that share them; a draft model
 //! and its keys and values lie on every tensor group besides. What the engine may use is a share of the device's memory, and the
-//! framework, the graphs and the activations of an iteration take `reserved` of that. The stage with the least room decides.
+//! framework, the graphs and the activations of an iteration take `reserved` of that. The stage with the least room decides. An encoder of
+//! images lies on the first stage, whether images come or not.
 
 use hw::Bytes;
 
@@ -67,12 +68,14 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let adapters =
         deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment.model, tensor_degree, deployment.dtype));
     let kept = kept_bytes_per_sequence(&shard);
+    let encoder = deployment.encoding().map_or(0, |encoding| encoding.weight_bytes());
     let of_stage = |stage: &Stage| {
         let saved = deployment
             .sparse_weights
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
-        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0) + adapters;
+        let encoder = if stage.first { encoder } else { 0 };
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0 + encoder) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
@@ -94,9 +97,20 @@ fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
 }
 
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
-/// feed-forward is cut over the tensor group.
+/// feed-forward is cut over the tensor group. Or those of the images of an iteration, which are gone before its layers begin but for what
+/// the encoder gave: an engine keeps that of as many tokens (vLLM 0.11, `compute_mm_encoder_budget`).
 #[must_use]
 pub fn activations(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
+    let of_layers = of_layers(deployment, tokens);
+    let Some(encoding) = deployment.encoding() else { return of_layers };
+    let encoder = encoding.encoder;
+    let tokens = tokens.max(encoder.tokens_max());
+    let of_images = encoding.activation_bytes(tokens * encoder.patches_per_token());
+    Bytes(of_layers.0.max(of_images) + tokens * encoder.given_per_token() * deployment.dtype.bytes())
+}
+
+/// Activations of the layers for so many tokens.
+fn of_layers(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
     let (model, element) = (deployment.model, deployment.dtype.bytes());
     let residual = 2 * tokens * model.hidden * element;
     let inside = feed_forward_activations(model, tokens, element);
@@ -176,6 +190,7 @@ mod tests {
     use engine::cost::sparse_weights::SparseLayers;
 
     use super::*;
+    use engine::encoder::Split;
 
     fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, Refused> {
         let model = engine::model::embedded(name).expect("listed");
@@ -285,5 +300,30 @@ mod tests {
     fn a_model_that_does_not_fit_is_told_what_would() {
         let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights").why;
         assert!(why.contains("131.4 GiB of weights") && why.contains("`tp = 2` would fit"), "{why}");
+    }
+
+    #[test]
+    fn an_encoder_lies_on_the_first_stage() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let cluster = hw::catalog::cluster(&gpu, 1, 8);
+        let seeing = engine::model::embedded("qwen2.5-vl-7b").expect("embedded");
+        let blind = Model { vision: None, ..seeing.clone() };
+        let n = seeing.vision.as_deref().expect("an encoder").n_parameters();
+        let of = |model, tensor, split| {
+            let config = ReplicaConfig { encoder_split: split, ..ReplicaConfig::new(model, &cluster, tensor) };
+            of_room(&config, cluster.gpu.memory.0)
+        };
+        let more = |tensor, split| of(&seeing, tensor, split).weights.0 - of(&blind, tensor, split).weights.0;
+        assert_eq!(more(1, Split::Weights), 2 * n);
+        assert_eq!(more(4, Split::Images), 2 * n);
+        assert!(more(4, Split::Weights) < 2 * n / 3);
+        assert_eq!(of(&seeing, 1, Split::Weights).kv.0 + 2 * n, of(&blind, 1, Split::Weights).kv.0);
+        // Behind the first stage there is none, and the first has the least room.
+        let staged = ReplicaConfig { pipeline_degree: 2, ..ReplicaConfig::new(&seeing, &cluster, 1) };
+        let plain = ReplicaConfig { model: &blind, ..staged.clone() };
+        let (with, without) = (of_room(&staged, cluster.gpu.memory.0), of_room(&plain, cluster.gpu.memory.0));
+        // Without it the last stage has the least room, as it has the norm of the end.
+        assert!((with.weights.0 - without.weights.0).abs_diff(2 * n) < 10_000);
+        assert!(activations(&staged, 8192) > activations(&plain, 8192));
     }
 }

@@ -354,7 +354,8 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     let n_routed = model.n_expert_layers_of(end) - model.n_expert_layers_of(first.min(end));
     let shared = model.shared_parameters(first, end);
     let experts = n_routed * model.experts.map_or(0, |experts| experts.n_routed) * model.expert_parameters();
-    let embedding = if first == 0 { model.first_stage_parameters() } else { 0 };
+    let encoder = model.vision.as_deref().map_or(0, engine::model::VisionEncoder::n_parameters);
+    let embedding = if first == 0 { model.first_stage_parameters() + encoder } else { 0 };
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };
     // Every tensor group has attention, experts are there once.
     let n_groups = f64::from(stage.gpus.n() / stage.tensor.max(1));

@@ -16,6 +16,7 @@ pub mod engine_constants;
 pub mod engine_preset;
 pub mod first_token;
 pub mod fleet;
+pub mod images;
 pub mod kv;
 pub mod lengths;
 pub mod long;

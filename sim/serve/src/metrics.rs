@@ -164,10 +164,22 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     shares_of_time(&mut figures, served);
+    images(&mut figures, served);
     if !requests.is_patient() {
         ways(&mut figures, requests, served);
     }
     figures
+}
+
+/// Adds what was encoded of images, where some were, and how long that took.
+fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
+    let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
+    if sum(&|counts| counts.n_images) > 0 {
+        into.insert("n_images".to_owned(), real(sum(&|counts| counts.n_images)));
+        into.insert("image_tokens".to_owned(), real(sum(&|counts| counts.image_tokens)));
+        let ticks = served.counts.iter().map(|counts| counts.encode_ticks).sum::<TickSum>();
+        into.insert("encode_s".to_owned(), ticks.as_ns() / 1e9);
+    }
 }
 
 /// Adds which share of the paid time replicas work, and which share of it their stages wait.
@@ -183,6 +195,10 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let of_replica = || served.counts.iter().zip(&served.paid_ticks);
     let busy = of_replica().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
     add("busy_ratio", busy.as_ns() / paid.as_ns());
+    let encoding = of_replica().map(|(counts, paid)| counts.encode_ticks.min(*paid)).sum::<TickSum>();
+    if encoding > TickSum::default() {
+        add("encode_busy_ratio", encoding.as_ns() / paid.as_ns());
+    }
     let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
     if stages > TickSum::default() {
         add("bubble_ratio", 1.0 - stages.as_ns() / paid.as_ns());

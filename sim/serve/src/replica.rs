@@ -10,11 +10,13 @@
 mod adapters;
 mod admission;
 pub mod batcher;
+mod composed;
 mod flow;
 mod gathering;
 mod going;
 mod gone;
 mod handover;
+mod images;
 mod limits;
 mod loans;
 mod looks;
@@ -34,6 +36,7 @@ use crate::request::Requests;
 use crate::step_cost::StepTable;
 use adapters::Adapters;
 use batcher::{Batcher, Cut, Reserve};
+pub use composed::Composed;
 use flow::Flow;
 pub use gathering::Gather;
 use going::Going;
@@ -99,6 +102,8 @@ struct Slot {
     blocks: u32,
     /// Leading prefixes that it holds.
     shared: u32,
+    /// Leading images of its prompt that need no encoder any more.
+    encoded: u32,
     /// Decode iteration after which it started to decode.
     joined_step: u64,
     /// Ticks from the end of a round to the moment at which its micro-batch is through the pipeline, which may be before.
@@ -110,54 +115,6 @@ struct Slot {
 enum Waiting {
     New(u32),
     Again(u32),
-}
-
-/// What the next iteration holds.
-#[derive(Clone, Debug, Default)]
-pub struct Composed {
-    /// Whether the decoding sequences take part.
-    pub decodes: bool,
-    /// Slots with their chunk tokens.
-    chunks: Vec<(u32, u32)>,
-    n_chunk_tokens: u32,
-    /// Sequences that lost their blocks.
-    pub n_preempted: u32,
-    /// Requests that lost their blocks since the records were told.
-    preempted: Vec<u32>,
-    /// Swapped sequences whose blocks come back during the iteration; they decode from the next one on.
-    returning: Vec<u32>,
-    /// Host transfers that the iteration waits for.
-    transfer_ticks: Tick,
-    /// Whether prompts wait for others, so that the policy is asked again after one iteration.
-    gathers: bool,
-}
-
-impl Composed {
-    /// Tokens of its chunks.
-    #[must_use]
-    pub const fn n_chunk_tokens(&self) -> u32 {
-        self.n_chunk_tokens
-    }
-
-    /// Whether nothing is to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        !self.decodes && self.chunks.is_empty() && self.returning.is_empty()
-    }
-
-    /// Makes room for the next iteration.
-    fn clear(&mut self) {
-        self.chunks.clear();
-        self.returning.clear();
-        (self.decodes, self.gathers) = (false, false);
-        (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, Tick::ZERO);
-    }
-
-    /// A prompt that has lost its blocks gets no chunk.
-    fn drop_chunk(&mut self, id: u32) {
-        self.chunks.retain(|(other, _)| *other != id);
-        self.n_chunk_tokens = self.chunks.iter().map(|(_, tokens)| tokens).sum();
-    }
 }
 
 /// A replica.
@@ -245,6 +202,12 @@ pub struct Counts {
     pub verified_tokens: u64,
     /// Chunks of prompts computed.
     pub n_chunks: u64,
+    /// Images encoded.
+    pub n_images: u64,
+    /// Tokens of these images.
+    pub image_tokens: u64,
+    /// Ticks of encoding them, which are busy ticks too.
+    pub encode_ticks: Tick,
     /// Ticks with an iteration under way.
     pub busy_ticks: Tick,
     /// Ticks that a stage computed, on average over stages; only where there are several.

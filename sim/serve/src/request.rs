@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use engine::model::Image;
 use engine::{random, stop};
 use hw::{Span, Time};
 
@@ -25,13 +26,34 @@ pub struct Request {
     pub prefix_first: u32,
     /// How many prefix identities it has.
     pub prefix_count: u32,
+    /// First of its images in `Requests::images`.
+    pub image_first: u32,
+    /// How many images its prompt has, those of earlier turns included.
+    pub image_count: u32,
+}
+
+/// An image in a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Tokens of the prompt before it.
+    pub at: u32,
+    /// What it is to the encoder.
+    pub image: Image,
+}
+
+impl Placed {
+    /// Tokens of the prompt up to its last one.
+    #[must_use]
+    pub const fn end(&self) -> u32 {
+        self.at + self.image.tokens
+    }
 }
 
 impl Request {
     /// A request that shares no prefix.
     #[must_use]
     pub const fn new(arrival: Time, prompt: u32, output: u32) -> Self {
-        Self { arrival, prompt, output, prefix_first: 0, prefix_count: 0 }
+        Self { arrival, prompt, output, prefix_first: 0, prefix_count: 0, image_first: 0, image_count: 0 }
     }
 }
 
@@ -63,6 +85,8 @@ pub struct Requests {
     pub n_prefix_ids: u32,
     /// Tokens that one prefix identity stands for; 0 where nothing is shared.
     pub prefix_tokens: u32,
+    /// Images of all requests, one request after another, in the order of their prompts.
+    pub images: Vec<Placed>,
     /// Stream that each request belongs to; empty where there is one.
     pub streams: Vec<u32>,
     /// Model that every stream asks for; empty where all ask for the same.
@@ -109,13 +133,19 @@ impl Requests {
             merged.patience.extend(has_limits.then(|| part.patience_of(0)));
             merged.priorities.extend(has_classes.then(|| part.priority_of(0)));
             let ids_before = u32::try_from(merged.prefix_ids.len()).expect("fewer than 2^32 identities");
-            let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
+            let images_before = u32::try_from(merged.images.len()).expect("fewer than 2^32 images");
+            merged.images.extend(&part.images);
+            let moved = |request: Request| Request {
+                prefix_first: request.prefix_first + ids_before,
+                image_first: request.image_first + images_before,
+                ..request
+            };
             let before = u32::try_from(merged.ranks.len()).expect("few adapters");
             let adapter = |at: usize| part.adapter_of(at).map_or(0, |adapter| adapter.get() + before);
-            let moved = |at: usize| {
+            let row = |at: usize| {
                 (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at), adapter(at))
             };
-            all.extend((0..part.len()).map(moved));
+            all.extend((0..part.len()).map(row));
             merged.ranks.extend(&part.ranks);
             merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));
             merged.n_prefix_ids += part.n_prefix_ids;
@@ -236,6 +266,13 @@ impl Requests {
     pub fn prefix(&self, request: &Request) -> &[u32] {
         let first = request.prefix_first as usize;
         &self.prefix_ids[first..first + request.prefix_count as usize]
+    }
+
+    /// Images of a request's prompt.
+    #[must_use]
+    pub fn images_of(&self, request: &Request) -> &[Placed] {
+        let first = request.image_first as usize;
+        &self.images[first..first + request.image_count as usize]
     }
 
     /// Number of requests.

@@ -7,7 +7,7 @@
 use engine::random;
 use hw::{Seconds, Span, Time};
 
-use crate::request::{Request, Requests, TOKENS_MAX};
+use crate::request::{Placed, Request, Requests, TOKENS_MAX};
 
 /// Fewest tokens that one prefix identity stands for; an engine with smaller blocks shares several at once.
 const PREFIX_TOKENS_MIN: u32 = 16;
@@ -75,7 +75,7 @@ impl Sessions {
                 session = Session::new(self.system, prefix_tokens);
             }
             laid.follows.push(session.n_turns > 0);
-            session.say(turn, &mut laid);
+            session.say(turn, turns.images_of(turn), &mut laid);
         }
         laid
     }
@@ -88,11 +88,13 @@ struct Session {
     tokens: u64,
     /// Identities of its full blocks so far.
     ids: Vec<u32>,
+    /// Images of its prompts so far.
+    images: Vec<Placed>,
 }
 
 impl Session {
     fn new(system: u32, prefix_tokens: u32) -> Self {
-        Self { n_turns: 0, tokens: system.into(), ids: (0..system / prefix_tokens).collect() }
+        Self { n_turns: 0, tokens: system.into(), ids: (0..system / prefix_tokens).collect(), images: Vec::new() }
     }
 
     /// Tokens behind the answer to a turn.
@@ -100,8 +102,10 @@ impl Session {
         self.tokens + u64::from(turn.prompt) + u64::from(turn.output)
     }
 
-    /// Adds the next turn.
-    fn say(&mut self, turn: &Request, laid: &mut Requests) {
+    /// Adds the next turn with its own images.
+    fn say(&mut self, turn: &Request, images: &[Placed], laid: &mut Requests) {
+        let before = u32::try_from(self.tokens).unwrap_or(TOKENS_MAX);
+        self.images.extend(images.iter().map(|placed| Placed { at: before.saturating_add(placed.at), ..*placed }));
         let prompt = (self.tokens + u64::from(turn.prompt)).min(TOKENS_MAX.into());
         self.tokens = self.tokens_with(turn);
         self.n_turns += 1;
@@ -114,8 +118,11 @@ impl Session {
             prompt: u32::try_from(prompt).expect("at most the most tokens"),
             prefix_first: small(laid.prefix_ids.len()),
             prefix_count: small(self.ids.len()),
+            image_first: small(laid.images.len()),
+            image_count: small(self.images.len()),
             ..*turn
         });
+        laid.images.extend(&self.images);
         laid.prefix_ids.extend(&self.ids);
     }
 }

@@ -15,6 +15,7 @@ pub mod average;
 pub mod chunks;
 pub mod decode_attention;
 pub mod decoding;
+pub mod encoder;
 pub mod fusion;
 mod graphs;
 pub mod host;
@@ -29,11 +30,14 @@ pub use replica_config::{PromptKernel, ReplicaConfig};
 
 use hw::{Seconds, Tick};
 
+use crate::request::Requests;
 use crate::speculation::{Acceptance, Speculation};
 use adapters::{AdapterLoad, AdapterTicks};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
+use encoder::Encoder;
 use engine::cost::{CostModel, Source};
+use engine::model::Image;
 use engine::play::Case;
 use graphs::Graphs;
 use host::Host;
@@ -65,6 +69,8 @@ pub struct StepTable {
     drafting: Option<Drafting>,
     /// The draft model's own table, where there is one.
     draft: Option<Box<Self>>,
+    /// The encoder of images, where the model has one.
+    encoder: Option<Encoder>,
     /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
     stages: Option<Stages>,
     /// Weakest source among all that was asked.
@@ -171,6 +177,7 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let source = writer.source.get().max(decode.source);
         let graphs = Graphs::new(&deployment.graph_sizes, deployment.captures_prompts);
+        let encoder = Encoder::new(deployment, cost, case);
         let (chunking, drafting, stages) = (None, None, None);
         Self {
             tokens,
@@ -186,6 +193,7 @@ impl StepTable {
             chunking,
             drafting,
             draft,
+            encoder,
             stages,
             source,
         }
@@ -244,6 +252,7 @@ impl StepTable {
             chunking: None,
             drafting: None,
             draft: None,
+            encoder: None,
             stages: None,
             source: Source::Measured,
         }
@@ -291,6 +300,12 @@ impl StepTable {
             tokens_max,
             ..Self::constant(Seconds::ZERO)
         }
+    }
+
+    /// The same with an encoder that takes so much for a patch.
+    #[cfg(test)]
+    pub(crate) fn encoding_at(self, per_patch: Seconds) -> Self {
+        Self { encoder: Some(Encoder::linear(per_patch)), ..self }
     }
 
     /// The same in several lanes of so many tokens each, without hand-offs.
@@ -343,6 +358,19 @@ impl StepTable {
         let (added, least) = self.around(load);
         let ticks = if self.is_launched(load) { self.host.launched(device.ticks) } else { device.ticks };
         Round { ticks: (ticks + added).max(least), ..device }
+    }
+
+    /// Ticks of encoding some images; none where the model has no encoder.
+    #[must_use]
+    pub fn encoding(&self, images: impl Iterator<Item = Image>) -> Tick {
+        self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
+    }
+
+    /// Weakest source of what requests ask for, with images or without.
+    #[must_use]
+    pub fn source_of(&self, requests: &Requests) -> Source {
+        let encoder = self.encoder.as_ref().filter(|_| !requests.images.is_empty());
+        encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
     }
 
     /// Whether the host launches the kernels of an iteration one by one.

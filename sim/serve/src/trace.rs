@@ -91,6 +91,17 @@ pub struct Trace {
     pub n_left_out: u64,
     /// Rows whose tokens were estimated from text, as recorded counts are missing.
     pub n_estimated: u64,
+    /// Images of every request; empty where none has one.
+    pub images: Vec<ImageParts>,
+}
+
+/// Images that a trace names in a prompt, without their size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageParts {
+    /// How many.
+    pub n: u32,
+    /// Whether the recorded tokens of the prompt count them.
+    pub is_counted: bool,
 }
 
 /// One row as a format gives it.
@@ -103,6 +114,7 @@ struct Row {
     output: u32,
     estimated: bool,
     hashes: Vec<u64>,
+    images: ImageParts,
 }
 
 /// What a line is.
@@ -194,9 +206,13 @@ impl Builder {
         self.trace.n_estimated += u64::from(row.estimated);
         let request = Request { prefix_first, prefix_count, ..Request::new(arrival, row.prompt, row.output) };
         requests.list.push(request);
+        self.trace.images.push(row.images);
     }
 
     fn done(mut self, format: Format) -> Trace {
+        if self.trace.images.iter().all(|images| images.n == 0) {
+            self.trace.images = Vec::new();
+        }
         let requests = &mut self.trace.requests;
         requests.n_prefix_ids = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
         requests.prefix_tokens = if format == Format::Mooncake { MOONCAKE_BLOCK_TOKENS } else { 0 };

@@ -176,7 +176,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         if let Some(drafts) = drafts {
             table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
-        source = source.max(table.source);
+        source = source.max(table.source_of(&scenario.requests));
         let n_gpus = deployment.n_gpus();
         Group {
             name: group.name.clone(),

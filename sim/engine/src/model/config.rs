@@ -8,10 +8,11 @@ mod modules;
 mod no_format;
 mod quantization;
 mod reader;
+mod vision;
 
 use serde_json::{Map, Value};
 
-use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace};
+use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace, VisionEncoder};
 use crate::formats::Formats;
 use reader::Reader;
 
@@ -37,7 +38,7 @@ enum Family {
 }
 
 /// Supported values of `model_type`.
-const TYPES: [(&str, Family); 33] = [
+const TYPES: [(&str, Family); 37] = [
     ("deepseek_v3", Family::Latent),
     ("gpt2", Family::Gpt2),
     ("llama", Family::Llama),
@@ -62,7 +63,11 @@ const TYPES: [(&str, Family); 33] = [
     ("minimax_m2", Family::MiniMax),
     ("nemotron_h", Family::NemotronH),
     ("phi3", Family::Phi3),
+    ("qwen2_5_vl", Family::Qwen2),
+    ("qwen2_5_vl_text", Family::Qwen2),
     ("qwen2_moe", Family::Qwen2),
+    ("qwen2_vl", Family::Qwen2),
+    ("qwen2_vl_text", Family::Qwen2),
     ("qwen3_5", Family::Qwen3Next),
     ("qwen3_5_moe", Family::Qwen3Next),
     ("qwen3_5_moe_text", Family::Qwen3Next),
@@ -101,7 +106,7 @@ impl Model {
             reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
         let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
-        let mut model = read(name, family.unwrap_or(Family::Llama), kind, &mut reader);
+        let mut model = read(name, family.unwrap_or(Family::Llama), &mut reader);
         let mut findings = reader.findings;
         if findings.is_empty() {
             findings.extend(contradictions(&model));
@@ -165,7 +170,7 @@ fn is_near(found: &str, known: &str) -> bool {
     }
 }
 
-fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Model {
+fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
     let gpt = family == Family::Gpt2;
     let gemma = family == Family::Gemma3;
     let hidden = reader.required(&["hidden_size", "n_embd"]);
@@ -183,6 +188,8 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
         if gemma { reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB) } else { reader.required(&["vocab_size"]) };
     let linear = (family == Family::Qwen3Next).then(|| linear(reader));
     let state_space = (family == Family::NemotronH).then(|| state_space(reader));
+    let vision = encoder(hidden, reader);
+    let has_vision = vision.is_some();
     Model {
         name: name.to_owned(),
         n_layers,
@@ -195,7 +202,7 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
         gated: is_gated,
         vocab,
         tied: reader.flag("tie_word_embeddings", gpt || gemma),
-        qkv_bias: bias || matches!(kind, "qwen2" | "qwen2_moe" | "gpt2"),
+        qkv_bias: bias || family == Family::Qwen2 || gpt,
         output_bias: gpt || output_bias || (bias && family != Family::Glm4 && !is_stated),
         output_gate: family == Family::Qwen3Next && reader.flag("attn_output_gate", true),
         sinks: family == Family::GptOss,
@@ -208,8 +215,9 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
         linear,
         state_space,
         n_predicting: predicting(reader),
+        vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
-        unpriced: known::unpriced(reader),
+        unpriced: known::unpriced(reader, has_vision),
     }
 }
 
@@ -318,6 +326,13 @@ fn qk_norm(family: Family, reader: &mut Reader<'_>) -> QueryKeyNorm {
         }
         _ => QueryKeyNorm::Off,
     }
+}
+
+/// The encoder of images in front of a model of such a width, where it is one that is known.
+fn encoder(hidden: u64, reader: &mut Reader<'_>) -> Option<VisionEncoder> {
+    let mm_tokens = reader.optional(&["mm_tokens_per_image"]);
+    let Some(Value::Object(keys)) = reader.value("vision_config") else { return None };
+    vision::vision(keys, mm_tokens, hidden, &mut reader.findings)
 }
 
 /// Layers behind the last one that predict tokens further on.

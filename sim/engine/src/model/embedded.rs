@@ -1,9 +1,10 @@
 //! Models by name; figures are those of the public configurations, one row each. Weights are in 16 bits, in whatever format a checkpoint is
 //! published: `[model] weights` says which is served.
 
+use super::vision::{LLAMA4_TILES, QWEN2_PIXELS, QWEN3_PIXELS};
 use super::{
-    Experts, FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Pattern, QueryKeyNorm,
-    StateSpace,
+    Experts, FeedForward, Grid, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Pattern, QueryKeyNorm,
+    Squares, StateSpace, Tower, VisionEncoder,
 };
 use crate::formats::Formats;
 
@@ -113,7 +114,7 @@ type Made = fn() -> Model;
 
 /// Models that a row does not describe. Unless a function names another source, shapes are those of the public `config.json` in
 /// ai-dynamo/aiconfigurator @ 095f58a51c4c, aic-core/src/aiconfigurator_core/model_configs.
-const OTHERS: [(&str, Made); 17] = [
+const OTHERS: [(&str, Made); 19] = [
     ("deepseek-v3", deepseek_v3),
     ("deepseek-r1", deepseek_v3),
     ("deepseek-v3.2", deepseek_v32),
@@ -127,6 +128,8 @@ const OTHERS: [(&str, Made); 17] = [
     ("qwen3-next-80b-a3b", qwen3_next_80b_a3b),
     ("qwen3.5-27b", qwen3_5_27b),
     ("qwen3.5-397b-a17b", qwen3_5_397b_a17b),
+    ("qwen2.5-vl-7b", qwen2_5_vl_7b),
+    ("qwen3-vl-8b", qwen3_vl_8b),
     ("gemma-3-27b", gemma_3_27b),
     ("llama-4-maverick", llama_4_maverick),
     ("nemotron-h-56b", nemotron_h_56b),
@@ -177,6 +180,7 @@ fn from_row(row: &Row) -> Model {
         linear: None,
         state_space: None,
         n_predicting: 0,
+        vision: None,
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: Vec::new(),
     }
@@ -314,8 +318,67 @@ fn gemma_3_27b() -> Model {
     Model {
         layers: Pattern::repeating(&[window, window, window, window, window, Layer::DENSE]),
         sandwich_norms: true,
+        vision: Some(Box::new(siglip(row.shape[1]))),
         ..from_row(&row)
     }
+}
+
+/// SigLIP with 256 tokens for an image, as huggingface/transformers has it for Gemma 3 (`configuration_siglip.py` with the widths of
+/// arXiv:2303.15343's So400m, `configuration_gemma3.py`).
+fn siglip(model_hidden: u64) -> VisionEncoder {
+    VisionEncoder {
+        tower: Tower::SigLip,
+        n_layers: 27,
+        hidden: 1152,
+        n_heads: 16,
+        intermediate: 4304,
+        patch: 14,
+        frames: 1,
+        merge: 4,
+        grid: Grid::Square { side: 896 },
+        squares: None,
+        projector: vec![[1152, model_hidden]],
+    }
+}
+
+/// Qwen2.5-7B behind an encoder whose layers attend to windows of 112 pixels but for four (arXiv:2502.13923, section 2.1.1 and table 1;
+/// `configuration_qwen2_5_vl.py` of huggingface/transformers).
+fn qwen2_5_vl_7b() -> Model {
+    let row = dense("", Family::Qwen2, false, [28, 3584, 28, 4, 128, 18_944, 152_064, 128_000]);
+    let vision = VisionEncoder {
+        tower: Tower::Qwen25,
+        n_layers: 32,
+        hidden: 1280,
+        n_heads: 16,
+        intermediate: 3420,
+        patch: 14,
+        frames: 2,
+        merge: 2,
+        grid: Grid::Resized { pixels_min: QWEN2_PIXELS[0], pixels_max: QWEN2_PIXELS[1] },
+        squares: Some(Squares { side: 8, n_whole: 4 }),
+        projector: vec![[5120, 5120], [5120, 3584]],
+    };
+    Model { vision: Some(Box::new(vision)), ..from_row(&row) }
+}
+
+/// Qwen3-8B behind an encoder that also feeds the model's first three layers (`configuration_qwen3_vl.py` of huggingface/transformers; NVIDIA-NeMo/
+/// Megatron-Bridge, `qwen3_vl_provider.py`).
+fn qwen3_vl_8b() -> Model {
+    let row = dense("", Family::Qwen3, false, [36, 4096, 32, 8, 128, 12_288, 151_936, 262_144]);
+    let vision = VisionEncoder {
+        tower: Tower::Qwen3 { n_positions: 2304, n_inner: 3 },
+        n_layers: 27,
+        hidden: 1152,
+        n_heads: 16,
+        intermediate: 4304,
+        patch: 16,
+        frames: 2,
+        merge: 2,
+        grid: Grid::Resized { pixels_min: QWEN3_PIXELS[0], pixels_max: QWEN3_PIXELS[1] },
+        squares: None,
+        projector: vec![[4608, 4608], [4608, 4096]],
+    };
+    Model { vision: Some(Box::new(vision)), ..from_row(&row) }
 }
 
 /// Chunks of 8192 tokens in three of four layers; experts in every second.
@@ -325,8 +388,22 @@ fn llama_4_maverick() -> Model {
         mixer: if (index + 1).is_multiple_of(4) { Mixer::Full } else { Mixer::Chunked(8192) },
         feed_forward: if (index + 1).is_multiple_of(2) { FeedForward::Experts } else { FeedForward::Dense },
     };
+    let vision = VisionEncoder {
+        tower: Tower::Llama4,
+        n_layers: 34,
+        hidden: 1408,
+        n_heads: 16,
+        intermediate: 5632,
+        patch: 14,
+        frames: 1,
+        merge: 2,
+        grid: Grid::Tiles { side: 336, n_max: LLAMA4_TILES },
+        squares: None,
+        projector: vec![[5632, 4096], [4096, 4096], [4096, 5120]],
+    };
     Model {
         layers: Pattern::of_layers(&(0..48).map(layer).collect::<Vec<_>>()),
+        vision: Some(Box::new(vision)),
         ..of_experts(Family::Llama, [48, 5120, 40, 8, 128, 16_384, 202_048, 1_048_576], experts)
     }
 }

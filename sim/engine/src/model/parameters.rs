@@ -225,7 +225,7 @@ impl Model {
         self.first_stage_parameters() + self.last_stage_parameters(true)
     }
 
-    /// Parameters of the whole model, without the layers that predict tokens further on.
+    /// Parameters of the whole model, without the layers that predict tokens further on and without an encoder of images.
     #[must_use]
     pub fn n_parameters(&self) -> u64 {
         self.layer_parameters(self.experts.map_or(0, |experts| experts.n_routed)) + self.embedding_parameters()
@@ -261,6 +261,7 @@ impl Model {
             n_layers: 1,
             layers: super::Pattern::uniform(self.predicting_layer()),
             n_predicting: 0,
+            vision: None,
             unpriced: Vec::new(),
             ..self.clone()
         })

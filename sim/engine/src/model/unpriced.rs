@@ -17,7 +17,8 @@ impl Model {
     #[must_use]
     pub fn not_priced(&self) -> Vec<(&str, f64)> {
         let left_out: u64 = self.unpriced.iter().map(|part| part.parameters).sum();
-        let whole = hw::real(self.n_parameters() + left_out);
+        let encoder = self.vision.as_deref().map_or(0, super::VisionEncoder::n_parameters);
+        let whole = hw::real(self.n_parameters() + encoder + left_out);
         let share = |part: &Unpriced| hw::real(part.parameters) / whole;
         self.unpriced.iter().map(|part| (part.what.as_str(), share(part))).collect()
     }

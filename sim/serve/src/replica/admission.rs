@@ -110,6 +110,10 @@ impl<'a> Replica<'a> {
     pub(super) fn give_chunk(&mut self, composed: &mut Composed, id: u32, budget: u32) -> bool {
         let slot = self.slots[id as usize];
         let tokens = budget.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
+        let (tokens, encoded) = self.before_images(composed, slot.request, (slot.computed, tokens), slot.encoded);
+        if tokens == 0 {
+            return true;
+        }
         let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
         while !self.pool.take(missing) {
             self.preempt_latest(composed);
@@ -118,6 +122,7 @@ impl<'a> Replica<'a> {
             }
         }
         self.slots[id as usize].blocks += missing;
+        self.encode(composed, id, slot.computed, encoded);
         composed.chunks.push((id, tokens));
         composed.n_chunk_tokens += tokens;
         true
@@ -211,8 +216,19 @@ impl<'a> Replica<'a> {
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (target - claim.rest, Phase::Prefill);
         let shared = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
-        self.slots[id as usize] =
-            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
+        self.slots[id as usize] = Slot {
+            request,
+            phase,
+            epoch,
+            generated,
+            computed,
+            target,
+            blocks,
+            shared,
+            encoded: 0,
+            joined_step: 0,
+            shift,
+        };
         self.take_up(request, id);
         Some(id)
     }
@@ -225,9 +241,17 @@ impl<'a> Replica<'a> {
         reserve: Reserve,
         cut: Cut,
     ) -> bool {
-        let claim = self.claim(head, budget, reserve);
+        let mut claim = self.claim(head, budget, reserve);
         if cut == Cut::Never && claim.rest > budget {
             return false;
+        }
+        let cached = claim.target - claim.rest;
+        let (tokens, encoded) = self.before_images(composed, claim.request, (cached, claim.tokens), 0);
+        if tokens < claim.tokens {
+            if tokens == 0 {
+                return false;
+            }
+            claim = self.claim(head, tokens, reserve);
         }
         let Some(id) = self.take_in(head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
@@ -237,6 +261,7 @@ impl<'a> Replica<'a> {
         composed.transfer_ticks += ticks + self.take_adapter(id);
         self.prefilling.push_back(id);
         self.remember(id);
+        self.encode(composed, id, cached, encoded);
         composed.chunks.push((id, claim.tokens));
         composed.n_chunk_tokens += claim.tokens;
         true
@@ -253,6 +278,7 @@ impl<'a> Replica<'a> {
                 target: 0,
                 blocks: 0,
                 shared: 0,
+                encoded: 0,
                 joined_step: 0,
                 shift: 0,
             };

@@ -52,6 +52,8 @@ pub struct Limits {
     pub gather: Option<Gather>,
     /// Room for adapters, where the engine serves some beside the model.
     pub adapters: Option<AdapterLimits>,
+    /// Tokens of the largest image that the model takes: an iteration may encode as many whatever its own are; 0 without an encoder.
+    pub image_tokens_max: u32,
 }
 
 impl Limits {
@@ -71,5 +73,6 @@ impl Limits {
         recv_interval: NonZeroU32::MIN,
         gather: None,
         adapters: None,
+        image_tokens_max: 0,
     };
 }

@@ -139,6 +139,7 @@ impl Replica<'_> {
     /// How long the composed iteration takes, and how often it repeats.
     fn plan(&mut self, now: Tick, composed: &Composed) -> Going {
         let elsewhere = self.attend_elsewhere(composed);
+        let encoding = self.encode_ticks(composed);
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
         let adapters = self.adapter_load(composed);
@@ -169,8 +170,10 @@ impl Replica<'_> {
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let round = table.round(&load, chunks);
-        let stage_share = (round.stage_ticks.get(), round.ticks.get().max(1));
-        let step = round.ticks + composed.transfer_ticks;
+        // The first stage encodes while the others wait for it.
+        let stage_ticks = round.stage_ticks + encoding / u64::from(table.lanes().stages);
+        let stage_share = (stage_ticks.get(), (round.ticks + encoding).get().max(1));
+        let step = round.ticks + encoding + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
         Going { stage_share, ..Going::once(now, fixed) }
     }

@@ -8,6 +8,7 @@ mod chunks;
 mod flow;
 mod gathering;
 mod host;
+mod images;
 mod lanes;
 mod tiers;
 mod verify;

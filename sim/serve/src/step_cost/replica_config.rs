@@ -1,5 +1,6 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
+use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
@@ -70,6 +71,8 @@ pub struct ReplicaConfig<'a> {
     pub fusion: Fusion,
     /// Room for adapters, where it serves some beside the model.
     pub adapters: Option<AdapterRoom>,
+    /// What a tensor group shares of an encoder of images.
+    pub encoder_split: Split,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -116,6 +119,7 @@ impl<'a> ReplicaConfig<'a> {
             expert_rows: None,
             fusion: Fusion::Nothing,
             adapters: None,
+            encoder_split: Split::Weights,
         }
     }
 
@@ -187,6 +191,14 @@ impl<'a> ReplicaConfig<'a> {
     #[must_use]
     pub fn tensor_shape(&self) -> GroupShape {
         self.shape(self.tensor_degree)
+    }
+
+    /// The model's encoder of images on this tensor group, where it has one.
+    #[must_use]
+    pub fn encoding(&self) -> Option<Encoding<'a>> {
+        let encoder = self.model.vision.as_deref()?;
+        let group = self.encoder_split.group(self.tensor_shape());
+        Some(Encoding { encoder, dtype: self.dtype, group })
     }
 
     /// How the GPUs that share the experts lie on nodes.

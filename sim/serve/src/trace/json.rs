@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::instant::{self, Unit};
-use super::{Faults, MOONCAKE_BLOCK_TOKENS, Parsed, Row};
+use super::{Faults, ImageParts, MOONCAKE_BLOCK_TOKENS, Parsed, Row};
 use crate::request::TOKENS_MAX;
 
 /// Characters per token where counts were not recorded: the usual figure for English text, an assumption.
@@ -69,7 +69,15 @@ pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let mut hashes = row.hash_ids;
     hashes.truncate(n_full);
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row { at_ns: Some(at_ns), at_column, prompt, output, estimated: false, hashes })
+    Parsed::Row(Row {
+        at_ns: Some(at_ns),
+        at_column,
+        prompt,
+        output,
+        estimated: false,
+        hashes,
+        images: ImageParts::default(),
+    })
 }
 
 #[derive(Deserialize)]
@@ -127,6 +135,19 @@ fn characters(value: &serde_json::Value) -> usize {
     }
 }
 
+/// Parts of messages that are images: `image_url` of chats, `input_image` of responses, `image` of others.
+fn images(value: &serde_json::Value) -> u32 {
+    match value {
+        serde_json::Value::Array(items) => items.iter().map(images).sum(),
+        serde_json::Value::Object(map) => {
+            let kind = map.get("type").and_then(serde_json::Value::as_str);
+            let is_image = matches!(kind, Some("image_url" | "input_image" | "image"));
+            u32::from(is_image) + map.get("content").map_or(0, images)
+        }
+        _ => 0,
+    }
+}
+
 /// Tokens of a text, where nobody counted them.
 fn guessed(characters: usize) -> f64 {
     hw::real(characters.div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64)
@@ -137,7 +158,15 @@ fn conversation(line: u64, turns: &[Turn], faults: &mut Faults) -> Parsed {
     let [question, answer, ..] = turns else { return Parsed::LeftOut };
     let mut count = |turn: &Turn| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
     let (Some(prompt), Some(output)) = (count(question), count(answer)) else { return Parsed::Bad };
-    Parsed::Row(Row { at_ns: None, at_column: 1, prompt, output, estimated: true, hashes: Vec::new() })
+    Parsed::Row(Row {
+        at_ns: None,
+        at_column: 1,
+        prompt,
+        output,
+        estimated: true,
+        hashes: Vec::new(),
+        images: ImageParts::default(),
+    })
 }
 
 /// Reads an OpenAI request: a line of a batch file (`body`), a bare request, or a log line with `usage`.
@@ -172,5 +201,7 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let (Some(prompt), Some(output)) = (prompt, output) else { return Parsed::Bad };
     let estimated = recorded.0.is_none() || recorded.1.is_none();
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, hashes: Vec::new() })
+    // What a server counts of a prompt holds its images, what is guessed from text does not.
+    let images = ImageParts { n: words.map_or(0, images), is_counted: recorded.0.is_some() };
+    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, hashes: Vec::new(), images })
 }

@@ -161,3 +161,16 @@ fn public_traces_are_read_whole_where_they_are_there() {
         assert!((mean(prompts) - prompt).abs() < 0.01 && (mean(outputs) - output).abs() < 0.01, "{path}");
     }
 }
+
+#[test]
+fn images_of_messages_are_counted() {
+    let text = r#"{"timestamp": 0, "usage": {"prompt_tokens": 900, "completion_tokens": 10}, "messages": [{"role": "user", "content": [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": "a.png"}}, {"type": "image_url", "image_url": {"url": "b.png"}}]}]}
+{"timestamp": 1, "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "input_image", "image_url": "c.png"}, {"type": "input_text", "text": "and this?"}]}, {"role": "assistant", "content": "a cat"}]}
+{"timestamp": 2, "max_tokens": 5, "messages": [{"role": "user", "content": "nothing to see"}]}
+"#;
+    let trace = read(Format::OpenAi, &mut text.as_bytes()).expect("a trace");
+    let parts = |n, is_counted| ImageParts { n, is_counted };
+    assert_eq!(trace.images, [parts(2, true), parts(1, false), parts(0, false)]);
+    let plain = r#"{"timestamp": 0, "max_tokens": 5, "prompt": "words"}"#;
+    assert!(read(Format::OpenAi, &mut plain.as_bytes()).expect("a trace").images.is_empty());
+}

@@ -214,6 +214,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         linear: None,
         state_space: None,
         n_predicting: 0,
+        vision: None,
         formats: engine::formats::Formats::of(Dtype::Bf16),
         unpriced: Vec::new(),
     };

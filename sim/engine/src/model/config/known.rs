@@ -100,8 +100,8 @@ const SILENT_PARTS: [&str; 12] = [
     "encoder_no_repeat",
 ];
 
-/// What the keys name that is not priced: encoders of images and sound, and keys that nobody reads.
-pub(super) fn unpriced(reader: &mut Reader<'_>) -> Vec<Unpriced> {
+/// What the keys name that is not priced: encoders of sound, those of images that are not known, and keys that nobody reads.
+pub(super) fn unpriced(reader: &mut Reader<'_>, knows_vision: bool) -> Vec<Unpriced> {
     let mut parts = Vec::new();
     // MiniMax-M2 lists a 1 for every layer with full attention, and has no others.
     let plain = reader.numbers("attn_type_list").is_none_or(|list| list.iter().all(|kind| *kind == 1));
@@ -109,7 +109,9 @@ pub(super) fn unpriced(reader: &mut Reader<'_>) -> Vec<Unpriced> {
         parts.push(Unpriced { what: "layers other than 1 of `attn_type_list`".to_owned(), parameters: 0 });
     }
     for (key, what) in [("vision_config", "vision encoder"), ("audio_config", "audio encoder")] {
-        if let Some(Value::Object(keys)) = reader.value(key) {
+        if let Some(Value::Object(keys)) = reader.value(key)
+            && !(knows_vision && key == "vision_config")
+        {
             parts.push(Unpriced { what: format!("{what} (`{key}`)"), parameters: encoder(keys) });
         }
     }

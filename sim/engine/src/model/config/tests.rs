@@ -84,14 +84,28 @@ const NEMOTRON: &str = r#"{ "model_type": "nemotron_h", "hidden_size": 2688, "nu
 const LLAMA4: &str = r#"{ "model_type": "llama4", "text_config": { "model_type": "llama4_text", "hidden_size": 5120, "num_attention_heads": 40,
     "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 48, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
     "num_local_experts": 128, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "attention_chunk_size": 8192, "vocab_size": 202048,
-    "max_position_embeddings": 1048576, "use_qk_norm": false } }"#;
+    "max_position_embeddings": 1048576, "use_qk_norm": false }, "vision_config": { "model_type": "llama4_vision_model", "hidden_size": 1408,
+    "image_size": 336, "intermediate_size": 5632, "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 34, "patch_size": 14,
+    "pixel_shuffle_ratio": 0.5, "projector_input_dim": 4096, "projector_output_dim": 4096, "vision_output_dim": 4096 } }"#;
 const GLM_5: &str = r#"{ "model_type": "glm_moe_dsa", "hidden_size": 6144, "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 64,
     "num_hidden_layers": 78, "intermediate_size": 12288, "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
     "num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_layer_freq": 1, "q_lora_rank": 2048, "kv_lora_rank": 512,
     "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048,
     "num_nextn_predict_layers": 1, "vocab_size": 154880, "max_position_embeddings": 202752, "tie_word_embeddings": false }"#;
 const GEMMA: &str = r#"{ "model_type": "gemma3", "text_config": { "model_type": "gemma3_text", "hidden_size": 5376, "num_attention_heads": 32,
-    "num_key_value_heads": 16, "head_dim": 128, "num_hidden_layers": 62, "intermediate_size": 21504, "sliding_window": 1024 } }"#;
+    "num_key_value_heads": 16, "head_dim": 128, "num_hidden_layers": 62, "intermediate_size": 21504, "sliding_window": 1024 },
+    "mm_tokens_per_image": 256, "vision_config": { "model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 896,
+    "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": false } }"#;
+const QWEN2_5_VL: &str = r#"{ "model_type": "qwen2_5_vl", "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4,
+    "num_hidden_layers": 28, "intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 128000, "tie_word_embeddings": false,
+    "vision_config": { "depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "in_chans": 3,
+    "out_hidden_size": 3584, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "window_size": 112,
+    "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2, "temporal_patch_size": 2 } }"#;
+const QWEN3_VL: &str = r#"{ "model_type": "qwen3_vl", "tie_word_embeddings": false, "text_config": { "model_type": "qwen3_vl_text",
+    "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 36,
+    "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 262144 }, "vision_config": { "model_type": "qwen3_vl",
+    "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_size": 1152, "in_channels": 3, "intermediate_size": 4304, "num_heads": 16,
+    "num_position_embeddings": 2304, "out_hidden_size": 4096, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2 } }"#;
 const MINIMAX: &str = r#"{ "model_type": "minimax_m2", "hidden_size": 3072, "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128,
     "num_hidden_layers": 62, "intermediate_size": 1536, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": true,
     "qk_norm_type": "per_layer", "vocab_size": 200064, "max_position_embeddings": 196608, "num_mtp_modules": 3, "shared_intermediate_size": 0,
@@ -106,6 +120,8 @@ fn layers_of_public_configurations_are_those_of_the_embedded_models() {
         ("llama-4-maverick", LLAMA4),
         ("glm-5", GLM_5),
         ("gemma-3-27b", GEMMA),
+        ("qwen2.5-vl-7b", QWEN2_5_VL),
+        ("qwen3-vl-8b", QWEN3_VL),
         ("minimax-m2.5", MINIMAX),
     ] {
         assert_eq!(bare(name, config), crate::model::embedded(name).expect(name), "{name}");
@@ -122,6 +138,29 @@ fn what_is_left_out_is_named_with_its_share() {
     let odd = GPT_OSS.replace("\"tie_word_embeddings\": false", "\"some_new_attention\": 7");
     let model = Model::from_config("x", &odd).expect("a key more");
     assert_eq!(model.not_priced(), [("key `some_new_attention`", 0.0)]);
+}
+
+#[test]
+fn encoders_of_images_are_read_or_refused_by_key() {
+    let wrong = |from: &str, to: &str| {
+        let config = QWEN2_5_VL.replace(from, to);
+        assert_ne!(config, QWEN2_5_VL);
+        Model::from_config("x", &config).expect_err(to).join("\n")
+    };
+    for (from, to, expected) in [
+        ("\"depth\": 32,", "", "`vision_config`: key `depth` is missing"),
+        ("\"num_heads\": 16", "\"num_heads\": 17", "17 heads do not divide `hidden_size` 1280"),
+        ("\"window_size\": 112", "\"window_size\": 100", "`window_size` is 100, allowed are multiples of 28"),
+        ("[7, 15, 23, 31]", "7", "`fullatt_block_indexes` is 7, allowed are lists"),
+        ("\"hidden_size\": 1280", "\"hidden_size\": 12800000", "widths up to 1000000"),
+        ("\"patch_size\": 14, \"sp", "\"patch_size\": 0, \"sp", "`patch_size` is 0"),
+    ] {
+        let found = wrong(from, to);
+        assert!(found.contains(expected), "{expected} in {found}");
+    }
+    let older = QWEN2_5_VL.replace("\"fullatt_block_indexes\": [7, 15, 23, 31], ", "\"embed_dim\": 1280, ");
+    let older = Model::from_config("x", &older).expect("Qwen2-VL").vision.expect("an encoder");
+    assert_eq!((older.hidden, older.intermediate, older.squares), (1280, 5120, None));
 }
 
 #[test]
