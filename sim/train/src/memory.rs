@@ -14,8 +14,9 @@ use engine::memory::{
 };
 use engine::verdict::Refused;
 
+use crate::activation::Activation;
 use crate::problem::{Framework, Problem};
-use crate::schedule::{PassKind, Pipeline, play};
+use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, stages};
 
 /// Bytes of a parameter's 32-bit master copy.
@@ -86,41 +87,6 @@ pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     let exchanges = problem.layout.cp > 1 && problem.layout.exchange == ContextExchange::Ulysses;
     let exchanged = if exchanges { engine::memory::exchanged_bytes_per_token(&shard) } else { 0 };
     engine::memory::activation_bytes_per_token(&shard, stage) + exchanged * u64::from(stage.n_layers())
-}
-
-/// Activations of a micro-batch on a stage, bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Activation {
-    /// From its forward to its backward, or to its input pass where backward is split.
-    pub whole: u64,
-    /// From its input pass to its weight pass. Scores and dropout masks are gone; a gradient of an output takes the place of all else that
-    /// is. That is 32·s·b·h of 34·s·b·h + 5·a·s²·b (arXiv:2401.10241, appendix on memory).
-    pub for_weights: u64,
-}
-
-impl Activation {
-    /// What a pass adds to the memory of its rank, as it starts (a forward) or ends.
-    ///
-    /// # Panics
-    /// When more stays for the weight pass than there was.
-    #[must_use]
-    pub fn change(self, kind: PassKind) -> i64 {
-        let [whole, rest] =
-            [self.whole, self.for_weights].map(|bytes| i64::try_from(bytes).expect("activations stay below 2^63"));
-        assert!(rest <= whole, "an input pass frees memory or none");
-        match kind {
-            PassKind::Forward => whole,
-            PassKind::Backward => -whole,
-            PassKind::Input => rest - whole,
-            PassKind::Weight => -rest,
-        }
-    }
-
-    /// So much of both.
-    #[must_use]
-    pub fn map(self, change: impl Fn(u64) -> u64) -> Self {
-        Self { whole: change(self.whole), for_weights: change(self.for_weights) }
-    }
 }
 
 /// Activations of so many tokens of a micro-batch on a stage, with so many pairs of a query and a key.

@@ -26,7 +26,7 @@ pub use play::{Played, Stuck, play};
 pub use engine::task::PassKind;
 use serde::{Deserialize, Serialize};
 
-use crate::memory::Activation;
+use crate::activation::Activation;
 
 /// Which rank holds which stage, for `p` ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

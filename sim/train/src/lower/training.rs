@@ -344,7 +344,7 @@ struct Builder<'a> {
     /// Number of each distinct content, by group and micro-batch.
     content_ids: Vec<Vec<u32>>,
     known: BTreeMap<OpKey, OpId>,
-    known_activations: BTreeMap<OpKey, memory::Activation>,
+    known_activations: BTreeMap<OpKey, crate::activation::Activation>,
     messages: BTreeMap<(LaneId, u32, u64), (OpId, GroupId)>,
     exchanges: BTreeMap<ExchangeKey, Rc<[Exchange]>>,
     /// Stream of each group's collectives.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use hw::Span;
 
 use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
+use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
-use crate::memory::{self, Activation};
+use crate::memory;
 use crate::plan::Plan;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, Pipeline};

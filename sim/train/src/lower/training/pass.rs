@@ -5,7 +5,7 @@
 
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
-use crate::memory::Activation;
+use crate::activation::Activation;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
