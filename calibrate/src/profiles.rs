@@ -179,8 +179,9 @@ mod tests {
                     "attention-mla" if name == "b200" => 0.20,
                     "gemm" if name == "b200" => 0.10,
                     "grouped-gemm" => 0.20,
-                    // What is left of a block that was launched kernel by kernel, of two models.
-                    "attention-selected" | "attention-selected-fp8" => 0.28,
+                    // What is left of a block that was launched kernel by kernel, of two models; on this card few rows are above the host's time.
+                    "attention-selected-fp8" if name == "b200-sglang" => 0.37,
+                    "attention-selected" | "attention-selected-fp8" => 0.30,
                     "scan-delta" => 0.12,
                     "attention-512" | "attention-mla" | "attention-mla-fp8" => 0.12,
                     // Triton's kernel, which the makers of models with such heads do not use there.
