@@ -42,6 +42,8 @@ const GPT_OSS_BLACKWELL: Recipe = Recipe {
 };
 
 const MINIMAX: Of = Of { model: "MiniMax", ..VLLM };
+/// First day of the script of fp4.
+const MINIMAX_FP4: &str = "2026-04-08";
 const LLAMA_VLLM: Recipe = Recipe {
     of: Of { model: "Llama-3.1-70B", ..VLLM },
     tokens_max: Some(fixed(8192)),
@@ -123,7 +125,7 @@ const GLM_SGLANG: Recipe = Recipe {
     ..PLAIN
 };
 
-pub(super) static RECIPES: [Recipe; 38] = [
+pub(super) static RECIPES: [Recipe; 39] = [
     Recipe { of: Of { days: ["", "2025-12-05"], ..GPT_OSS_BLACKWELL.of }, ..GPT_OSS_BLACKWELL },
     Recipe {
         kv: Some(Dtype::Fp8),
@@ -144,6 +146,12 @@ pub(super) static RECIPES: [Recipe; 38] = [
         of: Of { card: "h200", ..MINIMAX },
         memory: Some(MemoryRule::OfDevice(0.95)),
         source: "@ cad1169b9, single_node/minimaxm2.5_fp8_h200.sh: the engine's defaults but for memory",
+        ..PLAIN
+    },
+    Recipe {
+        of: Of { card: "b", format: "fp4", days: ["", MINIMAX_FP4], ..MINIMAX },
+        kv: Some(Dtype::Fp8),
+        source: "no script of that day is published; TTFT is that of prompts in no graph, which are the engine's defaults",
         ..PLAIN
     },
     Recipe {

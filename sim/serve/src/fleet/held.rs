@@ -4,8 +4,8 @@
 //! sessions and pauses that is a number of requests in flight: so many are sent together, and the next one when one has ended. Where sessions
 //! arrive by themselves, each has a user of its own.
 //!
-//! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it (connection, checks, text
-//! to tokens). That varies: an exponential draw for every request. The spread parts requests that ended
+//! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it. Connection and checks vary: an
+//! exponential draw for every request. Text becomes tokens at a steady rate. The spread parts requests that ended
 //! together. A request that follows another one misses the iteration that begins as the other ends, as it does in life.
 //! Arrivals are an outcome here, so the requests come back as they were sent. Units: ticks inside, `Time` outside.
 
@@ -47,8 +47,10 @@ impl Users {
 pub struct Held {
     /// Who sends.
     pub users: Users,
-    /// Mean time from the client's sending to the engine's queue.
+    /// Mean time from the client's sending to the engine's queue, without the tokenizer.
     pub start: Seconds,
+    /// Time of the tokenizer for each token of a prompt.
+    pub tokenize: Seconds,
     /// Seed of its draws.
     pub seed: u64,
 }
@@ -62,6 +64,7 @@ struct Client<'r> {
     takes_next: bool,
     next_session: usize,
     start_s: f64,
+    tokenize: Seconds,
     draws: Stream,
     /// Ticks at which requests were sent.
     sent: Vec<Tick>,
@@ -80,6 +83,7 @@ impl<'r> Client<'r> {
             takes_next: held.users != Users::OfSessions,
             next_session: 0,
             start_s: held.start.get(),
+            tokenize: held.tokenize,
             draws: random::stream(held.seed, "starts of requests"),
             sent: vec![Tick::ZERO; requests.len()],
             due: BinaryHeap::new(),
@@ -136,7 +140,9 @@ impl<'r> Client<'r> {
                 return;
             }
             self.due.pop();
-            let start = Tick::from_seconds(Seconds::new(self.start_s * self.draws.exponential()));
+            let prompt = self.requests.list[request as usize].prompt;
+            let start = Seconds::new(self.start_s * self.draws.exponential()) + self.tokenize * f64::from(prompt);
+            let start = Tick::from_seconds(start);
             self.on_the_way.push(Reverse((tick + start, request)));
             self.sent[request as usize] = tick;
         }

@@ -53,7 +53,7 @@ fn who_would_end_after_the_clock_is_not_served() {
 #[test]
 fn users_and_scalers_stop_at_the_end_of_the_clock() {
     let requests = months(&[1; 9]);
-    let held = Held { users: Users::in_flight(1), start: Seconds::ZERO, seed: 1 };
+    let held = Held { users: Users::in_flight(1), start: Seconds::ZERO, tokenize: Seconds::ZERO, seed: 1 };
     let (_, served) = monthly(Spans::Closed).serve_held(&requests, Rules::of(round_robin().as_mut()), &held);
     assert_eq!(served.n_unserved, 3, "six months of nine are served");
     // Pauses of four months: the first request ends after one month, the second one after six, and the third one would be sent after ten.
