@@ -1,9 +1,10 @@
 //! Errors on runs that nothing fitted has seen: constants of an engine are chosen without a model's or a card's runs, and a card is played with another
 //! card's tables.
 //!
-//! Constants are chosen from a lattice, the same for every engine, by the sum of the median errors of TTFT and TPOT over the runs that may be seen: runs of
-//! the same engine on cards that have tables, model by model: of the sums of all models the median counts, so that no model with many runs, or with
-//! a trouble of its own, chooses for all others. Among choices that are as good the one with the fewest constants holds. Every choice is played once for every run, so all groups share the work. Units: seconds.
+//! Constants are chosen from a lattice, the same for every engine, over the runs that may be seen: those of the same engine on cards that have tables.
+//! Every model has the sum of its median errors of TTFT and TPOT, at most 1, and the weight of the square root of its runs. The mean over models counts. So
+//! no model with many runs, or with a trouble of its own, chooses for all others, and a constant that few models hang on is still seen. Among choices that are as
+//! good the one with the fewest constants holds. Every choice is played once for every run, so all groups share the work. Units: seconds.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,9 @@ const START_MS: [f64; 7] = [10.0, 15.0, 20.0, 40.0, 80.0, 120.0, 180.0];
 const START_PLAYED: [usize; 3] = [0, 3, 6];
 
 /// Difference of two errors that says nothing.
-const AS_GOOD: f64 = 0.01;
+const AS_GOOD: f64 = 0.001;
+/// Most that the errors of a model count.
+const ERROR_MAX: f64 = 1.0;
 
 /// The group that nobody is in: constants are chosen on the runs that they are asked about.
 const NOTHING: &str = "nothing";
@@ -224,8 +227,7 @@ fn left_out(group: String, held: &[&Played], all: &[Played], (key, choices): (Ke
     }
 }
 
-/// The choice with the fewest constants among those whose sum of median errors is within `AS_GOOD` of the least, and of those the best; the first where no
-/// run may be seen.
+/// The choice with the fewest constants among those whose error is within `AS_GOOD` of the least, and of those the best; the first where no run may be seen.
 fn best(seen: &[&Played], choices: &[EngineConstants]) -> usize {
     let errors: Vec<f64> = (0..choices.len()).map(|index| error(seen, index)).collect();
     let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
@@ -235,14 +237,19 @@ fn best(seen: &[&Played], choices: &[EngineConstants]) -> usize {
     as_good.min_by(order).expect("a lattice has choices")
 }
 
-/// Sum of the median errors of both latencies with a choice, the median over models; zero where no run may be seen.
+/// Sum of the median errors of both latencies with a choice, the weighted mean over models; zero where no run may be seen.
 fn error(seen: &[&Played], index: usize) -> f64 {
     let mut models: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for played in seen {
         models.entry(Key::Model.of(&played.run)).or_default().push(played.ratios[index]);
     }
-    let sums: Vec<f64> = models.values().map(|ratios| off(ratios, 0) + off(ratios, 1)).collect();
-    if sums.is_empty() { 0.0 } else { median(sums) }
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for ratios in models.values() {
+        let weight = hw::real(ratios.len() as u64).sqrt();
+        sum += weight * (off(ratios, 0) + off(ratios, 1)).min(ERROR_MAX);
+        weights += weight;
+    }
+    if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
 /// Host times that are not zero.
@@ -303,12 +310,24 @@ mod tests {
     }
 
     #[test]
+    fn a_constant_that_one_model_of_three_hangs_on_is_seen() {
+        let choices = lattice();
+        let all = [of_model("A", 3), of_model("B", 3), of_model("C", 5)];
+        let mut played = all;
+        for indifferent in &mut played[..2] {
+            indifferent.ratios[5] = [1.0; 2];
+        }
+        let seen: Vec<&Played> = played.iter().collect();
+        assert_eq!(best(&seen, &choices), 5);
+    }
+
+    #[test]
     fn among_choices_that_are_as_good_the_one_with_the_fewest_constants_holds() {
         let choices = lattice();
         let last = choices.len() - 1;
         assert!(n_host(&choices[0]) == 0 && n_host(&choices[last]) == 4);
         let mut played = of_model("A", last);
-        played.ratios[2] = [1.004, 1.0];
+        played.ratios[2] = [1.0004, 1.0];
         assert_eq!(best(&[&played], &choices), 2);
         played.ratios[2] = [1.02, 1.0];
         assert_eq!(best(&[&played], &choices), last);

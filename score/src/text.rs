@@ -14,7 +14,7 @@ const FIGURES: usize = 49;
 #[must_use]
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.max(72);
-    let mut lines = head(score);
+    let mut lines = head(score, width);
     lines.push(String::new());
     let name = width.min(100) - FIGURES;
     lines.push(format!("{:name$}{:>9}{:>20}{:>20}", "", "runs", "TTFT", "TPOT"));
@@ -33,7 +33,7 @@ pub fn text(score: &Score, width: usize) -> String {
 }
 
 /// What it is about.
-fn head(score: &Score) -> Vec<String> {
+fn head(score: &Score, width: usize) -> Vec<String> {
     let share = percent(hw::real(score.all.n_predicted as u64) / hw::real(score.all.n_runs.max(1) as u64));
     let mut lines = vec![format!(
         "{} runs, {} with a prediction ({share}) of {} models",
@@ -41,7 +41,22 @@ fn head(score: &Score) -> Vec<String> {
         score.all.n_predicted,
         score.n_models()
     )];
-    lines.extend(engine_constants::fitted().iter().map(fitted));
+    lines.extend(engine_constants::fitted().iter().flat_map(|constants| broken(&fitted(constants), width)));
+    lines
+}
+
+/// A text in lines of at most so many letters, broken between words; those behind the first stand two in.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one at least");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(format!("  {word}"));
+        } else {
+            let space = if line.is_empty() { "" } else { " " };
+            *line += &format!("{space}{word}");
+        }
+    }
     lines
 }
 
@@ -49,14 +64,15 @@ fn head(score: &Score) -> Vec<String> {
 fn fitted(constants: &EngineConstants) -> String {
     let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
-        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, {:.0} us one with experts and at least {:.0} us one with latent attention, start {:.0} us a request, fitted on {}",
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, {:.0} us one with experts \
+         and at least {:.0} us one with latent attention, start {:.0} ms a request, fitted on {}",
         constants.engine,
         us(constants.host_per_step),
         us(constants.host_per_sequence),
         us(constants.host_per_layer),
         us(constants.host_per_expert_layer),
         us(constants.host_per_latent_layer),
-        us(constants.start),
+        us(constants.start) / 1e3,
         constants.fitted_on
     )
 }
@@ -162,7 +178,7 @@ pub fn markdown(score: &Score) -> String {
 #[must_use]
 pub fn left_out(groups: &[LeftOut]) -> String {
     let mut text = "| left out | tables of | runs | TTFT error | bias | TPOT error | bias | constants: host us an iteration + a sequence + a layer of \
-                    prompts + one with experts, start ms |\n|---|---|---|---|---|---|---|---|\n"
+                    prompts + one with experts + the least with latent attention, start ms |\n|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for found in groups {
         text += &format!(
@@ -218,4 +234,20 @@ fn markdown_row(key: &str, group: &GroupErrors) -> String {
         cells(group.ttft),
         cells(group.tpot)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_said_to_the_end_in_lines_that_fit() {
+        for constants in engine_constants::fitted() {
+            let said = fitted(&constants);
+            let lines = broken(&said, 72);
+            assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 72), "{lines:?}");
+            let words: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
+            assert_eq!(words, said.split_whitespace().collect::<Vec<_>>());
+        }
+    }
 }
