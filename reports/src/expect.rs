@@ -53,11 +53,9 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
     let row = |policy: &str| result.results.iter().find(|row| row.policy == policy);
     match &expectation.holds {
         Holds::Order(policies) => {
-            let times: Vec<Option<f64>> =
-                policies.iter().map(|p| row(p).and_then(|row| row.metrics.get("iteration_time_s").copied())).collect();
-            let rising = times.windows(2).all(|pair| matches!(pair, [Some(slow), Some(fast)] if slow > fast));
-            (!rising)
-                .then(|| format!("`order`: expected increasing speed over {policies:?}, iteration times are {times:?}"))
+            let gains: Vec<Option<f64>> = policies.iter().map(|p| result.speedup_ratio.get(p).copied()).collect();
+            let rising = gains.windows(2).all(|pair| matches!(pair, [Some(less), Some(more)] if less < more));
+            (!rising).then(|| format!("`order`: expected rising gains over {policies:?}, gains are {gains:?}"))
         }
         Holds::Status(status) => {
             let policy = key.strip_prefix("status.").unwrap_or(key);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use engine::cost::CostModel;
 use hw::{Cluster, Seconds};
 use rayon::prelude::*;
-use serve::engine_constants::EngineConstants;
+use serve::engine_constants::{self, EngineConstants};
 
 use crate::play;
 use crate::run::Run;
@@ -115,7 +115,8 @@ pub fn lattice() -> Vec<EngineConstants> {
                     host_per_expert_layer: us(per_expert_layer),
                     host_per_latent_layer: us(per_latent_layer),
                     start: us(start * 1e3),
-                    ..serve::engine_constants::NONE
+                    tokenize: engine_constants::tokenize(),
+                    ..engine_constants::NONE
                 }));
             }
         }

@@ -6,7 +6,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use hw::{Cluster, Seconds};
 use serve::batcher;
-use serve::engine_constants::{self, EngineConstants};
+use serve::engine_constants::EngineConstants;
 use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group, Rules};
 use serve::metrics::{self, Slo};
@@ -118,8 +118,7 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let fleet = Fleet { groups, kv_bytes_per_token, first_token: FirstToken::Decode, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let start = setup.constants.start * f64::from(setup.n_starts);
-    let held =
-        Held { users: Users::in_flight(setup.in_flight), start, tokenize: engine_constants::tokenize(), seed: 0 };
+    let held = Held { users: Users::in_flight(setup.in_flight), start, tokenize: setup.constants.tokenize, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)

@@ -30,6 +30,8 @@ pub struct EngineConstants {
     pub host_per_latent_layer: Seconds,
     /// Mean time from the client's sending to the engine's queue, without the tokenizer.
     pub start: Seconds,
+    /// Time of the tokenizer for each token of a prompt, which is not fitted.
+    pub tokenize: Seconds,
     /// Runs that they were fitted on.
     pub fitted_on: &'static str,
 }
@@ -43,6 +45,7 @@ pub const NONE: EngineConstants = EngineConstants {
     host_per_expert_layer: Seconds::ZERO,
     host_per_latent_layer: Seconds::ZERO,
     start: Seconds::ZERO,
+    tokenize: Seconds::ZERO,
     fitted_on: "",
 };
 
@@ -52,6 +55,7 @@ pub fn fitted() -> [EngineConstants; 3] {
     [
         EngineConstants {
             engine: "vllm",
+            tokenize: tokenize(),
             host_per_step: Seconds::new(1.2e-3),
             host_per_sequence: Seconds::new(45e-6),
             host_per_expert_layer: Seconds::new(1.2e-3),
@@ -61,6 +65,7 @@ pub fn fitted() -> [EngineConstants; 3] {
         },
         EngineConstants {
             engine: "sglang",
+            tokenize: tokenize(),
             host_per_expert_layer: Seconds::new(1.2e-3),
             start: Seconds::new(180e-3),
             fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200; layers with experts as of vLLM",
@@ -68,6 +73,7 @@ pub fn fitted() -> [EngineConstants; 3] {
         },
         EngineConstants {
             engine: "trtllm",
+            tokenize: tokenize(),
             host_per_layer: Seconds::new(0.6e-3),
             host_per_expert_layer: Seconds::new(0.6e-3),
             host_per_latent_layer: Seconds::new(2.0e-3),
@@ -79,7 +85,7 @@ pub fn fitted() -> [EngineConstants; 3] {
 }
 
 impl EngineConstants {
-    /// All of them: an iteration, a sequence, a layer of prompts, one with experts, one with latent attention, the start of a request.
+    /// All that are fitted: an iteration, a sequence, a layer of prompts, one with experts, one with latent attention, the start of a request.
     #[must_use]
     pub const fn times(&self) -> [Seconds; 6] {
         let layers = [self.host_per_layer, self.host_per_expert_layer, self.host_per_latent_layer];

@@ -278,12 +278,10 @@ fn serve_choice<'s, 'f>(
 
 /// A load of users; a named engine has its time until a request is in the queue, and text to make into tokens.
 fn held(scenario: &Serving, users: Users) -> Held {
-    let preset = scenario.engine.preset;
-    let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let tokenize = preset.map_or(Seconds::ZERO, |_| engine_constants::tokenize());
+    let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let calibrated = scenario.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
     let start = calibrated.map_or(constants.start, |found| Seconds::new(found.start_s));
-    Held { users, start, tokenize, seed: scenario.head.seed }
+    Held { users, start, tokenize: constants.tokenize, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.
