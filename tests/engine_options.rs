@@ -33,6 +33,21 @@ fn a_loop_that_waits_for_its_host_adds_the_hosts_time() {
 }
 
 #[test]
+fn a_held_client_waits_for_start_and_tokenizer_of_a_named_engine() {
+    // One request at a time waits for nobody. Beside one that comes to an idle engine it has 15 ms of start, and 2 us for each of 30,000 tokens.
+    let ttft_s = |load: &str| {
+        let (mut source, folder) = scenario::find("serving/closed-loop").expect("shipped");
+        source.text = source.text.replace("arrivals = \"held\"\nconcurrency = 32", load);
+        let set = ["trace.requests=300", "trace.prompt_tokens=30000", "trace.output_tokens=2"].map(str::to_owned);
+        let checked = kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics["ttft_s.mean"]
+    };
+    let held = ttft_s("arrivals = \"held\"\nconcurrency = 1");
+    let alone = ttft_s("arrivals = \"poisson\"\nrate_per_s = 0.001");
+    assert!((held - alone - 0.075).abs() < 0.003, "{held} s against {alone} s");
+}
+
+#[test]
 fn a_named_engine_brings_its_own_curves() {
     for (name, profile) in [("vllm", "h100-sxm-vllm"), ("sglang", "h100-sxm-sglang"), ("trtllm", "h100-sxm-trtllm")] {
         assert_eq!(run(&[&format!("engine.name='{name}'")]).1, profile);
