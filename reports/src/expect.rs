@@ -23,7 +23,7 @@ pub enum Holds {
     Between(f64, f64),
     /// A status.
     Status(Ended),
-    /// Policies in increasing speed.
+    /// Policies by rising gain.
     Order(Vec<String>),
 }
 

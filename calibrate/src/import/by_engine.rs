@@ -67,15 +67,15 @@ impl Source<'_> {
         self.read(path).map(Some)
     }
 
-    /// The same of the versions before the newest, one after another.
-    fn older<'s>(
+    /// The same of every version, the newest first.
+    fn versions<'s>(
         &'s self,
         operation: &str,
         engine: &str,
         file: &'static str,
     ) -> impl Iterator<Item = Result<(Table, String), ImportError>> + 's {
         let versions = find_all(self.dir, &format!("{operation}/{engine}"), file);
-        versions.into_iter().skip(1).map(|path| self.read(path))
+        versions.into_iter().map(|path| self.read(path))
     }
 
     fn read(&self, path: PathBuf) -> Result<(Table, String), ImportError> {

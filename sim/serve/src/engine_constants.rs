@@ -52,34 +52,32 @@ pub const NONE: EngineConstants = EngineConstants {
 /// Every engine that was fitted.
 #[must_use]
 pub fn fitted() -> [EngineConstants; 3] {
+    let any = EngineConstants { tokenize: tokenize(), ..NONE };
     [
         EngineConstants {
             engine: "vllm",
-            tokenize: tokenize(),
             host_per_step: Seconds::new(1.2e-3),
             host_per_sequence: Seconds::new(45e-6),
             host_per_expert_layer: Seconds::new(1.2e-3),
             start: Seconds::new(15e-3),
             fitted_on: "44 runs of Qwen3-32B in 16 bit on H100, layers with experts on 36 of MiniMax-M2.5 on H200",
-            ..NONE
+            ..any
         },
         EngineConstants {
             engine: "sglang",
-            tokenize: tokenize(),
             host_per_expert_layer: Seconds::new(1.2e-3),
             start: Seconds::new(180e-3),
             fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200; layers with experts as of vLLM",
-            ..NONE
+            ..any
         },
         EngineConstants {
             engine: "trtllm",
-            tokenize: tokenize(),
             host_per_layer: Seconds::new(0.6e-3),
             host_per_expert_layer: Seconds::new(0.6e-3),
             host_per_latent_layer: Seconds::new(2.0e-3),
             start: Seconds::new(20e-3),
             fitted_on: "84 runs of Qwen3-32B in fp8 on H100, layers with latent attention on 11 of DeepSeek in fp4 on B200 (1.2.0rc6, tensor groups of 4 and 8)",
-            ..NONE
+            ..any
         },
     ]
 }

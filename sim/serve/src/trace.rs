@@ -105,6 +105,7 @@ pub struct ImageParts {
 }
 
 /// One row as a format gives it.
+#[derive(Default)]
 struct Row {
     /// Nanoseconds, on any clock; `None` where the trace has no arrivals.
     at_ns: Option<i128>,

@@ -73,13 +73,10 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
 
 /// The newest table; of SGLang the newest whose decoding is not packed into one kernel with its gates, as in the published runs.
 fn of_decoding(source: &Source<'_>) -> Result<Option<(Table, String)>, ImportError> {
-    let newest = source.table("linear_attention", source.engine, TABLE)?;
-    if source.engine != "sglang" {
-        return Ok(newest);
-    }
-    for found in newest.into_iter().map(Ok).chain(source.older("linear_attention", source.engine, TABLE)) {
+    let may_be_packed = source.engine != "sglang";
+    for found in source.versions("linear_attention", source.engine, TABLE) {
         let (table, path) = found?;
-        if !table.words("kernel_source")?.iter().any(|kernel| kernel.contains(PACKED)) {
+        if may_be_packed || !table.words("kernel_source")?.iter().any(|kernel| kernel.contains(PACKED)) {
             return Ok(Some((table, path)));
         }
     }

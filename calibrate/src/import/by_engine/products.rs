@@ -107,7 +107,7 @@ fn stand_in(source: &Source<'_>, own: &Table, word: &str) -> Result<Option<Stand
 
 /// An engine's newest table but one, or but more, that times products in a graph.
 fn older_in_a_graph(source: &Source<'_>, word: &str) -> Result<Option<(Table, String)>, ImportError> {
-    for older in source.older("gemm", source.engine, FILE) {
+    for older in source.versions("gemm", source.engine, FILE).skip(1) {
         let found = older?;
         let (rows, _) = rows(source, &found.0, (word, Format::Fp8Block))?;
         if !rows.is_empty() && !times_the_host(&rows) {

@@ -72,12 +72,14 @@ impl Block {
 pub(super) fn all(source: &Source<'_>, profile: &Profile) -> Result<Part, ImportError> {
     let curves = Profiled::new(profile, source.cluster());
     let mut part = Part::default();
+    let prompts = table(source, "dsa_context_module_perf.csv.gz")?;
+    let sequences = table(source, "dsa_generation_module_perf.csv.gz")?;
     for kv in [Dtype::Bf16, Dtype::Fp8] {
-        if let Some((table, path)) = table(source, "dsa_context_module_perf.csv.gz")? {
-            part = part.with(prompt(source, &blocks(&table, kv)?, &curves, kv, &path));
+        if let Some((table, path)) = &prompts {
+            part = part.with(prompt(source, &blocks(table, kv)?, &curves, kv, path));
         }
-        if let Some((table, path)) = table(source, "dsa_generation_module_perf.csv.gz")? {
-            part = part.with(decoding(source, &blocks(&table, kv)?, &curves, kv, &path));
+        if let Some((table, path)) = &sequences {
+            part = part.with(decoding(source, &blocks(table, kv)?, &curves, kv, path));
         }
     }
     Ok(part)
@@ -85,12 +87,11 @@ pub(super) fn all(source: &Source<'_>, profile: &Profile) -> Result<Part, Import
 
 /// The newest table; of SGLang the largest of those whose layers all have an index.
 fn table(source: &Source<'_>, file: &'static str) -> Result<Option<(Table, String)>, ImportError> {
-    let newest = source.table("sparse_attention", source.engine, file)?;
     if source.engine != "sglang" {
-        return Ok(newest);
+        return source.table("sparse_attention", source.engine, file);
     }
     let mut largest: Option<(Table, String, usize)> = None;
-    for found in newest.into_iter().map(Ok).chain(source.older("sparse_attention", source.engine, file)) {
+    for found in source.versions("sparse_attention", source.engine, file) {
         let (table, path) = found?;
         let kernels = table.words("kernel_source")?;
         let is_larger = largest.as_ref().is_none_or(|(.., n)| kernels.len() > *n);

@@ -1,7 +1,7 @@
 //! CSV traces: columns by the names of the header, fields checked one by one.
 
 use super::instant::{self, NS_PER_S, Unit};
-use super::{Faults, Format, ImageParts, Parsed, Row};
+use super::{Faults, Format, Parsed, Row};
 use crate::request::TOKENS_MAX;
 
 /// Positions of arrival, prompt and output.
@@ -71,15 +71,7 @@ pub(super) fn row(format: Format, columns: Option<&Columns>, line: u64, text: &s
     }
     match (prompt, output) {
         (Some(0), _) | (_, Some(0)) => Parsed::LeftOut,
-        (Some(prompt), Some(output)) => Parsed::Row(Row {
-            at_ns,
-            at_column,
-            prompt,
-            output,
-            estimated: false,
-            hashes: Vec::new(),
-            images: ImageParts::default(),
-        }),
+        (Some(prompt), Some(output)) => Parsed::Row(Row { at_ns, at_column, prompt, output, ..Row::default() }),
         _ => Parsed::Bad,
     }
 }

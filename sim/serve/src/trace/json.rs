@@ -69,15 +69,7 @@ pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let mut hashes = row.hash_ids;
     hashes.truncate(n_full);
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row {
-        at_ns: Some(at_ns),
-        at_column,
-        prompt,
-        output,
-        estimated: false,
-        hashes,
-        images: ImageParts::default(),
-    })
+    Parsed::Row(Row { at_ns: Some(at_ns), at_column, prompt, output, hashes, ..Row::default() })
 }
 
 #[derive(Deserialize)]
@@ -158,15 +150,7 @@ fn conversation(line: u64, turns: &[Turn], faults: &mut Faults) -> Parsed {
     let [question, answer, ..] = turns else { return Parsed::LeftOut };
     let mut count = |turn: &Turn| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
     let (Some(prompt), Some(output)) = (count(question), count(answer)) else { return Parsed::Bad };
-    Parsed::Row(Row {
-        at_ns: None,
-        at_column: 1,
-        prompt,
-        output,
-        estimated: true,
-        hashes: Vec::new(),
-        images: ImageParts::default(),
-    })
+    Parsed::Row(Row { at_column: 1, prompt, output, estimated: true, ..Row::default() })
 }
 
 /// Reads an OpenAI request: a line of a batch file (`body`), a bare request, or a log line with `usage`.
@@ -203,5 +187,5 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let at_column = column_of(text, "timestamp");
     // What a server counts of a prompt holds its images, what is guessed from text does not.
     let images = ImageParts { n: words.map_or(0, images), is_counted: recorded.0.is_some() };
-    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, hashes: Vec::new(), images })
+    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, images, ..Row::default() })
 }
