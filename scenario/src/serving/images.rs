@@ -11,6 +11,7 @@ use input::reader::{Reader, Section};
 
 /// Images of a request at most.
 const PER_REQUEST_MAX: u64 = 1000;
+
 /// Reads `images`; `recorded` are those that a trace names.
 pub fn read(section: &mut Section<'_>, encoder: Option<&VisionEncoder>, recorded: &[ImageParts]) -> Option<Images> {
     let at = section.place("images").flatten().or_else(|| section.at());
@@ -26,7 +27,7 @@ pub fn read(section: &mut Section<'_>, encoder: Option<&VisionEncoder>, recorded
     };
     let is_given = ["width", "height", "tokens"].map(|key| table.has(key));
     let [width, height, tokens] = ["width", "height", "tokens"].map(|key| table.some_count(key, 1..=SIDE_MAX.into()));
-    let per_request = if n_recorded > 0 && table.has("per_request") {
+    if n_recorded > 0 && table.has("per_request") {
         let at = table.place("per_request").flatten();
         table.refuse(
             Code::ExclusiveKeys,
@@ -34,12 +35,8 @@ pub fn read(section: &mut Section<'_>, encoder: Option<&VisionEncoder>, recorded
             "the trace says how many images a request has",
             "leave `per_request` out",
         );
-        None
-    } else if n_recorded > 0 {
-        None
-    } else {
-        Some(table.small("per_request", Some(1), 1..=PER_REQUEST_MAX))
-    };
+    }
+    let per_request = (n_recorded == 0).then(|| table.small("per_request", Some(1), 1..=PER_REQUEST_MAX));
     if !matches!(is_given, [true, true, false] | [false, false, true]) {
         let what = "`images` has a `width` and a `height` in pixels, or `tokens`";
         table.refuse(Code::WrongImages, at.clone(), what, "for example `images = { width = 1024, height = 1024 }`");
