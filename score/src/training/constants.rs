@@ -1,4 +1,5 @@
-//! What no table of kernels holds of a training step: at most three fitted numbers per type of GPU, with the rows that they were fitted on.
+//! What no table of kernels holds of a training step: at most two fitted numbers per type of GPU and one per type of host, with the rows that they were
+//! fitted on.
 //!
 //! They are of the machine and its software, never of a row or a model.
 
@@ -20,10 +21,38 @@ pub struct Constants {
     pub narrow_speed: f64,
     /// Share of a link inside a node that large exchanges reach.
     pub link_share: f64,
-    /// Time of a launch by the host that such cards stand in, Python and autograd with it. Microseconds.
-    pub launch_us: f64,
-    /// Rows that they were fitted on.
+    /// What such cards stand in.
+    pub host: Host,
+    /// Rows that clock, speed and links were fitted on.
     pub fitted_on: &'static str,
+}
+
+/// What launches the kernels of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// One number for all cards that stand in one.
+    X86,
+    /// Grace, of GB200 and GB300.
+    Grace,
+}
+
+impl Host {
+    /// Time of a launch, Python and autograd with it. Microseconds.
+    #[must_use]
+    pub const fn launch_us(self) -> f64 {
+        match self {
+            Self::X86 => 27.0,
+            Self::Grace => 40.0,
+        }
+    }
+
+    /// Rows that it was fitted on.
+    const fn fitted_on(self) -> &'static str {
+        match self {
+            Self::X86 => "Bridge, B200 rows 227, 258 and 259, B300 rows 196 and 229, H100 row 288",
+            Self::Grace => "Bridge, GB200 rows 271 to 274",
+        }
+    }
 }
 
 /// Every type; the last one is of every card that has no other.
@@ -33,39 +62,39 @@ pub static CONSTANTS: [Constants; 9] = [
         sustained: 0.46,
         narrow_speed: 1.0,
         link_share: 0.5,
-        launch_us: 16.0,
-        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the links on rows 2 to 4 and 18 to 20; Bridge: the host on rows 227, 258 and 259",
+        host: Host::X86,
+        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the links on rows 2 to 4 and 18 to 20",
     },
     Constants {
         cards: &["b300"],
         sustained: 0.46,
         narrow_speed: 1.0,
         link_share: 0.5,
-        launch_us: 14.0,
-        fitted_on: "Bridge: the host on rows 196 and 229; clock and links are the B200's",
+        host: Host::X86,
+        fitted_on: "nothing; clock and links are the B200's",
     },
     Constants {
         cards: &["gb200"],
         sustained: 0.46,
         narrow_speed: 1.0,
         link_share: 0.75,
-        launch_us: 23.0,
-        fitted_on: "Bridge: the host on rows 271 to 274; the clock is the B200's",
+        host: Host::Grace,
+        fitted_on: "nothing; the clock is the B200's",
     },
     Constants {
         cards: &["gb300"],
         sustained: 0.46,
         narrow_speed: 1.25,
         link_share: 0.75,
-        launch_us: 23.0,
-        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; the clock is the B200's, the host the GB200's",
+        host: Host::Grace,
+        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; the clock is the B200's",
     },
     Constants {
         cards: &["a100-pcie-80g"],
         sustained: 1.0,
         narrow_speed: 1.0,
         link_share: 0.5,
-        launch_us: 15.0,
+        host: Host::X86,
         fitted_on: "SimuMax A100: rows 10 and 25",
     },
     Constants {
@@ -74,7 +103,7 @@ pub static CONSTANTS: [Constants; 9] = [
         narrow_speed: 1.0,
         // NCCL 2.27 on eight A100, 512 MiB: 205 GB/s of 300 in all-gather, 213 in reduce-scatter (aiconfigurator, `nccl_perf`).
         link_share: 0.7,
-        launch_us: 15.0,
+        host: Host::X86,
         fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
     },
     Constants {
@@ -83,15 +112,15 @@ pub static CONSTANTS: [Constants; 9] = [
         narrow_speed: 1.1,
         // NCCL 2.29 on eight H100, 512 MiB: 335 GB/s of 450 in all-gather, 336 in reduce-scatter (aiconfigurator, `nccl_perf`).
         link_share: 0.75,
-        launch_us: 17.5,
-        fitted_on: "Bridge: the speed on rows 151 to 153, the host on row 288",
+        host: Host::X86,
+        fitted_on: "Bridge: the speed on rows 151 to 153",
     },
     Constants {
         cards: &["h100-sxm-96g"],
         sustained: 0.49,
         narrow_speed: 1.0,
         link_share: 0.75,
-        launch_us: 15.0,
+        host: Host::X86,
         fitted_on: "torchtitan: the clock on rows 5 and 19",
     },
     Constants {
@@ -99,14 +128,14 @@ pub static CONSTANTS: [Constants; 9] = [
         sustained: 1.0,
         narrow_speed: 1.0,
         link_share: 0.75,
-        launch_us: 15.0,
+        host: Host::X86,
         fitted_on: "nothing",
     },
 ];
 
 /// Launches per layer and pass that the device waits for where nothing replays them, though the host is ahead: the first ones behind an exchange.
 /// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
-const EXPOSED_LAUNCHES: f64 = 12.5;
+const EXPOSED_LAUNCHES: f64 = 7.4;
 
 /// What CUDA graphs replay of a step, so that no host launches it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,11 +162,12 @@ impl Graphs {
 
 impl std::fmt::Display for Constants {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { sustained, narrow_speed, link_share, launch_us, fitted_on, .. } = self;
+        let Self { sustained, narrow_speed, link_share, host, fitted_on, .. } = self;
+        let (launch_us, host_rows) = (host.launch_us(), host.fitted_on());
         write!(
             to,
-            "products in 16 bits hold {sustained} of the peak, narrower ones run at {narrow_speed} times their curve, links reach {link_share}, a launch \
-             takes {launch_us} us: fitted on {fitted_on}"
+            "products in 16 bits hold {sustained} of the peak, narrower ones run at {narrow_speed} times their curve, links reach {link_share}: fitted on \
+             {fitted_on}; a launch takes {launch_us} us: fitted on {host_rows}"
         )
     }
 }
@@ -146,7 +176,7 @@ impl Constants {
     /// Time of a launch.
     #[must_use]
     pub fn launch(&self) -> Seconds {
-        Seconds::new(self.launch_us * 1e-6)
+        Seconds::new(self.host.launch_us() * 1e-6)
     }
 
     /// Time per layer and pass in which the device waits for the host.

@@ -144,8 +144,8 @@ pub fn launched(mut rows: Vec<Row>) -> Vec<Row> {
 
 fn launched_by_others(run: &mut Run) {
     let card = run.problem.cluster.gpu.name.as_str();
-    let factor =
-        middle(lenders(card), |lender| Constants::of(lender.constants).launch_us) / Constants::of(card).launch_us;
+    let launch_us = |card: &str| Constants::of(card).host.launch_us();
+    let factor = middle(lenders(card), |lender| launch_us(lender.constants)) / launch_us(card);
     let execution = &mut run.problem.execution;
     execution.launches.each = execution.launches.each * factor;
     execution.host_overhead_per_layer = execution.host_overhead_per_layer * factor;

@@ -2,8 +2,9 @@
 //!
 //! Counted from the modules of Megatron-Core and Transformer Engine (NVIDIA/Megatron-LM `megatron/core/transformer`, NVIDIA/TransformerEngine
 //! `transformer_engine/pytorch/module`). A product of narrow operands launches a cast before it; with a scale per tensor the largest value is
-//! looked for first, with scales per block those of both operands are laid out anew (`swizzle`). Experts in one module run one after another:
-//! each has a product, a cast and its scales (`GroupedLinear`).
+//! looked for first, with scales per block those of both operands are laid out anew (`swizzle`). Experts in one module run one after another in a loop
+//! of the library: each has a call for its product and one for its cast, whatever kernels that cast has. Scales of all experts are laid out at once
+//! (`te_general_grouped_gemm` and `multi_tensor_quantize_impl` in `csrc/extensions` @ d0067d0da6cb).
 //!
 //! With experts the host waits for the counts of tokens in every layer, so it is never ahead of the device by more than a layer.
 
@@ -30,6 +31,11 @@ const DISPATCH: [u32; 2] = [14, 16];
 const BIAS: [u32; 2] = [2, 6];
 /// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
 const BIAS_JOINS: [u32; 2] = [1, 2];
+
+/// Scales of both operands that are laid out anew for a product with a scale per block.
+const SCALES: u32 = 2;
+/// Largest value, scale and cast with one scale per tensor.
+const SCALED_CAST: u32 = 3;
 
 /// Modules whose kernels a graph replays (`--cuda-graph-scope`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,21 +73,37 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
     if experts.biased {
         n += n_local * of(BIAS) + of(BIAS_JOINS);
     }
-    n + of(DISPATCH) + n_local * FEED_FORWARD_PRODUCTS * format(shard.formats.experts)
+    n + of(DISPATCH) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
+}
+
+/// Launches of the products of all experts of a rank by one module in a pass.
+fn of_grouped_product(shard: &Shard<'_>, n_experts: u32, kind: PassKind) -> u32 {
+    let products = products(kind);
+    let format = shard.formats.experts;
+    if format.is_whole() || shard.framework == Framework::Formulas {
+        return n_experts * products;
+    }
+    let scales = if format == Format::Fp8 { 0 } else { SCALES };
+    let casts = if kind == PassKind::Weight { 0 } else { 1 };
+    n_experts * (products + casts) + products * scales
 }
 
 /// Launches of one product in a pass: itself, or those of both gradients, with casts and scales.
 fn of_product(shard: &Shard<'_>, format: Format, kind: PassKind) -> u32 {
-    let products = match kind {
-        PassKind::Forward | PassKind::Input | PassKind::Weight => 1,
-        PassKind::Backward => 2,
-    };
+    let products = products(kind);
     if format.is_whole() || shard.framework == Framework::Formulas {
         return products;
     }
-    let is_scaled_whole = format == Format::Fp8;
-    let (casts, scales) = if is_scaled_whole { (3, 0) } else { (1, 2) };
+    let (casts, scales) = if format == Format::Fp8 { (SCALED_CAST, 0) } else { (1, SCALES) };
     products * (1 + scales) + if kind == PassKind::Weight { 0 } else { casts }
+}
+
+/// Products of a projection in a pass.
+const fn products(kind: PassKind) -> u32 {
+    match kind {
+        PassKind::Forward | PassKind::Input | PassKind::Weight => 1,
+        PassKind::Backward => 2,
+    }
 }
 
 #[cfg(test)]
@@ -98,18 +120,21 @@ mod tests {
             Shard { framework: Framework::MegatronCore, formats, ep: 8, ..Shard::forward(&model, Dtype::Bf16, 1) };
         let of = |shard: &Shard<'_>, captured, kind| of_layer(shard, captured, true, kind);
         let none = Captured::default();
-        // 128 experts on eight ranks: sixteen, each with a cast, a product and two scales for each of two products.
+        // 128 experts on eight ranks: sixteen, each with a cast and a product for each of two modules, which lay out the scales of all.
         let forward = of(&shard, none, PassKind::Forward);
-        assert_eq!(forward, 13 + 2 * 4 + 30 + 14 + 16 * 2 * 4);
+        assert_eq!(forward, 13 + 2 * 4 + 30 + 14 + 2 * (16 * 2 + 2));
         // Backward has two products with their scales and one cast.
-        assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 16 * 2 * 7);
+        assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 2 * (16 * 3 + 4));
         let all = Captured { attention: true, router: true };
-        assert_eq!(of(&shard, all, PassKind::Forward), 14 + 16 * 2 * 4);
+        assert_eq!(of(&shard, all, PassKind::Forward), 14 + 2 * (16 * 2 + 2));
         // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward.
         let biased = crate::model::embedded("gpt-oss-120b").expect("embedded");
         let biased = Shard { model: &biased, ..shard };
         assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1);
         assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2);
+        // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.
+        let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
+        assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);
         // Sixteen bits need neither casts nor scales.
         let wide = Shard { formats: Formats::of(Dtype::Bf16), ..shard };
         assert_eq!(of(&wide, all, PassKind::Forward), 14 + 16 * 2);
