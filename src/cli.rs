@@ -407,6 +407,9 @@ pub struct ScoreArgs {
     /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
     pub residual: Option<u8>,
+    /// Correct by what is learned of published runs and shipped, and print the errors before and after
+    #[arg(long, conflicts_with_all = ["leave_out", "residual", "refit"])]
+    pub corrected: bool,
     /// Calibrate the profile on every one of N parts of the settings of an engine, model and card, and print the errors on the others
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with_all = ["leave_out", "residual"])]
     pub refit: Option<u8>,
@@ -419,6 +422,14 @@ pub struct ScoreArgs {
     /// No progress bar
     #[arg(long)]
     pub no_progress: bool,
+}
+
+impl ScoreArgs {
+    /// Whether something is asked that runs of serving alone know.
+    #[must_use]
+    pub const fn is_of_serving(&self) -> bool {
+        self.corrected || self.residual.is_some() || self.refit.is_some()
+    }
 }
 
 /// Arguments of `import`.
@@ -477,7 +488,7 @@ pub enum ImportFormat {
     Llmservingsim,
     /// One CSV of kernels of training, forward and backward.
     Simumax,
-    /// One CSV of measured serving endpoints, a setting a row.
+    /// One CSV of measured serving runs, which are played: what the request loop leaves over of them.
     ServingRuns,
 }
 

@@ -3,7 +3,6 @@
 pub mod ask;
 pub mod cli;
 pub mod commands;
-mod costs;
 pub mod hardware;
 pub mod kinds;
 mod progress;

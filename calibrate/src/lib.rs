@@ -1,15 +1,15 @@
 //! Everything that touches measurements or a real device.
 //!
-//! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs`, `llmservingsim.rs`, `network.rs` and `endpoints.rs` read what others
+//! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs`, `llmservingsim.rs` and `network.rs` read what others
 //! measured, `host.rs` runs what graph training does on the host, `fit.rs` fits it, `profiles.rs` holds what is shipped.
 
 pub mod campaign;
+pub mod costs;
 pub mod cpu;
 pub mod cuda;
 pub mod design;
 pub mod device;
 pub mod devices;
-pub mod endpoints;
 pub mod execute;
 pub mod fake;
 pub mod family;

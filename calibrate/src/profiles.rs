@@ -35,12 +35,6 @@ pub fn embedded(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Text of the coefficients that were fitted to published runs of serving endpoints (`endpoints.rs`).
-#[must_use]
-pub const fn serving() -> &'static str {
-    include_str!("../../profiles/published/serving.toml")
-}
-
 /// A shipped profile, read once.
 ///
 /// # Panics
@@ -190,40 +184,6 @@ mod tests {
                 };
                 assert!(error < most, "{name} {operator}: median error {error} on unseen rows");
             }
-        }
-    }
-
-    #[test]
-    fn shipped_endpoints_parse_and_more_work_never_makes_them_faster() {
-        use engine::cost::published_runs::{Format, Laws, Setting};
-
-        let laws = Laws::parse(serving()).expect("shipped");
-        assert_eq!(laws.frameworks(), ["sglang", "trtllm", "vllm"]);
-        let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
-        for law in &laws.law {
-            let name = if law.experts { "minimax-m2.5" } else { "llama-3-70b" };
-            let model = engine::model::embedded(name).expect("listed");
-            let base = Setting {
-                model: &model,
-                gpu: &gpu,
-                format: Format::Fp8,
-                gpus: 4,
-                attention_groups: 1,
-                prompt: 512,
-                output: 512,
-                concurrency: 2,
-            };
-            for doublings in 0..6 {
-                let at = Setting { concurrency: 2 << doublings, ..base.clone() };
-                let busier = Setting { concurrency: 4 << doublings, ..base.clone() };
-                let longer = Setting { prompt: 1024, ..at.clone() };
-                for more in [busier, longer] {
-                    assert!(law.tpot_s(&more) >= law.tpot_s(&at), "{} TPOT {more:?}", law.framework);
-                    assert!(law.ttft_s(&more) >= law.ttft_s(&at), "{} TTFT {more:?}", law.framework);
-                }
-            }
-            let unseen = [law.ttft.median_error, law.tpot.median_error];
-            assert!(unseen[0] < 0.30 && unseen[1] < 0.10, "{}: {unseen:?} on unseen settings", law.framework);
         }
     }
 

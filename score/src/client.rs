@@ -62,7 +62,20 @@ pub fn of(source: &str) -> &'static Client {
         .expect("one of them knows every run")
 }
 
+/// Client of a name; the last one where there is none.
+#[must_use]
+pub fn named(name: &str) -> &'static Client {
+    let last = &CLIENTS[CLIENTS.len() - 1];
+    CLIENTS.iter().find(|client| client.name == name).unwrap_or(last)
+}
+
 impl Client {
+    /// A source of runs by which it is known.
+    #[must_use]
+    pub fn source_of_runs(&self) -> &'static str {
+        self.known_by[0]
+    }
+
     /// What it sends with so many requests in flight, at most `n_max` requests and at least three for each in flight.
     #[must_use]
     pub fn requests(&self, lengths: [u32; 2], in_flight: u32, n_max: u32) -> Requests {

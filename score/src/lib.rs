@@ -3,11 +3,13 @@
 //! A table of published runs is read (`table.rs`, `run.rs`), a run becomes an engine as it was started (`client.rs`, `recipe.rs`, `setup.rs`) or a
 //! reason why it cannot (`reason.rs`), the request loop plays it as the benchmark's client loads it (`play.rs`), and what comes out is set
 //! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). What is fitted to runs is a few constants of an engine
-//! (`serve::engine_constants`); `leave_out.rs` chooses them without the runs that they are then asked about. Units: milliseconds in tables, seconds inside.
+//! (`serve::engine_constants`); `leave_out.rs` chooses them without the runs that they are then asked about. What the loop leaves over is learned
+//! (`residual.rs`, `learned.rs`) and corrects what clients of a replica see at a held load (`steady.rs`). Units: milliseconds in tables, seconds inside.
 
 pub mod bench;
 pub mod client;
 pub mod form;
+pub mod learned;
 pub mod leave_out;
 #[cfg(test)]
 mod measured;
@@ -22,6 +24,7 @@ pub mod residual;
 pub mod run;
 pub mod select;
 pub mod setup;
+pub mod steady;
 pub mod summary;
 pub mod table;
 pub mod text;

@@ -9,6 +9,7 @@ use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 
+use crate::learned::Learned;
 use crate::refit;
 use crate::select::Selection;
 use crate::summary::{self, Score};
@@ -97,4 +98,13 @@ fn experts_by_the_kernel_that_ran_give_first_tokens_that_are_near() {
     println!("{} runs, TTFT off by {:.1} %", score.all.n_predicted, errors.median * 100.0);
     // By the curve of another kernel it was 36 %.
     assert!(errors.median < 0.2, "{errors:?}");
+}
+
+/// What is shipped was learned with the loop of its day. Where the loop changes, it has to be learned again (`import --format serving-runs`).
+#[test]
+fn what_is_shipped_corrects_what_the_loop_leaves_over_today() {
+    let Some(score) = score("card=h100-sxm,engine=trtllm") else { return };
+    let found = Learned::shipped().corrected(&score);
+    println!("{} runs, TTFT and TPOT off by {:?} before, {:?} after", found[0].n_runs, found[0].before, found[0].after);
+    assert!(found[0].n_runs > 200 && found[0].after[0] < 0.06 && found[0].after[1] < 0.025, "{:?}", found[0]);
 }

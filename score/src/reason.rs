@@ -1,5 +1,7 @@
 //! Why a run has no prediction. A run is never left out: it has a prediction or one of these.
 
+use engine::verdict::Refused;
+
 /// Why a run cannot be played.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
@@ -69,6 +71,16 @@ impl Reason {
             Self::WorkersNotStated => "the number of prefill and decode workers is not stated",
             Self::Degrees { .. } => "degrees that do not divide the model",
             Self::Memory { .. } => "weights that do not fit the memory",
+        }
+    }
+
+    /// The same of a question that is refused.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        match (self, self.detail()) {
+            (Self::Memory { what }, _) => Refused::out_of_memory(what.clone()),
+            (_, detail) if detail.is_empty() => Refused::infeasible(self.about()),
+            (_, detail) => Refused::infeasible(format!("{}: {detail}", self.about())),
         }
     }
 

@@ -35,14 +35,14 @@ pub struct Corrected {
 }
 
 /// A run as the kernel sees it.
-struct Place {
-    engine: String,
-    kind: String,
+pub(crate) struct Place {
+    pub engine: String,
+    pub kind: String,
     /// Logarithms of prompt, answer, requests in flight and GPUs, in units of `FADES_OVER`.
-    at: [f64; 4],
+    pub at: [f64; 4],
     /// Logarithms of measured over predicted TTFT and TPOT.
-    ratios: [f64; 2],
-    fold: usize,
+    pub ratios: [f64; 2],
+    pub fold: usize,
 }
 
 /// Corrects every fold of settings by the others; errors of all runs, and by engine, card and model.
@@ -58,7 +58,12 @@ pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
             correct(&places, fold, side, &mut after);
         }
     }
-    groups(&of_runs).into_iter().map(|(group, members)| errors(group, &members, &places, &after)).collect()
+    of_groups(&of_runs, &places, &after)
+}
+
+/// Errors of all runs and of those of every card, engine and model before and after a correction.
+pub(crate) fn of_groups(runs: &[&Run], places: &[Place], after: &[[f64; 2]]) -> Vec<Corrected> {
+    groups(runs).into_iter().map(|(group, members)| errors(group, &members, places, after)).collect()
 }
 
 /// Positions of all runs, and of those of every card, engine and model.
@@ -104,18 +109,27 @@ pub(crate) fn folds(runs: &[&Run], n_folds: usize) -> Vec<usize> {
     places.map(|place| order[place] % n_folds).collect()
 }
 
-fn place(scored: &Scored, fold: usize) -> Option<Place> {
+pub(crate) fn place(scored: &Scored, fold: usize) -> Option<Place> {
     let (run, found) = (&scored.run, scored.outcome.as_ref().ok()?);
-    let sizes = [run.prompt, run.output, run.in_flight?, run.n_gpus()?];
-    let unit = libm::log(FADES_OVER);
     let ratios = [run.ttft_s / found.ttft.mean, run.tpot_s / found.tpot.mean].map(libm::log);
+    let at = at(sizes(run)?);
     ratios.iter().all(|ratio| ratio.is_finite()).then(|| Place {
         engine: run.engine.clone(),
         kind: kind(run),
-        at: sizes.map(|size| libm::log(f64::from(size)) / unit),
+        at,
         ratios,
         fold,
     })
+}
+
+/// Tokens of prompt and answer, requests in flight and GPUs.
+pub(crate) fn sizes(run: &Run) -> Option<[u32; 4]> {
+    Some([run.prompt, run.output, run.in_flight?, run.n_gpus()?])
+}
+
+/// Where sizes lie for the kernel.
+pub(crate) fn at(sizes: [u32; 4]) -> [f64; 4] {
+    sizes.map(|size| libm::log(f64::from(size)) / libm::log(FADES_OVER))
 }
 
 /// What ran where.
@@ -124,7 +138,7 @@ pub(crate) fn kind(run: &Run) -> String {
 }
 
 /// How much two runs have to do with each other.
-fn kernel(one: &Place, other: &Place) -> f64 {
+pub(crate) fn kernel(one: &Place, other: &Place) -> f64 {
     let squares: f64 = one.at.iter().zip(&other.at).map(|(a, b)| (a - b) * (a - b)).sum();
     let near = libm::exp(-squares);
     let engine = f64::from(u8::from(one.engine == other.engine));
@@ -133,7 +147,7 @@ fn kernel(one: &Place, other: &Place) -> f64 {
 }
 
 /// Corrections of a fold by the others.
-fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
+pub(crate) fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
     let seen: Vec<&Place> = places.iter().filter(|place| place.fold != fold).collect();
     let weights = robust(&seen, side);
     for (place, found) in places.iter().zip(after) {
@@ -144,7 +158,7 @@ fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
 }
 
 /// Weights of the seen runs in the prediction of others.
-fn robust(seen: &[&Place], side: usize) -> Vec<f64> {
+pub(crate) fn robust(seen: &[&Place], side: usize) -> Vec<f64> {
     let n = seen.len();
     let gram: Vec<Vec<f64>> = seen.iter().map(|one| seen.iter().map(|other| kernel(one, other)).collect()).collect();
     let targets: Vec<f64> = seen.iter().map(|place| place.ratios[side]).collect();

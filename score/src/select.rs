@@ -140,6 +140,12 @@ pub enum NoCondition {
 pub type Selection = Conditions<Key>;
 
 impl<K> Conditions<K> {
+    /// No condition: every row.
+    #[must_use]
+    pub const fn everything() -> Self {
+        Self { list: Vec::new() }
+    }
+
     /// From text: conditions `key=value` with commas between.
     ///
     /// # Errors

@@ -81,6 +81,14 @@ pub struct Part {
 }
 
 impl Setup {
+    /// Requests of full length that the memory of all workers of the first kind holds.
+    #[must_use]
+    pub fn sequences_held(&self) -> u32 {
+        let part = &self.parts[0];
+        let each = part.limits.context_max.div_ceil(part.limits.block_tokens) + part.limits.blocks_per_sequence;
+        part.n * (part.limits.kv_blocks / each)
+    }
+
     /// The same with other constants, as far as the run has what they are of.
     #[must_use]
     pub fn with(&self, constants: EngineConstants) -> Self {
@@ -133,6 +141,14 @@ struct Asked<'r> {
 /// Why it cannot be played.
 pub fn of(run: &Run) -> Result<Setup, Reason> {
     let model = engine::model::of_checkpoint(&run.model).ok_or(Reason::Model)?;
+    of_model(run, model, None)
+}
+
+/// The setup of a run of a model, in formats that are given or else in those of the run's checkpoint.
+///
+/// # Errors
+/// Why it cannot be played.
+pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup, Reason> {
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
     let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);
@@ -140,8 +156,10 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         return Err(Reason::Drafted);
     }
     let recipe = recipe::of(run, client);
-    let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
-    formats.experts = recipe.experts.unwrap_or(formats.experts);
+    let formats = match given {
+        Some(formats) => formats,
+        None => published_formats(run, recipe)?,
+    };
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
     // Of several engines each has its share.
     let share = in_flight / run.n_engines();
@@ -182,6 +200,12 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         }
     }
     Ok(setup)
+}
+
+/// Formats of a run's checkpoint as the engine was told to compute it.
+fn published_formats(run: &Run, recipe: &Recipe) -> Result<Formats, Reason> {
+    let formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
+    Ok(Formats { experts: recipe.experts.unwrap_or(formats.experts), ..formats })
 }
 
 /// Engines through which a request goes one after another. Dynamo's router waits for the answer of the engine that computes the prompt, and only then asks

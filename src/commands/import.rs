@@ -1,15 +1,19 @@
-//! `import`: a launch script → a scenario, measured operator tables → a profile, or measured endpoints → coefficients, with the error on what the
-//! fit did not see.
+//! `import`: a launch script → a scenario, measured operator tables → a profile, or measured serving runs → what the request loop leaves over, with the
+//! error on what the fit did not see.
 
 use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::network::links;
-use calibrate::{endpoints, import, llmservingsim, nccl_tests, profiles};
+use calibrate::{import, llmservingsim, nccl_tests, profiles};
 use engine::cost::profile::Profile;
+use score::learned::Learned;
+use score::run;
+use score::table::listed;
 
 use super::{Failure, imported, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
+use calibrate::costs::of_serving;
 use input::diagnostic::{Code, Source};
 use input::text_file;
 
@@ -29,16 +33,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         source: needed(&args.source, "source")?,
         date: needed(&args.date, "date")?,
     };
-    let failure = |error| match error {
-        ImportError::Device(_) => Failure::input(Code::UnknownGpu, format!("{error}; `skrull-sim list gpus` shows it")),
-        other => Failure::input(Code::WrongTables, other),
-    };
     let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", provenance.name)));
     if let Some(text) = text.filter(|text| nccl_tests::is_output(text)) {
         return exchanges(args, &provenance, &text, &path);
     }
     let tables = match args.format {
-        ImportFormat::ServingRuns => return runs(args, &provenance, &path).map_err(failure)?,
+        ImportFormat::ServingRuns => return runs(args, &provenance, &path),
         ImportFormat::Aiconfigurator => import::operator_tables,
         ImportFormat::Simumax => import::training::operator_tables,
         ImportFormat::Llmservingsim => llmservingsim::operator_tables,
@@ -54,6 +54,13 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     write(&path, &profile.to_toml())?;
     print(&format!("{}\n{}", path.display(), report::of_profile(&profile)))
+}
+
+fn failure(error: ImportError) -> Failure {
+    match error {
+        ImportError::Device(_) => Failure::input(Code::UnknownGpu, format!("{error}; `skrull-sim list gpus` shows it")),
+        other => Failure::input(Code::WrongTables, other),
+    }
 }
 
 /// Output of nccl-tests → the shipped profile of the card with the exchanges that were measured.
@@ -94,22 +101,17 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
     }
 }
 
-/// Measured endpoints → coefficients of every framework and kind of model.
-fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<Result<(), Failure>, ImportError> {
+/// Measured serving runs on some cards → what the request loop leaves over of them.
+fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<(), Failure> {
+    let table = args.dir.display().to_string();
+    let text =
+        text_file::read(&args.dir).map_err(|why| Failure::input(Code::WrongTables, format!("{table}: {why}")))?;
+    let runs = run::read(&text).map_err(|faults| Failure::input(Code::WrongTables, listed(&table, &faults)))?;
     let gpus: Vec<&str> = provenance.gpu.split(',').map(str::trim).collect();
     if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {
-        return Err(ImportError::Device((*unknown).to_owned()));
+        return Err(failure(ImportError::Device((*unknown).to_owned())));
     }
-    let found = endpoints::read(&args.dir, &gpus)?;
-    let laws = endpoints::fit(&found.runs, provenance);
-    let mut text = format!("{}\n{}", path.display(), report::HEAD);
-    for law in &laws.law {
-        let kind = if law.experts { "experts" } else { "dense" };
-        text += &report::row(&format!("{} {kind}", law.framework), &law.ttft);
-        text += &report::row("", &law.tpot);
-    }
-    for (why, n) in &found.left_out {
-        text += &format!("left out: {n} rows: {why}\n");
-    }
-    Ok(write(path, &toml::to_string(&laws).expect("coefficients have a TOML form")).and_then(|()| print(&text)))
+    let learned = Learned::from_runs(runs, &gpus, [&provenance.source, &provenance.date], &of_serving);
+    write(path, &learned.to_toml())?;
+    print(&format!("{}\n{}", path.display(), learned.errors()))
 }

@@ -9,6 +9,7 @@ use engine::cost::profile::Profile;
 use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
+use score::learned::Learned;
 use score::leave_out::{self, Left, Tables};
 use score::operators::{self, Operator};
 use score::run::Run;
@@ -20,8 +21,8 @@ use score::{refit, residual, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
-use crate::costs::cost_model;
 use crate::progress;
+use calibrate::costs::{cost_model, of_serving};
 use input::diagnostic::Code;
 use input::text_file;
 
@@ -55,7 +56,7 @@ fn unknown(why: impl std::fmt::Display) -> Failure {
 
 /// Operators of several devices.
 fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
-    if !args.only.is_empty() || args.leave_out.is_some() || args.residual.is_some() || args.refit.is_some() {
+    if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
         return Err(unknown(
             "a table of operators leaves every device out; `--only` and the other choices are of runs and steps",
         ));
@@ -66,9 +67,9 @@ fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
-    if leaves_models || args.residual.is_some() || args.refit.is_some() {
+    if leaves_models || args.is_of_serving() {
         return Err(unknown(
-            "`--leave-out model`, `--residual` and `--refit` are about serving, and the table is of training",
+            "`--leave-out model`, `--corrected`, `--residual` and `--refit` are about serving, and the table is of training",
         ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
@@ -104,9 +105,10 @@ fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
         bar.finish_and_clear();
         return print(&form.corrected(&found));
     }
-    let score = summary::score(runs, &only, &|cluster, engine| costs(cluster, engine, Tables::Own).0, &|| bar.inc(1));
+    let score = summary::score(runs, &only, &of_serving, &|| bar.inc(1));
     bar.finish_and_clear();
     print(&match args.residual {
+        _ if args.corrected => form.corrected(&Learned::shipped().corrected(&score)),
         Some(n_folds) => form.corrected(&residual::corrected(&score, n_folds.into())),
         None => form.serving(&score, width()),
     })

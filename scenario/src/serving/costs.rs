@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::cost::published_runs::Laws;
+use score::learned::Learned;
 use serve::step_cost::chunks::ChunkLaw;
 use toml_span::value::ValueInner;
 
@@ -17,8 +17,8 @@ pub enum CostLaw {
     Operations,
     /// A stage's time by tokens, played.
     Stages(ChunkLaw),
-    /// Coefficients of published runs, in closed form.
-    PublishedRuns(Laws),
+    /// A benchmark played, corrected by what published runs left over.
+    PublishedRuns(Learned),
 }
 
 /// What the section says besides what it says for every kind.
@@ -35,7 +35,7 @@ pub struct ServingCost {
 pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine: Option<&'static str>) -> ServingCost {
     if section.word("law", 0, &["operations", "published-runs"]) == 1 {
         section.finish();
-        let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
+        let learned = Learned::shipped();
         let cost = Cost {
             profile: None,
             is_roofline: true,
@@ -44,7 +44,7 @@ pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine:
             sustained_flops_ratio: 1.0,
             units: None,
         };
-        return ServingCost { cost, law: CostLaw::PublishedRuns(laws), attention_flops_ratio: None };
+        return ServingCost { cost, law: CostLaw::PublishedRuns(learned), attention_flops_ratio: None };
     }
     let ratio = section.number("attention_flops_ratio", 0.0, 0.01..=1.0);
     let law = stages(&mut section).map_or(CostLaw::Operations, CostLaw::Stages);
@@ -62,9 +62,9 @@ impl ServingCost {
             format!("`cost.attention_flops_ratio` = {ratio}: share of the peak that attention of prompts reaches, calibrated and not measured")
         });
         let law = match &self.law {
-            CostLaw::PublishedRuns(laws) => Some(format!(
-                "all coefficients are fitted to published runs, one set per framework and kind of model: {}",
-                laws.source
+            CostLaw::PublishedRuns(learned) => Some(format!(
+                "what the request loop leaves over is learned from published runs, by engine, model, card and format: {}",
+                learned.source
             )),
             CostLaw::Operations | CostLaw::Stages(_) => None,
         };

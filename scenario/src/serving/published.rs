@@ -1,25 +1,14 @@
 //! What a choice asks of published runs: one group, one stream of equal requests at a held number in flight, and an engine that was measured.
 
-use engine::cost::published_runs::{Format, Setting};
-use engine::formats::Formats;
+use score::steady::{self, Asked};
 use serve::replica::{Order, Role};
 
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Reader, unknown};
 
-/// What is asked of one replica, and how many there are.
-pub struct Asked<'s> {
-    /// Engine.
-    pub framework: &'s str,
-    /// Setting of a replica: it holds its part of the requests in flight.
-    pub setting: Setting<'s>,
-    /// Replicas.
-    pub n_replicas: u32,
-}
-
-/// What a choice asks; `Err` has what it cannot ask, and what to do.
-fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s>, (String, &'static str)> {
+/// What a choice asks of a replica, and how many there are; `Err` has what it cannot ask, and what to do.
+fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<(Asked<'s>, u32), (String, &'static str)> {
     let wrong = |what: &str, help| Err((format!("`{}`: published runs {what}", choice.name), help));
     let groups = serving.groups_of(choice);
     let streams: Vec<&Stream> = serving.streams.iter().filter(|stream| choice.takes(stream)).collect();
@@ -33,11 +22,11 @@ fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s
         let help = "write `prompt_tokens`, `output_tokens`, `arrivals = \"held\"` and `concurrency`, or leave `law` out to play arrivals";
         return wrong("are means at a held number of equal requests in flight: they tell no queue and no burst", help);
     };
-    let formats = serving.deployment_of(choice, group).formats;
-    let is_dense = choice.operation.kernels.sparse_weights().is_none();
-    let Some(format) = published_format(formats).filter(|_| is_dense) else {
-        return wrong("know no such weights", "`format` is bf16, fp8 or 4-bit-experts");
-    };
+    let config = serving.deployment_of(choice, group);
+    let formats = config.formats;
+    if steady::word(formats).is_none() || choice.operation.kernels.sparse_weights().is_some() {
+        return wrong("know no such weights", "`format` is 16 or 8 bits wide, or 4 bits in the experts");
+    }
     let n_replicas = serving.replicas_of(choice, group);
     if n_replicas == 0 || !held.is_multiple_of(u64::from(n_replicas)) {
         return wrong(
@@ -48,26 +37,16 @@ fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s
     if let Some(what) = plain(serving, choice, group) {
         return wrong(&format!("have no {what}"), "leave it out, or leave `law` out to play iterations");
     }
-    let Some(framework) = &choice.operation.framework else {
+    let Some(engine) = &choice.operation.framework else {
         return wrong("are of an engine", "write `framework`, for example \"vllm\"");
     };
-    let config = serving.deployment_of(choice, group);
-    let (gpus, attention_groups) = (config.n_gpus(), config.lanes().ranks);
-    let (prompt, output, concurrency) = (prompt.into(), output.into(), held / u64::from(n_replicas));
+    let Ok(in_flight) = u32::try_from(held / u64::from(n_replicas)) else {
+        return wrong("hold fewer requests", "`concurrency` is at most four billion on a replica");
+    };
+    let (gpus, attention_groups, lengths) = (config.n_gpus(), config.lanes().ranks, [prompt, output]);
     let (model, gpu) = (&group.model, &group.cluster.gpu);
-    let setting = Setting { model, gpu, format, gpus, attention_groups, prompt, output, concurrency };
-    Ok(Asked { framework, setting, n_replicas })
-}
-
-/// The format of published runs that stands for those of a replica: they tell 16 bits, 8 bits and 4-bit experts apart.
-fn published_format(formats: Formats) -> Option<Format> {
-    let bits = |format: hw::Format| format.weight_bits();
-    match (bits(formats.attention), bits(formats.experts)) {
-        (16.0, 16.0) => Some(Format::Bf16),
-        (_, experts) if experts < 8.0 => Some(Format::FourBitExperts),
-        (attention, experts) if attention <= 8.25 && experts <= 8.25 => Some(Format::Fp8),
-        _ => None,
-    }
+    let asked = Asked { engine, model, gpu, formats, gpus, attention_groups, lengths, in_flight };
+    Ok((asked, n_replicas))
 }
 
 /// An option that no published run tells apart, if a choice has one.
@@ -94,7 +73,7 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
 
 /// What a checked choice asks.
 #[must_use]
-pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<Asked<'s>> {
+pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<(Asked<'s>, u32)> {
     asked(serving, choice).ok()
 }
 
@@ -116,7 +95,7 @@ fn check_held(reader: &mut Reader<'_>, serving: &Serving) {
 
 /// Every choice can be asked where costs are of published runs; elsewhere a held number of requests in flight stands alone.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
-    let CostLaw::PublishedRuns(laws) = &serving.law else {
+    let CostLaw::PublishedRuns(learned) = &serving.law else {
         return check_held(reader, serving);
     };
     if !serving.draws.is_empty() {
@@ -127,9 +106,9 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in &serving.choices {
         match asked(serving, choice) {
             Err((what, help)) => reader.find(Finding::error(Code::WrongOperation, None, what).help(help)),
-            Ok(found) if !laws.frameworks().contains(&found.framework) => {
-                let what = format!("unknown framework `{}`", found.framework);
-                reader.find(unknown(Code::UnknownWord, what, found.framework, laws.frameworks(), None));
+            Ok((found, _)) if !learned.engines().contains(&found.engine) => {
+                let what = format!("unknown framework `{}`", found.engine);
+                reader.find(unknown(Code::UnknownWord, what, found.engine, learned.engines(), None));
             }
             Ok(_) => {}
         }

@@ -14,7 +14,6 @@ pub mod names;
 pub mod profile;
 pub mod profiled;
 pub mod provenance;
-pub mod published_runs;
 pub mod residuals;
 pub mod roofline;
 pub mod sparse_attention;

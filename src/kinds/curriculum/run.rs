@@ -8,8 +8,8 @@ use planner::curriculum::policies::Way;
 use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::curriculum::Curriculum;
 

@@ -12,8 +12,8 @@ use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::graph::{GraphScenario, Question};
 

@@ -10,8 +10,8 @@ use reports::views;
 use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::memory::MemoryScenario;
 

@@ -10,8 +10,8 @@ use reports::views;
 use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::multi_task::{MultiTaskScenario, TaskChoice};
 

@@ -43,8 +43,8 @@ use serve::step_cost::StepTable;
 use serve::step_cost::average::Average;
 use serve::step_cost::chunks::Sizes;
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Frames, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
@@ -232,7 +232,7 @@ fn row(scenario: &Serving, name: &str) -> Row {
     }
     let choice = scenario.plain().find(|choice| choice.name == name).expect("every name has a choice");
     match &scenario.law {
-        CostLaw::PublishedRuns(laws) => published::row(scenario, choice, laws),
+        CostLaw::PublishedRuns(learned) => published::row(scenario, choice, learned),
         CostLaw::Operations | CostLaw::Stages(_) => policy(scenario, choice),
     }
 }

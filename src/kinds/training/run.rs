@@ -18,8 +18,8 @@ use train::long_run::LongRun;
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
-use crate::costs;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs;
 use scenario::Head;
 use scenario::training::{PolicyChoice, Scenario};
 

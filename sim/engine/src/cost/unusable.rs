@@ -113,9 +113,6 @@ pub enum Unusable {
         /// Its axes.
         axes: usize,
     },
-    /// A coefficient of a published law is negative or not finite.
-    #[error("every coefficient must be finite and at least 0")]
-    Coefficient,
 }
 
 impl Unusable {

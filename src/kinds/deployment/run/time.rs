@@ -15,8 +15,8 @@ use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::costs::cost_model;
 use crate::kinds::{self, Kind, Planned, Run};
+use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::deployment::time::{Rental, RentalChoice};
 

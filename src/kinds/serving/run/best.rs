@@ -15,8 +15,8 @@ use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
 use super::{Figures, Row, figures, policy, scaling};
-use crate::costs::cost_model;
 use crate::kinds::{self, Planned};
+use calibrate::costs::cost_model;
 use scenario::serving::settings::settings;
 use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 

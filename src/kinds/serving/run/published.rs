@@ -1,14 +1,15 @@
-//! Rows of a scenario whose costs are of published runs: the closed form of each choice, or why there is none.
+//! Rows of a scenario whose costs are of published runs: a benchmark of each choice, played and corrected, or why there is none.
 
 use std::time::Instant;
 
 use engine::cost::Source;
 use engine::cost::provenance::Provenance;
-use engine::cost::published_runs::Laws;
 use reports::views;
-use reports::{Column, Measured, PolicyResult};
+use reports::{Column, Ended, Measured, PolicyResult};
+use score::learned::Learned;
 
 use super::Row;
+use calibrate::costs::of_serving;
 use scenario::serving::{CostLaw, Serving, ServingChoice, published};
 
 const fn is_published(scenario: &Serving) -> bool {
@@ -31,19 +32,15 @@ pub fn worth(scenario: &Serving, row: &PolicyResult) -> Option<f64> {
 }
 
 /// The row of a choice.
-pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> Row {
+pub fn row(scenario: &Serving, choice: &ServingChoice, learned: &Learned) -> Row {
     let begun = Instant::now();
     let mut row = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
-    let asked = published::of(scenario, choice).expect("the reader holds what can be asked");
-    match laws.steady(asked.framework, &asked.setting) {
+    let (asked, n_replicas) = published::of(scenario, choice).expect("the reader holds what can be asked");
+    match learned.steady(&asked, &of_serving).map_err(|reason| reason.refused()) {
         Err(refused) => (row.status, row.why) = (refused.ended, refused.why),
         Ok(steady) => {
-            (row.metrics, row.interval) = steady.figures(&asked.setting, asked.n_replicas);
-            let outside =
-                steady.outside.map_or_else(String::new, |what| format!("; {what} outside of the fitted runs"));
-            let (held, in_flight) = (asked.setting.sequences_held(), asked.setting.concurrency);
-            row.status = reports::Ended::Ok;
-            row.why = format!("{in_flight} in flight of {held:.0} that memory holds{outside}");
+            (row.metrics, row.interval) = steady.figures(&asked, n_replicas);
+            (row.status, row.why) = (Ended::Ok, steady.why(&asked));
         }
     }
     row.measured = Measured { planner_wall_s: 0.0, simulate_wall_s: begun.elapsed().as_secs_f64() };

@@ -19,8 +19,8 @@ use serve::replica::Role;
 use serve::step_cost::StepTable;
 
 use super::figures;
-use crate::costs::cost_model;
 use crate::kinds;
+use calibrate::costs::cost_model;
 use scenario::serving::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.

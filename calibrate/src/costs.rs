@@ -1,5 +1,6 @@
 //! The cost model of a machine, one for training and for serving.
 
+use crate::profiles;
 use engine::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
@@ -18,4 +19,10 @@ pub fn cost_model(cluster: &Cluster, profile: Option<&Profile>, sustained_flops_
         return Box::new(Sustained::new(model, &cluster.gpu, sustained_flops_ratio));
     }
     model
+}
+
+/// Costs of a serving engine on a machine by the tables that are shipped for its card, or lent to it.
+#[must_use]
+pub fn of_serving(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+    cost_model(cluster, profiles::of_serving(&cluster.gpu.name, Some(engine)).as_ref(), 1.0)
 }
