@@ -435,7 +435,7 @@ impl ScoreArgs {
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Launch script or file of flags of another stack; or a folder with the tables of one device, for serving-runs and simumax the table itself
+    /// Launch script or file of flags of another stack; or a folder with the tables of one device, for neusight, serving-runs and simumax the table itself
     #[arg(value_name = "FILE")]
     pub dir: PathBuf,
     /// Whose format the tables have
@@ -488,6 +488,8 @@ pub enum ImportFormat {
     Llmservingsim,
     /// One CSV of kernels of training, forward and backward.
     Simumax,
+    /// One CSV of operators of several devices in 32 bits, of which `--gpu` is one.
+    Neusight,
     /// One CSV of measured serving runs, which are played: what the request loop leaves over of them.
     ServingRuns,
 }

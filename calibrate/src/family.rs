@@ -32,7 +32,9 @@ impl Family {
         match op {
             // Half precision runs at one rate whatever its exponent.
             Op::Gemm { format: Format::Fp16, .. } => Some(Self::Gemm(Format::Bf16)),
-            Op::Gemm { format, .. } => gemm_name(*format).map(|_| Self::Gemm(*format)),
+            // Nothing that is calibrated runs products in 32 bits.
+            Op::Gemm { format: Format::Fp32, .. } => None,
+            Op::Gemm { format, .. } => Some(Self::Gemm(*format)),
             Op::Attention { head_dim, pass, .. } => Some(Self::Attention { pass: *pass, wide: *head_dim >= 128 }),
             Op::Collective { kind, shape, .. } if shape.n_nodes == 1 => Some(Self::Collective(*kind, shape.n_ranks)),
             op => memory_bound(op).map(|(name, _)| Self::Memory(name)),
@@ -43,7 +45,7 @@ impl Family {
     #[must_use]
     pub fn name(self) -> String {
         match self {
-            Self::Gemm(format) => gemm_name(format).unwrap_or("gemm-fp32").to_owned(),
+            Self::Gemm(format) => gemm_name(format).to_owned(),
             Self::Attention { pass, wide } => attention_names(if wide { 128 } else { 64 }, pass)[0].to_owned(),
             Self::Memory(name) => name.to_owned(),
             Self::Collective(kind, n) => format!("{}-{n}", collective_name(kind)),

@@ -6,6 +6,7 @@
 //! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
 
 pub mod by_engine;
+pub mod neusight;
 pub mod report;
 mod serving;
 mod table;
@@ -40,6 +41,14 @@ pub enum ImportError {
     /// The device is not in the catalogue.
     #[error("`{0}` is not in the GPU catalogue")]
     Device(String),
+    /// The table has rows of other devices alone.
+    #[error("no rows of `{gpu}`; the table has {devices}")]
+    NoRows {
+        /// The card that is asked for.
+        gpu: String,
+        /// Devices of the table.
+        devices: String,
+    },
     /// The tables are of a model whose shapes are not known.
     #[error("tables of model `{0}`, whose shapes are not embedded")]
     Model(String),

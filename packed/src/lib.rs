@@ -1,10 +1,14 @@
 //! Files as the text they stand for: gzip is undone, a table in Parquet or Arrow's format becomes its CSV, an index of Megatron-LM its lengths, and
 //! everything else stays as it is.
 //!
+//! Tables are written in Parquet too (`columnar.rs`).
+//!
 //! Bytes decide, not names. So every reader of text reads packed files as well, and none has a decompressor of its own. What is unpacked is
 //! bounded by what it was packed in: a small file cannot take all memory.
 
 mod arrow;
+pub mod columnar;
+pub mod columns;
 mod csv;
 mod index;
 #[cfg(any(test, feature = "parquet"))]

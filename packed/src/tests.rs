@@ -11,6 +11,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
+use super::columns::Column;
 use super::*;
 
 /// A table of two columns with a missing cell, numbers and a list.
@@ -54,6 +55,13 @@ fn a_table_is_its_csv_whatever_packs_its_pages() {
         let text = whole(written(codec)).expect("a table");
         assert_eq!(String::from_utf8(text).expect("text"), CSV, "{codec}");
     }
+}
+
+#[test]
+fn what_is_written_here_is_read_by_the_formats_own_crate() {
+    let columns = [Column::texts("name", [Some("x"), None]), Column::numbers("a_s", [None, Some(0.5)])];
+    let text = whole(columnar::render(&columns)).expect("a table");
+    assert_eq!(String::from_utf8(text).expect("text"), "name,a_s\nx,\n,0.5\n");
 }
 
 #[test]

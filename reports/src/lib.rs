@@ -21,7 +21,6 @@ mod lost;
 pub mod markdown;
 mod nested;
 pub mod origin;
-pub mod parquet;
 mod quantity;
 pub mod read;
 mod rows;
@@ -41,6 +40,7 @@ use std::collections::BTreeMap;
 
 pub use engine::Origin;
 pub use engine::verdict::{Aim, Ended, Status};
+pub use packed::columnar as parquet;
 
 use serde::{Deserialize, Serialize, Serializer};
 

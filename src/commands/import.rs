@@ -41,6 +41,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         ImportFormat::ServingRuns => return runs(args, &provenance, &path),
         ImportFormat::Aiconfigurator => import::operator_tables,
         ImportFormat::Simumax => import::training::operator_tables,
+        ImportFormat::Neusight => import::neusight::operator_tables,
         ImportFormat::Llmservingsim => llmservingsim::operator_tables,
     };
     if let (Some(engine), ImportFormat::Aiconfigurator) = (&args.engine, args.format) {

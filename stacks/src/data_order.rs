@@ -1,10 +1,13 @@
-//! Which sequence goes to which micro-batch and rank: a line of JSON for every micro-batch of a plan, for a data loader of any framework.
+//! Which sequence goes to which micro-batch and rank: a line of JSON for every micro-batch of a plan, for a data loader of any framework. The same as a table
+//! in Parquet has a row for every part of a sequence.
 //!
 //! A line says step, data-parallel group, micro-batch, and its sequences in order: position in the data, first token, tokens, and the context ranks that
 //! hold it. The first line says what the columns mean and what was predicted. Every policy's plan can be said. `docs/launch-scripts.md` has a reader.
 
+use packed::columnar;
+use packed::columns::Column;
 use serde_json::{Value, json};
-use train::plan::{MicroBatch, Place, Plan};
+use train::plan::{MicroBatch, Place, Placement, Plan};
 
 use crate::export::{ExportError, File, Planned, Target, Words, training};
 
@@ -14,7 +17,7 @@ const SCHEMA: &str = "skrull-sim/data-order/1";
 
 /// The target.
 pub const TARGET: Target =
-    Target::new(NAME, "an index of sequences by micro-batch and rank, JSON lines", SCHEMA, write);
+    Target::new(NAME, "an index of sequences by micro-batch and rank, JSON lines and Parquet", SCHEMA, write);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
@@ -28,7 +31,38 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         "remarks": words.lines(SCHEMA),
     });
     let lines: String = lines(plan, problem.layout.cp).iter().map(|line| format!("{line}\n")).collect();
-    Ok(vec![File::new("order.jsonl", format!("{head}\n{lines}"))])
+    let table = columnar::render(&columns(plan, problem.layout.cp));
+    Ok(vec![File::new("order.jsonl", format!("{head}\n{lines}")), File::packed("order.parquet", table)])
+}
+
+/// Columns of the table, in their order.
+const COLUMNS: [&str; 9] = [
+    "step",
+    "group",
+    "micro_batch",
+    "position",
+    "sequence",
+    "first_token",
+    "tokens",
+    "first_context_rank",
+    "context_ranks",
+];
+
+/// A row for every part of a sequence, in the order of the lines.
+fn columns(plan: &Plan, cp: u32) -> Vec<Column> {
+    let mut rows: Vec<[u64; 9]> = Vec::new();
+    for (step, step_index) in plan.steps.iter().zip(0..) {
+        for (group, group_index) in step.groups.iter().zip(0..) {
+            for (micro_batch, index) in group.iter().zip(0..) {
+                for (placed, position) in micro_batch.sequences.iter().zip(0..) {
+                    let [sequence, from, tokens, first, count] = part(placed, cp);
+                    rows.push([step_index, group_index, index, position, sequence, from, tokens, first, count]);
+                }
+            }
+        }
+    }
+    let column = |(at, name): (usize, &str)| Column::numbers(name, rows.iter().map(|row| Some(hw::real(row[at]))));
+    COLUMNS.into_iter().enumerate().map(column).collect()
 }
 
 fn lines(plan: &Plan, cp: u32) -> Vec<Value> {
@@ -50,23 +84,26 @@ fn lines(plan: &Plan, cp: u32) -> Vec<Value> {
     lines
 }
 
-/// `[sequence, first token, tokens, first context rank, context ranks]` of each.
+/// Parts of sequences in a micro-batch.
 fn sequences(micro_batch: &MicroBatch, cp: u32) -> Vec<Value> {
-    let one = |placed: &train::plan::Placement| {
-        let (first, count) = match placed.place {
-            Place::Local(rank) => (rank, 1),
-            Place::Sharded => (0, cp),
-            Place::Ring { first, count } => (first, count),
-        };
-        json!([placed.sequence, placed.from, placed.tokens, first, count])
+    micro_batch.sequences.iter().map(|placed| json!(part(placed, cp))).collect()
+}
+
+/// `[sequence, first token, tokens, first context rank, context ranks]`.
+fn part(placed: &Placement, cp: u32) -> [u64; 5] {
+    let (first, count) = match placed.place {
+        Place::Local(rank) => (rank, 1),
+        Place::Sharded => (0, cp),
+        Place::Ring { first, count } => (first, count),
     };
-    micro_batch.sequences.iter().map(one).collect()
+    [u64::from(placed.sequence), placed.from, placed.tokens, u64::from(first), u64::from(count)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use train::plan::{Placement, Step};
+    use packed::columns::Cells;
+    use train::plan::Step;
 
     #[test]
     fn every_micro_batch_is_a_line_with_its_sequences_and_their_ranks() {
@@ -94,5 +131,14 @@ mod tests {
         assert_eq!(found[0]["sequences"], json!([[2, 0, 7, 1, 1]]));
         assert_eq!(found[1]["sequences"], json!([[0, 0, 64, 0, 4], [1, 8, 8, 2, 2]]));
         assert_eq!((&found[1]["micro_batch"], &found[1]["padding"]), (&json!(1), &json!(3)));
+        // The table has the same parts: three rows, of two micro-batches.
+        let table: Vec<(String, Cells)> =
+            columns(&plan, 4).into_iter().map(|column| (column.name, column.cells)).collect();
+        let cells = |name: &str| table.iter().find(|(known, _)| known == name).expect("a column").1.clone();
+        let numbers = |cells: [u32; 3]| Cells::Numbers(cells.map(|cell| Some(f64::from(cell))).to_vec());
+        assert_eq!(cells("micro_batch"), numbers([0, 1, 1]));
+        assert_eq!(cells("sequence"), numbers([2, 0, 1]));
+        assert_eq!(cells("first_context_rank"), numbers([1, 0, 2]));
+        assert_eq!(cells("context_ranks"), numbers([1, 4, 2]));
     }
 }

@@ -26,6 +26,10 @@ impl File {
         Self { name: name.to_owned(), bytes: text.into_bytes() }
     }
 
+    pub(crate) fn packed(name: &str, bytes: Vec<u8>) -> Self {
+        Self { name: name.to_owned(), bytes }
+    }
+
     /// What it holds as a text; what is none has marks in its place.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {

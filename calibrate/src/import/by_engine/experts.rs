@@ -82,7 +82,7 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let (kernel, of_kernel) = of_variant(&rows, &kernels);
             let Some((mut curve, n_left_out)) = fitted(&of_kernel) else { continue };
             curve.kernel = Some(kernel.clone());
-            let name = names::of_format("experts", format).expect("a format of products") + variant;
+            let name = names::of_format("experts", format) + variant;
             let left_out =
                 if n_left_out > 0 { format!("{n_left_out} rows ran with an untuned tactic") } else { String::new() };
             let residuals = curve.residuals.clone();

@@ -78,7 +78,7 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             continue;
         };
         operator.kernel = Some(kernel.clone());
-        let name = names::of_format("gemm", format).expect("a format of products");
+        let name = names::of_format("gemm", format);
         let left_out = if quantises { WITHOUT_QUANTISATION } else { why };
         let left_out = left_out.to_owned();
         let residuals = operator.residuals.clone();

@@ -33,7 +33,8 @@ pub const COLLECTIVES: [&str; 11] = [
 /// Head widths that tables have.
 pub const WIDTHS: [u64; 5] = [64, 128, 192, 256, 512];
 /// Formats of products that tables may have, as suffixes.
-const FORMATS: [Format; 9] = [
+const FORMATS: [Format; 10] = [
+    Format::Fp32,
     Format::Bf16,
     Format::Fp8,
     Format::Fp8Block,
@@ -82,13 +83,12 @@ pub const fn neighbours(format: Format) -> &'static [Format] {
     }
 }
 
-/// Name of a kernel in a format of products; `None` where nobody fits one.
+/// Name of a kernel in a format of products.
 #[must_use]
-pub fn of_format(kernel: &str, format: Format) -> Option<String> {
+pub fn of_format(kernel: &str, format: Format) -> String {
     match format {
-        Format::Bf16 | Format::Fp16 => Some(kernel.to_owned()),
-        Format::Fp32 => None,
-        other => Some(format!("{kernel}-{}", other.word())),
+        Format::Bf16 | Format::Fp16 => kernel.to_owned(),
+        other => format!("{kernel}-{}", other.word()),
     }
 }
 
@@ -142,7 +142,7 @@ fn of_widths(kernel: &str) -> impl Iterator<Item = String> + '_ {
 /// Names of kernels with a surface.
 #[must_use]
 pub fn operators() -> Vec<String> {
-    let products = FORMATS.iter().filter_map(|format| of_format("gemm", *format));
+    let products = FORMATS.iter().map(|format| of_format("gemm", *format));
     let backward = WIDTHS.into_iter().map(Some).chain([None]);
     let backward = backward.map(|width| of_width("attention-backward", width, Dtype::Bf16));
     let grouped = [GROUPED_GEMM, GROUPED_TRAINING[0], GROUPED_TRAINING[1], GROUPED_TRAINING[2]].map(str::to_owned);
@@ -166,7 +166,7 @@ pub const EXPERT_VARIANTS: [&str; 4] = ["", "-plain", "-elsewhere", "-plain-else
 /// Names of fused experts.
 #[must_use]
 pub fn experts() -> Vec<String> {
-    let formats = FORMATS.iter().filter_map(|format| of_format("experts", *format));
+    let formats = FORMATS.iter().map(|format| of_format("experts", *format));
     formats.flat_map(|name| EXPERT_VARIANTS.map(|variant| format!("{name}{variant}"))).collect()
 }
 
@@ -199,7 +199,7 @@ mod tests {
         for format in Format::ALL {
             assert_eq!(neighbours(format)[0], format);
         }
-        assert_eq!(of_format("gemm", Format::Fp8Block).as_deref(), Some("gemm-fp8-block"));
+        assert_eq!(of_format("gemm", Format::Fp8Block), "gemm-fp8-block");
         assert!(known(&operators(), "gemm-fp8-block").is_ok() && known(&experts(), "experts-int4-elsewhere").is_ok());
     }
 }

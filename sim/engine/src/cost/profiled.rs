@@ -121,7 +121,7 @@ impl Profiled {
 
     /// A product by the curve of its format, or by that of the nearest format that was fitted.
     fn gemm(&self, m: u64, n: u64, k: u64, format: Format) -> Option<Estimate> {
-        let found = |near: &Format| self.gemm_as(m, n, k, format, gemm_name(*near)?).map(|found| (*near, found));
+        let found = |near: &Format| self.gemm_as(m, n, k, format, gemm_name(*near)).map(|found| (*near, found));
         let (near, found) = names::neighbours(format).iter().find_map(found)?;
         Some(if gemm_name(near) == gemm_name(format) { found } else { found.borrowed("format of a product") })
     }
@@ -282,18 +282,18 @@ pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
 
 /// Fitted operator of products in a format.
 #[must_use]
-pub const fn gemm_name(format: Format) -> Option<&'static str> {
+pub const fn gemm_name(format: Format) -> &'static str {
     match format {
-        Format::Bf16 | Format::Fp16 => Some("gemm"),
-        Format::Fp8 => Some("gemm-fp8"),
-        Format::Fp8Block => Some("gemm-fp8-block"),
-        Format::Mxfp8 => Some("gemm-mxfp8"),
-        Format::Int8 => Some("gemm-int8"),
-        Format::Int8Weights => Some("gemm-int8-weights"),
-        Format::Int4 => Some("gemm-int4"),
-        Format::Mxfp4 => Some("gemm-mxfp4"),
-        Format::Nvfp4 => Some("gemm-nvfp4"),
-        Format::Fp32 => None,
+        Format::Bf16 | Format::Fp16 => "gemm",
+        Format::Fp8 => "gemm-fp8",
+        Format::Fp8Block => "gemm-fp8-block",
+        Format::Mxfp8 => "gemm-mxfp8",
+        Format::Int8 => "gemm-int8",
+        Format::Int8Weights => "gemm-int8-weights",
+        Format::Int4 => "gemm-int4",
+        Format::Mxfp4 => "gemm-mxfp4",
+        Format::Nvfp4 => "gemm-nvfp4",
+        Format::Fp32 => "gemm-fp32",
     }
 }
 
@@ -413,7 +413,7 @@ impl Profiled {
 
     /// The curve that products of a format are priced by.
     fn products(&self, format: Format) -> Option<&Operator> {
-        let of = |near: &Format| self.profile.operators.get(gemm_name(*near)?);
+        let of = |near: &Format| self.profile.operators.get(gemm_name(*near));
         names::neighbours(format).iter().find_map(of)
     }
 

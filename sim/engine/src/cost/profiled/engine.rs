@@ -119,7 +119,7 @@ impl Profiled {
 
     /// The curve of a format for the variant that a layer is, or for the plainest one.
     fn experts_curve(&self, layer: &FusedExperts, format: Format) -> Option<&ExpertsCurve> {
-        let name = names::of_format("experts", format)?;
+        let name = names::of_format("experts", format);
         let plain = if layer.gated { "" } else { "-plain" };
         let elsewhere = if layer.has_experts_elsewhere() { "-elsewhere" } else { "" };
         let variants = [format!("{plain}{elsewhere}"), plain.to_owned(), elsewhere.to_owned(), String::new()];
