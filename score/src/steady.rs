@@ -118,8 +118,8 @@ impl Asked<'_> {
     fn without_room(&self, held: u32) -> String {
         let ([prompt, output], Self { gpus, gpu, in_flight, .. }) = (self.lengths, self);
         format!(
-            "memory of {gpus} `{}` holds {held} requests of {prompt} + {output} tokens, and {in_flight} are in flight; more GPUs or fewer requests \
-             would fit, and published runs tell no such wait",
+            "{in_flight} requests of {prompt} + {output} tokens are in flight, and memory of {gpus} `{}` holds {held}; more GPUs or fewer requests would \
+             fit, and published runs tell no such wait",
             gpu.name
         )
     }

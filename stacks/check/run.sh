@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks exported files with the targets' own code, in environments that it makes by itself: PyTorch's pipeline runtime, Megatron-Core's reader of
-# layouts, DeepSpeed's configuration, the parsers and checks of vLLM, SGLang and Dynamo, schemas of Kubernetes, LeaderWorkerSet, Dynamo's operator and
+# layouts, DeepSpeed's configuration, torchtitan's reader of options, the parsers and checks of vLLM, SGLang and Dynamo, schemas of Kubernetes, LeaderWorkerSet, Dynamo's operator and
 # llm-d's chart, SkyPilot's task. Needs python3 with pip and some 12 GB; the ordinary build and its tests need none of it.
 # usage: stacks/check/run.sh [FOLDER OF THE ENVIRONMENTS]
 set -eu
@@ -16,6 +16,14 @@ if [ ! -x "$environment/bin/python" ]; then
   "$environment/bin/pip" install -q --no-build-isolation deepspeed
   "$environment/bin/pip" install -q pyyaml jsonschema kubernetes-validate skypilot
 fi
+# torchtitan pins its own versions of packages that the others bring.
+titan="$environment/torchtitan"
+if [ ! -x "$titan/bin/python" ]; then
+  python3 -m venv "$titan"
+  "$titan/bin/pip" install -q torchtitan==0.3.0
+fi
+# Its sources alone are read.
+"$environment/bin/pip" install -q --no-deps megatron-bridge==0.3.1
 # The servers' packages without what computes: their parsers need PyTorch and a few readers of models.
 servers="$environment/servers"
 if [ ! -x "$servers/bin/python" ]; then
@@ -39,6 +47,15 @@ export_to pipeline/schedules zb-2p pytorch-schedule schedule-zb-2p
 mkdir -p "$work/deepspeed"
 "$program" plan quickstart --policy deepspeed --set workload.tokens=8192 --set parallel.cp=1 --set parallel.dp=32 --out "$work/deepspeed" \
   --export deepspeed >/dev/null
+# Every shipped plan of training that torchtitan and Bridge can say.
+for scenario in scenarios/megatron/*.toml scenarios/pipeline/*.toml; do
+  for target in torchtitan bridge; do
+    name="$target-$(basename "$scenario" .toml)"
+    "$program" plan "$scenario" --out "$work/$name" --export "$target" >/dev/null 2>&1 || rm -rf "${work:?}/$name"
+  done
+done
+"$environment/bin/python" stacks/check/bridge_keys.py "$work"/bridge-*/overrides.txt
+"$titan/bin/python" -W ignore stacks/check/torchtitan_options.py "$work"/torchtitan-*/options.txt 2>/dev/null
 # Every shipped plan of servers, and plans that no shipped scenario has, for every target that takes them.
 plans="$work/plans"
 for scenario in scenarios/serving/*.toml scenarios/together/*.toml scenarios/cloud/*.toml; do

@@ -61,6 +61,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         lines.push(format!("--parallelism.pipeline_parallel_microbatch_size={}", found.micro_batch));
         lines.push("--parallelism.pipeline_parallel_schedule=_PipelineScheduleRuntime".to_owned());
         lines.push("--parallelism.pipeline_parallel_schedule_csv=schedule.csv".to_owned());
+        // Captured by default, which its reader of options refuses beside a pipeline.
+        lines.push("--training.disable_cuda_graphs".to_owned());
     }
     let recompute = match execution.recompute {
         Recompute::Full => "full",
