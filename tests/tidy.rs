@@ -55,9 +55,9 @@ fn crates_depend_only_downwards() {
         ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
         ("calibrate", &["hw", "packed", "engine", "graph"][..]),
         ("score", &["hw", "packed", "engine", "train", "serve"][..]),
-        ("stacks", &["hw", "input", "engine", "train", "serve"][..]),
+        ("stacks", &["hw", "packed", "input", "engine", "train", "serve"][..]),
         ("sweep", &["hw", "input", "engine", "reports"][..]),
-        ("reports", &["hw", "engine"][..]),
+        ("reports", &["hw", "packed", "engine"][..]),
         (
             "scenario",
             &[
