@@ -388,8 +388,7 @@ mod tests {
             gpu: "h200-sxm".to_owned(),
             n_gpus: 48,
             gpus_per_node: 8,
-            memory: None,
-            usd_per_gpu_hour: None,
+            ..Rented::default()
         };
         let replica = |name: &str, role, copies, n| {
             let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, layers: Range::new(0, 80) };

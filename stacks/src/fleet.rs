@@ -272,9 +272,15 @@ fn service(group: &Group<'_>) -> String {
     let command = if *n_nodes == 1 { group.command() } else { format!("{} {across}{follower}", group.command()) };
     let usd = group.machine.usd_per_gpu_hour;
     let price = usd.map_or_else(String::new, |usd| format!("# Planned at ${usd:.2} a GPU and hour.\n"));
+    let region = &group.machine.region;
+    let (unsaid, region) = match region {
+        Some(region) => ("", format!("  region: {}\n", quoted(region))),
+        None => (" The plan names no region: the cheapest one is taken.", String::new()),
+    };
+    let spot = if group.machine.is_spot { "  use_spot: true\n" } else { "" };
     format!(
-        "{price}# Start it with `sky serve up {name}.yaml`. The plan says nothing of regions and spot instances: add `region` and `use_spot`.\nname: {name}\n\
-         service:\n  replicas: {}\n  readiness_probe: /health\nresources:\n  accelerators: {}:{}\n  ports: {PORT}\n  image_id: docker:{}\n\
+        "{price}# Start it with `sky serve up {name}.yaml`.{unsaid}\nname: {name}\n\
+         service:\n  replicas: {}\n  readiness_probe: /health\nresources:\n{region}{spot}  accelerators: {}:{}\n  ports: {PORT}\n  image_id: docker:{}\n\
          num_nodes: {n_nodes}\nrun: |\n  {command}\n",
         replica.copies, group.accelerator, group.gpus_per_node, group.engine.image
     )
@@ -296,8 +302,8 @@ mod tests {
             gpu: gpu.to_owned(),
             n_gpus: 48,
             gpus_per_node: 8,
-            memory: None,
             usd_per_gpu_hour: Some(3.5),
+            ..Machine::default()
         };
         let engine = crate::example::engine(batcher);
         let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, layers: Range::new(0, 80) };
@@ -333,6 +339,13 @@ mod tests {
     fn a_group_is_a_service_with_the_name_that_its_catalogue_has() {
         let found = text("skypilot", &deployment(8, "vllm-v1", "a100-sxm-80g"));
         for part in ["accelerators: A100-80GB:8", "replicas: 3", "num_nodes: 1", "$3.50", "name: llama-3-70b-both"] {
+            assert!(found.contains(part), "{part} in {found}");
+        }
+        assert!(found.contains("names no region") && !found.contains("use_spot"), "{found}");
+        let [mut rented] = deployment(8, "vllm-v1", "a100-sxm-80g");
+        (rented.machines[0].region, rented.machines[0].is_spot) = (Some("us-east-1".to_owned()), true);
+        let found = text("skypilot", &[rented]);
+        for part in ["resources:\n  region: \"us-east-1\"\n  use_spot: true\n", "yaml`.\nname:"] {
             assert!(found.contains(part), "{part} in {found}");
         }
     }

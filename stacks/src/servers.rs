@@ -367,8 +367,7 @@ mod tests {
             gpu: "h200-sxm".to_owned(),
             n_gpus: 16,
             gpus_per_node: 8,
-            memory: None,
-            usd_per_gpu_hour: None,
+            ..Machine::default()
         };
         let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, layers };
         let engine = EngineOptions { context_max: Some(8192), ..crate::example::engine("vllm-v1") };

@@ -22,8 +22,10 @@ pub struct Offer {
     pub usd_per_hour: f64,
     /// Provider and date of the price, in words.
     pub quote: String,
-    /// Region.
+    /// Region: links within one are others than between two.
     pub region: u32,
+    /// Its name, where it has one.
+    pub region_name: Option<String>,
     /// How its replicas are lost, where the provider takes them back.
     pub losses: Option<Losses>,
 }
@@ -49,6 +51,7 @@ impl Offer {
             usd_per_hour,
             quote: String::new(),
             region: 0,
+            region_name: None,
             losses: None,
         }
     }

@@ -9,6 +9,8 @@ use crate::effort::is_within_reason;
 use input::diagnostic::Code;
 use input::reader::{Place, Section, unknown};
 
+/// Largest number of a region; those with names come behind.
+const REGION_MAX: u16 = 1000;
 /// Range of prices, dollars per hour.
 pub const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
 
@@ -44,10 +46,22 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
     if n_tables == 0 {
         section.missing("gpus", "write `[[inventory.gpus]]` with `gpu` and `count`");
     }
+    number(&mut offers);
     let is_begun = is_planned(&mut section, &offers, objective);
     section.finish();
     let is_whole = n_tables > 0 && offers.len() == n_tables && is_begun;
     Stock { inventory: Inventory { offers, network }, places, is_whole }
+}
+
+/// Numbers of regions that have names: one for each name.
+fn number(offers: &mut [Offer]) {
+    let names: Vec<String> = offers.iter().filter_map(|offer| offer.region_name.clone()).collect();
+    for offer in offers {
+        let known = |name: &String| names.iter().position(|known| known == name);
+        if let Some(at) = offer.region_name.as_ref().and_then(known) {
+            offer.region = u32::from(REGION_MAX) + 1 + u32::try_from(at).expect("fewer rows than 2^31");
+        }
+    }
 }
 
 /// Whether planning for so many machines is within reason.
@@ -83,7 +97,9 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     let n_available = section.small("count", usual, 0..=1_000_000);
     let is_single = objective == Objective::Throughput;
     let n_gpus_per_machine = if is_single { 1 } else { section.small("gpus_per_machine", Some(8), 1..=1024) };
-    let region = if objective == Objective::Time { 0 } else { section.small("region", Some(0), 0..=1000) };
+    let region_name = if section.is_text("region") { section.text("region").map(|(name, _)| name) } else { None };
+    let heeds_number = objective != Objective::Time && region_name.is_none();
+    let region = if heeds_number { section.small("region", Some(0), 0..=REGION_MAX.into()) } else { 0 };
     let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
     let losses = losses(&mut section);
     let gpu = match (&named, objective) {
@@ -93,7 +109,7 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     };
     section.finish();
     let (name, at) = named?;
-    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, losses }, at))
+    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, region_name, losses }, at))
 }
 
 /// Mean times until a replica is lost, and until it is back; both or neither.
@@ -156,5 +172,19 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             section.find(finding.help(format!("a GPU that is not in the catalogue needs {needed}")));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_one_name_are_one_and_no_number_is_a_names() {
+        let named = |name: &str| Offer { region_name: Some(name.to_owned()), ..Offer::priced("a", 1.0, 1) };
+        let mut offers =
+            [named("east"), Offer { region: 1000, ..Offer::priced("b", 1.0, 1) }, named("west"), named("east")];
+        number(&mut offers);
+        assert_eq!(offers.map(|offer| offer.region), [1001, 1000, 1002, 1001]);
     }
 }

@@ -48,7 +48,7 @@ pub struct Deployment {
 }
 
 /// Equal GPUs in equal nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Name, for people.
@@ -65,6 +65,12 @@ pub struct Machine {
     /// Dollars per GPU and hour, where it is rented.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gpu_hour: Option<f64>,
+    /// Region of the cloud, where it has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Whether the provider takes it back when he likes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_spot: bool,
 }
 
 /// Consecutive positions, `first..end`: GPUs of a machine, or layers of the model.

@@ -108,6 +108,8 @@ impl Machines {
             gpus_per_node: 1,
             memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
             usd_per_gpu_hour: None,
+            region: offer.region_name.clone(),
+            is_spot: offer.losses.is_some(),
         };
         self.inventory.offers.iter().map(machine).collect()
     }

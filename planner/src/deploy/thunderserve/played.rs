@@ -120,6 +120,8 @@ pub fn machines(task: &Task) -> Vec<deployment::Machine> {
         gpus_per_node: machine.n_available.max(1),
         memory: Some(task.gpu(at).memory),
         usd_per_gpu_hour: Some(machine.usd_per_hour).filter(|usd| *usd > 0.0),
+        region: machine.region_name.clone(),
+        is_spot: machine.losses.is_some(),
     };
     task.machines.offers.iter().enumerate().map(machine).collect()
 }

@@ -17,7 +17,7 @@ fn machines() -> Vec<Machine> {
         n_gpus: 4,
         gpus_per_node: 4,
         memory: Some(Bytes(gb * 1_000_000_000)),
-        usd_per_gpu_hour: None,
+        ..Machine::default()
     };
     vec![machine("a40", 48), machine("3090ti", 24)]
 }

@@ -73,6 +73,7 @@ impl Lifted<'_> {
             gpus_per_node: cluster.gpus_per_node,
             memory: Some(cluster.gpu.memory),
             usd_per_gpu_hour: self.usd_per_gpu_hour,
+            ..Machine::default()
         }
     }
 }

@@ -29,8 +29,8 @@ fn split() -> Deployment {
         gpu: name.to_owned(),
         n_gpus: 4,
         gpus_per_node: 4,
-        memory: None,
         usd_per_gpu_hour: Some(usd),
+        ..Machine::default()
     };
     let stage = |machine, gpu, layers| Stage { machine, gpus: Range::new(gpu, 1), tensor: 1, layers };
     let (all, first, last) = (Range::new(0, 4), Range::new(0, 2), Range::new(2, 2));
