@@ -178,7 +178,7 @@ impl Learned {
         }
         let played = predict(&setup, asked.engine, costs);
         let factors = self.factors(&run);
-        let outside = kind.map_or(Some("model"), |kind| asked.outside(kind));
+        let outside = kind.map_or(Some("this model in this format on this card"), |kind| asked.outside(kind));
         let widening = if kind.is_some() && outside.is_some() { OUTSIDE_WIDENING } else { 1.0 };
         let spreads = if kind.is_some() { known.settings } else { known.models };
         let latency = |side: usize, played: Latency| {
