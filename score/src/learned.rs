@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client;
 use crate::play::Costs;
-use crate::residual::{self, Corrected, Place, at, correct, kernel, kind, off, place, robust, sizes};
+use crate::residual::{self, Corrected, Place, at, by_others, kind, nearness, off, place, robust, sizes};
 use crate::run::{Run, Worker, Workers};
 use crate::select::{Key, Selection};
 use crate::summary::{Score, Scored, median, score};
@@ -200,13 +200,12 @@ impl Learned {
     #[must_use]
     pub fn factors(&self, run: &Run) -> [f64; 2] {
         let Some(sizes) = sizes(run) else { return [1.0; 2] };
-        let asked = Place { engine: run.engine.clone(), kind: kind(run), at: at(sizes), ratios: [0.0; 2], fold: 0 };
+        let (asked, asked_at) = (kind(run), at(sizes));
         let mut left_over = [0.0; 2];
-        for seen in &self.kind {
-            let kind = kind(&seen.run(seen.settings[0]));
+        for seen in self.kind.iter().filter(|seen| seen.engine == run.engine) {
+            let is_kind = kind(&seen.run(sizes, 1)) == asked;
             for (settings, weights) in seen.settings.iter().zip(&seen.weights) {
-                let (engine, kind) = (seen.engine.clone(), kind.clone());
-                let near = kernel(&asked, &Place { engine, kind, at: at(*settings), ratios: [0.0; 2], fold: 0 });
+                let near = nearness([true, is_kind], &asked_at, &at(*settings));
                 for (sum, weight) in left_over.iter_mut().zip(weights) {
                     *sum += near * weight;
                 }
@@ -232,10 +231,9 @@ impl Kind {
         }
     }
 
-    /// A run of this kind with a tensor group over all GPUs.
+    /// A run of this kind on one worker with so many groups of attention.
     #[must_use]
-    pub fn run(&self, [prompt, output, in_flight, gpus]: [u32; 4]) -> Run {
-        let worker = Worker { n: None, batch: 0, tp: gpus, pp: 1, dp: 0, moe_tp: gpus, moe_ep: 1 };
+    pub fn run(&self, [prompt, output, in_flight, gpus]: [u32; 4], attention_groups: u32) -> Run {
         Run {
             line: 0,
             id: String::new(),
@@ -250,7 +248,7 @@ impl Kind {
             prompt,
             output,
             in_flight: Some(in_flight),
-            workers: Workers::Whole(worker),
+            workers: Workers::Whole(Worker::of(gpus, attention_groups)),
             ttft_s: 0.0,
             tpot_s: 0.0,
         }
@@ -295,12 +293,7 @@ fn engine(runs: &[&Scored]) -> Engine {
 /// Spreads of TTFT and TPOT where every fold is corrected by the others.
 fn spreads(runs: &[&Scored], folds: &[usize]) -> [Spread; 2] {
     let places: Vec<Place> = runs.iter().zip(folds).filter_map(|(scored, fold)| place(scored, *fold)).collect();
-    let mut after = vec![[0.0; 2]; places.len()];
-    for fold in folds.iter().copied().collect::<BTreeSet<usize>>() {
-        for side in 0..2 {
-            correct(&places, fold, side, &mut after);
-        }
-    }
+    let after = by_others(&places);
     [0, 1].map(|side| {
         let left = places.iter().zip(&after).map(|(place, after)| place.ratios[side] - after[side]);
         spread(left.collect())
@@ -365,16 +358,16 @@ mod tests {
         };
         let logarithms = |run: &Run| learned.factors(run).map(libm::log);
         // There the kernel is 0.25 + 0.25 of the engine and 1 + 1 of the kind.
-        let [ttft, tpot] = logarithms(&kind.run([1024, 1024, 16, 4]));
+        let [ttft, tpot] = logarithms(&kind.run([1024, 1024, 16, 4], 1));
         assert!((ttft - 0.5).abs() < 1e-12 && (tpot + 0.25).abs() < 1e-12, "{ttft} {tpot}");
         // With 16 times the load, two units away, what is near is exp(-4) of it.
-        let [ttft, _] = logarithms(&kind.run([1024, 1024, 256, 4]));
+        let [ttft, _] = logarithms(&kind.run([1024, 1024, 256, 4], 1));
         assert!((ttft - 0.2 * 1.25 * (1.0 + libm::exp(-4.0))).abs() < 1e-12, "{ttft}");
         // Another card has the engine alone in common with it, another engine nothing.
         let other = Kind { card: "h200-sxm".to_owned(), ..kind.clone() };
-        assert!((logarithms(&other.run([1024, 1024, 16, 4]))[0] - 0.1).abs() < 1e-12);
+        assert!((logarithms(&other.run([1024, 1024, 16, 4], 1))[0] - 0.1).abs() < 1e-12);
         let other = Kind { engine: "sglang".to_owned(), ..kind };
-        assert_eq!(learned.factors(&other.run([1024, 1024, 16, 4])), [1.0; 2]);
+        assert_eq!(learned.factors(&other.run([1024, 1024, 16, 4], 1)), [1.0; 2]);
     }
 
     #[test]

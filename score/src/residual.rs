@@ -6,7 +6,7 @@
 //! as if they lay `CLIP` away (Huber's weights). Source: C. Saunders, A. Gammerman, V. Vovk, "Ridge regression learning algorithm in dual variables",
 //! ICML 1998. Units: logarithms of ratios.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::Run;
 use crate::select::Key;
@@ -52,13 +52,19 @@ pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
     let of_runs: Vec<&Run> = runs.iter().map(|scored| &scored.run).collect();
     let folds = folds(&of_runs, n_folds);
     let places: Vec<Place> = runs.iter().zip(folds).filter_map(|(scored, fold)| place(scored, fold)).collect();
+    of_groups(&of_runs, &places, &by_others(&places))
+}
+
+/// Corrections of every fold by the others.
+pub(crate) fn by_others(places: &[Place]) -> Vec<[f64; 2]> {
+    let folds: BTreeSet<usize> = places.iter().map(|place| place.fold).collect();
     let mut after = vec![[0.0; 2]; places.len()];
-    for fold in 0..n_folds {
+    for fold in folds {
         for side in 0..2 {
-            correct(&places, fold, side, &mut after);
+            correct(places, fold, side, &mut after);
         }
     }
-    of_groups(&of_runs, &places, &after)
+    after
 }
 
 /// Errors of all runs and of those of every card, engine and model before and after a correction.
@@ -138,16 +144,20 @@ pub(crate) fn kind(run: &Run) -> String {
 }
 
 /// How much two runs have to do with each other.
-pub(crate) fn kernel(one: &Place, other: &Place) -> f64 {
-    let squares: f64 = one.at.iter().zip(&other.at).map(|(a, b)| (a - b) * (a - b)).sum();
+fn kernel(one: &Place, other: &Place) -> f64 {
+    nearness([one.engine == other.engine, one.kind == other.kind], &one.at, &other.at)
+}
+
+/// The same of runs that may share the engine, and what ran where.
+pub(crate) fn nearness([is_engine, is_kind]: [bool; 2], one: &[f64; 4], other: &[f64; 4]) -> f64 {
+    let squares: f64 = one.iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum();
     let near = libm::exp(-squares);
-    let engine = f64::from(u8::from(one.engine == other.engine));
-    let kind = f64::from(u8::from(one.kind == other.kind));
+    let [engine, kind] = [is_engine, is_kind].map(|is_same| f64::from(u8::from(is_same)));
     engine * (0.25 + 0.25 * near) + kind * (1.0 + near)
 }
 
 /// Corrections of a fold by the others.
-pub(crate) fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
+fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
     let seen: Vec<&Place> = places.iter().filter(|place| place.fold != fold).collect();
     let weights = robust(&seen, side);
     for (place, found) in places.iter().zip(after) {

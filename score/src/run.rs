@@ -104,6 +104,13 @@ pub struct Shape {
 }
 
 impl Worker {
+    /// GPUs with so many groups of attention, as a table would write them; experts are spread where there are several.
+    #[must_use]
+    pub fn of(gpus: u32, attention_groups: u32) -> Self {
+        let [moe_tp, moe_ep] = if attention_groups > 1 { [1, gpus] } else { [gpus, 1] };
+        Self { n: None, batch: 0, tp: gpus / attention_groups, pp: 1, dp: 0, moe_tp, moe_ep }
+    }
+
     /// Degrees as they were. Rows that state attention groups write overlapping degrees as their product: `t` GPUs whose tensor and expert
     /// degrees are both `t` have a tensor degree of `t²` and `t × t` experts; with data-parallel attention on each, that degree is `t²`, or
     /// both are `t` and the experts have `t²`. (The ids of the same rows write `tp2_ep2`.)

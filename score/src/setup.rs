@@ -84,9 +84,7 @@ impl Setup {
     /// Requests of full length that the memory of all workers of the first kind holds.
     #[must_use]
     pub fn sequences_held(&self) -> u32 {
-        let part = &self.parts[0];
-        let each = part.limits.context_max.div_ceil(part.limits.block_tokens) + part.limits.blocks_per_sequence;
-        part.n * (part.limits.kv_blocks / each)
+        self.parts[0].n * self.parts[0].limits.full_sequences()
     }
 
     /// The same with other constants, as far as the run has what they are of.
@@ -194,8 +192,7 @@ pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup
         let limits = &mut setup.parts[index].limits;
         (limits.kv_blocks, limits.blocks_per_sequence) = room;
         // Where all fit, nobody is computed again, and the budget is as it was asked for.
-        let each = limits.context_max.div_ceil(limits.block_tokens) + limits.blocks_per_sequence;
-        if limits.sequences_max.saturating_mul(each) <= limits.kv_blocks {
+        if limits.sequences_max <= limits.full_sequences() {
             limits.tokens_max = limits.tokens_max.min(tokens_asked);
         }
     }

@@ -11,11 +11,9 @@ use engine::formats::Formats;
 use hw::{Format, Gpu};
 use serve::engine_preset::Version;
 
-use crate::client;
 use crate::learned::{Kind, Learned};
 use crate::play::{Costs, Latency, predict};
 use crate::reason::Reason;
-use crate::run::{Run, Worker, Workers};
 use crate::setup;
 
 /// Factor by which the interval widens on each side where a setting lies outside of those that were run.
@@ -91,27 +89,26 @@ impl Steady {
 }
 
 impl Asked<'_> {
-    /// The run of a benchmark that would measure this, started as the runs of a kind were, or as nobody has run it.
-    fn run(&self, kind: Option<&Kind>) -> Run {
+    /// Tokens of prompt and answer, requests in flight and GPUs.
+    const fn sizes(&self) -> [u32; 4] {
         let [prompt, output] = self.lengths;
-        let nobody = Kind {
+        [prompt, output, self.in_flight, self.gpus]
+    }
+
+    /// What nobody has run: the engine's newest version, loaded as InferenceX would.
+    fn unseen(&self) -> Kind {
+        Kind {
             engine: self.engine.to_owned(),
             version: String::new(),
             model: self.model.name.clone(),
             card: self.gpu.name.clone(),
             format: word(self.formats).unwrap_or_default().to_owned(),
             products: [String::new(), String::new()],
-            client: client::CLIENTS[1].name.to_owned(),
+            client: "inferencex".to_owned(),
             date: String::new(),
             settings: Vec::new(),
             weights: Vec::new(),
-        };
-        let run = kind.unwrap_or(&nobody).run([prompt, output, self.in_flight, self.gpus]);
-        let tp = self.gpus / self.attention_groups;
-        let is_spread = self.attention_groups > 1;
-        let [moe_tp, moe_ep] = if is_spread { [1, self.gpus] } else { [self.gpus, 1] };
-        let worker = Worker { n: None, batch: 0, tp, pp: 1, dp: 0, moe_tp, moe_ep };
-        Run { workers: Workers::Whole(worker), ..run }
+        }
     }
 
     /// That so few of its requests find room.
@@ -126,8 +123,7 @@ impl Asked<'_> {
 
     /// What of it lies outside of the settings of a kind.
     fn outside(&self, kind: &Kind) -> Option<&'static str> {
-        let [prompt, output] = self.lengths;
-        let asked = [prompt, output, self.in_flight, self.gpus];
+        let asked = self.sizes();
         let names = ["prompt tokens", "output tokens", "concurrency", "GPUs"];
         let is_beyond = |side: usize| {
             let seen = || kind.settings.iter().map(|setting| setting[side]);
@@ -170,7 +166,7 @@ impl Learned {
     pub fn steady(&self, asked: &Asked<'_>, costs: &Costs<'_>) -> Result<Steady, Reason> {
         let known = self.engine.iter().find(|engine| engine.name == asked.engine).ok_or(Reason::Engine)?;
         let kind = self.kind(asked);
-        let run = asked.run(kind);
+        let run = kind.unwrap_or(&asked.unseen()).run(asked.sizes(), asked.attention_groups);
         let setup = setup::of_model(&run, asked.model.clone(), kind.is_none().then_some(asked.formats))?;
         let held = setup.sequences_held();
         if held < asked.in_flight {

@@ -33,10 +33,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     let graph = lower_folded(problem, plan, 0, Fold::Nothing);
     let traces = nodes::traces(&graph, *cost).map_err(|why: Unsayable| refused(why.to_string()))?;
-    let mut files: Vec<File> = traces
-        .iter()
-        .map(|(rank, nodes)| File { name: format!("step.{rank}.et"), bytes: wire::trace(SCHEMA, nodes) })
-        .collect();
+    let mut files: Vec<File> =
+        traces.iter().map(|(rank, nodes)| File::new(&format!("step.{rank}.et"), wire::trace(SCHEMA, nodes))).collect();
     files.push(File::new("groups.json", format!("{:#}\n", groups(&graph))));
     files.push(words.beside(VERSION));
     Ok(files)

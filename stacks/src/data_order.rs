@@ -32,7 +32,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     });
     let lines: String = lines(plan, problem.layout.cp).iter().map(|line| format!("{line}\n")).collect();
     let table = columnar::render(&columns(plan, problem.layout.cp));
-    Ok(vec![File::new("order.jsonl", format!("{head}\n{lines}")), File::packed("order.parquet", table)])
+    Ok(vec![File::new("order.jsonl", format!("{head}\n{lines}")), File::new("order.parquet", table)])
 }
 
 /// Columns of the table, in their order.
@@ -51,14 +51,10 @@ const COLUMNS: [&str; 9] = [
 /// A row for every part of a sequence, in the order of the lines.
 fn columns(plan: &Plan, cp: u32) -> Vec<Column> {
     let mut rows: Vec<[u64; 9]> = Vec::new();
-    for (step, step_index) in plan.steps.iter().zip(0..) {
-        for (group, group_index) in step.groups.iter().zip(0..) {
-            for (micro_batch, index) in group.iter().zip(0..) {
-                for (placed, position) in micro_batch.sequences.iter().zip(0..) {
-                    let [sequence, from, tokens, first, count] = part(placed, cp);
-                    rows.push([step_index, group_index, index, position, sequence, from, tokens, first, count]);
-                }
-            }
+    for ([step, group, index], micro_batch) in micro_batches(plan) {
+        for (position, placed) in (0..).zip(&micro_batch.sequences) {
+            let [sequence, from, tokens, first, count] = part(placed, cp);
+            rows.push([step, group, index, position, sequence, from, tokens, first, count]);
         }
     }
     let column = |(at, name): (usize, &str)| Column::numbers(name, rows.iter().map(|row| Some(hw::real(row[at]))));
@@ -66,22 +62,28 @@ fn columns(plan: &Plan, cp: u32) -> Vec<Column> {
 }
 
 fn lines(plan: &Plan, cp: u32) -> Vec<Value> {
-    let mut lines = Vec::new();
-    for (step_index, step) in plan.steps.iter().enumerate() {
-        for (group_index, group) in step.groups.iter().enumerate() {
-            for (index, micro_batch) in group.iter().enumerate() {
-                lines.push(json!({
-                    "step": step_index,
-                    "group": group_index,
-                    "micro_batch": index,
-                    "forward_only": micro_batch.forward_only,
-                    "padding": micro_batch.padding,
-                    "sequences": sequences(micro_batch, cp),
-                }));
-            }
+    let line = |([step, group, index], micro_batch): ([u64; 3], &MicroBatch)| {
+        json!({
+            "step": step,
+            "group": group,
+            "micro_batch": index,
+            "forward_only": micro_batch.forward_only,
+            "padding": micro_batch.padding,
+            "sequences": sequences(micro_batch, cp),
+        })
+    };
+    micro_batches(plan).into_iter().map(line).collect()
+}
+
+/// Micro-batches in their order, each with its step, its group and its number there.
+fn micro_batches(plan: &Plan) -> Vec<([u64; 3], &MicroBatch)> {
+    let mut all = Vec::new();
+    for (step_index, step) in (0..).zip(&plan.steps) {
+        for (group_index, group) in (0..).zip(&step.groups) {
+            all.extend((0..).zip(group).map(|(index, micro_batch)| ([step_index, group_index, index], micro_batch)));
         }
     }
-    lines
+    all
 }
 
 /// Parts of sequences in a micro-batch.

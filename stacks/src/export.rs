@@ -22,12 +22,8 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(name: &str, text: String) -> Self {
-        Self { name: name.to_owned(), bytes: text.into_bytes() }
-    }
-
-    pub(crate) fn packed(name: &str, bytes: Vec<u8>) -> Self {
-        Self { name: name.to_owned(), bytes }
+    pub(crate) fn new(name: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { name: name.to_owned(), bytes: bytes.into() }
     }
 
     /// What it holds as a text; what is none has marks in its place.

@@ -4,6 +4,7 @@
 //! machines ask for it machine by machine (`by_machine`). Units: dollars per GPU and hour, bytes per second, seconds.
 
 use hw::Gpu;
+use serve::deployment::Machine;
 
 use super::RentalError;
 
@@ -53,6 +54,17 @@ impl Offer {
             region: 0,
             region_name: None,
             losses: None,
+        }
+    }
+
+    /// A machine on the terms of this offer: price, region, and whether it is taken back.
+    #[must_use]
+    pub fn terms(&self) -> Machine {
+        Machine {
+            usd_per_gpu_hour: Some(self.usd_per_hour).filter(|usd| *usd > 0.0),
+            region: self.region_name.clone(),
+            is_spot: self.losses.is_some(),
+            ..Machine::default()
         }
     }
 

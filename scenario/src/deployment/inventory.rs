@@ -97,9 +97,7 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     let n_available = section.small("count", usual, 0..=1_000_000);
     let is_single = objective == Objective::Throughput;
     let n_gpus_per_machine = if is_single { 1 } else { section.small("gpus_per_machine", Some(8), 1..=1024) };
-    let region_name = if section.is_text("region") { section.text("region").map(|(name, _)| name) } else { None };
-    let heeds_number = objective != Objective::Time && region_name.is_none();
-    let region = if heeds_number { section.small("region", Some(0), 0..=REGION_MAX.into()) } else { 0 };
+    let (region, region_name) = region(&mut section, objective);
     let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
     let losses = losses(&mut section);
     let gpu = match (&named, objective) {
@@ -110,6 +108,23 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     section.finish();
     let (name, at) = named?;
     Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, region_name, losses }, at))
+}
+
+/// Number of a region, where links between them are heeded, or its name.
+fn region(section: &mut Section<'_>, objective: Objective) -> (u32, Option<String>) {
+    if objective != Objective::Time && !section.is_text("region") {
+        return (section.small("region", Some(0), 0..=REGION_MAX.into()), None);
+    }
+    let named = section.text("region");
+    if let Some((_, at)) = named.as_ref().filter(|(name, _)| name.trim().is_empty()) {
+        section.refuse(
+            Code::WrongName,
+            at.clone(),
+            "`region` has no name",
+            "write it as its cloud does, or leave it out",
+        );
+    }
+    (0, named.map(|(name, _)| name))
 }
 
 /// Mean times until a replica is lost, and until it is back; both or neither.

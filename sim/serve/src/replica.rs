@@ -413,8 +413,7 @@ impl<'a> Replica<'a> {
     }
 
     const fn blocks_of(&self, tokens: u32) -> u32 {
-        let limits = &self.engine.limits;
-        if tokens == 0 { 0 } else { tokens.div_ceil(limits.block_tokens) + limits.blocks_per_sequence }
+        if tokens == 0 { 0 } else { self.engine.limits.blocks_of(tokens) }
     }
 
     /// Blocks that a slot owns or holds.

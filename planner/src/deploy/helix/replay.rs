@@ -107,9 +107,7 @@ impl Machines {
             n_gpus: 1,
             gpus_per_node: 1,
             memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
-            usd_per_gpu_hour: None,
-            region: offer.region_name.clone(),
-            is_spot: offer.losses.is_some(),
+            ..offer.terms()
         };
         self.inventory.offers.iter().map(machine).collect()
     }

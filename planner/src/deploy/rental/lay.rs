@@ -60,9 +60,7 @@ fn machine(offer: &Offer) -> Machine {
         n_gpus: offer.n_available,
         gpus_per_node: offer.n_gpus_per_machine,
         memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
-        usd_per_gpu_hour: Some(offer.usd_per_hour).filter(|usd| *usd > 0.0),
-        region: offer.region_name.clone(),
-        is_spot: offer.losses.is_some(),
+        ..offer.terms()
     }
 }
 

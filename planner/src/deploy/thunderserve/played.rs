@@ -119,9 +119,7 @@ pub fn machines(task: &Task) -> Vec<deployment::Machine> {
         n_gpus: machine.n_available,
         gpus_per_node: machine.n_available.max(1),
         memory: Some(task.gpu(at).memory),
-        usd_per_gpu_hour: Some(machine.usd_per_hour).filter(|usd| *usd > 0.0),
-        region: machine.region_name.clone(),
-        is_spot: machine.losses.is_some(),
+        ..machine.terms()
     };
     task.machines.offers.iter().enumerate().map(machine).collect()
 }

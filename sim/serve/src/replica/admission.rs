@@ -133,8 +133,7 @@ impl<'a> Replica<'a> {
     pub(super) fn at_once(&self, request: u32) -> u32 {
         let index = request as usize;
         let limits = self.limits();
-        let each = u64::from(limits.context_max.div_ceil(limits.block_tokens) + limits.blocks_per_sequence);
-        let holds_all = each * u64::from(limits.sequences_max) <= u64::from(limits.kv_blocks);
+        let holds_all = limits.sequences_max <= limits.full_sequences();
         self.requests.list[index].prompt + if holds_all { 0 } else { self.requests.asked_of(index) }
     }
 

@@ -75,4 +75,19 @@ impl Limits {
         adapters: None,
         image_tokens_max: 0,
     };
+
+    /// Blocks of a sequence of so many tokens.
+    #[must_use]
+    pub const fn blocks_of(&self, tokens: u32) -> u32 {
+        tokens.div_ceil(self.block_tokens) + self.blocks_per_sequence
+    }
+
+    /// Sequences of full length that the blocks hold.
+    #[must_use]
+    pub const fn full_sequences(&self) -> u32 {
+        match self.blocks_of(self.context_max) {
+            0 => u32::MAX,
+            each => self.kv_blocks / each,
+        }
+    }
 }
