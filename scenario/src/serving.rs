@@ -325,6 +325,8 @@ impl Serving {
         let operation = &choice.operation;
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
         let us = |us: f64| Seconds::new(us / 1e6);
+        let formats = operation.kernels.formats(group.model.formats);
+        let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree);
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
@@ -332,22 +334,28 @@ impl Serving {
             host_per_sequence: us(self.engine.host_us_per_sequence),
             host_per_layer: us(self.engine.host_us_per_layer),
             host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
-            host_per_latent_layer: us(self.engine.host_us_per_latent_layer),
+            host_per_intricate_layer: us(self.engine.host_us_per_intricate_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             encoder_split: self.engine.encoder_split,
             routing: self.engine.routing,
-            graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
-            captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
+            prompt_graph_tokens: self.engine.preset.map_or(0, |preset| {
+                let batch_max = graph_sizes.last().copied().unwrap_or(0);
+                preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
+            }),
+            graph_sizes,
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
             adapters: operation.adapters.room(),
+            triton_experts: self
+                .engine
+                .preset
+                .is_some_and(|preset| preset.has_triton_experts(formats.experts, &group.cluster.gpu)),
             expert_rows: self.engine.preset.and_then(|preset| {
-                let format = operation.kernels.formats(group.model.formats).experts;
-                preset.expert_rows_of(format, if operation.expert_degree > 1 { 1 } else { tensor_degree })
+                preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),
             draft_is_own: operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own),
-            formats: operation.kernels.formats(group.model.formats),
+            formats,
             sparse_weights: operation.kernels.sparse_weights(),
             prompt_attention: PromptKernel {
                 flops_ratio: self.attention_flops_ratio,

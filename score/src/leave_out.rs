@@ -23,11 +23,17 @@ use crate::summary::{self, median};
 const PER_STEP_US: [f64; 2] = [0.0, 1200.0];
 /// Of a sequence.
 const PER_SEQUENCE_US: [f64; 3] = [0.0, 45.0, 75.0];
-/// Of a layer of an iteration with prompts, without experts and with them, and the least with latent attention.
-const PER_LAYER_US: [[f64; 3]; 5] =
-    [[0.0; 3], [600.0, 600.0, 0.0], [600.0, 600.0, 2000.0], [0.0, 1200.0, 0.0], [600.0, 1800.0, 0.0]];
+/// Of a layer of an iteration with prompts, without experts and with them, and the least of an intricate one.
+const PER_LAYER_US: [[f64; 3]; 6] = [
+    [0.0; 3],
+    [600.0, 600.0, 0.0],
+    [600.0, 600.0, 2000.0],
+    [0.0, 1200.0, 0.0],
+    [0.0, 1200.0, 2000.0],
+    [600.0, 1800.0, 0.0],
+];
 /// Times from sending to the engine's queue, milliseconds.
-const START_MS: [f64; 7] = [10.0, 15.0, 20.0, 40.0, 80.0, 120.0, 180.0];
+const START_MS: [f64; 7] = [10.0, 15.0, 20.0, 40.0, 70.0, 100.0, 180.0];
 /// Those of them that are played, by position; latencies of the others lie on the lines between, because a start is added to what a request takes.
 const START_PLAYED: [usize; 3] = [0, 3, 6];
 
@@ -107,13 +113,13 @@ pub fn lattice() -> Vec<EngineConstants> {
     let mut all = Vec::new();
     for per_step in PER_STEP_US {
         for per_sequence in PER_SEQUENCE_US {
-            for [per_layer, per_expert_layer, per_latent_layer] in PER_LAYER_US {
+            for [per_layer, per_expert_layer, per_intricate_layer] in PER_LAYER_US {
                 all.extend(START_MS.map(|start| EngineConstants {
                     host_per_step: us(per_step),
                     host_per_sequence: us(per_sequence),
                     host_per_layer: us(per_layer),
                     host_per_expert_layer: us(per_expert_layer),
-                    host_per_latent_layer: us(per_latent_layer),
+                    host_per_intricate_layer: us(per_intricate_layer),
                     start: us(start * 1e3),
                     tokenize: engine_constants::tokenize(),
                     ..engine_constants::NONE

@@ -11,7 +11,7 @@ pub mod split;
 use std::num::NonZeroU32;
 
 use hw::{Dtype, Format};
-use serve::engine_preset::{GraphRule, MemoryRule, Version};
+use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
 use serve::replica::Gather;
 use serve::step_cost::host::EngineLoop;
 
@@ -43,8 +43,8 @@ pub struct Recipe {
     pub sequences_max: Option<Amount>,
     /// Captured batches, and the largest.
     pub graphs: Option<(GraphRule, Amount)>,
-    /// Whether iterations with prompts run in graphs, where it is not as the preset says.
-    pub captures_prompts: Option<bool>,
+    /// Iterations with prompts that run in graphs, where they are not those that the preset says.
+    pub prompt_graphs: Option<PromptGraphs>,
     /// Memory.
     pub memory: Option<MemoryRule>,
     /// Overlap of host and device.
@@ -116,7 +116,7 @@ const PLAIN: Recipe = Recipe {
     tokens_max: None,
     sequences_max: None,
     graphs: None,
-    captures_prompts: None,
+    prompt_graphs: None,
     memory: None,
     engine_loop: None,
     kv: None,

@@ -8,7 +8,7 @@ mod checkpoint;
 use engine::Model;
 use engine::cost::experts::Routing;
 use engine::formats::Formats;
-use hw::{Bytes, Cluster, Dtype, Format, Seconds};
+use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -51,8 +51,6 @@ pub struct Setup {
     pub constants: EngineConstants,
     /// Engines through which a request goes one after another (`n_starts`).
     pub n_starts: u32,
-    /// Whether iterations with prompts are captured up to the whole budget by an option of the run, so that nobody waits for launches.
-    is_captured: bool,
 }
 
 /// Equal workers.
@@ -72,8 +70,9 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
-    captures_prompts: bool,
+    prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
+    triton_experts: bool,
     fusion: Fusion,
     routing: Routing,
     /// Tokens of an iteration that are enough where nobody is computed again.
@@ -87,16 +86,10 @@ impl Setup {
         self.parts[0].n * self.parts[0].limits.full_sequences()
     }
 
-    /// The same with other constants, as far as the run has what they are of.
+    /// The same with other constants.
     #[must_use]
     pub fn with(&self, constants: EngineConstants) -> Self {
-        let unlaunched = EngineConstants {
-            host_per_layer: Seconds::ZERO,
-            host_per_expert_layer: Seconds::ZERO,
-            host_per_latent_layer: Seconds::ZERO,
-            ..constants
-        };
-        Self { constants: if self.is_captured { unlaunched } else { constants }, ..self.clone() }
+        Self { constants, ..self.clone() }
     }
 
     /// What a worker of a part runs.
@@ -111,11 +104,12 @@ impl Setup {
             host_per_sequence: self.constants.host_per_sequence,
             host_per_layer: self.constants.host_per_layer,
             host_per_expert_layer: self.constants.host_per_expert_layer,
-            host_per_latent_layer: self.constants.host_per_latent_layer,
+            host_per_intricate_layer: self.constants.host_per_intricate_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
-            captures_prompts: part.captures_prompts,
+            prompt_graph_tokens: part.prompt_graph_tokens,
             expert_rows: part.expert_rows,
+            triton_experts: part.triton_experts,
             fusion: part.fusion,
             routing: part.routing,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
@@ -183,9 +177,7 @@ pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup
         lengths: [run.prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
-        is_captured: recipe.captures_prompts == Some(true) && !preset.captures_prompts,
     };
-    setup = setup.with(setup.constants);
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
         let tokens_asked = setup.parts[index].tokens_asked;
@@ -243,6 +235,9 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let largest = sizes.graph_max[usize::from(tensor >= 4)];
     let (rule, largest) =
         recipe.graphs.map_or((preset.graphs, largest), |(rule, most)| (rule, most.under(in_flight, run.prompt)));
+    let graph_sizes = rule.sizes(largest);
+    let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
+    let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let n_gpus = shape.gpus * shape.stages;
     let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
     Ok(Part {
@@ -269,10 +264,11 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
-        graph_sizes: rule.sizes(largest),
+        graph_sizes: graph_sizes.clone(),
         tokens_asked: tokens_asked.max(run.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
-        captures_prompts: recipe.captures_prompts.unwrap_or(preset.captures_prompts),
+        triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
+        prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: preset.fusion,
         routing: published.map_or(engine_preset::ROUTING, |side| side.routing()),
     })

@@ -65,13 +65,13 @@ fn fitted(constants: &EngineConstants) -> String {
     let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
         "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, {:.0} us one with experts \
-         and at least {:.0} us one with latent attention, start {:.0} ms a request, fitted on {}",
+         and at least {:.0} us an intricate one, start {:.0} ms a request, fitted on {}",
         constants.engine,
         us(constants.host_per_step),
         us(constants.host_per_sequence),
         us(constants.host_per_layer),
         us(constants.host_per_expert_layer),
-        us(constants.host_per_latent_layer),
+        us(constants.host_per_intricate_layer),
         us(constants.start) / 1e3,
         constants.fitted_on
     )
@@ -178,7 +178,7 @@ pub fn markdown(score: &Score) -> String {
 #[must_use]
 pub fn left_out(groups: &[LeftOut]) -> String {
     let mut text = "| left out | tables of | runs | TTFT error | bias | TPOT error | bias | constants: host us an iteration + a sequence + a layer of \
-                    prompts + one with experts + the least with latent attention, start ms |\n|---|---|---|---|---|---|---|---|\n"
+                    prompts + one with experts + the least of an intricate one, start ms |\n|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for found in groups {
         text += &format!(
@@ -199,8 +199,8 @@ pub fn left_out(groups: &[LeftOut]) -> String {
 /// Constants that a group was played with, engine by engine.
 pub(crate) fn constants(found: &LeftOut) -> String {
     let of_engine = |constants: &EngineConstants| {
-        let [step, sequence, layer, experts, latent, start] = constants.times().map(|time| time.get() * 1e6);
-        let layers = format!("{layer:.0} + {experts:.0} + {latent:.0}");
+        let [step, sequence, layer, experts, intricate, start] = constants.times().map(|time| time.get() * 1e6);
+        let layers = format!("{layer:.0} + {experts:.0} + {intricate:.0}");
         format!("{} {step:.0} + {sequence:.0} + {layers}, {:.0}", constants.engine, start / 1e3)
     };
     let words: Vec<String> = found.constants.iter().map(of_engine).collect();

@@ -53,7 +53,7 @@ const ROWS: [(&str, Row); 47] = [
     ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
     ("engine.hand_over", Row::Held),
     ("engine.host_us_per_expert_layer", Row::Remark),
-    ("engine.host_us_per_latent_layer", Row::Remark),
+    ("engine.host_us_per_intricate_layer", Row::Remark),
     ("engine.host_us_per_layer", Row::Remark),
     ("engine.host_us_per_sequence", Row::Remark),
     ("engine.host_us_per_step", Row::Remark),

@@ -49,8 +49,8 @@ pub struct EngineSection {
     pub host_us_per_layer: f64,
     /// The same of a layer with experts, microseconds.
     pub host_us_per_expert_layer: f64,
-    /// The least of a layer with latent attention, microseconds.
-    pub host_us_per_latent_layer: f64,
+    /// The least of an intricate layer, microseconds.
+    pub host_us_per_intricate_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
     /// What a tensor group shares of an encoder of images.
@@ -69,7 +69,7 @@ impl EngineSection {
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
             ("engine.host_us_per_layer", self.host_us_per_layer, self.host_us_per_layer > 0.0),
             ("engine.host_us_per_expert_layer", self.host_us_per_expert_layer, self.has_expert_launches()),
-            ("engine.host_us_per_latent_layer", self.host_us_per_latent_layer, self.has_latent_launches()),
+            ("engine.host_us_per_intricate_layer", self.host_us_per_intricate_layer, self.has_intricate_launches()),
             (
                 "engine.detokenize_us_per_sequence",
                 self.detokenize_us_per_sequence,
@@ -93,9 +93,9 @@ impl EngineSection {
         self.host_us_per_expert_layer > 0.0 && self.host_us_per_expert_layer.total_cmp(&self.host_us_per_layer).is_ne()
     }
 
-    /// Whether layers with latent attention take longer than all others.
-    fn has_latent_launches(&self) -> bool {
-        self.host_us_per_latent_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
+    /// Whether intricate layers take longer than all others.
+    fn has_intricate_launches(&self) -> bool {
+        self.host_us_per_intricate_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
     }
 
     /// Batches that a tensor group has captured; none where nobody says so.
@@ -158,7 +158,7 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     swaps.then(|| Bytes::from_gib(gib))
 }
 
-/// Microseconds of the launches of a layer without experts, of one with them, and the least of one with latent attention; what is written
+/// Microseconds of the launches of a layer without experts, of one with them, and the least of an intricate one; what is written
 /// of layers alone holds for all.
 fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] {
     let written = section.some_number("host_us_per_layer", 0.0..=1e6);
@@ -166,7 +166,7 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] 
     [
         of(constants.host_per_layer),
         section.number("host_us_per_expert_layer", of(constants.host_per_expert_layer), 0.0..=1e6),
-        section.number("host_us_per_latent_layer", of(constants.host_per_latent_layer), 0.0..=1e6),
+        section.number("host_us_per_intricate_layer", of(constants.host_per_intricate_layer), 0.0..=1e6),
     ]
 }
 
@@ -214,7 +214,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
-    let [host_us_per_layer, host_us_per_expert_layer, host_us_per_latent_layer] = launches(&mut section, &constants);
+    let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
@@ -249,7 +249,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         host_us_per_sequence,
         host_us_per_layer,
         host_us_per_expert_layer,
-        host_us_per_latent_layer,
+        host_us_per_intricate_layer,
         detokenize_us_per_sequence,
         encoder_split,
         encoder_at,

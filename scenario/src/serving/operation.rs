@@ -5,6 +5,7 @@ use engine::Model;
 use hw::{Bytes, Seconds};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
+use serve::replica::Role;
 use serve::replica::batcher::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
@@ -38,6 +39,15 @@ pub struct Operation {
     pub adapters: AdapterChoice,
     /// Engine whose published runs are asked.
     pub framework: Option<String>,
+}
+
+impl Operation {
+    /// Whether one worker computes prompts and answers on one tensor group of so many GPUs, without drafts and adapters.
+    #[must_use]
+    pub fn is_plain(&self, role: Role, tensor_degree: u32) -> bool {
+        let is_one_group = self.pipeline_degree == 1 && self.expert_degree <= tensor_degree;
+        role == Role::Both && is_one_group && self.drafts.is_none() && self.adapters.room().is_none()
+    }
 }
 
 /// `speculation`: how tokens are drafted.

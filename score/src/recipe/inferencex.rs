@@ -4,7 +4,7 @@
 //! all-reduces, symmetric memory, intervals of streaming) are left out.
 
 use hw::{Dtype, Format};
-use serve::engine_preset::{GraphRule, MemoryRule, Version};
+use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
 use serve::step_cost::host::EngineLoop;
 
 use super::{ANY, Amount, IN_FLIGHT, Of, PLAIN, Recipe, fixed};
@@ -190,7 +190,7 @@ pub(super) static RECIPES: [Recipe; 39] = [
     Recipe {
         of: Of { card: "b", ..LLAMA_VLLM.of },
         sequences_max: Some(fixed(512)),
-        captures_prompts: Some(false),
+        prompt_graphs: Some(PromptGraphs::None),
         source: "@ 2582bce40^, 70b_fp8_b200_docker.sh and 70b_fp4_b200_docker.sh: FULL_DECODE_ONLY",
         ..LLAMA_VLLM
     },
@@ -222,7 +222,7 @@ pub(super) static RECIPES: [Recipe; 39] = [
     },
     Recipe {
         of: Of { format: "fp4", lengths: CHAT, tensor: [8, 8], spreads_experts: true, ..DEEPSEEK_B200.of },
-        captures_prompts: Some(true),
+        prompt_graphs: Some(PromptGraphs::All),
         ..DEEPSEEK_B200
     },
     Recipe {
@@ -240,13 +240,13 @@ pub(super) static RECIPES: [Recipe; 39] = [
     },
     Recipe {
         of: Of { format: "fp8", lengths: CHAT, in_flight: 64, ..DEEPSEEK_B200.of },
-        captures_prompts: Some(true),
+        prompt_graphs: Some(PromptGraphs::All),
         wait: Some((40, 0.8)),
         ..DEEPSEEK_B200
     },
     Recipe {
         of: Of { format: "fp8", lengths: Some([8192, 1024]), in_flight: 64, ..DEEPSEEK_B200.of },
-        captures_prompts: Some(true),
+        prompt_graphs: Some(PromptGraphs::All),
         ..DEEPSEEK_B200
     },
     DEEPSEEK_B200,

@@ -26,8 +26,8 @@ pub struct EngineConstants {
     pub host_per_layer: Seconds,
     /// The same of a layer with experts, which is launched in more kernels.
     pub host_per_expert_layer: Seconds,
-    /// The least of a layer with latent attention, which is launched in more kernels still.
-    pub host_per_latent_layer: Seconds,
+    /// The least of a layer that is launched in more kernels still: latent attention, a scan through a state, experts through Triton.
+    pub host_per_intricate_layer: Seconds,
     /// Mean time from the client's sending to the engine's queue, without the tokenizer.
     pub start: Seconds,
     /// Time of the tokenizer for each token of a prompt, which is not fitted.
@@ -43,7 +43,7 @@ pub const NONE: EngineConstants = EngineConstants {
     host_per_sequence: Seconds::ZERO,
     host_per_layer: Seconds::ZERO,
     host_per_expert_layer: Seconds::ZERO,
-    host_per_latent_layer: Seconds::ZERO,
+    host_per_intricate_layer: Seconds::ZERO,
     start: Seconds::ZERO,
     tokenize: Seconds::ZERO,
     fitted_on: "",
@@ -66,7 +66,8 @@ pub fn fitted() -> [EngineConstants; 3] {
         EngineConstants {
             engine: "sglang",
             host_per_expert_layer: Seconds::new(1.2e-3),
-            start: Seconds::new(180e-3),
+            host_per_intricate_layer: Seconds::new(2.0e-3),
+            start: Seconds::new(100e-3),
             fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200; layers with experts as of vLLM",
             ..any
         },
@@ -74,7 +75,7 @@ pub fn fitted() -> [EngineConstants; 3] {
             engine: "trtllm",
             host_per_layer: Seconds::new(0.6e-3),
             host_per_expert_layer: Seconds::new(0.6e-3),
-            host_per_latent_layer: Seconds::new(2.0e-3),
+            host_per_intricate_layer: Seconds::new(2.0e-3),
             start: Seconds::new(20e-3),
             fitted_on: "84 runs of Qwen3-32B in fp8 on H100, layers with latent attention on 11 of DeepSeek in fp4 on B200 (1.2.0rc6, tensor groups of 4 and 8)",
             ..any
@@ -83,10 +84,10 @@ pub fn fitted() -> [EngineConstants; 3] {
 }
 
 impl EngineConstants {
-    /// All that are fitted: an iteration, a sequence, a layer of prompts, one with experts, one with latent attention, the start of a request.
+    /// All that are fitted: an iteration, a sequence, a layer of prompts, one with experts, an intricate one, the start of a request.
     #[must_use]
     pub const fn times(&self) -> [Seconds; 6] {
-        let layers = [self.host_per_layer, self.host_per_expert_layer, self.host_per_latent_layer];
+        let layers = [self.host_per_layer, self.host_per_expert_layer, self.host_per_intricate_layer];
         [self.host_per_step, self.host_per_sequence, layers[0], layers[1], layers[2], self.start]
     }
 

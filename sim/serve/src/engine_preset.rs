@@ -3,6 +3,7 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+use engine::Model;
 use engine::cost::experts::Routing;
 use hw::{Bytes, Format, Gpu};
 
@@ -32,8 +33,8 @@ pub struct EnginePreset {
     pub sizes: &'static [Sizes],
     /// Batches that are captured.
     pub graphs: GraphRule,
-    /// Whether iterations with chunks of prompts run in captured graphs too, as far as these reach.
-    pub captures_prompts: bool,
+    /// Iterations with chunks of prompts that run in captured graphs too.
+    pub prompt_graphs: PromptGraphs,
     /// Rows to which the kernel of block-scaled experts fills up every expert, and tensor degrees of experts below which it runs.
     pub expert_rows: Option<(u64, u32)>,
     /// What it computes in one kernel.
@@ -68,6 +69,20 @@ pub enum GraphRule {
     Trtllm,
     /// Every size: nothing is padded.
     Each,
+}
+
+/// Which iterations with chunks of prompts run in captured graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptGraphs {
+    /// None: their kernels are launched one by one.
+    None,
+    /// Those of no more tokens than the largest captured batch has.
+    Batches,
+    /// All.
+    All,
+    /// All by themselves; with latent attention those of 2048 tokens at most. None with attention to selected keys. Source: sgl-project/sglang,
+    /// docs/advanced_features/piecewise_cuda_graph.md.
+    Sglang,
 }
 
 /// What an engine takes of a device's memory.
@@ -132,12 +147,29 @@ const VLLM: EnginePreset = EnginePreset {
     shares_prefixes: true,
     sizes: &VLLM_SIZES,
     graphs: GraphRule::Vllm,
-    captures_prompts: true,
+    prompt_graphs: PromptGraphs::Batches,
     expert_rows: None,
     fusion: Fusion::Norms,
     memory: MemoryRule::OfDevice(0.9),
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
+};
+
+const SGLANG: EnginePreset = EnginePreset {
+    name: "sglang",
+    since: Version(0, 5, 0),
+    batcher: "sglang",
+    block_tokens: 1,
+    engine_loop: EngineLoop::Asynchronous,
+    shares_prefixes: true,
+    sizes: &SGLANG_SIZES,
+    graphs: GraphRule::Sglang,
+    prompt_graphs: PromptGraphs::None,
+    expert_rows: None,
+    fusion: Fusion::Nothing,
+    memory: MemoryRule::Reserve,
+    source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
+             the overlap scheduler is on by default",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -149,7 +181,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     shares_prefixes: true,
     sizes: &TRTLLM_SIZES,
     graphs: GraphRule::Trtllm,
-    captures_prompts: false,
+    prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     fusion: Fusion::Nothing,
     memory: MemoryRule::OfFree(0.9),
@@ -158,7 +190,7 @@ const TRTLLM: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 6] = [
+pub static PRESETS: [EnginePreset; 7] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
@@ -174,21 +206,12 @@ pub static PRESETS: [EnginePreset; 6] = [
     },
     VLLM,
     EnginePreset {
-        name: "sglang",
-        since: Version(0, 5, 0),
-        batcher: "sglang",
-        block_tokens: 1,
-        engine_loop: EngineLoop::Asynchronous,
-        shares_prefixes: true,
-        sizes: &SGLANG_SIZES,
-        graphs: GraphRule::Sglang,
-        captures_prompts: false,
-        expert_rows: None,
-        fusion: Fusion::Nothing,
-        memory: MemoryRule::Reserve,
-        source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
-                 the overlap scheduler is on by default",
+        since: Version(0, 5, 10),
+        prompt_graphs: PromptGraphs::Sglang,
+        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331)",
+        ..SGLANG
     },
+    SGLANG,
     EnginePreset {
         since: Version(1, 1, 0),
         fusion: Fusion::Exchanges,
@@ -222,6 +245,13 @@ impl EnginePreset {
         (format == Format::Fp8Block && tensor_degree < below).then_some(rows)
     }
 
+    /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
+    /// TensorRT-LLM).
+    #[must_use]
+    pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {
+        self.name == "trtllm" && format == Format::Mxfp4 && gpu.peak_fp4.is_none()
+    }
+
     /// Sizes on a device.
     #[must_use]
     pub fn sizes_on(&self, gpu: &Gpu) -> Sizes {
@@ -242,6 +272,25 @@ impl Sizes {
             512.0 + 1.5 * f64::from(self.tokens_max.max(2048)) + 2.0 * f64::from(graph_max) + 128.0 * f64::from(n_gpus);
         let least = if gpu.memory > Bytes::from_gib(60.0) { 10.0 } else { 0.0 };
         Bytes::from_gib(f64::max(mib / 1024.0, least))
+    }
+}
+
+impl PromptGraphs {
+    /// Most tokens of such an iteration, beside captured batches of so many sequences; 0 where none runs in a graph. `is_plain`: one worker computes
+    /// prompts and answers on one tensor group, without drafts and adapters.
+    #[must_use]
+    pub fn tokens(self, model: &Model, batch_max: u32, is_plain: bool) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Batches => batch_max,
+            Self::All => u32::MAX,
+            Self::Sglang => match model.latent {
+                _ if !is_plain => 0,
+                Some(latent) if latent.index.is_some() => 0,
+                Some(_) => 2048,
+                None => u32::MAX,
+            },
+        }
     }
 }
 

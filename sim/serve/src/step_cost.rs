@@ -176,7 +176,7 @@ impl StepTable {
         let host = deployment.host();
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let source = writer.source.get().max(decode.source);
-        let graphs = Graphs::new(&deployment.graph_sizes, deployment.captures_prompts);
+        let graphs = Graphs::new(&deployment.graph_sizes, deployment.prompt_graph_tokens);
         let encoder = Encoder::new(deployment, cost, case);
         let (chunking, drafting, stages) = (None, None, None);
         Self {

@@ -43,7 +43,7 @@ impl Replica<'_> {
     /// What is under way ends at the next boundary after `now` at which the host looks.
     fn look_soon(&mut self, now: Tick) -> Option<Tick> {
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
-        let has_chunks = !self.composed.chunks.is_empty();
+        let has_chunks = self.looks_behind_chunks();
         let going = self.going.as_mut()?;
         let seen_after = looks.from(going.steps_until(now + Tick::ONE), has_chunks, interval);
         let has_moved = seen_after < going.n_steps;

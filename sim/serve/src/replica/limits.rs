@@ -46,7 +46,8 @@ pub struct Limits {
     pub shares_prefixes: bool,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
-    /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
+    /// Iterations that only decode between two looks for requests that have come. An iteration with prompts is followed by a look too, or has one as it begins where
+    /// the host is ahead.
     pub recv_interval: NonZeroU32,
     /// How long prompts wait for others, where they do.
     pub gather: Option<Gather>,

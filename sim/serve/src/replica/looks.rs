@@ -1,7 +1,10 @@
 //! When the host looks for requests that have come: at every boundary, or only after so many iterations that decode.
 //!
 //! Source: sgl-project/sglang, `--scheduler-recv-interval` and `SchedulerRecvSkipper` (Apache-2.0): a decode iteration counts one, an iteration with
-//! prompts counts a thousand, and an idle host looks all the time. Units: iterations.
+//! prompts counts a thousand, and an idle host looks all the time.
+//!
+//! A host that is an iteration ahead counts an iteration when it has launched it, and looks then. So it looks as prompts begin, and not as they end:
+//! who comes while prompts are computed waits for the next look, after a whole interval of decode iterations. Units: iterations.
 
 use std::num::NonZeroU32;
 
@@ -19,8 +22,8 @@ impl Looks {
         if has_chunks { k } else { (self.since + k).next_multiple_of(interval) - self.since }
     }
 
-    /// So many iterations have ended.
-    pub(super) const fn after(&mut self, n_steps: u64, has_chunks: bool, interval: NonZeroU32) {
+    /// So many iterations are counted.
+    pub(super) const fn count(&mut self, n_steps: u64, has_chunks: bool, interval: NonZeroU32) {
         self.since = if has_chunks { 0 } else { (self.since + n_steps) % interval.get() as u64 };
     }
 
@@ -29,9 +32,14 @@ impl Looks {
         self.since = 0;
     }
 
-    /// Whether the host looks at this boundary.
+    /// Whether the host looks now.
     pub(super) const fn now(self) -> bool {
         self.since == 0
+    }
+
+    /// Whether it looks when one more decode iteration is counted.
+    pub(super) const fn next(self, interval: NonZeroU32) -> bool {
+        (self.since + 1) % interval.get() as u64 == 0
     }
 }
 
@@ -44,12 +52,12 @@ mod tests {
         let interval = NonZeroU32::new(10).expect("ten");
         let mut looks = Looks::default();
         assert_eq!([1, 10, 11].map(|k| looks.from(k, false, interval)), [10, 10, 20]);
-        looks.after(4, false, interval);
+        looks.count(4, false, interval);
         assert_eq!((looks.now(), looks.from(1, false, interval), looks.from(7, false, interval)), (false, 6, 16));
         assert_eq!(looks.from(1, true, interval), 1);
-        looks.after(1, true, interval);
+        looks.count(1, true, interval);
         assert!(looks.now());
-        looks.after(30, false, interval);
+        looks.count(30, false, interval);
         assert!(looks.now(), "looks in between found nobody");
     }
 }

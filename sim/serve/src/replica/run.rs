@@ -38,7 +38,7 @@ impl Replica<'_> {
         let goes_ahead = self.goes_ahead(request) || self.passes(request);
         let n_ahead = u64::from(self.engine.table.is_asynchronous());
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
-        let has_chunks = !self.composed.chunks.is_empty();
+        let has_chunks = self.looks_behind_chunks();
         let moved = match &mut self.going {
             None => {
                 self.queue(Waiting::New(request));
@@ -130,6 +130,9 @@ impl Replica<'_> {
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
+        if self.engine.table.is_asynchronous() {
+            self.looks.count(1, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
+        }
         if self.looks.now() {
             self.see_all();
         }
@@ -222,7 +225,7 @@ impl Replica<'_> {
         self.counts.n_spans += 1;
         self.count_stages(&going, now);
         self.count_adapters(going.n_steps);
-        self.looks.after(going.n_steps, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
+        self.count_looks(going.n_steps);
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
@@ -232,10 +235,34 @@ impl Replica<'_> {
         }
         self.prefilled(now, now - going.start, records);
         self.finish_ended(now, records);
-        if !self.leaving.is_empty() && self.looks.now() {
+        if !self.leaving.is_empty() && self.looks_between() {
             self.let_leave(now, records);
         }
         self.begin(now, records)
+    }
+
+    /// Counts the iterations that have ended towards the next look. A host that is ahead counted the first of them as it began.
+    fn count_looks(&mut self, n_steps: u64) {
+        let interval = self.engine.limits.recv_interval;
+        if self.engine.table.is_asynchronous() {
+            self.looks.count(n_steps - 1, false, interval);
+        } else {
+            self.looks.count(n_steps, !self.composed.chunks.is_empty(), interval);
+        }
+    }
+
+    /// Whether what is under way has chunks of prompts behind which the host looks.
+    pub(super) fn looks_behind_chunks(&self) -> bool {
+        !self.composed.chunks.is_empty() && !self.engine.table.is_asynchronous()
+    }
+
+    /// Whether the host looks between what has ended and a decode iteration.
+    fn looks_between(&self) -> bool {
+        if self.engine.table.is_asynchronous() {
+            self.looks.next(self.engine.limits.recv_interval)
+        } else {
+            self.looks.now()
+        }
     }
 
     /// Adds up what a stage computed until now.

@@ -7,20 +7,20 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Graphs {
     sizes: Vec<u32>,
-    /// Whether iterations with chunks of prompts run in them too.
-    holds_prompts: bool,
+    /// Most tokens of an iteration with chunks of prompts that runs in one too.
+    prompt_tokens_max: u32,
 }
 
 impl Graphs {
-    pub(super) fn new(sizes: &[u32], holds_prompts: bool) -> Self {
+    pub(super) fn new(sizes: &[u32], prompt_tokens_max: u32) -> Self {
         let mut sizes = sizes.to_vec();
         sizes.sort_unstable();
-        Self { sizes, holds_prompts }
+        Self { sizes, prompt_tokens_max }
     }
 
     /// Whether an iteration of so many tokens with chunks of prompts is captured.
     pub(super) fn hold_prompts(&self, tokens: u64) -> bool {
-        self.holds_prompts && self.sizes.last().is_some_and(|largest| tokens <= u64::from(*largest))
+        tokens <= u64::from(self.prompt_tokens_max)
     }
 
     /// Sequences that a batch of so many runs as.

@@ -14,7 +14,7 @@ use engine::CostModel;
 use engine::cost::experts::Routing;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
-use engine::model::Model;
+use engine::model::{Layer, Mixer, Model};
 
 /// What a replica runs.
 #[derive(Clone, Debug)]
@@ -42,8 +42,10 @@ pub struct ReplicaConfig<'a> {
     pub host_per_layer: Seconds,
     /// The same of a layer with experts, which is launched in more kernels.
     pub host_per_expert_layer: Seconds,
-    /// The least of a layer with latent attention.
-    pub host_per_latent_layer: Seconds,
+    /// The least of a layer that is launched in more kernels still: latent attention, a scan through a state, experts through Triton.
+    pub host_per_intricate_layer: Seconds,
+    /// Whether experts run through kernels of Triton.
+    pub triton_experts: bool,
     /// Host time per sequence of an iteration: tokens to text.
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
@@ -63,8 +65,8 @@ pub struct ReplicaConfig<'a> {
     pub routing: Routing,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
     pub graph_sizes: Vec<u32>,
-    /// Whether iterations with chunks of prompts run in these graphs too, as far as they reach.
-    pub captures_prompts: bool,
+    /// Most tokens of an iteration with chunks of prompts that runs in a graph too; 0 where none does.
+    pub prompt_graph_tokens: u32,
     /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
     pub expert_rows: Option<u64>,
     /// What the engine computes in one kernel.
@@ -105,7 +107,8 @@ impl<'a> ReplicaConfig<'a> {
             host_per_sequence: Seconds::ZERO,
             host_per_layer: Seconds::ZERO,
             host_per_expert_layer: Seconds::ZERO,
-            host_per_latent_layer: Seconds::ZERO,
+            host_per_intricate_layer: Seconds::ZERO,
+            triton_experts: false,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
@@ -115,7 +118,7 @@ impl<'a> ReplicaConfig<'a> {
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
             graph_sizes: Vec::new(),
-            captures_prompts: false,
+            prompt_graph_tokens: 0,
             expert_rows: None,
             fusion: Fusion::Nothing,
             adapters: None,
@@ -145,10 +148,18 @@ impl<'a> ReplicaConfig<'a> {
 
     /// Host time of the launches of all layers.
     fn launches(&self) -> Seconds {
-        let n_experts = self.model.n_expert_layers();
-        let least = if self.model.latent.is_some() { self.host_per_latent_layer } else { Seconds::ZERO };
-        self.host_per_layer.max(least) * hw::real(self.model.n_layers - n_experts)
-            + self.host_per_expert_layer.max(least) * hw::real(n_experts)
+        let of_kind = |(layer, n): (Layer, u64)| {
+            let plain = if layer.has_experts() { self.host_per_expert_layer } else { self.host_per_layer };
+            let least = if self.is_intricate(layer) { self.host_per_intricate_layer } else { Seconds::ZERO };
+            plain.max(least) * hw::real(n)
+        };
+        self.model.kinds(0, self.model.n_layers).into_iter().map(of_kind).fold(Seconds::ZERO, |all, each| all + each)
+    }
+
+    /// Whether a layer is launched in more kernels than others.
+    fn is_intricate(&self, layer: Layer) -> bool {
+        let scans = matches!(layer.mixer, Mixer::Linear | Mixer::StateSpace);
+        self.model.latent.is_some() || scans || (layer.has_experts() && self.triton_experts)
     }
 
     /// The draft model by itself on one of the tensor groups.

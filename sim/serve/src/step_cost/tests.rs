@@ -288,7 +288,7 @@ fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_laun
         graph_sizes: vec![8, 512],
         ..ReplicaConfig::new(&model, &cluster, 8)
     };
-    let captured = ReplicaConfig { captures_prompts: true, ..base.clone() };
+    let captured = ReplicaConfig { prompt_graph_tokens: 512, ..base.clone() };
     let [launched, captured] =
         [base, captured].map(|config| StepTable::new(&config, (2048, 8), &Roofline::new(&cluster), Case::Expected));
     let step = |table: &StepTable, new: u32| {
@@ -310,7 +310,7 @@ fn layers_with_latent_attention_are_launched_for_their_least_time() {
         host_per_expert_layer: us(50_000.0),
         ..ReplicaConfig::new(&model, &cluster, 8)
     };
-    let least = ReplicaConfig { host_per_latent_layer: us(20_000.0), ..base.clone() };
+    let least = ReplicaConfig { host_per_intricate_layer: us(20_000.0), ..base.clone() };
     let step = |config: &ReplicaConfig<'_>| {
         let table = StepTable::new(config, (16, 8), &Roofline::new(&cluster), Case::Expected);
         let load = StepLoad { n_chunk_tokens: 16, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };

@@ -58,6 +58,54 @@ fn an_asynchronous_engine_computes_one_token_too_many_and_keeps_its_blocks_for_t
     assert_eq!(ms(one_seat(EngineLoop::Asynchronous)).round(), 2.0);
 }
 
+/// Milliseconds at which the second of two requests is admitted, where the host looks after so many iterations. Iterations take a millisecond.
+fn admitted_ms(engine_loop: EngineLoop, interval: u32, second_at_ms: f64) -> f64 {
+    let at = |ms: f64| Tick::from_seconds(Seconds::new(ms * 1e-3)).time();
+    let requests = Requests::of(vec![Request::new(at(0.0), 8, 100), Request::new(at(second_at_ms), 8, 1)]);
+    let mut engine = hosted(host(engine_loop, 0.0, 0.0));
+    engine.limits.recv_interval = looks_every(interval);
+    let served = run(&requests, &engine);
+    (served.records.list[1].scheduled().expect("served") - Time::ZERO).to_seconds().get() * 1e3
+}
+
+#[test]
+fn a_host_that_is_ahead_looks_as_prompts_begin_and_misses_who_comes_while_they_are_computed() {
+    // The first prompt takes from 0 to 1 ms. The second request comes in the middle of it. A serial host looks when it has ended.
+    let serial = [1, 4, 30].map(|interval| admitted_ms(EngineLoop::Serial, interval, 0.5).round());
+    assert_eq!(serial, [1.0, 1.0, 1.0]);
+    // A host that is ahead looked at 0 ms. It looks again as its `interval`-th decode iteration begins, and composes the one after that.
+    for interval in [1, 4, 30] {
+        let found = admitted_ms(EngineLoop::Asynchronous, interval, 0.5).round();
+        assert_eq!(found, f64::from(interval) + 1.0, "{interval}");
+    }
+    // Between 4 and 5 ms the fourth decode iteration runs, and it was looked at as it began. So are the eighth and the twelfth.
+    let came = [3.5, 4.5, 8.5].map(|ms| admitted_ms(EngineLoop::Asynchronous, 4, ms).round());
+    assert_eq!(came, [5.0, 9.0, 13.0]);
+}
+
+#[test]
+fn closed_spans_give_what_single_steps_give_when_a_host_that_is_ahead_looks_now_and_then() {
+    for batcher in ["vllm-v1", "sarathi", "sglang", "vllm-v0"] {
+        for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (30, Preemption::Recompute), (30, SWAP)] {
+            for seed in 0..6 {
+                let requests = requests(400, [20.0, 60.0, 200.0][seed as usize % 3], seed, seed % 2 == 1);
+                let of = |spans| {
+                    let mut engine = engine(batcher, kv_blocks, preemption, spans);
+                    engine.limits.recv_interval = looks_every([2, 7, 30][seed as usize % 3]);
+                    engine.table = engine.table.hosted(host(EngineLoop::Asynchronous, 400.0, 0.0));
+                    run(&requests, &engine)
+                };
+                let (closed, mut single) = (of(Spans::Closed), of(Spans::Stepwise));
+                let at = format!("{batcher}, {kv_blocks} blocks, {preemption:?}, seed {seed}");
+                assert!(single.counts[0].n_spans > closed.counts[0].n_spans, "{at}");
+                single.counts[0].n_spans = closed.counts[0].n_spans;
+                assert!(single == closed, "{at}");
+                assert_eq!(closed.counts[0].output_tokens, requests.tokens().1, "{at}");
+            }
+        }
+    }
+}
+
 #[test]
 fn closed_spans_give_what_single_steps_give_when_the_host_paces_some() {
     for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
