@@ -28,6 +28,8 @@ pub struct Gpu {
     pub memory_bandwidth: BytesPerSecond,
     /// Dense bf16/fp16 tensor peak.
     pub peak_bf16: FlopsPerSecond,
+    /// Peak of 32-bit floats, which are no TF32, where it is known.
+    pub peak_fp32: Option<FlopsPerSecond>,
     /// Dense fp8 tensor peak, where the device has it.
     pub peak_fp8: Option<FlopsPerSecond>,
     /// Dense int8 tensor peak, where it is not that of fp8.
@@ -50,7 +52,7 @@ pub struct Gpu {
 
 impl Gpu {
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
-    /// bf16 peak over eight as a stated approximation for the vector and TF32 paths.
+    /// bf16 peak over eight where nothing else is known.
     #[must_use]
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {
         let eight = self.peak_fp8.unwrap_or(self.peak_bf16);
@@ -59,7 +61,7 @@ impl Gpu {
             Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => eight,
             Format::Int8 => self.peak_int8.unwrap_or(eight),
             Format::Nvfp4 => self.peak_fp4.unwrap_or(eight),
-            Format::Fp32 => self.peak_bf16 * 0.125,
+            Format::Fp32 => self.peak_fp32.unwrap_or(self.peak_bf16 * 0.125),
         }
     }
 

@@ -232,6 +232,7 @@ mod tests {
                 memory: Bytes(80_000_000_000),
                 memory_bandwidth: BytesPerSecond::new(1e12),
                 peak_bf16: FlopsPerSecond::new(1e14),
+                peak_fp32: None,
                 peak_fp8: None,
                 peak_int8: None,
                 peak_fp4: None,

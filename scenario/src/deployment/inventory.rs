@@ -170,6 +170,7 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             memory: Bytes::from_f64(memory * 1e9),
             memory_bandwidth: rate(bandwidth),
             peak_bf16: FlopsPerSecond::new(peak * 1e12),
+            peak_fp32: None,
             peak_fp8: None,
             peak_int8: None,
             peak_fp4: None,

@@ -63,13 +63,24 @@ pub struct Experts {
     pub latent: Option<u64>,
     /// Whether router and experts have biases (gpt-oss).
     pub biased: bool,
+    /// Whether engines multiply by the router in 32-bit floats (MiniMax-M2).
+    pub fp32_router: bool,
 }
 
 impl Experts {
     /// Experts without anything besides.
     #[must_use]
     pub const fn plain(n_routed: u64, top_k: u64, intermediate: u64) -> Self {
-        Self { n_routed, top_k, intermediate, shared_intermediate: 0, shared_gate: false, latent: None, biased: false }
+        Self {
+            n_routed,
+            top_k,
+            intermediate,
+            shared_intermediate: 0,
+            shared_gate: false,
+            latent: None,
+            biased: false,
+            fp32_router: false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations of the experts of one layer on a rank: router, permutations, grouped products, and the exchange of tokens.
 
-use hw::GroupShape;
+use hw::{Dtype, Format, GroupShape};
 
 use super::{Writer, repeated};
 use crate::compression;
@@ -30,8 +30,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let n_experts = experts.n_routed / u64::from(shard.ep);
     let sent = dispatched(shard, experts, writer.tokens);
     let mut routed = (sent * load.permille).div_ceil(1000);
-    writer.enter(shard.dtype.into());
-    writer.gemm(experts.n_routed, hidden);
+    route(writer, experts);
     let wide = experts.latent.unwrap_or(hidden);
     if wide < hidden {
         writer.enter(shard.formats.dense);
@@ -59,6 +58,17 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     if experts.shared_intermediate > 0 {
         super::feed_forward(writer, experts.shared_intermediate);
     }
+}
+
+/// The product by the router. Tokens become 32-bit floats for one in 32 bits.
+fn route(writer: &mut Writer<'_>, experts: Experts) {
+    let shard = writer.shard;
+    if experts.fp32_router {
+        let elements = writer.tokens * shard.model.hidden;
+        writer.push(Op::Elementwise { bytes: elements * (shard.dtype.bytes() + Dtype::Fp32.bytes()) });
+    }
+    writer.enter(if experts.fp32_router { Format::Fp32 } else { shard.dtype.into() });
+    writer.gemm(experts.n_routed, shard.model.hidden);
 }
 
 /// Adds the bias of the experts' last product to so many elements.

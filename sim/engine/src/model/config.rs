@@ -255,6 +255,7 @@ fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, 
         shared_gate: matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Next) && by_width > 0,
         latent: reader.optional(&["moe_latent_size"]),
         biased: family == Family::GptOss,
+        fp32_router: family == Family::MiniMax,
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))

@@ -269,9 +269,9 @@ fn gpt_oss_120b() -> Model {
     gpt_oss(36, 128)
 }
 
-/// MiniMax-M2 and M2.5 have one shape.
+/// MiniMax-M2 and M2.5 have one shape. Engines keep the router in 32 bits: vllm-project/vllm, vllm/model_executor/models/minimax_m2.py (`params_dtype`).
 fn minimax_m2() -> Model {
-    let experts = Experts::plain(256, 8, 1536);
+    let experts = Experts { fp32_router: true, ..Experts::plain(256, 8, 1536) };
     Model {
         qk_norm: QueryKeyNorm::Whole,
         n_predicting: 3,

@@ -16,6 +16,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         memory: Bytes(1000),
         memory_bandwidth: BytesPerSecond::new(1e12),
         peak_bf16: FlopsPerSecond::new(1e14),
+        peak_fp32: None,
         peak_fp8: None,
         peak_int8: None,
         peak_fp4: None,
