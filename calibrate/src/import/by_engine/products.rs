@@ -13,6 +13,9 @@
 //! - **fp8 products of TensorRT-LLM** are timed with the quantisation of their input as a kernel of its own. Engines fuse it with the norm or the
 //!   activation function in front, so it is taken out. Its launch is the median of what these rows take above SGLang's where both do nothing
 //!   but launch (7.5 µs), its traffic is three bytes per element of the input.
+//! - **NVFP4 products of TensorRT-LLM** are timed with the kernel that comes first: nothing tunes it (no `autotune` in collector/trtllm/collect_gemm.py). Few
+//!   rows read 2 TB/s of weights on B200, where other engines read 4. A server tries its kernels when it starts (`enable_autotuner`). So a shape has the
+//!   time of the faster one of its own kernel and that of SGLang, which has the same library by way of FlashInfer (CUTLASS, up to 0.5.10).
 
 use std::collections::BTreeMap;
 
@@ -51,6 +54,9 @@ const PACKS_SCALES: &str = "its own rows pack the scales of the weights at every
 /// What is taken out of the fp8 products of TensorRT-LLM.
 const WITHOUT_QUANTISATION: &str =
     "without the quantisation of the input, which its own rows time as a kernel of its own";
+/// What is done to NVFP4 products of TensorRT-LLM.
+const TUNED: &str =
+    "the faster one of its own and SGLang's kernel of the same library for a shape; its own rows are not tuned";
 /// Most rows and most elements of a row with which a product does nothing but launch.
 const LAUNCH_ALONE: [f64; 2] = [16.0, 1024.0];
 /// Bytes that the quantisation of an element reads and writes.
@@ -73,13 +79,21 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let bandwidth = source.roofline.cluster().gpu.memory_bandwidth.get();
             without_quantisation(&mut rows, &self::rows(source, other, (word, format))?.0, bandwidth);
         }
+        let is_tuned = source.engine == "trtllm" && format == Format::Nvfp4;
+        if is_tuned {
+            tune(&mut rows, &of_cutlass(source, (word, format))?);
+        }
         let names = ["m", "n", "k"];
         let Some(mut operator) = surfaces::operator(&rows, names, [&M_KNOTS, &NK_KNOTS, &NK_KNOTS], START_S) else {
             continue;
         };
         operator.kernel = Some(kernel.clone());
         let name = names::of_format("gemm", format);
-        let left_out = if quantises { WITHOUT_QUANTISATION } else { why };
+        let left_out = match (quantises, is_tuned) {
+            (true, _) => WITHOUT_QUANTISATION,
+            (_, true) => TUNED,
+            _ => why,
+        };
         let left_out = left_out.to_owned();
         let residuals = operator.residuals.clone();
         part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
@@ -144,12 +158,40 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
     Ok((rows, joined(&counts)))
 }
 
+/// Rows of SGLang's newest table whose 4-bit products are those of CUTLASS in FlashInfer: what came later is written in `CuteDSL`.
+fn of_cutlass(source: &Source<'_>, (word, format): (&str, Format)) -> Result<Vec<Row>, ImportError> {
+    for found in source.versions("gemm", "sglang", FILE) {
+        let (rows, kernel) = rows(source, &found?.0, (word, format))?;
+        if !rows.is_empty() && !kernel.contains("cutedsl") {
+            return Ok(rows);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Gives shapes the time of another kernel that is faster.
+fn tune(rows: &mut [Row], others: &[Row]) {
+    let others = by_shape(others);
+    for row in rows {
+        row.measured_s = others.get(&shape(row)).map_or(row.measured_s, |other| row.measured_s.min(*other));
+    }
+}
+
+/// Rows, columns and inner dimension of a product, as a key.
+fn shape(row: &Row) -> [u64; 3] {
+    [row.point[0], row.point[1], row.point[2]].map(f64::to_bits)
+}
+
+/// Times by shape.
+fn by_shape(rows: &[Row]) -> BTreeMap<[u64; 3], f64> {
+    rows.iter().map(|row| (shape(row), row.measured_s)).collect()
+}
+
 /// Takes the quantisation of the input out of products: its launch, by the same shapes of another engine, and its traffic.
 fn without_quantisation(rows: &mut [Row], others: &[Row], bandwidth: f64) {
-    let key = |row: &Row| [row.point[0], row.point[1], row.point[2]].map(f64::to_bits);
-    let others: BTreeMap<[u64; 3], f64> = others.iter().map(|row| (key(row), row.measured_s)).collect();
+    let others = by_shape(others);
     let launches = |row: &&Row| row.point[0] <= LAUNCH_ALONE[0] && row.point[2] <= LAUNCH_ALONE[1];
-    let above = |row: &Row| Some(row.measured_s - others.get(&key(row))?);
+    let above = |row: &Row| Some(row.measured_s - others.get(&shape(row))?);
     let mut launch: Vec<f64> = rows.iter().filter(launches).filter_map(above).collect();
     launch.sort_by(f64::total_cmp);
     let launch = launch.get(launch.len() / 2).copied().unwrap_or(0.0).max(0.0);
@@ -185,6 +227,14 @@ mod tests {
         let of = |us: f64| times_the_host(&[row(1.0, 512.0, us), row(16.0, 1024.0, us), row(8192.0, 8192.0, 900.0)]);
         assert!(of(170.0) && of(60.0) && !of(14.0));
         assert!(!times_the_host(&[row(8192.0, 8192.0, 900.0)]), "no row does nothing but launch");
+    }
+
+    #[test]
+    fn a_tuned_product_takes_the_faster_kernel_of_each_shape_and_keeps_shapes_that_others_lack() {
+        let mut own = vec![row(4.0, 8192.0, 22.0), row(4.0, 1024.0, 6.0), row(64.0, 8192.0, 23.0)];
+        tune(&mut own, &[row(4.0, 8192.0, 15.0), row(4.0, 1024.0, 7.0), row(16.0, 8192.0, 1.0)]);
+        let us: Vec<f64> = own.iter().map(|row| (row.measured_s * 1e6).round()).collect();
+        assert_eq!(us, [15.0, 6.0, 23.0]);
     }
 
     #[test]
