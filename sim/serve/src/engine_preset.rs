@@ -379,6 +379,33 @@ mod tests {
     }
 
     #[test]
+    fn prompts_run_in_graphs_as_far_as_an_engine_captures_them() {
+        let model = |name: &str| engine::model::embedded(name).expect("listed");
+        let tokens = |engine: &str, version: &str, name: &str, is_plain: bool| {
+            let preset = named(engine, Version::parse(version)).expect("listed");
+            preset.prompt_graphs.tokens(&model(name), 512, is_plain)
+        };
+        assert_eq!(tokens("vllm", "0.19.0", "llama-3-8b", false), 512);
+        assert_eq!(tokens("trtllm", "1.2.0", "llama-3-8b", true), 0);
+        assert_eq!(tokens("sglang", "0.5.9", "llama-3-8b", true), 0);
+        // From 0.5.10 on by themselves, with latent attention up to 2048 tokens, and none with attention to selected keys.
+        let of = |name: &str| tokens("sglang", "0.5.10", name, true);
+        assert_eq!(["llama-3-8b", "deepseek-v3", "glm-5"].map(of), [u32::MAX, 2048, 0]);
+        assert_eq!(tokens("sglang", "0.5.10", "llama-3-8b", false), 0);
+    }
+
+    #[test]
+    fn experts_run_through_triton_where_a_card_lacks_their_units() {
+        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+        let has = |engine: &str, format: Format, card: &str| {
+            named(engine, Version::NEWEST).expect("listed").has_triton_experts(format, &gpu(card))
+        };
+        assert!(has("trtllm", Format::Mxfp4, "h200-sxm"));
+        assert!(!has("trtllm", Format::Mxfp4, "b200") && !has("trtllm", Format::Fp8Block, "h200-sxm"));
+        assert!(!has("vllm", Format::Mxfp4, "h200-sxm"));
+    }
+
+    #[test]
     fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
         let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
         for preset in &PRESETS {

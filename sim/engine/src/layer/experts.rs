@@ -63,7 +63,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
 /// The product by the router. Tokens become 32-bit floats for one in 32 bits.
 fn route(writer: &mut Writer<'_>, experts: Experts) {
     let shard = writer.shard;
-    if experts.fp32_router {
+    if experts.fp32_router && writer.kind != PassKind::Weight {
         let elements = writer.tokens * shard.model.hidden;
         writer.push(Op::Elementwise { bytes: elements * (shard.dtype.bytes() + Dtype::Fp32.bytes()) });
     }
@@ -140,7 +140,25 @@ fn met(n: u32, top_k: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::layer::after_attention;
-    use hw::Dtype;
+
+    #[test]
+    fn a_router_in_32_bits_multiplies_wide_tokens_that_are_made_first() {
+        let model = crate::model::embedded("minimax-m2.5").expect("embedded");
+        let ops = |fp32_router| {
+            let experts = model.experts.map(|experts| Experts { fp32_router, ..experts });
+            let model = crate::Model { experts, ..model.clone() };
+            after_attention(&Shard::forward(&model, Dtype::Bf16, 1), 10, PassKind::Forward, Some(&ExpertLoad::EVEN))
+        };
+        let router = |format| Op::Gemm { m: 10, n: 256, k: 3072, format };
+        let n_of = |ops: &Ops, op: &Op| ops.iter().filter(|(found, _)| found == op).count();
+        // Ten tokens of 3072 numbers: two bytes read and four written of each.
+        let made = Op::Elementwise { bytes: 10 * 3072 * 6 };
+        let (plain, wide) = (ops(false), ops(true));
+        assert_eq!([Format::Bf16, Format::Fp32].map(|format| n_of(&plain, &router(format))), [1, 0]);
+        assert_eq!([Format::Bf16, Format::Fp32].map(|format| n_of(&wide, &router(format))), [0, 1]);
+        assert_eq!(n_of(&wide, &made), n_of(&plain, &made) + 1);
+        assert_eq!(wide.len(), plain.len() + 1);
+    }
 
     #[test]
     fn a_bias_behind_the_experts_is_kernels_of_its_own() {

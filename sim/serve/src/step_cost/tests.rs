@@ -302,7 +302,7 @@ fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_laun
 }
 
 #[test]
-fn layers_with_latent_attention_are_launched_for_their_least_time() {
+fn intricate_layers_are_launched_for_their_least_time() {
     let (model, cluster) = (engine::model::embedded("deepseek-v3").expect("listed"), a100());
     let us = |us: f64| Seconds::new(us * 1e-6);
     let base = ReplicaConfig {
@@ -320,10 +320,23 @@ fn layers_with_latent_attention_are_launched_for_their_least_time() {
     for (config, wanted) in [(&base, 58.0 * 0.05 + 3.0 * 1e-4), (&least, 58.0 * 0.05 + 3.0 * 0.02)] {
         assert!((step(config).get() / wanted - 1.0).abs() < 1e-9, "{:?} of {wanted} s", step(config));
     }
-    // A model without latent attention has no such layers.
+    // A model without latent attention has no such layers, unless its experts run through Triton.
     let model = engine::model::embedded("minimax-m2.5").expect("listed");
-    let [base, least] = [base, least].map(|config| step(&ReplicaConfig { model: &model, ..config }));
-    assert_eq!(base, least);
+    let long = ReplicaConfig { host_per_intricate_layer: us(80_000.0), ..least.clone() };
+    let triton = ReplicaConfig { triton_experts: true, ..long.clone() };
+    let [base, least, long, triton] =
+        [base, least, long, triton].map(|config| step(&ReplicaConfig { model: &model, ..config }).get());
+    assert_eq!([base, least, long], [62.0 * 0.05; 3]);
+    assert!((triton / (62.0 * 0.08) - 1.0).abs() < 1e-9, "{triton}");
+    // Of four layers of Qwen3.5 three scan through a state; all have experts.
+    let model = engine::model::embedded("qwen3.5-397b-a17b").expect("listed");
+    let long = ReplicaConfig {
+        host_per_expert_layer: us(50_000.0),
+        host_per_intricate_layer: us(80_000.0),
+        ..ReplicaConfig::new(&model, &cluster, 8)
+    };
+    let found = step(&long).get();
+    assert!((found / (45.0 * 0.08 + 15.0 * 0.05) - 1.0).abs() < 1e-9, "{found}");
 }
 
 /// The datasheet, and a layer of experts that takes no time.
