@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
+use engine::cost::names;
 use engine::cost::profile::Profile;
+use hw::Format;
 
 /// Serving engines whose profiles may be shipped.
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
@@ -127,7 +129,11 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
     let lender = neighbour(gpu);
     let mut profile = parsed_of_engine(lender, engine)?.clone();
-    if engine == "sglang" && BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender) {
+    let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);
+    if has_new_units && engine == "trtllm" {
+        with_narrow_experts(&mut profile);
+    }
+    if has_new_units && engine == "sglang" {
         with_latent_of(&mut profile, parsed_of_engine(lender, "trtllm")?);
     }
     Some(profile.lent_to(&hw::catalog::gpu(gpu)?))
@@ -136,6 +142,16 @@ pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
 /// Cards on which SGLang attends to latent vectors by TensorRT-LLM's kernels (`trtllm_mla`; sgl-project/sglang, server_args.py: the default of
 /// DeepSeek on devices of compute capability 10).
 const BLACKWELL: [&str; 4] = ["b200", "b300", "gb200", "gb300"];
+
+/// Gives experts with MXFP4 weights the curve of 8-bit ones. TensorRT-LLM runs them through Triton on a card without 4-bit units, where they are made wide. Blackwell
+/// multiplies them as they are by 8-bit activations (`w4a8_mxfp4_mxfp8` in the tables of B200). Its units scale blocks by themselves, so the curve is that of one scale
+/// per tensor: Hopper scales blocks beside its units.
+fn with_narrow_experts(profile: &mut Profile) {
+    let narrow = profile.experts.get(&names::of_format("experts", Format::Fp8)).cloned();
+    if let Some(curve) = narrow {
+        profile.experts.insert(names::of_format("experts", Format::Mxfp4), curve);
+    }
+}
 
 /// Takes the curves of latent attention from another engine.
 fn with_latent_of(profile: &mut Profile, other: &Profile) {
