@@ -52,7 +52,7 @@ pub struct Gpu {
 
 impl Gpu {
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
-    /// bf16 peak over eight where nothing else is known.
+    /// bf16 peak over eight where it is not known, a stated approximation for the vector and TF32 paths.
     #[must_use]
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {
         let eight = self.peak_fp8.unwrap_or(self.peak_bf16);
