@@ -114,6 +114,10 @@ const QWEN_SGLANG: Recipe = Recipe {
     ..DEEPSEEK_SGLANG
 };
 
+/// Images of B200 are 0.5.9 and nightly ones before 0.5.10, which captures prompts.
+const QWEN_B200: Recipe =
+    Recipe { of: Of { card: "b200", ..QWEN_SGLANG.of }, prompt_graphs: Some(PromptGraphs::None), ..QWEN_SGLANG };
+
 const GLM_SGLANG: Recipe = Recipe {
     of: Of { model: "GLM-5", card: "b", ..SGLANG },
     tokens_max: Some(fixed(32_768)),
@@ -125,7 +129,7 @@ const GLM_SGLANG: Recipe = Recipe {
     ..PLAIN
 };
 
-pub(super) static RECIPES: [Recipe; 39] = [
+pub(super) static RECIPES: [Recipe; 41] = [
     Recipe { of: Of { days: ["", "2025-12-05"], ..GPT_OSS_BLACKWELL.of }, ..GPT_OSS_BLACKWELL },
     Recipe {
         kv: Some(Dtype::Fp8),
@@ -270,6 +274,8 @@ pub(super) static RECIPES: [Recipe; 39] = [
         ..DEEPSEEK_SGLANG
     },
     DEEPSEEK_SGLANG,
+    Recipe { of: Of { format: "bf16", ..QWEN_B200.of }, kv: None, ..QWEN_B200 },
+    QWEN_B200,
     Recipe { of: Of { format: "bf16", ..QWEN_SGLANG.of }, kv: None, ..QWEN_SGLANG },
     Recipe {
         of: Of { card: "b300", format: "fp8", ..QWEN_SGLANG.of },
