@@ -17,7 +17,7 @@ use train::timed::Messages;
 use train::{Layout, Problem, Workload};
 
 use crate::effort::is_within_reason;
-use crate::{Head, Overrides, expect, model};
+use crate::{Head, Overrides, expect, model, recompute};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
@@ -144,7 +144,7 @@ fn training(mut section: Section<'_>, n_stages: u64, has_model: bool) -> Trainin
         section.idle(&["zero", "recompute"], "a `[model]`: measured times hold both already");
     }
     let zero = [Zero::Off, Zero::OptimizerStates][section.size("zero", 1, 0..=1)];
-    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let recompute = recompute::read(&mut section);
     if !batch_size.is_multiple_of(u64::from(micro_batch)) {
         let what = format!("micro-batches of {micro_batch} sequences do not divide the batch of {batch_size}");
         section.refuse(Code::OutOfRange, at.clone(), what, "a step has whole micro-batches");

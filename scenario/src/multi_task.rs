@@ -11,9 +11,8 @@ use hw::Seconds;
 use planner::train::multi_task::place::{PLACEMENTS, Placement};
 use planner::train::multi_task::{POLICIES, Policy};
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
-use train::problem::Recompute;
 
-use crate::{Head, Overrides, cluster, cost, expect};
+use crate::{Head, Overrides, cluster, cost, expect, recompute};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
 use input::run_list::{RunList, run_list};
@@ -93,7 +92,7 @@ pub fn read(
 
 /// `[training]`: how an iteration is executed, and what of it was assumed.
 fn training(mut section: Section<'_>) -> (Execution, Vec<String>) {
-    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let recompute = recompute::read(&mut section);
     let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let forward_ratio = section.number("forward_ratio", 1.0 / 3.0, 0.01..=0.99);

@@ -9,7 +9,8 @@ mod model;
 mod parallel;
 pub use std::sync::LazyLock;
 
-use input::diagnostic::{Code, Finding, Severity};
+use engine::recompute::{Module, Modules, Recompute};
+use input::diagnostic::{Code, Finding, Severity, nearest};
 
 use crate::document::Document;
 use crate::flags::{Flags, Table};
@@ -132,9 +133,9 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
     out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
     precision(flags, out);
-    recompute(flags, out);
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
         || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
+    recompute(flags, out, is_unfused);
     if is_unfused {
         out.word("training", "attention", "unfused", "--attention-backend, --transformer-impl");
     }
@@ -186,31 +187,44 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     }
 }
 
+/// Modules that are named; attention between its projections where none is.
+fn recomputed_modules(flags: &mut Flags<'_>) -> Modules {
+    const NAME: &str = "recompute-modules";
+    let Some(text) = flags.text(NAME) else { return Modules::NONE.with(Module::CoreAttention) };
+    let words = Module::ALL.map(|(word, _)| word);
+    let mut modules = Modules::NONE;
+    for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+        match Module::named(word) {
+            Some(module) => modules = modules.with(module),
+            None => {
+                let near =
+                    nearest(word, words).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let what = format!("`{word}` of `--{NAME}` is no module of a layer");
+                flags.wrong(NAME, what, format!("{near}allowed are {}", words.join(", ")));
+            }
+        }
+    }
+    modules
+}
+
 /// Which activations are computed again.
-fn recompute(flags: &mut Flags<'_>, out: &mut Document) {
+fn recompute(flags: &mut Flags<'_>, out: &mut Document, is_unfused: bool) {
     let kinds = [("full", "full"), ("selective", "selective")];
     let granularity = flags.word("recompute-granularity", &kinds);
     let granularity = granularity.or_else(|| flags.is("recompute-activations").then_some("selective"));
-    let modules = flags.text("recompute-modules").unwrap_or_else(|| "core_attn".to_owned());
-    let modules: Vec<&str> = modules.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-    let word = match granularity {
-        None => "none",
-        Some("full") => "full",
-        Some(_) if modules == ["core_attn"] => "selective",
-        Some(_) if modules.contains(&"mlp") => "mlp",
-        Some(_) => "none",
+    let modules = recomputed_modules(flags);
+    let recompute = match granularity {
+        None => Recompute::Off,
+        Some("full") => Recompute::Full,
+        // Nothing but the score matrix and what is made of it is dropped then, as selective recompute of the paper does.
+        Some(_) if is_unfused && modules == Modules::NONE.with(Module::CoreAttention) => Recompute::Selective,
+        Some(_) if modules == Modules::NONE => Recompute::Off,
+        Some(_) => Recompute::Modules(modules),
     };
-    let is_partial =
-        granularity == Some("selective") && modules.iter().any(|module| !matches!(*module, "core_attn" | "mlp"));
-    if is_partial {
-        flags.not_modelled(
-            "recompute-modules",
-            "of the modules `core_attn` and `mlp` are computed again; memory of the others comes out too large",
-        );
-    }
-    out.word("training", "recompute", word, "--recompute-granularity, --recompute-modules");
+    out.set("training", "recompute", recompute.written(), "--recompute-granularity, --recompute-modules");
     let is_block = flags.text("recompute-method").is_some_and(|method| method == "block");
-    if let Some(n) = flags.count("recompute-num-layers", 1..=10_000).filter(|_| is_block && word == "full") {
+    let is_full = recompute == Recompute::Full;
+    if let Some(n) = flags.count("recompute-num-layers", 1..=10_000).filter(|_| is_block && is_full) {
         out.set("training", "recompute_layers", n, "--recompute-num-layers");
     }
 }

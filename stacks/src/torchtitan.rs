@@ -24,7 +24,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             (layout.cp > 1 && layout.exchange == ContextExchange::Ulysses, "a context exchange by all-to-all"),
             (execution.offload > 0.0, "a share of all activations in host memory"),
             (layout.expert_tp != 1 && layout.ep > 1, "experts that are cut over tensor ranks"),
-            (execution.recompute == Recompute::FeedForward, "recompute of the feed-forward alone"),
+            (matches!(execution.recompute, Recompute::Modules(_)), "recompute of single modules of a layer"),
             (matches!(layout.zero, Zero::OptimizerStates), "optimizer states that are sharded alone (ZeRO 1)"),
             (execution.unit_times.is_some(), "passes with times of their own"),
         ],
@@ -67,7 +67,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let recompute = match execution.recompute {
         Recompute::Full => "full",
         Recompute::Selective => "selective",
-        Recompute::Off | Recompute::FeedForward => "none",
+        Recompute::Off | Recompute::Modules(_) => "none",
     };
     let mut text = words.comments(VERSION);
     text += &format!("# Activation checkpointing of the recipe: {recompute}. Model: {}.\n", problem.model.name);

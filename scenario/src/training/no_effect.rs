@@ -4,7 +4,7 @@
 
 use train::Problem;
 use train::layout::Zero;
-use train::problem::{Framework, Recompute};
+use train::problem::{Framework, Module, Recompute};
 use train::schedule::Placement;
 
 use super::PolicyChoice;
@@ -23,19 +23,13 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 15] = [
+const KEYS: [Key; 14] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "dispatcher", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_model("training", "graphs", no_launches, "launches of a host, which `framework = \"megatron-core\"` has"),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
-    of_model(
-        "training",
-        "recompute",
-        nothing_dense,
-        "a dense feed-forward, which no layer has; `selective` and `full` are of all layers",
-    ),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
     of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
@@ -86,9 +80,28 @@ fn no_all_to_all(problem: &Problem) -> bool {
     problem.layout.ep == 1 && problem.execution.overlap.expert > 0.0
 }
 
-fn nothing_dense(problem: &Problem) -> bool {
-    let is_dense = problem.model.n_expert_layers() < problem.model.n_layers;
-    problem.execution.recompute == Recompute::FeedForward && !is_dense
+/// Modules that are computed again and that no layer of the model has, with what it lacks.
+fn missing_modules(problem: &Problem) -> Vec<(Module, &'static str)> {
+    let model = &problem.model;
+    let lacks = |module: Module| match module {
+        Module::CoreAttention | Module::Norms => None,
+        Module::UpProjections => model.latent.is_none().then_some("latent attention"),
+        Module::FeedForward => (model.n_expert_layers() == model.n_layers).then_some("a dense feed-forward"),
+        Module::ExpertActivation | Module::Experts => model.experts.is_none().then_some("experts"),
+        Module::SharedExperts => {
+            let has_shared = model.experts.is_some_and(|experts| experts.shared_intermediate > 0);
+            (!has_shared).then_some("shared experts")
+        }
+    };
+    problem.execution.recompute.modules().iter().filter_map(|module| Some((module, lacks(module)?))).collect()
+}
+
+fn modules(reader: &mut Reader<'_>, key: &str, at: Place, problem: &Problem) {
+    for (module, lacks) in missing_modules(problem) {
+        let what = format!("module `{}` of `{key}` changes nothing", module.word());
+        let help = format!("it needs {lacks}, which no layer of `{}` has", problem.model.name);
+        reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+    }
 }
 
 fn no_recompute(problem: &Problem) -> bool {
@@ -127,6 +140,7 @@ fn no_prefetch(problem: &Problem) -> bool {
 pub struct Given {
     keys: Vec<(usize, String, Place)>,
     tables: Vec<(String, Place)>,
+    recompute: Option<(String, Place)>,
 }
 
 impl Given {
@@ -136,7 +150,8 @@ impl Given {
             let (value, at) = reader.peek_in(key.section, key.name)?;
             Some((index, value, at))
         });
-        Self { keys: keys.collect(), tables: reader.tables_in("policies") }
+        let recompute = reader.peek_in("training", "recompute");
+        Self { keys: keys.collect(), tables: reader.tables_in("policies"), recompute }
     }
 }
 
@@ -153,6 +168,12 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
     }
     if !is_searched {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
+    }
+    if let Some((_, at)) = given.recompute.clone() {
+        modules(reader, "training.recompute", at, problem);
+    }
+    for (choice, asked) in policies.iter().zip(&asked).filter(|(choice, _)| choice.recompute.is_some()) {
+        modules(reader, &format!("recompute of policy {}", choice.name), None, asked);
     }
     tables(reader, given, policies);
 }

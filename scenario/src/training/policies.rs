@@ -5,9 +5,9 @@ use planner::train::policy::Allowed;
 use planner::{Policy, Value};
 use toml_span::value::ValueInner;
 use train::layout::ContextExchange;
-use train::problem::Recompute;
 
 use super::{PolicyChoice, compression, parallel};
+use crate::recompute;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, place_of, unknown};
 use input::run_list::{RunList, run_list};
@@ -61,8 +61,7 @@ fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compresse
     let cp = count(&mut section, "cp", 100_000);
     let exchange = word(&mut section, "exchange", &parallel::EXCHANGES)
         .map(|index| [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses][index]);
-    let recompute =
-        word(&mut section, "recompute", &Recompute::WORDS.map(|(word, _)| word)).map(|index| Recompute::WORDS[index].1);
+    let recompute = recompute::given(&mut section);
     let recompute_layers = count(&mut section, "recompute_layers", 10_000);
     let compression = compression::of_policy(&mut section, compressed);
     let parameters = parameters(&mut section, policy);

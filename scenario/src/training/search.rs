@@ -7,6 +7,7 @@ use train::layout::Zero;
 use train::problem::Recompute;
 
 use super::parallel;
+use crate::recompute;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Section, place_of};
 
@@ -39,9 +40,7 @@ pub fn search(mut section: Section<'_>) -> Lists {
         number.filter(|number| (0.0..=1.0).contains(number))
     });
     lists.sequence_parallel = list(&mut section, "sequence_parallel", "true and false", |value| value.as_bool());
-    lists.recompute = list(&mut section, "recompute", "none, selective, mlp and full", |value| {
-        Recompute::WORDS.iter().find(|(word, _)| value.as_str() == Some(word)).map(|(_, recompute)| *recompute)
-    });
+    lists.recompute = list(&mut section, "recompute", recompute::ALLOWED, recompute::of_value);
     lists.schedules = schedules(&mut section);
     section.finish();
     lists

@@ -3,13 +3,13 @@
 use engine::formats::Formats;
 use hw::{Dtype, Seconds};
 use score::training::constants::Graphs;
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap};
 
 use planner::effort;
 
 use super::compression;
 use crate::effort::is_within_reason;
-use crate::formats;
+use crate::{formats, recompute};
 use input::diagnostic::Code;
 use input::reader::Section;
 
@@ -55,7 +55,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     }
     let graphs = section.one_of("graphs", Graphs::Off, &Graphs::WORDS);
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
-    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let recompute = recompute::read(&mut section);
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
     let products = formats::all(&mut section, "products", Formats::of(Dtype::Bf16));

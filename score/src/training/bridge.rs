@@ -8,7 +8,7 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
-    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute,
+    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 };
 use train::stage_text;
 
@@ -208,7 +208,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     // With a stash the factor is of the buffer of a rank; products take the rows that there are (`moe_expert_rank_capacity_factor`).
     let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| !cells.flag("moe_paged_stash"));
     Ok(Execution {
-        recompute: recompute(cells),
+        recompute: super::setting::recompute(cells, '+')?,
         framework: Framework::MegatronCore,
         formats: Some(formats(cells, &label.format)?),
         gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
@@ -234,16 +234,6 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
 /// Whether attention has learned sinks.
 fn has_sinks(cells: &Cells<'_>) -> bool {
     cells.word("model").starts_with("GPT_OSS")
-}
-
-/// Recompute by module: the dense feed-forward is an option here; norms, activation functions and the up-projections of latent attention are
-/// cheap and taken as kept.
-fn recompute(cells: &Cells<'_>) -> Recompute {
-    match cells.word("recompute_granularity") {
-        "full" => Recompute::Full,
-        _ if cells.word("recompute_modules").split('+').any(|module| module == "mlp") => Recompute::FeedForward,
-        _ => Recompute::Off,
-    }
 }
 
 /// Whether a run in 4 bits keeps its last layers wider.

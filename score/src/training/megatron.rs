@@ -8,7 +8,7 @@ use engine::formats::Formats;
 use engine::model::{Experts, Layer, Pattern};
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overlap};
 
 use super::models;
 use super::reason::Reason;
@@ -130,10 +130,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
         layers: uneven_layers(cells, &other),
-        recompute: match cells.word("recompute_granularity") {
-            "full" => Recompute::Full,
-            _ => Recompute::Off,
-        },
+        recompute: super::setting::recompute(cells, ' ')?,
         framework: Framework::MegatronCore,
         formats: Some(formats),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },

@@ -3,7 +3,7 @@
 use engine::Model;
 use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::problem::{Execution, Problem};
+use train::problem::{Execution, Module, Modules, Problem, Recompute};
 use train::workload::Workload;
 
 use super::constants::{Constants, Graphs};
@@ -15,6 +15,18 @@ use crate::table::Cells;
 pub(super) const MEBIBYTE: f64 = 1_048_576.0;
 /// Bytes of a gibibyte, in which torchtitan prints.
 pub(super) const GIBIBYTE: f64 = 1_073_741_824.0;
+
+/// What a recipe computes again: nothing, whole layers, or modules. A recipe that names modules asks for them whatever it says of the
+/// granularity (Megatron Bridge, `utils/overrides.py`), and an empty list is nothing.
+pub(super) fn recompute(cells: &Cells<'_>, separator: char) -> Result<Recompute, Reason> {
+    if cells.word("recompute_granularity") == "full" {
+        return Ok(Recompute::Full);
+    }
+    let words = cells.word("recompute_modules").split(separator).filter(|word| !word.is_empty());
+    let named = |word: &str| Module::named(word).ok_or_else(|| Reason::Option { what: format!("recompute of {word}") });
+    let modules: Modules = words.map(named).collect::<Result<_, Reason>>()?;
+    Ok(if modules == Modules::NONE { Recompute::Off } else { Recompute::Modules(modules) })
+}
 
 /// Degrees of a row; 1 where a table has no such column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@
 
 use hw::Format;
 
+use crate::model::Experts;
+use crate::recompute::Module;
 use crate::shard::{Framework, Shard};
 use crate::task::PassKind;
 
@@ -32,6 +34,11 @@ const BIAS: [u32; 2] = [2, 6];
 /// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
 const BIAS_JOINS: [u32; 2] = [1, 2];
 
+/// Both norms of a layer.
+const NORMS: u32 = 2;
+/// Positions of queries and keys of latent attention, with the joins and copies of their parts and of values.
+const LATENT_COPIES: u32 = 4;
+
 /// Scales of both operands that are laid out anew for a product with a scale per block.
 const SCALES: u32 = 2;
 /// Largest value, scale and cast with one scale per tensor.
@@ -49,31 +56,58 @@ pub struct Captured {
 /// Launches of one layer in a pass.
 #[must_use]
 pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind: PassKind) -> u32 {
-    let format = |format: Format| of_product(shard, format, kind);
-    let of = |counts: [u32; 2]| match kind {
+    let attention = if captured.attention {
+        0
+    } else {
+        of(ATTENTION, kind) + ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind)
+    };
+    attention
+        + match shard.model.experts.filter(|_| with_experts) {
+            Some(experts) => of_experts(shard, experts, captured, kind),
+            None => of_feed_forward(shard, kind),
+        }
+}
+
+/// Launches of the modules of a layer that backward computes again by themselves.
+#[must_use]
+pub fn of_recomputed(shard: &Shard<'_>, captured: Captured, with_experts: bool) -> u32 {
+    let of = |module| match module {
+        Module::CoreAttention | Module::ExpertActivation => 1,
+        Module::Norms => NORMS,
+        Module::UpProjections => {
+            LATENT_COPIES + 2 * of_product(shard, shard.formats.attention, PassKind::Forward)
+        }
+        Module::FeedForward | Module::SharedExperts => of_feed_forward(shard, PassKind::Forward),
+        Module::Experts => {
+            shard.model.experts.map_or(0, |experts| of_experts(shard, experts, captured, PassKind::Forward))
+        }
+    };
+    shard.recompute.modules().apart(with_experts).map(of).sum()
+}
+
+fn of(counts: [u32; 2], kind: PassKind) -> u32 {
+    match kind {
         PassKind::Forward => counts[0],
         PassKind::Backward | PassKind::Input => counts[1],
         PassKind::Weight => 0,
-    };
-    let mut n = 0;
-    if !captured.attention {
-        n += of(ATTENTION) + ATTENTION_PRODUCTS * format(shard.formats.attention);
     }
-    let experts = shard.model.experts.filter(|_| with_experts);
-    let Some(experts) = experts else {
-        return n + of(FEED_FORWARD) + FEED_FORWARD_PRODUCTS * format(shard.formats.dense);
-    };
-    if !captured.router {
-        n += of(ROUTER);
-    }
+}
+
+/// A dense feed-forward, or the shared experts.
+fn of_feed_forward(shard: &Shard<'_>, kind: PassKind) -> u32 {
+    of(FEED_FORWARD, kind) + FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind)
+}
+
+fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: PassKind) -> u32 {
+    let mut n = if captured.router { 0 } else { of(ROUTER, kind) };
     if experts.shared_intermediate > 0 {
-        n += of(FEED_FORWARD) + FEED_FORWARD_PRODUCTS * format(shard.formats.dense);
+        n += of_feed_forward(shard, kind);
     }
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
     if experts.biased {
-        n += n_local * of(BIAS) + of(BIAS_JOINS);
+        n += n_local * of(BIAS, kind) + of(BIAS_JOINS, kind);
     }
-    n + of(DISPATCH) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
+    n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
 }
 
 /// Launches of the products of all experts of a rank by one module in a pass.

@@ -13,7 +13,8 @@ pub use torch::{read_by_backward, sharded_copies};
 
 use crate::memory;
 use crate::model::{FeedForward, LatentAttention, Layer, Mixer};
-use crate::shard::{AttentionKernel, ExpertLoad, Framework, Recompute, Shard};
+use crate::recompute::{Module, Recompute};
+use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
@@ -350,24 +351,62 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
 
-/// What backward computes again per layer that recomputes in part. Selective: attention internals where they are not fused, else
-/// norms and the activation function. `mlp`: the dense feed-forward.
+/// What backward computes again per layer that recomputes in part; a layer of experts has a load. Selective: attention internals where they are
+/// not fused, else norms and the activation function.
 #[must_use]
-pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
+pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], load: Option<&ExpertLoad>) -> Ops {
     match shard.recompute {
-        _ if tokens == 0 => return Vec::new(),
-        Recompute::Off | Recompute::Full => return Vec::new(),
-        Recompute::FeedForward if with_experts => return Vec::new(),
-        Recompute::FeedForward => {
-            let mut writer = Writer::new(shard, tokens, PassKind::Forward);
-            feed_forward(&mut writer, shard.model.intermediate);
-            return writer.done();
+        _ if tokens == 0 => Vec::new(),
+        Recompute::Off | Recompute::Full => Vec::new(),
+        Recompute::Modules(modules) => {
+            let of = |module| recomputed_module(shard, module, tokens, documents, load);
+            modules.apart(load.is_some()).flat_map(of).collect()
         }
         Recompute::Selective if shard.attention == AttentionKernel::Unfused => {
-            return attention(shard, documents, 1, Pass::Forward);
+            attention(shard, documents, 1, Pass::Forward)
         }
-        Recompute::Selective => {}
+        Recompute::Selective => norms_and_activation(shard, tokens, load.is_some()),
     }
+}
+
+/// Forward of one module of a layer.
+fn recomputed_module(
+    shard: &Shard<'_>,
+    module: Module,
+    tokens: u64,
+    documents: &[Document],
+    load: Option<&ExpertLoad>,
+) -> Ops {
+    let model = shard.model;
+    let mut writer = Writer::new(shard, tokens, PassKind::Forward);
+    match (module, model.experts, model.latent, load) {
+        (Module::CoreAttention, ..) => return attention(shard, documents, 1, Pass::Forward),
+        // Layers of hybrids mix tokens or compute on them one by one: each has one norm.
+        (Module::Norms, ..) if model.state_space.is_some() => writer.residual(2 * model.hidden),
+        (Module::Norms, ..) => writer.residual(4 * model.hidden),
+        (Module::UpProjections, _, Some(latent), _) => up_projections(&mut writer, latent),
+        (Module::FeedForward, ..) => feed_forward(&mut writer, model.intermediate),
+        (Module::Experts, Some(experts), _, Some(load)) => experts::feed_forward(&mut writer, experts, *load),
+        (Module::ExpertActivation, Some(experts), _, Some(load)) => experts::activation(&mut writer, experts, *load),
+        (Module::SharedExperts, Some(experts), _, Some(_)) if experts.shared_intermediate > 0 => {
+            feed_forward(&mut writer, experts.shared_intermediate);
+        }
+        _ => {}
+    }
+    writer.done()
+}
+
+/// What latent attention makes of its compressed queries, keys and values. Queries that are not compressed are projected there too
+/// (Megatron-Core, `MLASelfAttention`, `qkv_up_proj_and_rope_apply`).
+fn up_projections(writer: &mut Writer<'_>, latent: LatentAttention) {
+    let model = writer.shard.model;
+    writer.enter(writer.shard.formats.attention);
+    writer.column(model.n_heads * (latent.nope_dim + latent.rope_dim), latent.q_rank.unwrap_or(model.hidden));
+    writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
+    writer.elementwise(latent_copies(writer.shard, latent));
+}
+
+fn norms_and_activation(shard: &Shard<'_>, tokens: u64, with_experts: bool) -> Ops {
     let model = shard.model;
     let wide = memory::feed_forward_width(shard, with_experts);
     let projections = if model.gated { 2 } else { 1 };
@@ -419,8 +458,8 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
     let op = |kind| Op::Collective { kind, bytes, shape };
     // The vocabulary's cut of embedding and head costs one reduction each.
     let mut n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
-    if kind != PassKind::Forward && shard.recompute == Recompute::FeedForward {
-        n += stage.again_dense;
+    if kind != PassKind::Forward {
+        n += again_with_exchange(shard, stage);
     }
     if !shard.sequence_parallel {
         return vec![(op(Collective::AllReduce), n)];
@@ -433,6 +472,14 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
         return torch::tensor_exchange(modules, bytes, [n + again, n - unread], shape);
     }
     vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
+}
+
+/// Layers whose feed-forward backward computes again by itself, and so gathers and reduces again.
+fn again_with_exchange(shard: &Shard<'_>, stage: &Stage) -> u32 {
+    let modules = shard.recompute.modules();
+    let of = |n: u32, is_again: bool| if is_again { n } else { 0 };
+    let experts = modules.has(Module::Experts) || modules.has(Module::SharedExperts);
+    of(stage.again_dense, modules.has(Module::FeedForward)) + of(stage.again_expert, experts)
 }
 
 /// Host time of `n` layers in one pass.

@@ -17,6 +17,7 @@ pub mod origin;
 pub mod play;
 pub mod queue;
 pub mod random;
+pub mod recompute;
 pub mod shard;
 pub mod share;
 pub mod stage;

@@ -10,7 +10,8 @@ mod torch;
 use hw::{Bytes, Format, Gpu};
 
 use crate::model::{Index, Layer, Mixer, Model};
-use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
+use crate::recompute::{Module, Recompute};
+use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -127,8 +128,17 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         (Recompute::Selective, AttentionKernel::Flash) => {
             LayerActivation { kept: residuals + inside, working: norms + activated }
         }
-        (Recompute::FeedForward, _) => {
-            LayerActivation { kept: residuals + norms + attended, working: all - residuals - norms - attended }
+        (Recompute::Modules(modules), _) => {
+            let dropped = |module| match (module, model.experts) {
+                (Module::Norms, _) => norms,
+                (Module::UpProjections, _) if model.latent.is_some() => cut(element * (heads + keys_and_values)),
+                (Module::FeedForward | Module::Experts, _) => inside + activated - attended,
+                (Module::ExpertActivation, Some(experts)) => cut(element * experts.top_k * experts.intermediate),
+                (Module::SharedExperts, Some(experts)) => cut(element * (projections + 1) * experts.shared_intermediate),
+                _ => 0,
+            };
+            let working = modules.apart(with_experts).map(dropped).sum();
+            LayerActivation { kept: all - working, working }
         }
         (Recompute::Full, _) => LayerActivation { kept: serial(element * hidden), working: all },
     }
@@ -213,7 +223,11 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
     if shard.attention != AttentionKernel::Unfused {
         return 0;
     }
-    let drops = matches!(shard.recompute, Recompute::Selective | Recompute::Full);
+    let drops = match shard.recompute {
+        Recompute::Off => false,
+        Recompute::Selective | Recompute::Full => true,
+        Recompute::Modules(modules) => modules.has(Module::CoreAttention),
+    };
     let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
     let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
     SCORE_BYTES * heads * u64::from(n_kept)
@@ -284,7 +298,7 @@ mod tests {
         close(layer(8, true, Recompute::Selective), sbh * 34.0 / t);
         close(layer(8, false, Recompute::Full), 2.0 * sbh);
         // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
-        let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::FeedForward);
+        let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::Modules(crate::recompute::Modules::NONE.with(Module::FeedForward)));
         close(inside, sbh * 16.0 / t);
     }
 

@@ -8,34 +8,7 @@ use hw::Dtype;
 use crate::compression::Compression;
 use crate::formats::Formats;
 use crate::model::Model;
-
-/// Which activations are dropped in forward and computed again in backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recompute {
-    /// Everything is kept.
-    Off,
-    /// The cheap, large ones: attention internals, norms and activation functions (arXiv:2205.05198, section 5).
-    Selective,
-    /// What is inside the dense feed-forward; its input is kept (Megatron-LM's `--recompute-modules mlp`).
-    FeedForward,
-    /// Only each layer's input is kept.
-    Full,
-}
-
-impl Recompute {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 4] =
-        [("selective", Self::Selective), ("none", Self::Off), ("mlp", Self::FeedForward), ("full", Self::Full)];
-
-    /// The word of a scenario file.
-    ///
-    /// # Panics
-    /// Never: every value has a word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, value)| *value == self).expect("every value has a word").0
-    }
-}
+use crate::recompute::Recompute;
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Stages are numbered along a micro-batch's path. The first one holds the embedding, the last one the final norm and the head.
 
 use crate::model::Model;
-use crate::shard::Recompute;
+use crate::recompute::Recompute;
 
 /// Layers of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,12 +28,9 @@ impl Stage {
     /// With what is computed again, at most `n_again` layers of it.
     #[must_use]
     pub fn recomputing(self, recompute: Recompute, n_again: u32) -> Self {
-        let n = if recompute == Recompute::Off { 0 } else { n_again };
-        let again_dense = self.n_dense.min(n);
-        let again_expert = match recompute {
-            Recompute::FeedForward => 0,
-            _ => self.n_expert.min(n - again_dense),
-        };
+        let of = |n_layers: u32, with_experts, most: u32| if recompute.concerns(with_experts) { n_layers.min(most) } else { 0 };
+        let again_dense = of(self.n_dense, false, n_again);
+        let again_expert = of(self.n_expert, true, n_again - again_dense);
         Self { again_dense, again_expert, ..self }
     }
 

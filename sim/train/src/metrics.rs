@@ -150,10 +150,14 @@ fn flops(problem: &Problem) -> (f64, f64) {
         let (dense, expert) = (f64::from(stage.n_dense), f64::from(stage.n_expert));
         (dense + expert) * around + dense * after(None) + expert * after(Some(&ExpertLoad::EVEN))
     };
+    let part = |load| count(&layer::recomputed_part(&problem.shard(), tokens, &documents, load));
     let again = |stage: &Stage| match problem.execution.recompute {
+        Recompute::Off => 0.0,
         Recompute::Full => layers(&stage.again()),
         Recompute::Selective if unfused => f64::from(stage.again().n_layers()) * attention,
-        _ => f64::from(stage.again_dense) * count(&layer::recomputed_part(&problem.shard(), tokens, &documents, false)),
+        Recompute::Selective | Recompute::Modules(_) => {
+            f64::from(stage.again_dense) * part(None) + f64::from(stage.again_expert) * part(Some(&ExpertLoad::EVEN))
+        }
     };
     let forward =
         of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));

@@ -10,7 +10,8 @@ use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::launch::Captured;
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Casts, Framework, Recompute, TorchModules};
+pub use engine::recompute::{Module, Modules, Recompute};
+pub use engine::shard::{AttentionKernel, Casts, Framework, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;

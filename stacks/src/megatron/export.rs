@@ -258,8 +258,9 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     match execution.recompute {
         Recompute::Off => {}
         Recompute::Selective => given.push(n("recompute-granularity", "selective")),
-        Recompute::FeedForward => {
-            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")])
+        Recompute::Modules(_) => {
+            let modules = execution.recompute.words().join(" ");
+            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", modules)]);
         }
         Recompute::Full if execution.recompute_layers == u32::MAX => {
             given.extend([

@@ -22,7 +22,7 @@ fn differences(candidate: &Candidate, other: &Candidate) -> String {
     let of = |candidate: &Candidate| {
         [
             ("zero", (candidate.layout.zero as u8).to_string()),
-            ("recompute", candidate.recompute.word().to_owned()),
+            ("recompute", candidate.recompute.name()),
             ("offload", candidate.offload.to_string()),
             ("micro-batch", candidate.micro_batch.to_string()),
             ("tokens", candidate.bucket_tokens.to_string()),
@@ -71,7 +71,7 @@ pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Valu
         ("schedule", json!(problem.schedule.name)),
         ("chunks", json!(layout.chunks)),
         ("bucket_tokens", json!(problem.bucket_tokens)),
-        ("recompute", json!(execution.recompute.word())),
+        ("recompute", json!(execution.recompute.name())),
         ("offload_ratio", json!(execution.offload)),
     ];
     if let Some(found) = found {

@@ -1,7 +1,7 @@
 //! Which layouts are looked at: lists of values per knob, and every legal combination of them.
 
 use train::layout::{Layout, Zero};
-use train::problem::{Problem, Recompute};
+use train::problem::{Framework, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
 
 /// Values of every knob; combinations that are not legal for a problem are left out.
@@ -48,6 +48,15 @@ pub struct Candidate {
     pub offload: f64,
 }
 
+/// Nothing, what is computed again at little cost, and whole layers.
+fn recompute(problem: &Problem) -> Vec<Recompute> {
+    let cheap = match problem.execution.framework {
+        Framework::MegatronCore => Recompute::Modules(Modules::cheap(&problem.model)),
+        Framework::Formulas | Framework::Fsdp2(_) => Recompute::Selective,
+    };
+    vec![Recompute::Off, cheap, Recompute::Full]
+}
+
 impl Space {
     /// Every value that makes sense for a problem.
     #[must_use]
@@ -72,7 +81,7 @@ impl Space {
             micro_batch: vec![1, 2, 3, 4, 6, 8, 12, 16],
             schedules: ["1f1b", "interleaved", "zb-1p"].into_iter().filter_map(named).collect(),
             zero: vec![Zero::Off, Zero::OptimizerStates],
-            recompute: vec![Recompute::Off, Recompute::Selective, Recompute::Full],
+            recompute: recompute(problem),
             offload: vec![0.0, 1.0],
             sequence_parallel: vec![true, false],
         }
@@ -189,10 +198,10 @@ impl Candidate {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let layout = &self.layout;
-        let recompute = self.recompute.word();
+        let recompute = self.recompute.written();
         format!(
             "[parallel]\ndp = {}\ncp = {}\ntp = {}\npp = {}\nep = {}\nschedule = \"{}\"\nchunks = {}\nzero = {}\n\
-             sequence_parallel = {}\n\n[training]\nbucket_tokens = {}\nrecompute = \"{recompute}\"\noffload_ratio = {}\n",
+             sequence_parallel = {}\n\n[training]\nbucket_tokens = {}\nrecompute = {recompute}\noffload_ratio = {}\n",
             layout.dp,
             layout.cp,
             layout.tp,

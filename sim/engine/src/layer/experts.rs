@@ -5,6 +5,7 @@ use hw::{Dtype, Format, GroupShape};
 use super::{Writer, repeated};
 use crate::compression;
 use crate::model::Experts;
+use crate::recompute::Module;
 use crate::shard::{ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Op, Ops, PassKind};
@@ -60,6 +61,14 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     }
 }
 
+/// The activation function of the experts of this rank alone.
+pub(super) fn activation(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
+    let shard = writer.shard;
+    let routed = (dispatched(shard, experts, writer.tokens) * load.permille).div_ceil(1000);
+    let projections = if shard.model.gated { 2 } else { 1 };
+    writer.traffic((projections + 1) * experts.intermediate.div_ceil(u64::from(shard.expert_tp)) * routed);
+}
+
 /// The product by the router. Tokens become 32-bit floats for one in 32 bits.
 fn route(writer: &mut Writer<'_>, experts: Experts) {
     let shard = writer.shard;
@@ -97,18 +106,21 @@ pub fn expert_exchange(
     if shard.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
         return Vec::new();
     }
+    // Experts that are computed again are sent their tokens again, and send them back.
+    let is_again = kind != PassKind::Forward && shard.recompute.modules().has(Module::Experts);
+    let n_layers = stage.n_expert + if is_again { stage.again_expert } else { 0 };
     let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
     // Experts behind a narrower projection get its rows.
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
     if shard.once_per_node {
         let rows = sent.div_ceil(experts.top_k);
-        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * stage.n_expert);
+        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
     }
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
     let Some(compression) = shard.compression else {
-        return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
+        return vec![(all_to_all(sent * row_bytes), 2 * n_layers)];
     };
-    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
+    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * n_layers)];
     if kind == PassKind::Forward {
         ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
     }

@@ -287,7 +287,7 @@ mod tests {
                 .map(|kind| ops.iter().map(|op| of(op, kind)).sum::<u64>())
         };
         let whole = 2 * 100 * 8192 * 2;
-        let full = Shard { recompute: crate::shard::Recompute::Full, ..shard(&model, COMPILED, 8) };
+        let full = Shard { recompute: crate::recompute::Recompute::Full, ..shard(&model, COMPILED, 8) };
         assert_eq!(gathered(&full, &stage, PassKind::Backward), [whole, whole]);
         let repeated = Stage { is_repeated: true, ..stage };
         assert_eq!(gathered(&full, &repeated, PassKind::Forward), [whole, whole / 2]);

@@ -19,7 +19,8 @@ use hw::{Bytes, Gpu};
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, torch};
 use crate::model::{Experts, LatentAttention};
-use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
+use crate::recompute::{Module, Modules, Recompute};
+use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
 
 /// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
@@ -69,10 +70,33 @@ pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         Recompute::Selective if shard.attention == AttentionKernel::Unfused => 0,
         Recompute::Selective if shard.framework.torch().is_some() => torch::dropped(shard, all),
         Recompute::Selective => kept.norms + kept.activated,
-        Recompute::FeedForward => kept.projected + kept.activated,
+        Recompute::Modules(modules) => dropped(shard, &kept, modules, with_experts),
         Recompute::Full => all - input,
     };
     LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
+}
+
+/// Bytes per token that modules which are computed again do not keep.
+fn dropped(shard: &Shard<'_>, kept: &Kept, modules: Modules, with_experts: bool) -> u64 {
+    let model = shard.model;
+    let shared = model.experts.map_or_else(Kept::default, |experts| dense(shard, experts.shared_intermediate));
+    let of = |module| match module {
+        // What attention gives is the input of the projection behind it.
+        Module::CoreAttention => cut(shard, SOFTMAX_BYTES * model.n_heads),
+        Module::Norms => kept.norms,
+        Module::UpProjections => model.latent.map_or(0, |latent| expanded(shard, latent)),
+        Module::FeedForward => kept.projected + kept.activated,
+        Module::Experts => kept.routed + kept.projected + kept.activated,
+        Module::ExpertActivation => kept.activated - shared.activated,
+        Module::SharedExperts => shared.projected + shared.activated,
+    };
+    modules.apart(with_experts).map(of).sum()
+}
+
+/// Whole queries, keys and values of latent attention.
+fn expanded(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
+    let key = latent.nope_dim + latent.rope_dim;
+    cut(shard, HALF * shard.model.n_heads * (2 * key + latent.value_dim))
 }
 
 fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {

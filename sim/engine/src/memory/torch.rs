@@ -10,7 +10,8 @@
 use hw::Bytes;
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
-use crate::shard::{Casts, Recompute, Shard, TorchModules};
+use crate::recompute::Recompute;
+use crate::shard::{Casts, Shard, TorchModules};
 use crate::stage::Stage;
 
 /// Bytes per logit of the loss: 16-bit logits whose place stays empty, kept logarithms and two gradients in 32 bits (`log_softmax`, `nll_loss`).

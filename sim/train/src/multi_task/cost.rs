@@ -155,7 +155,7 @@ fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> 
     let mut backward = pass(PassKind::Backward, Pass::Backward);
     match problem.execution.recompute {
         Recompute::Full => backward.extend(forward.clone()),
-        _ => backward.extend(layer::recomputed_part(&problem.shard(), tokens, documents, false)),
+        _ => backward.extend(layer::recomputed_part(&problem.shard(), tokens, documents, None)),
     }
     [forward, backward]
 }

@@ -17,17 +17,30 @@ impl Builder<'_> {
 
     /// Operations of the layers of a stage whose kernels the host launches meanwhile.
     pub(super) fn launched(&self, ops: Ops, stage: &Stage, kind: PassKind) -> Ops {
-        let launches = self.problem.execution.launches;
-        if launches.each == hw::Seconds::ZERO || ops.is_empty() {
-            return ops;
-        }
+        let captured = self.problem.execution.launches.captured;
         let of = |n: u32, with_experts: bool| {
-            n * engine::launch::of_layer(&self.problem.shard(), launches.captured, with_experts, kind)
+            n * engine::launch::of_layer(&self.problem.shard(), captured, with_experts, kind)
         };
         // Layers without a feed-forward are in the graphs of their mixers.
         let n_dense = if hybrid::is_hybrid(&self.problem.model) { 0 } else { stage.n_dense };
-        let n = of(n_dense, false) + of(stage.n_expert, true);
-        let ns = hw::Span::from_seconds(launches.each * f64::from(n)).as_ns();
+        self.launched_as(ops, of(n_dense, false) + of(stage.n_expert, true))
+    }
+
+    /// The same of the modules of a stage's layers that backward computes again by themselves.
+    pub(super) fn launched_again(&self, ops: Ops, stage: &Stage) -> Ops {
+        let captured = self.problem.execution.launches.captured;
+        let of = |n: u32, with_experts: bool| {
+            n * engine::launch::of_recomputed(&self.problem.shard(), captured, with_experts)
+        };
+        self.launched_as(ops, of(stage.again_dense, false) + of(stage.again_expert, true))
+    }
+
+    fn launched_as(&self, ops: Ops, n_launches: u32) -> Ops {
+        let each = self.problem.execution.launches.each;
+        if each == hw::Seconds::ZERO || n_launches == 0 || ops.is_empty() {
+            return ops;
+        }
+        let ns = hw::Span::from_seconds(each * f64::from(n_launches)).as_ns();
         vec![(Op::Launched { parts: ops, ns }, 1)]
     }
 

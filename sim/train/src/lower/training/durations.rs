@@ -178,11 +178,11 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
         match problem.execution.recompute {
             Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
             _ => {
-                let again = |n, with| {
-                    layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, with), n)
+                let again = |n, load| {
+                    layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, load), n)
                 };
-                ops.extend(again(stage.again_dense, false));
-                ops.extend(again(stage.again_expert, true));
+                ops.extend(again(stage.again_dense, None));
+                ops.extend(again(stage.again_expert, Some(&load)));
             }
         }
     }

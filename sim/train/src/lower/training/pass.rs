@@ -441,7 +441,7 @@ impl Builder<'_> {
         let (mut leads, mut firsts) = (Vec::new(), Vec::new());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let in_part = matches!(problem.execution.recompute, Recompute::Selective | Recompute::FeedForward);
+            let in_part = matches!(problem.execution.recompute, Recompute::Selective | Recompute::Modules(_));
             let recomputes = in_part && piece.again().n_layers() > 0 && share.tokens > 0;
             let first = recomputes.then(|| {
                 let key = OpKey::new(Part::Again, kind, piece, frame, cp);
@@ -487,12 +487,12 @@ impl Builder<'_> {
 
     fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
-        let of = |n: u32, with_experts: bool| {
-            layer::repeated(&layer::recomputed_part(&self.problem.shard(), share.tokens, &documents, with_experts), n)
+        let of = |n: u32, load| {
+            layer::repeated(&layer::recomputed_part(&self.problem.shard(), share.tokens, &documents, load), n)
         };
-        let mut ops = of(piece.again_dense, false);
-        ops.extend(of(piece.again_expert, true));
-        ops
+        let mut ops = of(piece.again_dense, None);
+        ops.extend(of(piece.again_expert, Some(&self.load)));
+        self.launched_again(ops, piece)
     }
 
     /// Weight gradients alone: no attention, no exchange.

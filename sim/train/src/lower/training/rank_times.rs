@@ -12,7 +12,7 @@ use super::durations::pass_ops;
 use super::{Share, Streamed, attention};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position};
-use crate::problem::{AttentionKernel, Problem, Recompute};
+use crate::problem::{AttentionKernel, Module, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
@@ -92,7 +92,12 @@ impl<'a> RankTimes<'a> {
             (hops - 1.0) * block_s.max(hop_s) + block_s
         });
         let is_unfused = self.problem.execution.attention == AttentionKernel::Unfused;
-        let again = recompute == Recompute::Full || recompute == Recompute::Selective && is_unfused;
+        let again = match recompute {
+            Recompute::Off => false,
+            Recompute::Full => true,
+            Recompute::Selective => is_unfused,
+            Recompute::Modules(modules) => modules.has(Module::CoreAttention),
+        };
         if again { 2.0 * forward + backward } else { forward + backward }
     }
 
