@@ -29,7 +29,7 @@ fn time(rows: &BTreeMap<String, PolicyResult>, policy: &str) -> f64 {
 fn every_combination_finishes_within_its_interval_and_its_memory() {
     for exchange in ["gather", "ring", "ulysses"] {
         for zero in 0..4 {
-            for recompute in ["none", "selective", "mlp", "full"] {
+            for recompute in ["none", "selective", "mlp", "layernorm", "full"] {
                 let set = [
                     format!("parallel.exchange={exchange}"),
                     format!("parallel.zero={zero}"),
@@ -68,7 +68,7 @@ fn full_recompute_trades_time_for_memory() {
 
 #[test]
 fn layers_that_recompute_add_up() {
-    for mode in ["selective", "mlp", "full"] {
+    for mode in ["selective", "mlp", "layernorm", "full"] {
         let of = |layers: u32| {
             let set = [format!("training.recompute={mode}"), format!("training.recompute_layers={layers}")];
             run(&set.each_ref().map(String::as_str))

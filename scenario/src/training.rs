@@ -5,6 +5,7 @@ mod compression;
 mod lengths;
 mod long_run;
 mod no_effect;
+mod optimizer;
 mod parallel;
 mod policies;
 mod search;
@@ -56,12 +57,13 @@ pub struct Scenario {
     pub free_parameters: Vec<String>,
 }
 
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "model",
     "cluster",
     "parallel",
     "search",
     "training",
+    "optimizer",
     "overlap",
     "experts",
     "workload",
@@ -140,6 +142,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
+    let (optimizer, trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
     let (policies, baseline) =
@@ -161,6 +164,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         unit_times: cost.units,
         layers: parallel.layers,
         stragglers,
+        optimizer,
+        trains_adapters,
         ..training.execution
     };
     let mut problem = Problem {

@@ -12,7 +12,7 @@ const VERSION: &str = "Megatron Bridge 0.6 (megatron/bridge/training/config.py)"
 pub const TARGET: Target = Target::new(NAME, "overrides of a recipe", VERSION, write);
 
 /// Flags of Megatron-LM and the keys of Bridge that say the same; a value in the third place stands for a switch.
-const KEYS: [(&str, &str, &str); 29] = [
+const KEYS: [(&str, &str, &str); 36] = [
     ("tensor-model-parallel-size", "model.tensor_model_parallel_size", ""),
     ("pipeline-model-parallel-size", "model.pipeline_model_parallel_size", ""),
     ("context-parallel-size", "model.context_parallel_size", ""),
@@ -37,6 +37,13 @@ const KEYS: [(&str, &str, &str); 29] = [
     ("recompute-modules", "model.recompute_modules", "list"),
     ("recompute-method", "model.recompute_method", ""),
     ("recompute-num-layers", "model.recompute_num_layers", ""),
+    ("optimizer", "optimizer.optimizer", ""),
+    ("use-precision-aware-optimizer", "optimizer.use_precision_aware_optimizer", "true"),
+    ("main-params-dtype", "optimizer.main_params_dtype", ""),
+    ("exp-avg-dtype", "optimizer.exp_avg_dtype", ""),
+    ("exp-avg-sq-dtype", "optimizer.exp_avg_sq_dtype", ""),
+    ("optimizer-cpu-offload", "optimizer.optimizer_cpu_offload", "true"),
+    ("optimizer-offload-fraction", "optimizer.optimizer_offload_fraction", ""),
     ("attention-backend", "model.attention_backend", ""),
     ("tp-comm-overlap", "comm_overlap.tp_comm_overlap", "true"),
     ("overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm", "true"),
@@ -69,7 +76,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         if let Some((_, key, fixed)) = KEYS.iter().find(|(known, _, _)| *known == flag) {
             let value = match *fixed {
                 "" => value,
-                "list" => format!("[{value}]"),
+                "list" => format!("[{}]", value.replace(' ', ",")),
                 fixed => fixed.to_owned(),
             };
             text += &word(&format!("{key}={value}"));

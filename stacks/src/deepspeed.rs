@@ -4,6 +4,7 @@ pub mod import;
 
 use serde_json::json;
 use train::layout::{ContextExchange, Zero};
+use train::optimizer::Optimizer;
 use train::problem::GradientSync;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
@@ -31,6 +32,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             (execution.offload > 0.0, "a share of all activations in host memory"),
             (execution.formats.is_some_and(|formats| formats.dense != hw::Format::Bf16), "products in narrow formats"),
             (execution.unit_times.is_some(), "passes with times of their own"),
+            (execution.optimizer != Optimizer::ADAM, "an optimizer other than Adam in 32 bits on the device"),
+            (execution.trains_adapters, "training of adapters alone"),
         ],
     )?;
     let stage = match layout.zero {

@@ -6,6 +6,7 @@
 pub(crate) mod export;
 mod layers;
 mod model;
+mod optimizer;
 mod parallel;
 pub use std::sync::LazyLock;
 
@@ -136,6 +137,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
         || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
     recompute(flags, out, is_unfused);
+    optimizer::optimizer(flags, out);
     if is_unfused {
         out.word("training", "attention", "unfused", "--attention-backend, --transformer-impl");
     }
@@ -197,8 +199,7 @@ fn recomputed_modules(flags: &mut Flags<'_>) -> Modules {
         match Module::named(word) {
             Some(module) => modules = modules.with(module),
             None => {
-                let near =
-                    nearest(word, words).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let near = nearest(word, words).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
                 let what = format!("`{word}` of `--{NAME}` is no module of a layer");
                 flags.wrong(NAME, what, format!("{near}allowed are {}", words.join(", ")));
             }

@@ -3,6 +3,7 @@
 pub mod import;
 
 use train::layout::{ContextExchange, Zero};
+use train::optimizer::Optimizer;
 use train::problem::Recompute;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
@@ -27,6 +28,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             (matches!(execution.recompute, Recompute::Modules(_)), "recompute of single modules of a layer"),
             (matches!(layout.zero, Zero::OptimizerStates), "optimizer states that are sharded alone (ZeRO 1)"),
             (execution.unit_times.is_some(), "passes with times of their own"),
+            (execution.optimizer != Optimizer::ADAM, "an optimizer other than Adam in 32 bits on the device"),
+            (execution.trains_adapters, "training of adapters alone"),
         ],
     )?;
     let (replicas, shards) = if layout.zero == Zero::Off { (layout.dp, 1) } else { (1, layout.dp) };

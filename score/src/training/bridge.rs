@@ -7,9 +7,8 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{
-    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap,
-};
+use train::optimizer::{Optimizer, Rule};
+use train::problem::{AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap};
 use train::stage_text;
 
 use super::constants::{Constants, Graphs};
@@ -165,6 +164,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
+    execution.offload = offloaded(cells, &model);
     execution.trains_adapters = cells.word("task") == "lora";
     execution.layers = stage_layers(cells.word("pipeline_layout"))?;
     let n_stages = (degrees.pp * degrees.chunks) as usize;
@@ -194,6 +194,12 @@ fn graphs(cells: &Cells<'_>) -> Graphs {
     }
 }
 
+/// Share of activations in host memory: those of so many layers (`cpu_offloading_num_layers`).
+fn offloaded(cells: &Cells<'_>, model: &Model) -> f64 {
+    let n: u64 = cells.word("cpu_offload_layers").parse().unwrap_or(0);
+    hw::real(n.min(model.n_layers)) / hw::real(model.n_layers)
+}
+
 fn layers_of(model: &Model) -> u32 {
     u32::try_from(model.n_layers).expect("layer counts fit u32")
 }
@@ -209,6 +215,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| !cells.flag("moe_paged_stash"));
     Ok(Execution {
         recompute: super::setting::recompute(cells, '+')?,
+        optimizer: optimizer(cells)?,
         framework: Framework::MegatronCore,
         formats: Some(formats(cells, &label.format)?),
         gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
@@ -229,6 +236,18 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         },
         ..Execution::default()
     })
+}
+
+/// States of the optimizer. What a row does not state is 32 bits wide, as Megatron-Core's are.
+fn optimizer(cells: &Cells<'_>) -> Result<Optimizer, Reason> {
+    let rule = match cells.word("optimizer") {
+        "" | "adam" => Rule::Adam,
+        "muon" | "dist_muon" => Rule::Muon,
+        word => return Err(Reason::Option { what: format!("optimizer {word}") }),
+    };
+    let is_narrow = cells.flag("precision_aware_optimizer");
+    let moment = |column: &str| if is_narrow && cells.word(column) == "bf16" { Dtype::Bf16 } else { Dtype::Fp32 };
+    Ok(Optimizer { rule, moments: [moment("exp_avg_dtype"), moment("exp_avg_sq_dtype")], ..Optimizer::ADAM })
 }
 
 /// Whether attention has learned sinks.

@@ -74,9 +74,7 @@ pub fn of_recomputed(shard: &Shard<'_>, captured: Captured, with_experts: bool) 
     let of = |module| match module {
         Module::CoreAttention | Module::ExpertActivation => 1,
         Module::Norms => NORMS,
-        Module::UpProjections => {
-            LATENT_COPIES + 2 * of_product(shard, shard.formats.attention, PassKind::Forward)
-        }
+        Module::UpProjections => LATENT_COPIES + 2 * of_product(shard, shard.formats.attention, PassKind::Forward),
         Module::FeedForward | Module::SharedExperts => of_feed_forward(shard, PassKind::Forward),
         Module::Experts => {
             shard.model.experts.map_or(0, |experts| of_experts(shard, experts, captured, PassKind::Forward))

@@ -20,9 +20,10 @@ use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
 /// Bytes read and written per logit by the loss: model-format read, 32-bit write and read.
 const LOSS_BYTES_PER_LOGIT: u64 = 10;
-/// Bytes moved per parameter by an Adam step: gradient 2, master and two moments read and written 24, parameter 2,
-/// and the 32-bit copy of the gradient for the norm 2.
-const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
+/// Bytes moved per parameter by an optimizer's step beside its states: gradient 2, parameter 2, and the 32-bit copy of the gradient for the norm 2.
+const STEP_BYTES: f64 = 6.0;
+/// Bytes of a parameter's states of Adam: a master copy and two moments in 32 bits.
+pub const ADAM_STATES: f64 = 12.0;
 /// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
 /// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
 const CAST_BYTES_PER_TENSOR: u64 = 6;
@@ -34,11 +35,10 @@ const CAST_BYTES_ROTATED: u64 = 7;
 /// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
 /// (`DistributedDataParallel`, `gradient_scaling_factor`).
 const MEGATRON_BUFFER_BYTES: f64 = 12.0;
-/// The same per parameter that the rank's optimizer holds: norm 4, clipping 8, gradient, master and moments read 16, written 12, and the
-/// copy into the 16-bit parameter 6.
-const MEGATRON_STEP_BYTES: f64 = 46.0;
-/// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, four read 16, three written 12.
-const FSDP_STEP_BYTES: f64 = 40.0;
+/// The same per parameter that the rank's optimizer holds: norm 4, clipping 8, gradient 4, and the copy into the 16-bit parameter 6.
+const MEGATRON_STEP_BYTES: f64 = 22.0;
+/// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, gradient 4.
+const FSDP_STEP_BYTES: f64 = 16.0;
 /// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
 /// writes 2 and its mask 1; backward reads one operand more in each.
 const SCORE_TRAFFIC: [u64; 2] = [9, 11];
@@ -492,16 +492,17 @@ pub fn host(per_layer: Seconds, n: u32) -> Ops {
 /// Adam over `parameters` parameters of a rank.
 #[must_use]
 pub fn optimizer(parameters: f64) -> Ops {
-    optimizer_step(Framework::Formulas, parameters, parameters)
+    optimizer_step(Framework::Formulas, parameters, parameters, ADAM_STATES)
 }
 
-/// Adam over `stepped` parameters of a rank that holds `held` gradients.
+/// An optimizer's step over `stepped` parameters of a rank that holds `held` gradients. It reads and writes so many bytes of states for each.
 #[must_use]
-pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
+pub fn optimizer_step(framework: Framework, held: f64, stepped: f64, states: f64) -> Ops {
+    let states = 2.0 * states;
     let bytes = match framework {
-        Framework::Formulas => stepped * ADAM_BYTES_PER_PARAMETER,
-        Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
-        Framework::Fsdp2(_) => stepped * FSDP_STEP_BYTES,
+        Framework::Formulas => stepped * (STEP_BYTES + states),
+        Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * (MEGATRON_STEP_BYTES + states),
+        Framework::Fsdp2(_) => stepped * (FSDP_STEP_BYTES + states),
     };
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
@@ -511,6 +512,55 @@ mod tests {
     use super::*;
     use crate::formats::Formats;
     use hw::Dtype;
+
+    #[test]
+    fn modules_compute_their_forward_again() {
+        let model = crate::model::embedded("deepseek-v3").expect("embedded");
+        let again = |module, load| {
+            let recompute = Recompute::Modules(crate::recompute::Modules::NONE.with(module));
+            let shard = Shard {
+                recompute,
+                ep: 8,
+                framework: Framework::MegatronCore,
+                ..Shard::forward(&model, Dtype::Bf16, 1)
+            };
+            recomputed_part(&shard, 100, &[Document::causal(100)], load)
+        };
+        let flops = |ops: &Ops| -> f64 { ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum() };
+        let even = Some(&ExpertLoad::EVEN);
+        // Queries of 128 heads of 192 from 1536 numbers, keys and values of 128 and 128 from 512.
+        let up = 2.0 * 100.0 * 128.0 * (192.0 * 1536.0 + 256.0 * 512.0);
+        assert!((flops(&again(Module::UpProjections, even)) / up - 1.0).abs() < 1e-12);
+        // Eight experts and a shared one of three matrices of 2048 by 7168, and the router over 256.
+        let experts = 2.0 * 100.0 * 7168.0 * (9.0 * 3.0 * 2048.0 + 256.0);
+        assert!((flops(&again(Module::Experts, even)) / experts - 1.0).abs() < 1e-12);
+        assert!(flops(&again(Module::Norms, even)) == 0.0 && !again(Module::Norms, even).is_empty());
+        assert!(again(Module::FeedForward, even).is_empty() && again(Module::Experts, None).is_empty());
+        assert_eq!(
+            again(Module::CoreAttention, None),
+            attention(
+                &Shard { framework: Framework::MegatronCore, ..Shard::forward(&model, Dtype::Bf16, 1) },
+                &[Document::causal(100)],
+                1,
+                Pass::Forward
+            )
+        );
+    }
+
+    #[test]
+    fn experts_that_are_computed_again_exchange_again() {
+        let model = crate::model::embedded("deepseek-v3").expect("embedded");
+        let n = |recompute, kind| -> u32 {
+            let shard = Shard { recompute, ep: 8, ..Shard::forward(&model, Dtype::Bf16, 1) };
+            let stage = Stage { n_expert: 5, ..Stage::default() }.recomputing(recompute, 3);
+            let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+            expert_exchange(&shard, &stage, 100, kind, ExpertLoad::EVEN, shape).iter().map(|(_, n)| n).sum()
+        };
+        let experts = Recompute::Modules(crate::recompute::Modules::NONE.with(Module::Experts));
+        // Out and back in five layers, and once more in three of them.
+        assert_eq!([n(Recompute::Off, PassKind::Backward), n(experts, PassKind::Backward)], [10, 16]);
+        assert_eq!(n(experts, PassKind::Forward), 10);
+    }
 
     #[test]
     fn engines_of_serving_compress_queries_and_keys_in_one_product() {
@@ -566,7 +616,7 @@ mod tests {
 
     #[test]
     fn an_optimizer_of_a_framework_touches_held_and_stepped_parameters() {
-        let bytes = |framework| match optimizer_step(framework, 1000.0, 100.0)[0].0 {
+        let bytes = |framework| match optimizer_step(framework, 1000.0, 100.0, ADAM_STATES)[0].0 {
             Op::Elementwise { bytes } => bytes,
             _ => 0,
         };

@@ -134,7 +134,9 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
                 (Module::UpProjections, _) if model.latent.is_some() => cut(element * (heads + keys_and_values)),
                 (Module::FeedForward | Module::Experts, _) => inside + activated - attended,
                 (Module::ExpertActivation, Some(experts)) => cut(element * experts.top_k * experts.intermediate),
-                (Module::SharedExperts, Some(experts)) => cut(element * (projections + 1) * experts.shared_intermediate),
+                (Module::SharedExperts, Some(experts)) => {
+                    cut(element * (projections + 1) * experts.shared_intermediate)
+                }
                 _ => 0,
             };
             let working = modules.apart(with_experts).map(dropped).sum();
@@ -298,7 +300,8 @@ mod tests {
         close(layer(8, true, Recompute::Selective), sbh * 34.0 / t);
         close(layer(8, false, Recompute::Full), 2.0 * sbh);
         // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
-        let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::Modules(crate::recompute::Modules::NONE.with(Module::FeedForward)));
+        let inside = layer(8, false, Recompute::Off)
+            - layer(8, false, Recompute::Modules(crate::recompute::Modules::NONE.with(Module::FeedForward)));
         close(inside, sbh * 16.0 / t);
     }
 

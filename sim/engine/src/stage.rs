@@ -28,7 +28,9 @@ impl Stage {
     /// With what is computed again, at most `n_again` layers of it.
     #[must_use]
     pub fn recomputing(self, recompute: Recompute, n_again: u32) -> Self {
-        let of = |n_layers: u32, with_experts, most: u32| if recompute.concerns(with_experts) { n_layers.min(most) } else { 0 };
+        let of = |n_layers: u32, with_experts, most: u32| {
+            if recompute.concerns(with_experts) { n_layers.min(most) } else { 0 }
+        };
         let again_dense = of(self.n_dense, false, n_again);
         let again_expert = of(self.n_expert, true, n_again - again_dense);
         Self { again_dense, again_expert, ..self }

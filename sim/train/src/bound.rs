@@ -263,7 +263,8 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let gather = together(Collective::AllGather, problem.dtype.bytes());
     let over = |n: u32| if layout.zero >= Zero::OptimizerStates { f64::from(n) } else { 1.0 };
     let own = shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards());
-    let optimizer_s: f64 = layer::optimizer(own).into_iter().map(|(op, n)| seconds(op) * f64::from(n)).sum();
+    let optimizer_s: f64 =
+        problem.execution.optimizer.least_step(own).into_iter().map(|(op, n)| seconds(op) * f64::from(n)).sum();
     match layout.zero {
         Zero::Parameters => (reduction + 2.0 * gather, optimizer_s, 0.0),
         Zero::Off => (reduction, optimizer_s, 0.0),

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod metrics;
 pub mod mixed_gpus;
 pub mod multi_task;
+pub mod optimizer;
 pub mod plan;
 pub mod problem;
 pub mod schedule;

@@ -5,7 +5,7 @@
 //! feed-forwards and experts. With flash attention all terms are linear in tokens, which is Skrull's Memory(S) = α·S + β
 //! (arXiv:2505.19609, section 4.1) with β in the static part.
 
-use hw::Bytes;
+use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
@@ -15,16 +15,10 @@ use engine::memory::{
 use engine::verdict::Refused;
 
 use crate::activation::Activation;
-use crate::problem::{Framework, Problem};
+use crate::optimizer::Rule;
+use crate::problem::Problem;
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, stages};
-
-/// Bytes of a parameter's 32-bit master copy.
-const MASTER_BYTES_PER_PARAMETER: f64 = 4.0;
-/// Bytes of a parameter's two Adam moments.
-const MOMENTS_BYTES_PER_PARAMETER: f64 = 8.0;
-/// Bytes of what an optimizer keeps of a parameter in 16 bits.
-pub const OPTIMIZER_BYTES_PER_PARAMETER: f64 = MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER;
 
 /// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
 pub const LAYERS_IN_PASSING: u32 = 2;
@@ -48,13 +42,21 @@ impl States {
     }
 }
 
-/// Bytes of a parameter itself, and of what the optimizer keeps of it. Sharded PyTorch modules have no other parameters than those in 32 bits.
+/// Bytes of a parameter itself, and of what Adam keeps of it.
 #[must_use]
 pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
-    match problem.execution.framework {
-        Framework::Fsdp2(_) => [MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER],
-        _ => [hw::real(problem.dtype.bytes()), OPTIMIZER_BYTES_PER_PARAMETER],
-    }
+    let framework = problem.execution.framework;
+    let element = if framework.torch().is_some() { Dtype::Fp32 } else { problem.dtype };
+    [hw::real(element.bytes()), problem.execution.optimizer.bytes_per_parameter(framework, Rule::Adam)]
+}
+
+/// Parameters of a stage on one rank that lie outside of its layers.
+#[must_use]
+pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
+    let model = &problem.model;
+    let first = if stage.first { model.first_stage_parameters() } else { 0 };
+    let last = if stage.last { model.last_stage_parameters(stage.first) } else { 0 };
+    hw::real(first + last) / f64::from(problem.layout.tp)
 }
 
 /// Model states of a rank that holds `stages`.
@@ -63,8 +65,11 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {
         return States::default();
     }
-    let [element, optimizer] = bytes_per_parameter(problem);
-    let gradient = hw::real(problem.execution.gradient_dtype.bytes());
+    let [element, adam] = bytes_per_parameter(problem);
+    let execution = &problem.execution;
+    // Adapters are a hundredth of the model: their gradients and states are not counted.
+    let trained = if execution.trains_adapters { 0.0 } else { 1.0 };
+    let gradient = trained * hw::real(execution.gradient_dtype.bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages
         .iter()
@@ -73,10 +78,20 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let sharded = |at: Zero| {
         shared * share(at, problem.layout.n_shards()) + experts * share(at, problem.layout.n_expert_shards())
     };
+    let outside: f64 = stages.iter().map(|stage| outside_layers(problem, stage)).sum();
+    let held = sharded(Zero::OptimizerStates);
+    let tables = outside * share(Zero::OptimizerStates, problem.layout.n_shards());
+    let optimizer = match execution.optimizer.rule {
+        Rule::Adam => held * adam,
+        Rule::Muon => {
+            let of_layers = execution.optimizer.bytes_per_parameter(execution.framework, Rule::Muon);
+            tables * adam + (held - tables) * of_layers
+        }
+    };
     States {
         parameters: Bytes::from_f64(sharded(Zero::Parameters) * element),
         gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
-        optimizer: Bytes::from_f64(sharded(Zero::OptimizerStates) * optimizer),
+        optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
     }
 }
 

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use engine::CostModel;
 use engine::cost::Estimate;
 use engine::cost::collective::Network;
-use engine::layer;
 use engine::play::Case;
 use engine::task::Op;
 use hw::{Cluster, Seconds, Span};
@@ -339,7 +338,7 @@ impl MixedJob {
         } else {
             held
         };
-        let update = Op::Sequence(layer::optimizer_step(own.execution.framework, held, stepped));
+        let update = Op::Sequence(own.execution.optimizer.step(own.execution.framework, held, stepped, 0.0));
         Times { forward_s: forward, backward_s: input + weight, update_s: cost.estimate(&update).time.get() }
     }
 

@@ -9,11 +9,12 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::launch::Captured;
-use engine::shard::Shard;
 pub use engine::recompute::{Module, Modules, Recompute};
+use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Casts, Framework, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
+use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
@@ -152,6 +153,8 @@ pub struct Execution {
     pub launches: Launches,
     /// Whether context ranks hold blocks of a sequence in order instead of balanced pieces: all wait for the last one, which sees most keys.
     pub context_in_blocks: bool,
+    /// What updates the parameters.
+    pub optimizer: Optimizer,
     /// Whether small adapters alone are trained: no gradients of the model's weights, whose exchange and step are left out.
     pub trains_adapters: bool,
     /// Fixed durations instead of operations.
@@ -183,6 +186,7 @@ impl Default for Execution {
             host_overhead_per_layer: Seconds::ZERO,
             launches: Launches::UNSEEN,
             context_in_blocks: false,
+            optimizer: Optimizer::ADAM,
             trains_adapters: false,
             unit_times: None,
             layers: Vec::new(),

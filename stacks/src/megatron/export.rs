@@ -4,8 +4,9 @@ use engine::model::{Mixer, Model, QueryKeyNorm};
 use hw::{Dtype, Format};
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
+use train::optimizer::{Optimizer, Rule};
 use train::plan::Plan;
-use train::problem::{AttentionKernel, GradientSync, Recompute};
+use train::problem::{AttentionKernel, Execution, GradientSync, Recompute};
 
 use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
 use train::stage_text;
@@ -232,6 +233,35 @@ fn pipeline(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
     }
 }
 
+const fn word(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Fp32 => "fp32",
+        Dtype::Bf16 => "bf16",
+        Dtype::Fp16 => "fp16",
+        Dtype::Fp8 | Dtype::Int8 => "fp8",
+    }
+}
+
+/// The optimizer, where it is not Adam in 32 bits on the device.
+fn optimizer(execution: &Execution, zero: Zero, given: &mut Given, what: &mut Vec<String>) {
+    let Optimizer { rule, master, moments, on_host } = execution.optimizer;
+    if execution.trains_adapters {
+        what.push("training of adapters alone".to_owned());
+    }
+    if rule == Rule::Muon {
+        given.push(n("optimizer", if zero == Zero::Off { "muon" } else { "dist_muon" }));
+    }
+    let dtypes = [("main-params-dtype", master), ("exp-avg-dtype", moments[0]), ("exp-avg-sq-dtype", moments[1])];
+    if dtypes.iter().any(|(_, dtype)| *dtype != Dtype::Fp32) {
+        given.push(("use-precision-aware-optimizer", None));
+        let narrow = dtypes.into_iter().filter(|(_, dtype)| *dtype != Dtype::Fp32);
+        given.extend(narrow.map(|(flag, dtype)| n(flag, word(dtype))));
+    }
+    if let Some(host) = on_host {
+        given.extend([("optimizer-cpu-offload", None), n("optimizer-offload-fraction", host.share)]);
+    }
+}
+
 fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> Given {
     let (execution, layout) = (&problem.execution, &problem.layout);
     let mut given = Given::new();
@@ -278,6 +308,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
             ]);
         }
     }
+    optimizer(execution, layout.zero, &mut given, what);
     given.push(n(
         "attention-backend",
         if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },

@@ -14,7 +14,6 @@
 
 use std::collections::BTreeMap;
 
-use engine::layer;
 use engine::task::Collective;
 use engine::{CostModel, Op};
 use train::layout::{Position, Zero};
@@ -263,7 +262,7 @@ impl<'a> Judge<'a> {
                 shared / over(problem.layout.n_shards()) + experts / over(problem.layout.n_expert_shards())
             })
             .sum();
-        self.context.cost.estimate(&Op::Sequence(layer::optimizer(parameters))).time.get()
+        self.context.cost.estimate(&Op::Sequence(problem.execution.optimizer.least_step(parameters))).time.get()
     }
 }
 

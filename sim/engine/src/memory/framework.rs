@@ -242,6 +242,35 @@ mod tests {
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
     }
 
+    /// Bytes per token that a layer of DeepSeek-V3 on one GPU no longer keeps.
+    fn saved(modules: &[Module], with_experts: bool) -> u64 {
+        let model = crate::model::embedded("deepseek-v3").expect("embedded");
+        let shard = Shard { framework: Framework::MegatronCore, ep: 8, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+        let kept = |recompute| layer(&shard, recompute, with_experts).kept;
+        kept(Recompute::Off) - kept(Recompute::Modules(modules.iter().copied().collect()))
+    }
+
+    #[test]
+    fn modules_drop_the_tensors_that_they_make_again() {
+        // Outputs of both norms of 7168 numbers; 128 heads of 192, 192 and 128; eight experts of 2048; one shared expert with both factors and their
+        // product; the dense layer's 18432. Two bytes a number.
+        let cases: [(&[Module], u64); 5] = [
+            (&[Module::Norms], 2 * 2 * 7168),
+            (&[Module::UpProjections], 2 * 128 * (192 + 192 + 128)),
+            (&[Module::ExpertActivation], 2 * 8 * 2048),
+            (&[Module::SharedExperts], 2 * 3 * 2048),
+            (&[Module::Experts], 2 * (8 * (7168 + 3 * 2048) + 3 * 2048)),
+        ];
+        for (modules, expected) in cases {
+            assert_eq!(saved(modules, true), expected, "{modules:?}");
+        }
+        assert_eq!(saved(&[Module::FeedForward], false), 2 * 3 * 18_432);
+        assert_eq!(saved(&[Module::FeedForward], true), 0);
+        // What lies inside of experts is counted once.
+        let all = [Module::Experts, Module::ExpertActivation, Module::SharedExperts];
+        assert_eq!(saved(&all, true), saved(&all[..1], true));
+    }
+
     #[test]
     fn the_peak_of_a_measured_run_is_met() {
         // MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200: twelve layers of Llama 3 70B over eight B200, 4,096 tokens, 28,965 MiB allocated.

@@ -5,7 +5,7 @@
 //! paper's parameter device groups, section 3.6), after a device's last backward. With sharded optimizer states (ZeRO 1) a reduce-scatter
 //! and an all-gather take the place of the all-reduce, which moves the same bytes, so the all-reduce stands for both.
 
-use crate::memory::OPTIMIZER_BYTES_PER_PARAMETER;
+use engine::layer::ADAM_STATES;
 use std::collections::BTreeMap;
 
 use hw::Rank;
@@ -253,7 +253,7 @@ impl Builder<'_> {
         for (device, &whole) in parameters.of_device.iter().enumerate() {
             let stepped = if shards { parameters.share[device] } else { whole };
             let element = hw::real(ELEMENT);
-            let bytes = [whole * element, whole * element, stepped * OPTIMIZER_BYTES_PER_PARAMETER];
+            let bytes = [whole * element, whole * element, stepped * ADAM_STATES];
             self.graph.resident[device] = labels.into_iter().zip(bytes.map(hw::whole)).collect();
         }
     }
@@ -307,7 +307,7 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let element = 2.0 * hw::real(ELEMENT);
     let states = parameters.of_device.iter().zip(&parameters.share).map(|(whole, share)| {
         let stepped = if shards { share } else { whole };
-        hw::whole(whole * element + stepped * OPTIMIZER_BYTES_PER_PARAMETER)
+        hw::whole(whole * element + stepped * ADAM_STATES)
     });
     let mut bytes: Vec<u64> = states.collect();
     for piece in &schedule.pieces {

@@ -18,7 +18,6 @@ use crate::memory::{self, States};
 use crate::plan::{PipelineShape, PlacedStage, Plan, Step};
 use crate::problem::{GradientSync, Problem};
 use crate::stage::{Stage, stages};
-use engine::layer;
 use engine::task::{Collective, LaneId, MeetingId, Op, Role, Stream, Task, TaskGraph, TaskId};
 
 /// Neighbouring groups of one shape, as a problem and a plan of their own.
@@ -187,7 +186,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         _ => Stream::InterNode,
     };
     let share = parameters(problem) / f64::from(optimizer_ranks(problem, parts));
-    let update = graph.add_op(Op::Sequence(layer::optimizer(share)));
+    let update = graph.add_op(Op::Sequence(problem.execution.optimizer.least_step(share)));
     let (reduce, gather) = (graph.add_op(reduce), graph.add_op(gather));
     let reductions: Vec<MeetingId> = (0..n_pieces).map(|_| graph.add_meeting(group)).collect();
     let gathering = graph.add_meeting(group);

@@ -11,10 +11,10 @@ use hw::Rank;
 
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
 use crate::layout::{Position, Zero};
+use crate::optimizer::{Rule, orthogonalised};
 use crate::problem::GradientSync;
 use crate::stage::Stage;
-use engine::layer;
-use engine::task::{Collective, LaneId, Role, TaskId};
+use engine::task::{Collective, LaneId, Ops, Role, TaskId};
 
 /// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
 struct Held {
@@ -196,22 +196,30 @@ impl Builder<'_> {
         ))
     }
 
-    /// Adam on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
+    /// The optimizer on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
     pub(super) fn optimizer(&mut self) {
         if self.problem.execution.unit_times.is_some() || self.problem.execution.trains_adapters {
             return;
         }
-        let layout = self.problem.layout;
+        let (layout, optimizer) = (self.problem.layout, self.problem.execution.optimizer);
         for lane in self.lane_ids() {
             let sharded = layout.zero >= Zero::OptimizerStates;
-            let (mut held, mut stepped) = (0.0, 0.0);
+            let over = |n: u32| if sharded { n } else { 1 };
+            let (n_shards, n_expert_shards) = (over(layout.n_shards()), over(layout.n_expert_shards()));
+            let (mut held, mut stepped, mut outside) = (0.0, 0.0, 0.0);
+            let mut products = Ops::new();
             for (_, stage) in self.chunks(lane) {
-                let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), &stage);
-                let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
+                let shard = self.problem.shard();
+                let (shared, experts) = engine::memory::stage_parameters(&shard, &stage);
                 held += shared + experts;
-                stepped += shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards());
+                stepped += shared / f64::from(n_shards) + experts / f64::from(n_expert_shards);
+                outside += crate::memory::outside_layers(self.problem, &stage) / f64::from(n_shards);
+                if optimizer.rule == Rule::Muon {
+                    products.extend(orthogonalised(&shard, &stage, n_shards, n_expert_shards));
+                }
             }
-            let ops = layer::optimizer_step(self.problem.execution.framework, held, stepped);
+            let mut ops = optimizer.step(self.problem.execution.framework, held, stepped, stepped - outside);
+            ops.extend(products);
             self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
         }
         if self.gathers_parameters() && !self.problem.execution.overlap.parameter_gather {

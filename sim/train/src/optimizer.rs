@@ -1,0 +1,218 @@
+//! The optimizer of a step: what it keeps of a parameter, where that lies, and what its step moves and computes.
+//!
+//! Sources: NVIDIA/Megatron-LM `megatron/core/optimizer` (`optimizer_config.py`: precision-aware states and the offload to the host's Adam), and
+//! Muon by its authors (Keller Jordan, "Muon: An optimizer for hidden layers in neural networks"; arXiv:2502.16982), which Megatron-LM takes from NVIDIA's
+//! `emerging_optimizers`: momentum alone for matrices of layers, made orthogonal by five Newton-Schulz iterations; Adam for all other parameters.
+
+use hw::{Dtype, Format, Seconds};
+
+use engine::layer;
+use engine::shard::{ExpertLoad, Shard};
+use engine::task::{CopyKind, Op, Ops, PassKind};
+
+use crate::problem::Framework;
+use crate::stage::Stage;
+
+/// Iterations that make a matrix nearly orthogonal (`--muon-num-ns-steps`).
+const NEWTON_SCHULZ_STEPS: u32 = 5;
+/// Bytes of a gradient that goes to the host.
+const GRADIENT_BYTES: f64 = 4.0;
+/// Bytes of a parameter that comes back.
+const PARAMETER_BYTES: f64 = 2.0;
+
+/// Which rule updates the matrices of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Two moments of every parameter.
+    Adam,
+    /// One moment, made orthogonal.
+    Muon,
+}
+
+impl Rule {
+    /// Words of scenario files.
+    pub const WORDS: [(&'static str, Self); 2] = [("adam", Self::Adam), ("muon", Self::Muon)];
+}
+
+/// Optimizer states in the memory of the host, and the host's step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnHost {
+    /// Share of the states.
+    pub share: f64,
+    /// What the host's memory moves for each GPU, bytes per second.
+    pub bytes_per_second: f64,
+}
+
+/// An optimizer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Optimizer {
+    /// Of matrices of layers; embedding and head have Adam.
+    pub rule: Rule,
+    /// Format of the master copy.
+    pub master: Dtype,
+    /// Formats of the first and the second moment.
+    pub moments: [Dtype; 2],
+    /// What the host keeps and updates.
+    pub on_host: Option<OnHost>,
+}
+
+impl Optimizer {
+    /// Adam with everything in 32 bits on the device.
+    pub const ADAM: Self = Self { rule: Rule::Adam, master: Dtype::Fp32, moments: [Dtype::Fp32; 2], on_host: None };
+
+    /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
+    #[must_use]
+    pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
+        let [first, second] = self.moments.map(|moment| hw::real(moment.bytes()));
+        let master = if framework.torch().is_some() { 0.0 } else { hw::real(self.master.bytes()) };
+        master + first + if rule == Rule::Adam { second } else { 0.0 }
+    }
+
+    /// Share of the states that is on the device.
+    #[must_use]
+    pub fn on_device(&self) -> f64 {
+        1.0 - self.on_host.map_or(0.0, |host| host.share)
+    }
+
+    /// No step over so many parameters is shorter: the published bytes of the states that are on the device.
+    #[must_use]
+    pub fn least_step(&self, stepped: f64) -> Ops {
+        let states = self.bytes_per_parameter(Framework::Formulas, self.rule);
+        layer::optimizer_step(Framework::Formulas, stepped, stepped * self.on_device(), states)
+    }
+
+    /// One step of a rank that holds so many gradients and updates so many parameters, of which `matrices` are those of layers.
+    #[must_use]
+    pub fn step(&self, framework: Framework, held: f64, stepped: f64, matrices: f64) -> Ops {
+        // Parameters in 32 bits are read and written as a master copy is.
+        let own = if framework.torch().is_some() { hw::real(Dtype::Fp32.bytes()) } else { 0.0 };
+        let bytes = |rule| own + self.bytes_per_parameter(framework, rule);
+        let states = match self.rule {
+            Rule::Adam => bytes(Rule::Adam),
+            Rule::Muon => {
+                let of_layers = if stepped > 0.0 { matrices / stepped } else { 1.0 };
+                (1.0 - of_layers) * bytes(Rule::Adam) + of_layers * bytes(Rule::Muon)
+            }
+        };
+        let mut ops = layer::optimizer_step(framework, held, stepped * self.on_device(), states);
+        if let Some(host) = self.on_host.filter(|host| host.share > 0.0) {
+            ops.extend(on_host(host, stepped, states));
+        }
+        ops
+    }
+}
+
+/// Gradients go to the host, which reads and writes its states, and parameters in 16 bits come back.
+fn on_host(host: OnHost, stepped: f64, states: f64) -> Ops {
+    let n = stepped * host.share;
+    let copy = |kind, bytes: f64| (Op::Copy { kind, bytes: hw::whole(n * bytes) }, 1);
+    let moved = n * (GRADIENT_BYTES + 2.0 * states);
+    let ns = hw::Span::from_seconds(Seconds::new(moved / host.bytes_per_second)).as_ns();
+    vec![
+        copy(CopyKind::DeviceToHost, GRADIENT_BYTES),
+        (Op::Host { ns }, 1),
+        copy(CopyKind::HostToDevice, PARAMETER_BYTES),
+    ]
+}
+
+/// Equal matrices of the layers of a stage on one rank.
+struct Matrices {
+    rows: u64,
+    columns: u64,
+    n: u32,
+    is_of_expert: bool,
+}
+
+/// The weights of the products of a layer's forward.
+fn matrices(shard: &Shard<'_>, stage: &Stage, with_experts: bool) -> Vec<Matrices> {
+    let load = Some(&ExpertLoad::EVEN).filter(|_| with_experts);
+    let mut ops = layer::before_attention(shard, 1, PassKind::Forward);
+    ops.extend(layer::after_attention(shard, 1, PassKind::Forward, load));
+    let n_layers = if with_experts { stage.n_expert } else { stage.n_dense };
+    let of = |(op, n): (Op, u32)| match op {
+        Op::Gemm { n: rows, k: columns, .. } => Some(Matrices { rows, columns, n: n * n_layers, is_of_expert: false }),
+        Op::GroupedGemm { rows: experts, n: rows, k: columns, .. } => {
+            let n_experts = u32::try_from(experts.len()).expect("experts fit u32");
+            Some(Matrices { rows, columns, n: n * n_layers * n_experts, is_of_expert: true })
+        }
+        _ => None,
+    };
+    ops.into_iter().filter_map(of).filter(|matrices| matrices.n > 0).collect()
+}
+
+/// Products that make the momentum of a stage's matrices orthogonal. Whole matrices are dealt to ranks: those of experts to so many, the others to
+/// so many.
+#[must_use]
+pub fn orthogonalised(shard: &Shard<'_>, stage: &Stage, n_shards: u32, n_expert_shards: u32) -> Ops {
+    let mut ops = Ops::new();
+    for Matrices { rows, columns, n, is_of_expert } in
+        [false, true].into_iter().flat_map(|with_experts| matrices(shard, stage, with_experts))
+    {
+        let n = n.div_ceil(if is_of_expert { n_expert_shards } else { n_shards });
+        ops.extend(newton_schulz(rows, columns, n * NEWTON_SCHULZ_STEPS));
+    }
+    ops
+}
+
+/// So many iterations on a matrix: X·Xᵀ, its square, and both times X, along the shorter side.
+fn newton_schulz(rows: u64, columns: u64, n: u32) -> Ops {
+    let (short, long) = (rows.min(columns), rows.max(columns));
+    let product = |m, n, k| Op::Gemm { m, n, k, format: Format::Bf16 };
+    vec![(product(short, short, long), n), (product(short, short, short), n), (product(short, long, short), n)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elementwise(ops: &Ops) -> u64 {
+        let bytes = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        ops.iter().map(bytes).sum()
+    }
+
+    #[test]
+    fn narrow_states_take_and_move_fewer_bytes() {
+        let framework = Framework::MegatronCore;
+        let narrow = Optimizer { moments: [Dtype::Bf16; 2], ..Optimizer::ADAM };
+        let size = |optimizer: Optimizer, rule| optimizer.bytes_per_parameter(framework, rule);
+        // A master copy of four bytes, two moments of four, or of two; Muon has one moment.
+        assert_eq!(size(Optimizer::ADAM, Rule::Adam).to_bits(), 12_f64.to_bits());
+        assert_eq!(size(narrow, Rule::Adam).to_bits(), 8_f64.to_bits());
+        assert_eq!(size(Optimizer::ADAM, Rule::Muon).to_bits(), 8_f64.to_bits());
+        // Four bytes fewer of each are read, and four fewer written.
+        let step = |optimizer: Optimizer| elementwise(&optimizer.step(framework, 0.0, 1000.0, 1000.0));
+        assert_eq!(step(Optimizer::ADAM) - step(narrow), 8 * 1000);
+        assert_eq!(step(Optimizer::ADAM) - step(Optimizer { rule: Rule::Muon, ..Optimizer::ADAM }), 8 * 1000);
+    }
+
+    #[test]
+    fn the_host_moves_its_share_of_the_states() {
+        let host = OnHost { share: 0.5, bytes_per_second: 28e9 };
+        let optimizer = Optimizer { on_host: Some(host), ..Optimizer::ADAM };
+        let ops = optimizer.step(Framework::Formulas, 2e9, 2e9, 0.0);
+        // Of two billion parameters one billion: gradients of four bytes and three states of four that are read and written, 28 GB.
+        assert!(ops.contains(&(Op::Host { ns: 1_000_000_000 }, 1)), "{ops:?}");
+        let copy = |kind, bytes| (Op::Copy { kind, bytes }, 1);
+        assert!(ops.contains(&copy(CopyKind::DeviceToHost, 4_000_000_000)));
+        assert!(ops.contains(&copy(CopyKind::HostToDevice, 2_000_000_000)));
+        let whole = Optimizer::ADAM.step(Framework::Formulas, 2e9, 2e9, 0.0);
+        assert_eq!(elementwise(&ops) * 2, elementwise(&whole));
+    }
+
+    #[test]
+    fn muon_multiplies_every_matrix_of_a_layer_fifteen_times() {
+        let model = engine::model::embedded("llama-3-8b").expect("embedded");
+        let shard = Shard::forward(&model, Dtype::Bf16, 1);
+        let stage = Stage { n_dense: 2, ..Stage::default() };
+        let flops = |n_shards| -> f64 {
+            orthogonalised(&shard, &stage, n_shards, 1).iter().map(|(op, n)| op.flops() * f64::from(*n)).sum()
+        };
+        // Queries, keys and values in one matrix of 6144 by 4096, the output's, both factors in one of 28672 by 4096, and the last of 14336 by 4096: of the
+        // shorter side m and the longer n, five times 4·m²·n + 2·m³.
+        let of = |short: f64, long: f64| 5.0 * (4.0 * short * short * long + 2.0 * short.powi(3));
+        let expected = 2.0 * (of(4096.0, 6144.0) + of(4096.0, 4096.0) + of(4096.0, 28_672.0) + of(4096.0, 14_336.0));
+        assert!((flops(1) / expected - 1.0).abs() < 1e-12, "{} against {expected}", flops(1));
+        // Two layers over two ranks are one for each.
+        assert!((flops(2) / expected - 0.5).abs() < 1e-12);
+    }
+}
