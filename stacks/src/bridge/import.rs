@@ -90,8 +90,8 @@ fn over(word: &Word) -> Option<Flag> {
     let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
     let other = if switch == "true" { "false" } else { "true" };
     match bare.to_lowercase() {
-        bare if bare == other || bare == "null" || bare == "none" => None,
-        bare if bare == switch => Some(Flag { name, values: Vec::new(), at }),
+        word if word == other || word == "null" || word == "none" => None,
+        word if word == switch => Some(Flag { name, values: Vec::new(), at }),
         _ => {
             let words = bare.split([' ', ',']).filter(|word| !word.is_empty());
             Some(Flag { name, values: words.map(str::to_owned).collect(), at })
@@ -103,7 +103,8 @@ fn over(word: &Word) -> Option<Flag> {
 fn narrow(flags: &mut Vec<Flag>) {
     let Some(recipe) = flags.iter().find(|flag| flag.name == "fp8-recipe").cloned() else { return };
     let name = if recipe.values == ["nvfp4"] { "fp4-format" } else { "fp8-format" };
-    flags.push(Flag { name: name.to_owned(), ..recipe });
+    let format = if name == "fp4-format" { "e2m1" } else { "hybrid" };
+    flags.push(Flag { name: name.to_owned(), values: vec![format.to_owned()], at: recipe.at });
     if name == "fp4-format" {
         flags.retain(|flag| flag.name != "fp8-recipe");
     }
@@ -134,6 +135,7 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
     let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
     Some(Shape {
         n_layers: model.n_layers,
+        n_predicting: model.n_predicting,
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,
