@@ -134,6 +134,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     let tokens = (micro_batch * shape.tokens).div_ceil(u64::from(degrees.cp));
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
     out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
+    out.set("training", "predicting_layers", shape.n_predicting, "--mtp-num-layers");
     precision(flags, out);
     recompute(flags, out);
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")

@@ -148,7 +148,7 @@ fn one_after_another(execution: &mut Execution) {
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
+    let model = model(&label.model)?.with_predicting(cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.trains_adapters = cells.word("task") == "lora";

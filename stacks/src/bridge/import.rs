@@ -11,6 +11,7 @@ use crate::launch;
 use crate::megatron::{self, Shape};
 use crate::shell::{self, Word};
 use crate::{Imported, Machine, checkpoint};
+use train::stage_text;
 
 /// Sections of a configuration of Bridge.
 const SECTIONS: [&str; 14] = [
@@ -90,6 +91,9 @@ fn over(word: &Word) -> Option<Flag> {
     let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
     let other = if switch == "true" { "false" } else { "true" };
     match bare.to_lowercase() {
+        word if name == "mtp-num-layers" && (word == "null" || word == "none") => {
+            Some(Flag { name, values: vec!["0".to_owned()], at })
+        }
         word if word == other || word == "null" || word == "none" => None,
         word if word == switch => Some(Flag { name, values: Vec::new(), at }),
         _ => {
@@ -135,12 +139,19 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
     let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
     Some(Shape {
         n_layers: model.n_layers,
-        n_predicting: model.n_predicting,
+        n_predicting: predicting(flags).unwrap_or(model.n_predicting),
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,
         tokens: tokens?,
     })
+}
+
+/// Layers that predict further tokens, as an override or a layout says; the recipe's own where neither does.
+fn predicting(flags: &mut Flags<'_>) -> Option<u64> {
+    let layout = flags.text("pipeline-model-parallel-layout").and_then(|text| stage_text::read(&text).ok());
+    let of_layout = layout.map(|stages| stages.iter().map(|stage| u64::from(stage.predicting)).sum());
+    flags.count("mtp-num-layers", 0..=100).or(of_layout)
 }
 
 #[cfg(test)]

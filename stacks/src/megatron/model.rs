@@ -66,9 +66,6 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
     latent(flags, out);
     let n_experts = experts(flags, out, n_layers);
     let n_predicting = flags.count("mtp-num-layers", 0..=100).unwrap_or(0);
-    if n_predicting > 0 {
-        out.set(SECTION, "num_nextn_predict_layers", n_predicting, "--mtp-num-layers");
-    }
     Some(Shape { n_layers, n_predicting, n_heads, n_groups, n_experts, tokens })
 }
 

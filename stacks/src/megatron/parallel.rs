@@ -46,6 +46,7 @@ impl Degrees {
         let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
         divisions(flags, shape, &degrees);
         degrees.split(flags, shape);
+        degrees.place_predicting(flags, shape);
         degrees.count_gpus(flags, gpus, machine);
         degrees
     }
@@ -135,6 +136,22 @@ impl Degrees {
             self.layers[0] -= u32::try_from(ends[0]).expect("0 or 1").min(each);
             let last = self.layers.len() - 1;
             self.layers[last] -= u32::try_from(ends[1]).expect("0 or 1").min(each);
+        }
+    }
+
+    /// Layers that predict further tokens stand on the last stage, unless a layout places them.
+    fn place_predicting(&mut self, flags: &Flags<'_>, shape: &Shape) {
+        let n_stages = self.pp.saturating_mul(self.chunks);
+        let is_placed = flags.find("pipeline-model-parallel-layout").is_some();
+        if shape.n_predicting == 0 || n_stages < 2 || is_placed {
+            return;
+        }
+        if self.layers.is_empty() {
+            let each = u32::try_from(shape.n_layers / u64::from(n_stages)).unwrap_or(u32::MAX);
+            self.layers = vec![each; n_stages as usize];
+        }
+        if let Some(last) = self.layers.last_mut() {
+            *last += u32::try_from(shape.n_predicting).expect("few layers predict");
         }
     }
 

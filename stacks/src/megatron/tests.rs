@@ -83,7 +83,7 @@ fn keys_that_a_scenario_has_are_given() {
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
         ("--pipeline-model-parallel-size 2 --overlap-moe-expert-parallel-comm", "expert = 0.75"),
-        ("--mtp-num-layers 2", "num_nextn_predict_layers = 2"),
+        ("--mtp-num-layers 2", "predicting_layers = 2"),
     ] {
         let found = found(&format!("{experts} {flags}"));
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
@@ -121,6 +121,8 @@ fn what_matters_and_is_not_modelled_is_named() {
 fn layers_that_predict_are_layers_of_a_stage() {
     let layout = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*4|t*4mL'";
     assert!(found(&format!("{layout} --mtp-num-layers 1")).scenario.contains("layers = [4, 5]"));
+    let even = found("--pipeline-model-parallel-size 4 --mtp-num-layers 2").scenario;
+    assert!(even.contains("layers = [2, 2, 2, 4]"), "{even}");
     let wrong = said(layout, Code::WrongFlag);
     assert!(wrong[0].0.contains("holds 1 layers that predict"), "{wrong:?}");
 }
