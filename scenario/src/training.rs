@@ -23,7 +23,7 @@ use planner::train::search::space::Space;
 use score::training::constants::Constants;
 use train::long_run::LongRun;
 use train::megatron_core::INTERLEAVED;
-use train::problem::{Execution, Framework, Launches, Overlap};
+use train::problem::{Execution, Framework, Launches, Overlap, TorchModules};
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
@@ -107,6 +107,14 @@ impl Asked {
     }
 }
 
+/// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.
+fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
+    match framework {
+        Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
+        other => other,
+    }
+}
+
 /// The model with the layers that a step has: Megatron-Core trains those that predict further tokens as layers of their own.
 fn trained(model: Model, training: &Training) -> Model {
     if training.execution.framework != Framework::MegatronCore {
@@ -181,6 +189,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     formats_of_card(reader, &training, &cluster.gpu);
     let model = trained(model, &training);
     let execution = Execution {
+        framework: in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
         launches,
         overlap,

@@ -241,6 +241,11 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     if flags.is("fp4-format") {
         out.word("training", "products", "nvfp4", "--fp4-format");
     }
+    const GATHERS: [&str; 4] = ["fp8-param-gather", "fp8-param", "fp4-param-gather", "fp4-param"];
+    let is_narrow = flags.is("fp8-format") || flags.is("fp4-format");
+    if is_narrow && GATHERS.into_iter().any(|name| flags.is(name)) {
+        out.set("training", "narrow_gather", true, "--fp8-param-gather, --fp4-param-gather");
+    }
 }
 
 /// Which activations are computed again.

@@ -23,7 +23,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 18] = [
+const KEYS: [Key; 17] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -41,7 +41,6 @@ const KEYS: [Key; 18] = [
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
-    of_layout("training", "async_tensor", no_pieces, "a tensor group, which `tp = 1` does not have"),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_model(
         "training",
@@ -102,10 +101,6 @@ fn no_predicting(problem: &Problem) -> bool {
 fn gathers_wide(problem: &Problem) -> bool {
     let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
     problem.execution.gathers_narrow && !(is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1)
-}
-
-fn no_pieces(problem: &Problem) -> bool {
-    problem.layout.tp == 1 && problem.execution.framework.torch().is_some_and(|modules| modules.in_pieces)
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {

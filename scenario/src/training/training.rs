@@ -104,7 +104,7 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
     let word = section.word("framework", 0, &FRAMEWORKS);
     let is_narrow = products.products().iter().any(|format| !format.is_whole());
     if word < 2 {
-        section.idle(&["compile", "casts", "async_tensor"], "`framework = \"pytorch\"`");
+        section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");
     } else if !is_narrow {
         section.idle(&["casts"], "products of 8 bits or fewer");
     }
@@ -112,7 +112,8 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
     let modules = TorchModules {
         compiled: section.flag("compile", false),
         casts: if is_narrow { casts } else { Casts::Off },
-        in_pieces: section.flag("async_tensor", false),
+        // `[overlap]` says whether exchanges of the tensor group run behind products.
+        in_pieces: false,
     };
     [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules)][word]
 }

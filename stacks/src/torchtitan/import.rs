@@ -225,7 +225,6 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     job.key(("training", "compile"), is_compiled, "--compile.enable");
     let pieces = ["parallelism.enable-async-tensor-parallel", "experimental.enable-async-tensor-parallel"];
     if job.degrees[0] > 1 && pieces.into_iter().any(|name| is_on(flags, name)) {
-        job.key(("training", "async_tensor"), true, "--parallelism.enable_async_tensor_parallel");
         job.key(("overlap", "tensor"), Overlap::ASYNC_TENSOR, "--parallelism.enable_async_tensor_parallel");
     }
     let converters: Vec<String> =
@@ -291,7 +290,7 @@ mod tests {
             ("--compile.enable False", "compile = false"),
             ("--model.converters=float8 --float8.recipe_name rowwise", "casts = \"rowwise\""),
             ("--model.converters float8 --float8.enable_fsdp_float8_all_gather", "narrow_gather = true"),
-            ("--parallelism.enable_async_tensor_parallel", "async_tensor = true"),
+            ("--parallelism.enable_async_tensor_parallel", "tensor = 0.45"),
             (
                 "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 2",
                 "recompute_layers = 16",
