@@ -3,17 +3,13 @@
 use crate::document::Document;
 use crate::flags::Flags;
 
-const RULES: [(&str, &str); 5] =
-    [("adam", "adam"), ("muon", "muon"), ("dist_muon", "muon"), ("sgd", "sgd"), ("adaptive_muon", "muon")];
-const MASTERS: [(&str, &str); 2] = [("fp32", "fp32"), ("fp16", "fp16")];
-const MOMENTS: [(&str, &str); 4] = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8")];
 
 /// `[optimizer]`.
 pub(super) fn optimizer(flags: &mut Flags<'_>, out: &mut Document) {
-    match flags.word("optimizer", &RULES) {
-        Some("sgd") => flags.not_modelled("optimizer", "time and memory are those of Adam"),
-        Some(rule) if rule != "adam" => out.word("optimizer", "rule", rule, "--optimizer"),
-        _ => {}
+    match flags.text("optimizer").as_deref() {
+        None | Some("adam") => {}
+        Some("muon" | "dist_muon") => out.word("optimizer", "rule", "muon", "--optimizer"),
+        Some(_) => flags.not_modelled("optimizer", "time and memory are those of Adam"),
     }
     if flags.is("use-precision-aware-optimizer") {
         states(flags, out);
@@ -31,14 +27,11 @@ const HOST_GB_PER_S: u32 = 50;
 
 /// States in other formats, which the flag before them turns on.
 fn states(flags: &mut Flags<'_>, out: &mut Document) {
-    let words: [(&str, &str, &[(&str, &str)]); 3] = [
-        ("main-params-dtype", "master", &MASTERS),
-        ("exp-avg-dtype", "first_moment", &MOMENTS),
-        ("exp-avg-sq-dtype", "second_moment", &MOMENTS),
-    ];
-    for (flag, key, allowed) in words {
-        if let Some(word) = flags.word(flag, allowed) {
-            out.word("optimizer", key, word, format!("--{flag}"));
+    let keys =
+        [("main-params-dtype", "master"), ("exp-avg-dtype", "first_moment"), ("exp-avg-sq-dtype", "second_moment")];
+    for (flag, key) in keys {
+        if let Some(word) = flags.text(flag) {
+            out.word("optimizer", key, &word, format!("--{flag}"));
         }
     }
 }
