@@ -273,7 +273,7 @@ impl<'a> Judge<'a> {
 pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
     let overlap = problem.execution.overlap;
     let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
-    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.tensor > 0.0 || overlap.expert > 0.0 {
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.expert > 0.0 {
         return None;
     }
     let mut total = 0.0;

@@ -7,7 +7,7 @@ use engine::cost::roofline::Roofline;
 use hw::topology::Topology;
 use train::Workload;
 use train::layout::{ContextExchange, Layout, Zero};
-use train::problem::{Execution, GradientSync, Problem};
+use train::problem::{Execution, GradientSync, Problem, Recompute};
 
 use super::bound::{Judge, of_order};
 use super::space::Space;
@@ -84,6 +84,46 @@ fn check(problem: &Problem, policy: &str) {
 fn equal_sequences_are_searched_without_losing_the_best() {
     for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
         check(&problem(vec![1024; 16], Execution { gradient_sync, ..Execution::default() }, 40.0), "megatron");
+    }
+}
+
+#[test]
+fn hidden_exchanges_are_searched_without_losing_the_best() {
+    for tensor in [0.4, 0.77] {
+        for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
+            let overlap = train::problem::Overlap { tensor, ..Execution::default().overlap };
+            let execution = Execution { overlap, gradient_sync, ..Execution::default() };
+            check(&problem(vec![1024; 16], execution, 40.0), "megatron");
+        }
+    }
+}
+
+/// One layer in two passes of 16 micro-batches has four exchanges that reduce, and with sequence parallelism as many that gather.
+#[test]
+fn only_the_hidden_share_of_an_exchange_leaves_the_bound() {
+    let bound = |tensor: f64| {
+        let overlap = train::problem::Overlap { tensor, ..Execution::default().overlap };
+        let execution = Execution { overlap, gradient_sync: GradientSync::AtEnd, ..Execution::default() };
+        let problem = problem(vec![1024; 16], execution, 80.0);
+        let cost = Roofline::new(&problem.cluster);
+        let policy = crate::train::policies::named("megatron").expect("listed");
+        let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+        let space = Space {
+            tp: vec![4],
+            pp: vec![1],
+            micro_batch: vec![1],
+            recompute: vec![Recompute::Off],
+            ..space(&problem)
+        };
+        let mut judge = Judge::new(&problem, policy, &context);
+        space.candidates(&problem).iter().map(|candidate| judge.bound(candidate).unwrap_or(0.0)).collect::<Vec<_>>()
+    };
+    let [whole, half, none] = [0.0, 0.5, 1.0].map(bound);
+    for ((whole, half), none) in whole.into_iter().zip(half).zip(none).filter(|((whole, _), _)| *whole > 0.0) {
+        assert!(none < half && half < whole, "{none} {half} {whole}");
+        // Half of the exchange, less what six layers in whole repeats may round away.
+        let left = (half - none) / (whole - none);
+        assert!((0.3..=0.5).contains(&left), "{left}");
     }
 }
 
