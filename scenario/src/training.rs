@@ -18,7 +18,7 @@ use std::path::Path;
 use engine::cost::profile::Profile;
 use hw::{Dtype, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
-use planner::train::search::space::Space;
+use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
 use train::long_run::LongRun;
 use train::problem::{Execution, Framework, Launches};
@@ -40,6 +40,8 @@ pub struct Scenario {
     pub problem: Problem,
     /// Layouts to look at, where the layout is searched for.
     pub search: Option<Space>,
+    /// By what policies are compared, and layouts searched for.
+    pub objective: Objective,
     /// A run of days over its steps, where one is asked for.
     pub long_run: Option<LongRun>,
     /// Policies, in order.
@@ -133,7 +135,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
-    let lists = search::search(reader.section("search"));
+    let lists = search::search(reader.section("search"), cluster.as_ref().map(|(cluster, _)| &cluster.gpu));
     let training = training::training(reader.section("training"), n_played(&parallel.layout));
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
@@ -142,8 +144,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let overlap = training::overlap(reader.section("overlap"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
-    let (policies, baseline) =
-        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
+    let card = cluster.as_ref().map(|(cluster, _)| &cluster.gpu);
+    let policies::Asked { policies, baseline, objective } =
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
@@ -175,7 +178,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         reserved_memory,
         seed: head.seed,
     };
-    let search = parallel.is_searched.then(|| lists.space(&problem));
+    let search = parallel.is_searched.then(|| Space { objective, ..lists.space(&problem) });
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
@@ -187,6 +190,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         head: Head { baseline, expectations, ..head },
         problem,
         search,
+        objective,
         long_run,
         policies,
         profile,
