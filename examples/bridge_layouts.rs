@@ -127,21 +127,21 @@ fn searched(run: &Run) -> Result<Found, String> {
 }
 
 fn space(problem: &Problem) -> Space {
-    let few = |list: Vec<u32>, most: u32| list.into_iter().filter(|n| *n <= most).collect();
+    let few = |list: &[u32], most: u32| list.iter().copied().filter(|n| *n <= most).collect();
     let whole = Space::of(problem);
     let named = |name| train::schedule::named(name).expect("listed");
     Space {
-        tp: few(whole.tp, 8),
+        tp: few(&whole.tp, 8),
         cp: vec![problem.layout.cp],
-        pp: few(whole.pp, 16),
-        ep: few(whole.ep, 64),
+        pp: few(&whole.pp, 16),
+        ep: few(&whole.ep, 64),
         chunks: vec![2, 4, 5],
         micro_batch: vec![1, 2, 4, 8],
         schedules: vec![named("1f1b"), named("interleaved")],
         zero: vec![problem.layout.zero],
         recompute: vec![problem.execution.recompute],
         offload: vec![problem.execution.offload],
-        sequence_parallel: vec![true, false],
+        ..whole
     }
 }
 

@@ -232,6 +232,26 @@ pub struct ScenarioArgs {
     pub effort: Effort,
 }
 
+/// What is sought, where it is not what the scenario says.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Sought {
+    /// Look for the layout, and compare policies, by most of this: tokens_per_s, tokens_per_usd (training)
+    #[arg(long, value_name = "METRIC", conflicts_with = "minimize")]
+    pub maximize: Option<String>,
+    /// The same by least of this: iteration_time_s, cost_usd_per_step (training)
+    #[arg(long, value_name = "METRIC")]
+    pub minimize: Option<String>,
+}
+
+impl Sought {
+    /// The keys that it stands for.
+    #[must_use]
+    pub fn set(&self) -> Vec<String> {
+        let keys = [("maximize", &self.maximize), ("minimize", &self.minimize)];
+        keys.into_iter().filter_map(|(key, of)| Some(format!("policies.{key}={}", of.as_ref()?))).collect()
+    }
+}
+
 /// How much of the machine a verb uses, and for how long.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Effort {
@@ -252,6 +272,9 @@ pub struct RunArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
+    /// Objective.
+    #[command(flatten)]
+    pub sought: Sought,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
@@ -281,6 +304,9 @@ pub struct PlanArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
+    /// Objective.
+    #[command(flatten)]
+    pub sought: Sought,
     /// Policy of the scenario [default: the last one]
     #[arg(long)]
     pub policy: Option<String>,
@@ -382,6 +408,9 @@ pub struct CompareArgs {
     /// Override a key of every scenario, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Objective.
+    #[command(flatten)]
+    pub sought: Sought,
     /// Run every scenario with each of these values, in all combinations of keys: section.key=value,value
     #[arg(long, value_name = "KEY=VALUES")]
     pub vary: Vec<String>,

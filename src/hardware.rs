@@ -197,6 +197,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, WrongPlan
         let found = candidates.iter().find(is_planned);
         let found = found.ok_or(WrongPlan::NotSearched)?;
         (problem.layout, problem.schedule) = (found.layout, found.schedule);
+        problem.cluster.n_nodes = found.nodes;
     }
     train::check::check(&problem, &plan).map_err(WrongPlan::Broken)?;
     if plan.steps.is_empty() {

@@ -39,7 +39,7 @@ enum Home {
 
 fn home(policy: &str) -> Home {
     match policy {
-        "bytescale" | "flexsp" => Home::OnePool,
+        "bytescale" | "flexsp" | "hybrid-cp" => Home::OnePool,
         "hydraulis" | "malleus" => Home::Pipelines,
         _ => Home::Groups,
     }

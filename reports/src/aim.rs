@@ -19,6 +19,7 @@ pub(crate) fn figure(aim: Aim, value: f64) -> String {
         Aim::TokensPerSPerGpu => format!("{} tokens/s/GPU", significant(value)),
         Aim::Bytes => gib(value),
         Aim::Facts => format!("{} facts", significant(value)),
+        Aim::Usd => format!("$ {}", significant(value)),
         Aim::UsdPerHour => format!("{} $/h", significant(value)),
         Aim::UsdPerMtok => format!("$ {} per million output tokens", significant(value)),
         Aim::Gpus => format!("{} GPUs", significant(value)),

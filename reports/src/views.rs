@@ -28,6 +28,16 @@ pub const RUN_OF_DAYS: [(&str, &str); 6] = [
     ("peak_memory_bytes", "peak mem"),
 ];
 
+/// Training steps by what they cost.
+pub const STEP_BY_COST: [(&str, &str); 6] = [
+    ("tokens_per_usd", "tokens/USD"),
+    ("cost_usd_per_step", "USD per step"),
+    ("iteration_time_s", "step"),
+    ("tokens_per_s", "tokens/s"),
+    ("mfu_ratio", "MFU"),
+    ("peak_memory_bytes", "peak mem"),
+];
+
 /// Fine-tuning in stages.
 pub const CURRICULUM: [(&str, &str); 6] = [
     ("mastered_facts", "mastered"),

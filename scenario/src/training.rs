@@ -20,7 +20,7 @@ use engine::Model;
 use engine::cost::profile::Profile;
 use hw::{Dtype, Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
-use planner::train::search::space::Space;
+use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
 use train::long_run::LongRun;
 use train::megatron_core::INTERLEAVED;
@@ -43,6 +43,8 @@ pub struct Scenario {
     pub problem: Problem,
     /// Layouts to look at, where the layout is searched for.
     pub search: Option<Space>,
+    /// By what policies are compared, and layouts searched for.
+    pub objective: Objective,
     /// A run of days over its steps, where one is asked for.
     pub long_run: Option<LongRun>,
     /// Policies, in order.
@@ -168,7 +170,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = read_model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
-    let lists = search::search(reader.section("search"));
+    let lists = search::search(reader.section("search"), cluster.as_ref().map(|(cluster, _)| &cluster.gpu));
     let training = training::training(reader.section("training"), n_played(&parallel.layout));
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
@@ -178,8 +180,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (optimizer, trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
-    let (policies, baseline) =
-        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
+    let card = cluster.as_ref().map(|(cluster, _)| &cluster.gpu);
+    let policies::Asked { policies, baseline, objective } =
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
@@ -216,7 +219,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         reserved_memory,
         seed: head.seed,
     };
-    let search = parallel.is_searched.then(|| lists.space(&problem));
+    let search = parallel.is_searched.then(|| Space { objective, ..lists.space(&problem) });
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
@@ -228,6 +231,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         head: Head { baseline, expectations, ..head },
         problem,
         search,
+        objective,
         long_run,
         policies,
         profile,

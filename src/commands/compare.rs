@@ -77,7 +77,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             for offset in 0..args.seeds {
                 let scenario = ScenarioArgs {
                     scenario: name.clone(),
-                    set: [args.set.as_slice(), &variation.set].concat(),
+                    set: [args.set.as_slice(), &args.sought.set(), &variation.set].concat(),
                     seed: Some(args.seed + offset),
                     out: None,
                     effort: Effort::default(),

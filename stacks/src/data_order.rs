@@ -68,6 +68,7 @@ fn lines(plan: &Plan, cp: u32) -> Vec<Value> {
             "group": group,
             "micro_batch": index,
             "forward_only": micro_batch.forward_only,
+            "barrier": micro_batch.barrier,
             "padding": micro_batch.padding,
             "sequences": sequences(micro_batch, cp),
         })

@@ -150,6 +150,7 @@ pub fn decide(
     }
     if let Some(found) = &found {
         decision = decision.proved_by(&found.best);
+        decision.notes.extend(named::front_words(found));
     }
     Ok(Decided { problem, decision, found })
 }
@@ -173,9 +174,17 @@ fn unweighed(problem: &Problem) -> Option<String> {
     })
 }
 
-/// The best layout, the runner-up, and how sure it is.
+/// Tokens per dollar of a row with these metrics, where its GPUs have a price.
 #[must_use]
-pub fn searched(found: &Found) -> String {
+pub fn tokens_per_usd(metrics: &BTreeMap<String, f64>) -> Option<(String, f64)> {
+    let of = |key: &str| metrics.get(key).copied();
+    let tokens = of("tokens_per_s")? * of("iteration_time_s")?;
+    Some(("tokens_per_usd".to_owned(), tokens / of("cost_usd_per_step")?))
+}
+
+/// The best layout of a problem, the runner-up, the front, and how sure it is.
+#[must_use]
+pub fn searched(problem: &Problem, found: &Found) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
         "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
@@ -184,10 +193,14 @@ pub fn searched(found: &Found) -> String {
         ms(found.best.plan.bound_s),
         (1.0 - found.best.plan.bound_s / found.best.plan.step_s) * 100.0,
         found.best.plan.why,
-        found.best.plan.candidate.to_toml(),
+        found.best.plan.candidate.to_toml(problem),
     );
     if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
-        text += &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml());
+        text +=
+            &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml(problem));
+    }
+    for line in named::front_words(found) {
+        text += &format!("{line}\n");
     }
     text
 }

@@ -12,6 +12,7 @@ mod bytescale;
 mod chunkflow;
 mod deepspeed;
 mod flexsp;
+mod hybrid_cp;
 mod hydraulis;
 mod improved;
 mod longalign;
@@ -28,6 +29,7 @@ pub static POLICIES: &[&dyn Policy] = &[
     &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
     &flexsp::FlexSp,
+    &hybrid_cp::HybridCp,
     &hydraulis::Hydraulis,
     &improved::Improved,
     &longalign::LongAlign,

@@ -4,11 +4,16 @@
 //! The bound (`bound.rs`) is never above the simulated step of the same layout, so the search returns what simulating
 //! everything would return; a property test holds this. Layouts that cannot fit in memory are dropped before, by an
 //! amount that they need at least.
+//!
+//! The objective is a step's seconds, or its dollars where layouts take more or fewer nodes: the bound on seconds is one on dollars as
+//! well. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
 
 pub mod bound;
 pub mod space;
 #[cfg(test)]
 mod tests;
+
+use std::borrow::Cow;
 
 use engine::play::{Case, Machine};
 use engine::{Outcome, TaskGraph, Timeline};
@@ -20,9 +25,9 @@ use train::{Plan, lower};
 use crate::proof::{self, Aim, Bound, Decision, Status};
 use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
-use bound::Judge;
+use bound::{Judge, Least};
 use engine::stop;
-use space::{Candidate, Space};
+use space::{Candidate, Objective, Space};
 
 /// A simulated candidate.
 #[derive(Clone, Debug)]
@@ -33,6 +38,8 @@ pub struct Simulated {
     pub step_s: f64,
     /// Its lower bound, seconds.
     pub bound_s: f64,
+    /// Memory of the fullest rank, bytes.
+    pub peak_bytes: u64,
     /// What dominates its step, in words; of the best and the runner-up.
     pub why: String,
 }
@@ -42,6 +49,8 @@ pub struct Simulated {
 pub struct Found {
     /// Best layout, with its own lower bound and the best of the others that were simulated.
     pub best: Decision<Simulated>,
+    /// Layouts that no other one beats in both objective and memory, the best one first; empty where nobody asked.
+    pub front: Vec<Simulated>,
     /// Legal layouts that were judged.
     pub n_judged: usize,
     /// Of these, dropped because they cannot fit.
@@ -62,14 +71,49 @@ pub enum Effort {
 /// Candidates that are judged side by side; fixed, so that the number of threads changes nothing.
 const BATCH: usize = 8;
 
-/// A candidate with its bound.
+/// A candidate with the lower bound on its step, seconds.
 pub type Promising = (f64, Candidate);
-/// Step if it fits, bound, candidate; nothing when the bound was enough.
-pub type Judged = Option<(Option<f64>, f64, Candidate)>;
-/// Applies a function to each of some candidates, in order; the caller decides on how many threads.
-pub type Each<'a> = &'a dyn Fn(&[Promising], &(dyn Fn(&Promising) -> Judged + Sync)) -> Vec<Judged>;
 
-/// Searches the space for the layout with the shortest step.
+/// What became of a candidate that was looked at closely.
+#[derive(Clone, Copy, Debug)]
+pub struct Tried {
+    /// Layout.
+    pub candidate: Candidate,
+    /// Lower bound on its step, seconds.
+    pub bound_s: f64,
+    /// Step in seconds and memory of the fullest rank in bytes, if it fits.
+    pub played: Option<(f64, u64)>,
+}
+
+/// Nothing when the bound was enough.
+pub type Judged = Option<Tried>;
+/// Applies a function to each of some candidates, in order; the caller decides on how many threads.
+pub type Each<'a> = &'a (dyn Fn(&[Promising], &(dyn Fn(&Promising) -> Judged + Sync)) -> Vec<Judged> + Sync);
+
+/// A candidate that may fit.
+#[derive(Clone, Copy)]
+struct Bounded {
+    /// Lower bound on the objective.
+    value: f64,
+    least: Least,
+    candidate: Candidate,
+    is_tried: bool,
+}
+
+/// A search on its way.
+struct Search<'a> {
+    problem: &'a Problem,
+    policy: &'a dyn Policy,
+    context: &'a PlanContext<'a>,
+    space: &'a Space,
+    topology: &'a Topology,
+    each: Each<'a>,
+    /// Everything that was simulated and fits, in the order of the search.
+    seen: Vec<Simulated>,
+    n_simulated: usize,
+}
+
+/// Searches the space for the layout that is best at its objective.
 ///
 /// # Errors
 /// When no layout fits, or the policy has no plan for any.
@@ -82,61 +126,146 @@ pub fn search(
     effort: Effort,
     each: Each<'_>,
 ) -> Result<Found, PlanError> {
-    let mut judge = Judge::new(problem, policy, context);
-    let candidates = space.candidates(problem);
-    let n_judged = candidates.len();
-    let mut bounds: Vec<(f64, usize)> = Vec::with_capacity(n_judged);
-    let mut n_too_large = 0;
-    for (index, candidate) in candidates.iter().enumerate() {
-        match judge.bound(candidate) {
-            Some(bound) => bounds.push((bound, index)),
-            None => n_too_large += 1,
-        }
+    let mut search = Search { problem, policy, context, space, topology, each, seen: Vec::new(), n_simulated: 0 };
+    let (mut bounded, n_judged) = search.bounded();
+    let n_too_large = n_judged - bounded.len();
+    search.look_for_best(&mut bounded, effort);
+    if space.front_ratio > 1.0 {
+        search.look_for_less_memory(&mut bounded);
     }
-    bounds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut ranking: Vec<Simulated> = Vec::new();
-    let mut n_simulated = 0;
-    for batch in bounds.chunks(BATCH) {
-        let best_s = match (effort, ranking.first()) {
-            (Effort::UntilProved, Some(best)) => best.step_s,
-            _ => f64::INFINITY,
-        };
-        let promising: Vec<(f64, Candidate)> = batch
-            .iter()
-            .filter(|(bound_s, _)| *bound_s < best_s)
-            .map(|&(bound_s, index)| (bound_s, candidates[index]))
-            .collect();
-        if promising.is_empty() || (stop::is_asked() && !ranking.is_empty()) {
-            break;
-        }
-        let judged = each(&promising, &|&(bound_s, candidate)| {
-            let laid_out = candidate.problem(problem);
-            let plan = plan(&laid_out, policy, context).ok()?;
-            // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
-            let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, context.cost).unwrap_or(0.0));
-            if bound_s >= best_s {
-                return None;
-            }
-            let step_s = simulate(&laid_out, &plan, context, topology);
-            Some((step_s, bound_s, candidate))
-        });
-        n_simulated += judged.iter().flatten().count();
-        let finished = judged.into_iter().flatten();
-        ranking.extend(finished.filter_map(|(step_s, bound_s, candidate)| {
-            Some(Simulated { candidate, step_s: step_s?, bound_s, why: String::new() })
-        }));
-        ranking.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
-        ranking.truncate(2);
-    }
+    let mut ranking = search.seen.clone();
+    ranking.sort_by(|a, b| search.value(a).total_cmp(&search.value(b)));
+    ranking.truncate(2);
     for simulated in &mut ranking {
-        simulated.why = why(&simulated.candidate.problem(problem), policy, context, topology);
+        simulated.why = search.why(&simulated.candidate);
     }
-    let ranking = ranking.into_iter().map(|simulated| (simulated.step_s, simulated)).collect();
-    let best = proof::ranked(Aim::Seconds, ranking, |_| (), |_, _| true).ok_or_else(|| {
+    let aim = match space.objective {
+        Objective::Seconds => Aim::Seconds,
+        Objective::Usd => Aim::Usd,
+    };
+    let ranking = ranking.into_iter().map(|simulated| (search.value(&simulated), simulated)).collect();
+    let best = proof::ranked(aim, ranking, |_| (), |_, _| true).ok_or_else(|| {
         PlanError::Infeasible(format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"))
     })?;
-    let bound = Bound::plain(best.plan.bound_s);
-    Ok(Found { best: best.bounded(Some(bound), Status::Heuristic), n_judged, n_too_large, n_simulated })
+    let bound = Bound::plain(search.objective(&best.plan.candidate, best.plan.bound_s));
+    let front = if space.front_ratio > 1.0 { search.front() } else { Vec::new() };
+    let n_simulated = search.n_simulated;
+    Ok(Found { best: best.bounded(Some(bound), Status::Heuristic), front, n_judged, n_too_large, n_simulated })
+}
+
+impl Search<'_> {
+    /// The objective of a candidate whose step takes so long.
+    fn objective(&self, candidate: &Candidate, step_s: f64) -> f64 {
+        if self.space.objective == Objective::Seconds {
+            return step_s;
+        }
+        let cluster = hw::Cluster { n_nodes: candidate.nodes, ..self.problem.cluster.clone() };
+        self.space.objective.of(&cluster, step_s)
+    }
+
+    fn value(&self, simulated: &Simulated) -> f64 {
+        self.objective(&simulated.candidate, simulated.step_s)
+    }
+
+    /// Every candidate that may fit, the least bound first; and how many were judged.
+    fn bounded(&self) -> (Vec<Bounded>, usize) {
+        let mut judge = Judge::new(self.problem, self.policy, self.context);
+        let candidates = self.space.candidates(self.problem);
+        let mut bounded = Vec::with_capacity(candidates.len());
+        for &candidate in &candidates {
+            if let Some(least) = judge.least(&candidate) {
+                let value = self.objective(&candidate, least.step_s);
+                bounded.push(Bounded { value, least, candidate, is_tried: false });
+            }
+        }
+        // Stable, so that equal ones stay in their order.
+        bounded.sort_by(|a, b| a.value.total_cmp(&b.value));
+        (bounded, candidates.len())
+    }
+
+    /// Simulates what may be best, until no bound is below the best.
+    fn look_for_best(&mut self, bounded: &mut [Bounded], effort: Effort) {
+        let mut best = f64::INFINITY;
+        for batch in bounded.chunks_mut(BATCH) {
+            let limit = if effort == Effort::UntilProved { best } else { f64::INFINITY };
+            let mut promising: Vec<&mut Bounded> = batch.iter_mut().filter(|of| of.value < limit).collect();
+            if promising.is_empty() || (stop::is_asked() && !self.seen.is_empty()) {
+                break;
+            }
+            self.try_all(&mut promising, limit);
+            best = self.seen.iter().map(|simulated| self.value(simulated)).fold(f64::INFINITY, f64::min);
+        }
+    }
+
+    /// Simulates what may need less memory than everything seen that is as good, up to the space's ratio of the best.
+    fn look_for_less_memory(&mut self, bounded: &mut [Bounded]) {
+        let best = self.seen.iter().map(|simulated| self.value(simulated)).fold(f64::INFINITY, f64::min);
+        let limit = best * self.space.front_ratio;
+        let mut open: Vec<&mut Bounded> = bounded.iter_mut().filter(|of| !of.is_tried && of.value < limit).collect();
+        while !open.is_empty() && !stop::is_asked() {
+            open.retain(|of| {
+                !self.seen.iter().any(|seen| self.value(seen) <= of.value && seen.peak_bytes <= of.least.bytes)
+            });
+            let rest = open.split_off(open.len().min(BATCH));
+            self.try_all(&mut open, limit);
+            open = rest;
+        }
+    }
+
+    /// Plans and simulates candidates whose closer bound is below the limit.
+    fn try_all(&mut self, all: &mut [&mut Bounded], limit: f64) {
+        let promising: Vec<Promising> = all.iter().map(|of| (of.least.step_s, of.candidate)).collect();
+        let judged = (self.each)(&promising, &|promising| self.tried(promising, limit));
+        self.n_simulated += judged.iter().flatten().count();
+        for (of, judged) in all.iter_mut().zip(&judged) {
+            of.is_tried = judged.is_some();
+        }
+        self.seen.extend(judged.into_iter().flatten().filter_map(|tried| {
+            let (step_s, peak_bytes) = tried.played?;
+            let Tried { candidate, bound_s, .. } = tried;
+            Some(Simulated { candidate, step_s, bound_s, peak_bytes, why: String::new() })
+        }));
+    }
+
+    fn tried(&self, &(bound_s, candidate): &Promising, limit: f64) -> Judged {
+        let laid_out = candidate.problem(self.problem);
+        let plan = plan(&laid_out, self.policy, self.context).ok()?;
+        // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
+        let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
+        if self.objective(&candidate, bound_s) >= limit {
+            return None;
+        }
+        let played = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
+        Some(Tried { candidate, bound_s, played })
+    }
+
+    fn topology_of(&self, laid_out: &Problem) -> Cow<'_, Topology> {
+        if laid_out.cluster.n_nodes == self.problem.cluster.n_nodes {
+            Cow::Borrowed(self.topology)
+        } else {
+            Cow::Owned(Topology::of(&laid_out.cluster))
+        }
+    }
+
+    /// What dominates the steps of a candidate, in words.
+    fn why(&self, candidate: &Candidate) -> String {
+        let laid_out = candidate.problem(self.problem);
+        why(&laid_out, self.policy, self.context, &self.topology_of(&laid_out))
+    }
+
+    /// What was simulated and nothing else beats, up to the space's ratio of the best: the best first, with less and less memory.
+    fn front(&self) -> Vec<Simulated> {
+        let mut all: Vec<&Simulated> = self.seen.iter().collect();
+        all.sort_by(|a, b| self.value(a).total_cmp(&self.value(b)).then(a.peak_bytes.cmp(&b.peak_bytes)));
+        let most = all.first().map_or(0.0, |best| self.value(best) * self.space.front_ratio);
+        let mut front: Vec<Simulated> = Vec::new();
+        for simulated in all.into_iter().filter(|simulated| self.value(simulated) <= most) {
+            if front.last().is_none_or(|last| simulated.peak_bytes < last.peak_bytes) {
+                front.push(simulated.clone());
+            }
+        }
+        front
+    }
 }
 
 /// Plans a problem and puts its passes in order.
@@ -152,12 +281,19 @@ pub fn plan(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -
 /// Mean step of a plan, seconds; `None` when it does not fit.
 #[must_use]
 pub fn simulate(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topology: &Topology) -> Option<f64> {
-    let mut total = 0.0;
+    simulate_peak(problem, plan, context, topology).map(|(step_s, _)| step_s)
+}
+
+/// The same with the memory of the fullest rank, bytes.
+fn simulate_peak(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topology: &Topology) -> Option<(f64, u64)> {
+    let (mut total, mut peak) = (0.0, 0);
     for step_index in 0..plan.steps.len() {
         let graph = lower::training::lower(problem, plan, step_index);
-        total += play(problem, &graph, context, topology)?.span().to_seconds().get();
+        let timeline = play(problem, &graph, context, topology)?;
+        total += timeline.span().to_seconds().get();
+        peak = (0..graph.lanes.len()).map(|lane| timeline.peak_memory_bytes(lane)).fold(peak, u64::max);
     }
-    Some(total / hw::real(plan.steps.len() as u64))
+    Some((total / hw::real(plan.steps.len() as u64), peak))
 }
 
 /// What dominates the steps of a problem, in words.

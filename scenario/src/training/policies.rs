@@ -1,7 +1,9 @@
 //! `[policies]`: which to run, with parameters, under names of their own, and with a pipeline schedule of their own.
 
+use hw::Gpu;
 use planner::train::compression::Question;
 use planner::train::policy::Allowed;
+use planner::train::search::space::Objective;
 use planner::{Policy, Value};
 use toml_span::value::ValueInner;
 use train::layout::ContextExchange;
@@ -12,8 +14,9 @@ use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, place_of, unknown};
 use input::run_list::{RunList, run_list};
 
-/// Reads the section: the choices in order, and the baseline.
-pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec<PolicyChoice>, String) {
+/// Reads the section.
+pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Option<&Gpu>) -> Asked {
+    let objective = objective(&mut section, gpu);
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, compressed)));
     let mut plain = Vec::new();
@@ -32,7 +35,37 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec
     }
     let RunList { choices, baseline } = run_list(&mut section, plain, variants);
     section.finish();
-    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
+    Asked { policies: choices.into_iter().map(|(_, choice)| choice).collect(), baseline, objective }
+}
+
+/// What the section says.
+pub struct Asked {
+    /// Policies that run, in order.
+    pub policies: Vec<PolicyChoice>,
+    /// The one that others are compared with.
+    pub baseline: String,
+    /// By what.
+    pub objective: Objective,
+}
+
+/// Words of `maximize` and `minimize`: every step has the same tokens, so the words of a row mean the same.
+const OBJECTIVES: [(&str, &str, Objective); 2] =
+    [("tokens_per_s", "iteration_time_s", Objective::Seconds), ("tokens_per_usd", "cost_usd_per_step", Objective::Usd)];
+
+fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
+    let at = section.place("maximize").or_else(|| section.place("minimize")).flatten();
+    if section.alternatives(&["maximize", "minimize"]).len() > 1 {
+        let what = "`[policies]` takes one of two keys: `maximize` and `minimize`";
+        section.refuse(Code::NoEffect, at.clone(), what, "leave one of them out");
+    }
+    let most =
+        section.one_of("maximize", Objective::Seconds, &OBJECTIVES.map(|(most, _, objective)| (most, objective)));
+    let least = section.one_of("minimize", most, &OBJECTIVES.map(|(_, least, objective)| (least, objective)));
+    if let Some(gpu) = gpu.filter(|gpu| least == Objective::Usd && gpu.prices.is_empty()) {
+        let what = format!("dollars are sought, and `{}` has no price", gpu.name);
+        section.refuse(Code::NoPrice, at, what, "cards with a price: `skrull-sim list gpus`");
+    }
+    least
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.

@@ -1,5 +1,7 @@
-//! `[search]`: which layouts `parallel.layout = "search"` looks at. Every key is a list; left out, every sensible value.
+//! `[search]`: which layouts `parallel.layout = "search"` looks at. Every key but `front_ratio` is a list; left out, every sensible value.
 
+use engine::formats::Formats;
+use hw::Gpu;
 use planner::train::search::space::Space;
 use toml_span::value::ValueInner;
 use train::Problem;
@@ -7,7 +9,7 @@ use train::layout::Zero;
 use train::problem::Recompute;
 
 use super::parallel;
-use crate::recompute;
+use crate::{formats, recompute};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Section, place_of};
 
@@ -19,15 +21,20 @@ pub struct Lists {
     recompute: Option<Vec<Recompute>>,
     offload: Option<Vec<f64>>,
     sequence_parallel: Option<Vec<bool>>,
+    products: Option<Vec<Formats>>,
+    front_ratio: f64,
 }
 
-const NUMBERS: [&str; 7] = ["tp", "cp", "pp", "ep", "chunks", "micro_batch", "zero"];
+const NUMBERS: [&str; 10] =
+    ["tp", "cp", "pp", "ep", "chunks", "micro_batch", "zero", "nodes", "embedding_layers", "head_layers"];
+/// Those of them that may be 0.
+const FROM_ZERO: [&str; 3] = ["zero", "embedding_layers", "head_layers"];
 
 /// Reads the section.
-pub fn search(mut section: Section<'_>) -> Lists {
+pub fn search(mut section: Section<'_>, gpu: Option<&Gpu>) -> Lists {
     let mut lists = Lists::default();
     for key in NUMBERS {
-        let least = i64::from(key != "zero");
+        let least = i64::from(!FROM_ZERO.contains(&key));
         let whole = |value: &toml_span::Value<'_>| {
             value.as_integer().filter(|n| (least..=100_000).contains(n)).and_then(|n| u64::try_from(n).ok())
         };
@@ -42,8 +49,19 @@ pub fn search(mut section: Section<'_>) -> Lists {
     lists.sequence_parallel = list(&mut section, "sequence_parallel", "true and false", |value| value.as_bool());
     lists.recompute = list(&mut section, "recompute", recompute::ALLOWED, recompute::of_value);
     lists.schedules = schedules(&mut section);
+    lists.products = products(&mut section, gpu);
+    lists.front_ratio = section.number("front_ratio", 1.0, 1.0..=10.0);
     section.finish();
     lists
+}
+
+/// Formats of matrix products that the card multiplies.
+fn products(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Option<Vec<Formats>> {
+    let multiplies = |formats: &Formats| gpu.is_none_or(|gpu| gpu.multiplies(formats.dense));
+    let on = gpu.map_or_else(String::new, |gpu| format!(" that {} multiplies", gpu.name));
+    let words = formats::words().into_iter().filter(|word| formats::of_word(word).is_some_and(|of| multiplies(&of)));
+    let allowed = format!("formats{on}: {}", words.collect::<Vec<_>>().join(", "));
+    list(section, "products", &allowed, |value| value.as_str().and_then(formats::of_word).filter(multiplies))
 }
 
 fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static train::schedule::Schedule>> {
@@ -105,6 +123,9 @@ impl Lists {
                 "cp" => space.cp = small,
                 "pp" => space.pp = small,
                 "ep" => space.ep = small,
+                "nodes" => space.nodes = small,
+                "embedding_layers" => space.embedding_layers = small,
+                "head_layers" => space.head_layers = small,
                 "chunks" => space.chunks = small,
                 "micro_batch" => space.micro_batch = values,
                 _ => {
@@ -117,6 +138,8 @@ impl Lists {
         space.recompute = self.recompute.unwrap_or(space.recompute);
         space.offload = self.offload.unwrap_or(space.offload);
         space.sequence_parallel = self.sequence_parallel.unwrap_or(space.sequence_parallel);
+        space.products = self.products.map_or(space.products, |all| all.into_iter().map(Some).collect());
+        space.front_ratio = self.front_ratio;
         space
     }
 }

@@ -17,6 +17,8 @@ pub enum Aim {
     /// Seconds, to be few.
     #[default]
     Seconds,
+    /// Dollars, to be few.
+    Usd,
     /// Dollars per hour, to be few.
     UsdPerHour,
     /// Dollars per million output tokens, to be few.
@@ -45,7 +47,13 @@ impl Aim {
     pub const fn is_least(self) -> bool {
         matches!(
             self,
-            Self::Seconds | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus | Self::Bytes | Self::Transactions
+            Self::Seconds
+                | Self::Usd
+                | Self::UsdPerHour
+                | Self::UsdPerMtok
+                | Self::Gpus
+                | Self::Bytes
+                | Self::Transactions
         )
     }
 

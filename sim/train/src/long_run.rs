@@ -8,9 +8,14 @@
 //! of work τ behind which a checkpoint stalls δ takes M e^(R/M) (e^((τ+δ)/M) − 1) in the mean, with failures every M and restarts of R. Young's
 //! √(2 δ M) is where it ends for rare failures. Units: seconds.
 
+pub mod slow;
+#[cfg(test)]
+mod slow_tests;
+
 use std::collections::BTreeMap;
 
 use engine::random;
+use slow::{Begins, Change, Reaction, SlowNodes, Slowed, Spells};
 
 use crate::memory::bytes_per_parameter;
 use crate::problem::Problem;
@@ -94,6 +99,8 @@ pub struct LongRun {
     pub repair_s: f64,
     /// Checkpoints.
     pub checkpoint: Checkpoint,
+    /// Nodes that are slow for a time.
+    pub slow_nodes: Option<SlowNodes>,
 }
 
 /// What a checkpoint costs.
@@ -120,6 +127,10 @@ pub struct Spent {
     pub restart_s: f64,
     /// In wait of a node.
     pub waiting_s: f64,
+    /// Longer steps beside slow nodes.
+    pub slow_s: f64,
+    /// Saving, restarting and changing plans because of them.
+    pub reacting_s: f64,
     /// Failures that took the job down.
     pub failures: f64,
 }
@@ -209,9 +220,26 @@ impl LongRun {
         }
     }
 
-    /// Plays the run over steps of a problem that take so long.
+    /// Plays the run over steps of a problem that take so long, and so much longer beside slow nodes: under the reaction that is asked for, or the
+    /// one under which most is useful.
+    ///
+    /// # Panics
+    /// When there are slow nodes and nobody says how slow.
     #[must_use]
-    pub fn play(&self, problem: &Problem, step_s: f64) -> Lasted {
+    pub fn play(&self, problem: &Problem, step_s: f64, slowed: Option<Slowed>) -> Lasted {
+        let Some(slow) = &self.slow_nodes else { return self.played(problem, step_s, None) };
+        let slowed = slowed.expect("slow nodes have a pace");
+        let asked: Vec<Reaction> = match slow.reaction {
+            Some(reaction) => vec![reaction],
+            None => slowed.reactions().collect(),
+        };
+        let all = asked.into_iter().map(|reaction| self.played(problem, step_s, Some((reaction, slowed))));
+        // The first of equal ones, which does least.
+        let better = |a: Lasted, b: Lasted| if b.useful() > a.useful() { b } else { a };
+        all.reduce(better).expect("a job can always go on")
+    }
+
+    fn played(&self, problem: &Problem, step_s: f64, slow: Option<(Reaction, Slowed)>) -> Lasted {
         let times = checkpoint_times(problem, &self.checkpoint);
         let between_s = self.between_s(problem.cluster.n_gpus());
         // A checkpoint stands behind a whole step, and begins when the one before it is safe.
@@ -219,10 +247,18 @@ impl LongRun {
         let best_s =
             if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
         let every_s = (self.checkpoint.every_s.unwrap_or(best_s) / step_s).round().max(1.0) * step_s;
-        let n_draws = if matches!(self.failures, Failures::Rate { .. }) { DRAWS } else { 1 };
-        let all: Vec<Spent> =
-            (0..n_draws).map(|draw| self.spent(every_s, &times, &mut self.strikes(problem, draw))).collect();
+        let is_drawn = matches!(self.failures, Failures::Rate { .. })
+            || self.slow_nodes.as_ref().is_some_and(|slow| matches!(slow.begins, Begins::Rate { .. }));
+        let n_draws = if is_drawn { DRAWS } else { 1 };
+        let drawn = |draw| {
+            let spells = slow.map(|slow| self.spells(problem, draw, slow));
+            self.spent(every_s, &times, &mut self.strikes(problem, draw), spells)
+        };
+        let all: Vec<Spent> = (0..n_draws).map(drawn).collect();
         let mut lasted = Lasted::of(&all, self.span_s);
+        if let Some((reaction, slowed)) = slow {
+            lasted.say(reaction, slowed, &mean(&all), self.span_s);
+        }
         let Spent { useful_s, .. } = mean(&all);
         let tokens = useful_s / step_s * tokens_per_step(problem);
         if let Some(price) = problem.cluster.gpu.prices.first() {
@@ -268,8 +304,35 @@ impl LongRun {
         }
     }
 
+    /// Slow nodes of one run.
+    fn spells(&self, problem: &Problem, draw: u64, slow: (Reaction, Slowed)) -> Spells<'_> {
+        let SlowNodes { begins, lasts_s, .. } = self.slow_nodes.as_ref().expect("there are some");
+        let n_nodes = problem.cluster.n_nodes;
+        let next: Box<dyn FnMut() -> f64> = match begins {
+            Begins::Trace { at_s } => {
+                let mut rest = at_s.iter();
+                Box::new(move || rest.next().copied().unwrap_or(f64::INFINITY))
+            }
+            Begins::Rate { node_s } => {
+                let mut stream = random::stream(problem.seed, "slow nodes").branch(draw);
+                let mut at_s = 0.0;
+                Box::new(move || {
+                    at_s += stream.exponential() * node_s / f64::from(n_nodes);
+                    at_s
+                })
+            }
+        };
+        Spells::new(slow, (*lasts_s, n_nodes), next)
+    }
+
     /// Where the seconds of one run go.
-    fn spent(&self, every_s: f64, times: &CheckpointTimes, next: &mut dyn FnMut() -> f64) -> Spent {
+    fn spent(
+        &self,
+        every_s: f64,
+        times: &CheckpointTimes,
+        next: &mut dyn FnMut() -> f64,
+        spells: Option<Spells<'_>>,
+    ) -> Spent {
         let mut clock = Clock {
             run: self,
             times,
@@ -280,6 +343,7 @@ impl LongRun {
             written: None,
             done_s: 0.0,
             safe_s: 0.0,
+            spells,
             spent: Spent::default(),
         };
         while clock.now_s < self.span_s {
@@ -305,6 +369,7 @@ struct Clock<'r> {
     done_s: f64,
     /// Work that a checkpoint holds.
     safe_s: f64,
+    spells: Option<Spells<'r>>,
     spent: Spent,
 }
 
@@ -312,7 +377,7 @@ impl Clock<'_> {
     /// Work up to the next checkpoint, and the checkpoint; or up to a failure, and the restart.
     fn segment(&mut self, every_s: f64) {
         engine::stop::pause();
-        self.done_s += self.pass(every_s);
+        self.work(every_s);
         if self.is_struck() {
             return self.restart();
         }
@@ -325,6 +390,56 @@ impl Clock<'_> {
         if self.now_s < self.run.span_s {
             self.settle();
             self.written = Some((self.done_s, self.now_s + self.times.behind_s));
+        }
+    }
+
+    /// Does so much work, up to the next failure or the end of the run; slow nodes make it longer and stop it.
+    fn work(&mut self, work_s: f64) {
+        let Some(spells) = &self.spells else {
+            self.done_s += self.pass(work_s);
+            return;
+        };
+        let mut left_s = work_s;
+        let (mut pace, mut changes_s) = (spells.pace(), spells.changes_s());
+        while left_s > 0.0 && self.now_s < self.run.span_s && !self.is_struck() {
+            if changes_s <= self.now_s {
+                self.react();
+            } else {
+                let passed_s = self.pass((left_s * pace).min(changes_s - self.now_s));
+                let done_s = passed_s / pace;
+                self.done_s += done_s;
+                self.spent.slow_s += passed_s - done_s;
+                // What is left of a piece that rounding has left over is done.
+                left_s = if left_s - done_s > left_s * 1e-12 { left_s - done_s } else { 0.0 };
+            }
+            let spells = self.spells.as_ref().expect("there are some");
+            (pace, changes_s) = (spells.pace(), spells.changes_s());
+        }
+    }
+
+    /// What the job does when a node becomes slow or recovers.
+    fn react(&mut self) {
+        engine::stop::pause();
+        let (now_s, spares) = (self.now_s, &mut self.spares);
+        let mut spare = |ends_s: f64| {
+            let ready = spares.iter().position(|ready_s| *ready_s <= now_s);
+            // The slow node is a spare one when it has recovered.
+            ready.is_some_and(|at| {
+                spares[at] = ends_s;
+                true
+            })
+        };
+        let change = self.spells.as_mut().expect("there are some").change(&mut spare);
+        match change {
+            Change::Pace => {}
+            Change::Stop(stop_s) => self.spent.reacting_s += self.pass(stop_s),
+            Change::Restart => {
+                self.spent.reacting_s += self.pass(self.times.stall_s + self.times.behind_s);
+                if !self.is_struck() && self.now_s < self.run.span_s {
+                    (self.safe_s, self.written) = (self.done_s, None);
+                    self.spent.reacting_s += self.pass(self.run.restart_s + self.times.restore_s);
+                }
+            }
         }
     }
 
@@ -378,8 +493,34 @@ impl Clock<'_> {
 }
 
 impl Lasted {
+    /// Share of the run that is useful.
+    fn useful(&self) -> f64 {
+        self.values["run_goodput_ratio"]
+    }
+
+    /// What slow nodes cost, and what the job does about them.
+    fn say(&mut self, reaction: Reaction, slowed: Slowed, spent: &Spent, span_s: f64) {
+        let values = [
+            ("run_slow_ratio", spent.slow_s / span_s),
+            ("run_reacting_ratio", spent.reacting_s / span_s),
+            ("slow_step_ratio", slowed.endured),
+        ];
+        self.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
+        if let Some((pace, migration_s)) = slowed.replanned {
+            self.values.insert("replanned_step_ratio".to_owned(), pace);
+            self.values.insert("replan_s".to_owned(), migration_s);
+        }
+        self.why = format!(
+            "{}; slow nodes (reaction `{}`) cost {}, the reaction {}",
+            self.why,
+            reaction.word(),
+            percent(spent.slow_s / span_s),
+            percent(spent.reacting_s / span_s)
+        );
+    }
+
     fn of(all: &[Spent], span_s: f64) -> Self {
-        let Spent { useful_s, again_s, checkpoint_s, restart_s, waiting_s, failures } = mean(all);
+        let Spent { useful_s, again_s, checkpoint_s, restart_s, waiting_s, failures, .. } = mean(all);
         let lost = [
             ("work done again", again_s),
             ("checkpoints", checkpoint_s),
@@ -424,6 +565,8 @@ fn mean(all: &[Spent]) -> Spent {
         checkpoint_s: of(|spent| spent.checkpoint_s),
         restart_s: of(|spent| spent.restart_s),
         waiting_s: of(|spent| spent.waiting_s),
+        slow_s: of(|spent| spent.slow_s),
+        reacting_s: of(|spent| spent.reacting_s),
         failures: of(|spent| spent.failures),
     }
 }
@@ -436,7 +579,15 @@ mod tests {
 
     fn run(failures: Failures) -> LongRun {
         let checkpoint = Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e9 };
-        LongRun { span_s: 1000.0 * HOUR, failures, restart_s: 200.0, spares: 4, repair_s: HOUR, checkpoint }
+        LongRun {
+            span_s: 1000.0 * HOUR,
+            failures,
+            restart_s: 200.0,
+            spares: 4,
+            repair_s: HOUR,
+            checkpoint,
+            slow_nodes: None,
+        }
     }
 
     fn times(stall_s: f64, behind_s: f64) -> CheckpointTimes {
@@ -456,7 +607,7 @@ mod tests {
                 at_s += stream.exponential() * between_s;
                 at_s
             };
-            let spent = run.spent(every_s, times, &mut next);
+            let spent = run.spent(every_s, times, &mut next, None);
             assert!((total(&spent) / run.span_s - 1.0).abs() < 1e-9, "{spent:?}");
             spent.useful_s / run.span_s
         };
@@ -494,7 +645,7 @@ mod tests {
         // Segments of 100 s and checkpoints of 10: safe at 110 and 220. A failure at 250 takes 30 s back, restarts for 300 s, and 450 s remain.
         let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: vec![250.0] }) };
         let mut strikes = [250.0].into_iter();
-        let spent = run.spent(100.0, &times(10.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY));
+        let spent = run.spent(100.0, &times(10.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None);
         assert_eq!((spent.again_s, spent.restart_s, spent.waiting_s, spent.failures), (30.0, 300.0, 0.0, 1.0));
         // From 550 on: four checkpoints (at 650, 760, 870, 980), and ten seconds of work behind them.
         assert_eq!((spent.useful_s, spent.checkpoint_s), (200.0 + 410.0, 60.0));
@@ -505,7 +656,7 @@ mod tests {
         let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: Vec::new() }) };
         let spent = |at_s: f64| {
             let mut strikes = [at_s].into_iter();
-            run.spent(100.0, &times(10.0, 50.0), &mut || strikes.next().unwrap_or(f64::INFINITY))
+            run.spent(100.0, &times(10.0, 50.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None)
         };
         // The first one stalls until 110 and can be read from 160 on.
         assert_eq!(spent(150.0).again_s, 140.0);
@@ -518,7 +669,7 @@ mod tests {
         let waits = |spares| {
             let mut strikes = [1000.0, 3000.0, 5000.0].into_iter();
             let run = LongRun { spares, repair_s: 2.0 * HOUR, ..base.clone() };
-            run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY)).waiting_s
+            run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None).waiting_s
         };
         assert_eq!([waits(0), waits(2), waits(3)], [2.0 * HOUR, 3200.0, 0.0]);
     }

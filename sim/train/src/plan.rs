@@ -114,6 +114,9 @@ pub struct MicroBatch {
     /// Whether only its keys and values are wanted: its activations go, and another micro-batch computes it again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forward_only: bool,
+    /// Whether all context ranks of the group wait for each other before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub barrier: bool,
     /// Thousandths of each context rank's activations that wait in host memory, streamed out behind forward and back behind
     /// backward; empty for what the execution says. The layers that stay on the device are not in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

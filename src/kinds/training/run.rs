@@ -12,6 +12,7 @@ use hw::topology::Topology;
 use planner::PlanError;
 pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
+use planner::train::search::space::Objective;
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
 use train::long_run::LongRun;
@@ -58,7 +59,7 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refuse
     decision.plan.origin = Some(scenario.head.origin.clone());
     let file = serde_json::to_string_pretty(&decision.plan).expect("a plan is a text");
     let how = format!("{} steps by `{}` ({})", decision.plan.steps.len(), choice.name, decision.status.name());
-    let words = found.as_ref().map(searched).unwrap_or_default();
+    let words = found.as_ref().map(|found| searched(&scenario.problem, found)).unwrap_or_default();
     Ok(Planned { file: Some(file), words, how: Some(how), ..Planned::default() })
 }
 
@@ -122,13 +123,15 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     facts.shares = kinds::shares(&provenance);
-    let of_days = scenario.long_run.is_some();
-    let speedup_ratio = if of_days {
-        kinds::gains_of(&results, &scenario.head.baseline, views::RUN_OF_DAYS[0].0)
-    } else {
-        speedups(&results, scenario)
+    let view = view(scenario);
+    if scenario.objective == Objective::Usd {
+        results.iter_mut().for_each(|row| row.metrics.extend(chosen::tokens_per_usd(&row.metrics)));
+    }
+    let speedup_ratio = match view.first() {
+        Some((key, _)) => kinds::gains_of(&results, &scenario.head.baseline, key),
+        None => speedups(&results, scenario),
     };
-    let columns = if of_days { views::columns(&views::RUN_OF_DAYS) } else { Vec::new() };
+    let columns = views::columns(view);
     let result = RunResult { cost_model: facts, columns, results, speedup_ratio, ..kinds::blank(&scenario.head) };
     let batch_size = scenario.problem.workload.batch_size;
     Run {
@@ -137,6 +140,15 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
         curves: Vec::new(),
         lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
         device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
+    }
+}
+
+/// What the table shows, the metric first by which rows are compared; nothing for steps that are compared by their time.
+fn view(scenario: &Scenario) -> &'static [(&'static str, &'static str)] {
+    match (&scenario.long_run, scenario.objective) {
+        (Some(_), _) => &views::RUN_OF_DAYS,
+        (None, Objective::Usd) => &views::STEP_BY_COST,
+        (None, Objective::Seconds) => &[],
     }
 }
 
@@ -214,7 +226,8 @@ fn judged(
     result.planner = Some(kinds::facts(&decision));
     result.chosen = chosen::fields(&problem, found.as_ref());
     let begun = Instant::now();
-    let simulated = simulate(&problem, &decision, cost, topology);
+    // A search may take fewer nodes.
+    let simulated = simulate(&problem, &decision, cost, &Topology::of(&problem.cluster));
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let (steps, interval) = match simulated {
         Ok(simulated) => simulated,

@@ -72,6 +72,7 @@ fn shown(value: &str) -> String {
 pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Given); 3], Vec<String>> {
     let mut what = Vec::new();
     let found = even(problem, plan).map_err(|why| what.extend(why)).ok();
+    what.extend(rounds(problem, plan));
     let model = model(&problem.model, problem, &mut what);
     let layout = layout(problem, &mut what);
     let execution = execution(problem, found, &mut what);
@@ -85,6 +86,19 @@ pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Gi
 /// A flag with a number.
 fn n(flag: &'static str, value: impl std::fmt::Display) -> (&'static str, Option<String>) {
     (flag, Some(value.to_string()))
+}
+
+/// Where ranks wait for each other between rounds, what lets Megatron-LM make them itself.
+fn rounds(problem: &Problem, plan: &Plan) -> Option<String> {
+    let is_planned = plan.policy == "hybrid-cp";
+    let waits = plan.steps.iter().flat_map(|step| &step.groups).flatten().any(|micro_batch| micro_batch.barrier);
+    (is_planned || waits).then(|| {
+        format!(
+            "rounds of groups; Megatron-LM makes them from your data itself, with --hybrid-context-parallel, \
+             --max-seqlen-per-dp-cp-rank {} and --calculate-per-token-loss",
+            problem.bucket_tokens
+        )
+    })
 }
 
 fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {

@@ -5,8 +5,49 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use train::problem::Problem;
 
-use crate::train::search::Found;
 use crate::train::search::space::Candidate;
+use crate::train::search::{Found, Simulated};
+
+/// Layouts of the front, a line each: step, memory, and the layout.
+pub(super) fn front_words(found: &Found) -> Vec<String> {
+    let of = |simulated: &Simulated| {
+        let (step_s, gib) = (simulated.step_s, hw::real(simulated.peak_bytes) / hw::GIB);
+        let candidate = &simulated.candidate;
+        let more = if candidate == &found.best.plan.candidate {
+            String::new()
+        } else {
+            differences(candidate, &found.best.plan.candidate)
+        };
+        format!("front: {step_s:.4} s with {gib:.1} GiB, {}{more}", name(candidate))
+    };
+    found.front.iter().map(of).collect()
+}
+
+/// The front as fields.
+fn front(found: &Found) -> Value {
+    let of = |simulated: &Simulated| {
+        let Candidate { layout, schedule, recompute, offload, nodes, micro_batch, ends, .. } = &simulated.candidate;
+        json!({
+            "iteration_time_s": simulated.step_s,
+            "peak_memory_bytes": simulated.peak_bytes,
+            "nodes": nodes,
+            "tp": layout.tp,
+            "pp": layout.pp,
+            "dp": layout.dp,
+            "cp": layout.cp,
+            "ep": layout.ep,
+            "zero": layout.zero as u8,
+            "schedule": schedule.name,
+            "chunks": layout.chunks,
+            "micro_batch": micro_batch,
+            "recompute": recompute.word(),
+            "offload_ratio": offload,
+            "embedding_layers": ends[0],
+            "head_layers": ends[1],
+        })
+    };
+    found.front.iter().map(of).collect()
+}
 
 /// Degrees and schedule: `tp 4 pp 2, 1f1b × 1 chunks`.
 fn name(candidate: &Candidate) -> String {
@@ -26,6 +67,10 @@ fn differences(candidate: &Candidate, other: &Candidate) -> String {
             ("offload", candidate.offload.to_string()),
             ("micro-batch", candidate.micro_batch.to_string()),
             ("tokens", candidate.bucket_tokens.to_string()),
+            ("nodes", candidate.nodes.to_string()),
+            ("products", candidate.products.map_or("bf16", |formats| formats.dense.word()).to_owned()),
+            ("embedding_layers", candidate.ends[0].to_string()),
+            ("head_layers", candidate.ends[1].to_string()),
             ("order", format!("{:?}", candidate.layout.order).to_lowercase()),
             ("expert_tp", candidate.layout.expert_tp.to_string()),
             ("sequence_parallel", candidate.layout.sequence_parallel.to_string()),
@@ -41,15 +86,17 @@ fn differences(candidate: &Candidate, other: &Candidate) -> String {
 pub fn layout_words(found: &Found) -> String {
     let best = &found.best.plan.candidate;
     let mut words = name(best);
+    let own = found.best.objective().unwrap_or(found.best.plan.step_s);
+    let better = if own == found.best.plan.step_s { "faster" } else { "cheaper" };
     let other = found.best.runner_up().map_or_else(String::new, |other| {
         let other = &other.plan;
-        let more = (other.step_s / found.best.plan.step_s - 1.0) * 100.0;
+        let more = (found.best.runner_up().map_or(0.0, |other| other.objective) / own - 1.0) * 100.0;
         let mut theirs = name(&other.candidate);
         if theirs == words {
             theirs += &differences(&other.candidate, best);
             words += &differences(best, &other.candidate);
         }
-        format!(", {more:.1}\u{a0}% faster than {theirs}")
+        format!(", {more:.1}\u{a0}% {better} than {theirs}")
     });
     format!(
         "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {words}{other}",
@@ -75,7 +122,15 @@ pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Valu
         ("offload_ratio", json!(execution.offload)),
     ];
     if let Some(found) = found {
-        fields.push(("micro_batch", json!(found.best.plan.candidate.micro_batch)));
+        let candidate = &found.best.plan.candidate;
+        fields.push(("micro_batch", json!(candidate.micro_batch)));
+        if !execution.layers.is_empty() {
+            fields.push(("layers", json!(execution.layers)));
+        }
+        if !found.front.is_empty() {
+            fields.push(("nodes", json!(candidate.nodes)));
+            fields.push(("front", front(found)));
+        }
     }
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use engine::task::Collective;
 use engine::{CostModel, Op};
+use hw::Format;
 use train::layout::{Position, Zero};
 use train::lower::training::{Parts, parts, pipelines};
 use train::memory;
@@ -48,7 +49,19 @@ struct Batches {
 }
 
 /// What the work of a layer depends on besides the micro-batch.
-type CutKey = (u32, u32, u32, u32, bool, bool, Recompute);
+type CutKey = (u32, u32, u32, u32, bool, bool, Recompute, Option<[Format; 4]>);
+
+/// What stages depend on: pipeline ranks, chunks, schedule, layers of the ends, and what is computed again.
+type StageKey = (u32, u32, &'static str, [u32; 2], Recompute);
+
+/// The least that a layout takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Least {
+    /// Mean step, seconds.
+    pub step_s: f64,
+    /// Memory of the fullest rank, bytes.
+    pub bytes: u64,
+}
 
 /// Judges candidates, remembering what they share.
 pub struct Judge<'a> {
@@ -58,7 +71,7 @@ pub struct Judge<'a> {
     scratch: Problem,
     batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
     parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
-    stages: BTreeMap<(u32, u32, &'static str), Vec<Chunks>>,
+    stages: BTreeMap<StageKey, Vec<Chunks>>,
     in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
     tokens_least: u64,
@@ -82,6 +95,11 @@ impl<'a> Judge<'a> {
 
     /// Lower bound on the mean step, seconds; `None` when the layout cannot fit or has no plan.
     pub fn bound(&mut self, candidate: &Candidate) -> Option<f64> {
+        self.least(candidate).map(|least| least.step_s)
+    }
+
+    /// Lower bounds on step and memory; `None` as above.
+    pub fn least(&mut self, candidate: &Candidate) -> Option<Least> {
         candidate.apply(&mut self.scratch);
         let key = (candidate.layout.dp, candidate.layout.cp, candidate.bucket_tokens);
         if !self.batches.contains_key(&key) {
@@ -91,13 +109,14 @@ impl<'a> Judge<'a> {
         self.tokens_least = self.batches[&key].as_ref()?.tokens_least;
         self.remember(candidate, key);
         let batches = self.batches[&key].as_ref()?;
-        let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
-        if !self.fits(candidate, ranks, batches) {
+        let ranks = &self.stages[&stage_key(candidate)];
+        let bytes = self.bytes(candidate, ranks, batches);
+        if bytes > self.scratch.cluster.gpu.memory.0 {
             return None;
         }
         let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
         let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
-        Some(total / hw::real(batches.steps.len() as u64) * ROUNDING)
+        Some(Least { step_s: total / hw::real(batches.steps.len() as u64) * ROUNDING, bytes })
     }
 
     /// Makes sure that the shared figures of a candidate are there.
@@ -107,7 +126,7 @@ impl<'a> Judge<'a> {
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
         let (pp, chunks) = (layout.pp, layout.chunks);
         self.stages
-            .entry((pp, chunks, schedule.name))
+            .entry(stage_key(candidate))
             .or_insert_with(|| ranks(&self.scratch, schedule, pp as usize, chunks as usize));
         self.in_flight
             .entry((pp, chunks, schedule.name, n))
@@ -118,8 +137,8 @@ impl<'a> Judge<'a> {
             .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
     }
 
-    /// Whether the least that every rank needs fits.
-    fn fits(&self, candidate: &Candidate, ranks: &[Chunks], batches: &Batches) -> bool {
+    /// The least that the fullest rank needs.
+    fn bytes(&self, candidate: &Candidate, ranks: &[Chunks], batches: &Batches) -> u64 {
         let (layout, problem) = (&candidate.layout, &self.scratch);
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
         let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
@@ -129,7 +148,7 @@ impl<'a> Judge<'a> {
             let most = alike.entry(chunks.iter().map(|(_, stage)| *stage).collect()).or_default();
             *most = held.max(*most);
         }
-        alike.into_iter().all(|(stages, held)| {
+        let of_ranks = alike.into_iter().map(|(stages, held)| {
             let least = stages
                 .iter()
                 .map(|stage| engine::memory::activation_bytes_per_token(&problem.shard(), stage))
@@ -137,8 +156,9 @@ impl<'a> Judge<'a> {
                 .unwrap_or(0);
             let activations = memory::on_device(problem, least * batches.tokens_least) * held;
             let taken = problem.reserved_memory + memory::states(problem, &stages).total();
-            taken.0 + activations <= problem.cluster.gpu.memory.0
-        })
+            taken.0 + activations
+        });
+        of_ranks.max().unwrap_or(0)
     }
 
     /// Bound of one step: the slowest rank of the slowest group.
@@ -272,7 +292,7 @@ impl<'a> Judge<'a> {
 pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
     let overlap = problem.execution.overlap;
     let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
-    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.tensor > 0.0 || overlap.expert > 0.0 {
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.expert > 0.0 {
         return None;
     }
     let mut total = 0.0;
@@ -287,7 +307,12 @@ pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<
     Some(total / hw::real(plan.steps.len() as u64) * ROUNDING)
 }
 
-const fn cut(candidate: &Candidate) -> CutKey {
+const fn stage_key(candidate: &Candidate) -> StageKey {
+    let layout = &candidate.layout;
+    (layout.pp, layout.chunks, candidate.schedule.name, candidate.ends, candidate.recompute)
+}
+
+fn cut(candidate: &Candidate) -> CutKey {
     let layout = &candidate.layout;
     // An expert group's place on the nodes follows from the degrees around it.
     let groups_in_node = layout.dp * layout.cp;
@@ -299,6 +324,7 @@ const fn cut(candidate: &Candidate) -> CutKey {
         layout.sequence_parallel,
         layout.ep > 1,
         candidate.recompute,
+        candidate.products.map(|of| [of.attention, of.dense, of.experts, of.head]),
     )
 }
 

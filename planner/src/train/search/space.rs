@@ -1,5 +1,7 @@
-//! Which layouts are looked at: lists of values per knob, and every legal combination of them.
+//! Which layouts are looked at: lists of values per knob, and every legal combination of them; and what the best one is best at.
 
+use engine::formats::Formats;
+use engine::stage;
 use train::layout::{Layout, Zero};
 use train::problem::{Framework, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
@@ -29,6 +31,42 @@ pub struct Space {
     pub offload: Vec<f64>,
     /// Sequence parallelism, where tp is above 1.
     pub sequence_parallel: Vec<bool>,
+    /// Nodes of the cluster that are used.
+    pub nodes: Vec<u32>,
+    /// Number formats of matrix products; `None` for those of the activations.
+    pub products: Vec<Option<Formats>>,
+    /// Layers that the embedding counts as when a pipeline is cut.
+    pub embedding_layers: Vec<u32>,
+    /// Layers that the head counts as.
+    pub head_layers: Vec<u32>,
+    /// What is sought.
+    pub objective: Objective,
+    /// Layouts up to so many times the best one are looked at for less memory; 1 for the best one alone.
+    pub front_ratio: f64,
+}
+
+/// What the best layout has least of. Every layout computes the same tokens, so this is also most tokens per second, or per dollar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// Seconds of a step.
+    #[default]
+    Seconds,
+    /// Dollars of a step: GPUs times seconds at their price.
+    Usd,
+}
+
+impl Objective {
+    /// The objective of a step that takes so long on a cluster. Without a price GPUs count alike.
+    #[must_use]
+    pub fn of(self, cluster: &hw::Cluster, step_s: f64) -> f64 {
+        match self {
+            Self::Seconds => step_s,
+            Self::Usd => {
+                let per_hour = cluster.gpu.prices.first().map_or(1.0, |price| price.usd_per_hour);
+                step_s * f64::from(cluster.n_gpus()) * per_hour / 3600.0
+            }
+        }
+    }
 }
 
 /// One layout with the rest of what a search decides.
@@ -46,6 +84,34 @@ pub struct Candidate {
     pub recompute: Recompute,
     /// Share of activations in host memory.
     pub offload: f64,
+    /// Nodes that are used.
+    pub nodes: u32,
+    /// Number formats of matrix products.
+    pub products: Option<Formats>,
+    /// Layers that the embedding and the head count as when the pipeline is cut.
+    pub ends: [u32; 2],
+}
+
+/// A pipeline of a candidate: schedule, chunks, and what embedding and head count as.
+type Cut = (&'static Schedule, u32, [u32; 2]);
+
+/// Multiplications of the head over those of a layer, to the nearest whole number: attention left out.
+fn head_weight(problem: &Problem) -> u32 {
+    let model = &problem.model;
+    let head = hw::real(model.hidden * model.vocab);
+    let layers = hw::real(model.active_parameters()) - head;
+    u32::try_from(hw::whole((head * hw::real(model.n_layers) / layers.max(1.0)).min(100.0))).expect("at most 100")
+}
+
+/// Layers of the stages of a pipeline where embedding and head count as so many layers; `None` where a stage has none left.
+#[must_use]
+pub fn layers(n_layers: u32, n_stages: u32, [embedding, head]: [u32; 2]) -> Option<Vec<u32>> {
+    let mut layers = stage::even(n_layers + embedding + head, n_stages);
+    let first = layers.first_mut()?;
+    *first = first.checked_sub(embedding)?;
+    let last = layers.last_mut()?;
+    *last = last.checked_sub(head)?;
+    layers.iter().all(|&n| n > 0).then_some(layers)
 }
 
 /// Nothing, what is computed again at little cost, and whole layers.
@@ -80,10 +146,19 @@ impl Space {
             ep,
             micro_batch: vec![1, 2, 3, 4, 6, 8, 12, 16],
             schedules: ["1f1b", "interleaved", "zb-1p"].into_iter().filter_map(named).collect(),
-            zero: vec![Zero::Off, Zero::OptimizerStates],
+            zero: vec![Zero::Off, Zero::OptimizerStates, Zero::Parameters],
             recompute: recompute(problem),
             offload: vec![0.0, 1.0],
             sequence_parallel: vec![true, false],
+            nodes: vec![problem.cluster.n_nodes],
+            products: vec![problem.execution.formats],
+            embedding_layers: vec![0],
+            head_layers: match head_weight(problem) {
+                0 => vec![0],
+                weight => vec![0, weight],
+            },
+            objective: Objective::Seconds,
+            front_ratio: 1.0,
         }
     }
 
@@ -91,20 +166,22 @@ impl Space {
     #[must_use]
     pub fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
         let mut candidates = Vec::new();
-        for layout in self.degrees(problem) {
-            for (schedule, chunks) in self.pipelines(problem, layout.pp) {
-                for &micro_batch in self.micro_batch.iter().filter(|&&n| fills(problem, &layout, n)) {
-                    let layout = Layout { chunks, ..layout };
-                    self.executions(problem, layout, schedule, micro_batch, &mut candidates);
+        for &nodes in &self.nodes {
+            for layout in self.degrees(problem, nodes) {
+                for cut in self.pipelines(problem, layout.pp) {
+                    for &micro_batch in self.micro_batch.iter().filter(|&&n| fills(problem, &layout, n)) {
+                        let layout = Layout { chunks: cut.1, ..layout };
+                        self.executions(problem, (nodes, layout), cut, micro_batch, &mut candidates);
+                    }
                 }
             }
         }
         candidates
     }
 
-    /// Degrees that use every GPU and that the model can be cut by.
-    fn degrees(&self, problem: &Problem) -> Vec<Layout> {
-        let (model, n_gpus) = (&problem.model, problem.cluster.n_gpus());
+    /// Degrees that use every GPU of so many nodes and that the model can be cut by.
+    fn degrees(&self, problem: &Problem, nodes: u32) -> Vec<Layout> {
+        let (model, n_gpus) = (&problem.model, nodes * problem.cluster.gpus_per_node);
         let n_layers = u32::try_from(model.n_layers).expect("few layers");
         let mut layouts = Vec::new();
         for &tp in self.tp.iter().filter(|&&tp| model.n_heads.is_multiple_of(u64::from(tp))) {
@@ -125,8 +202,8 @@ impl Space {
         layouts
     }
 
-    /// Schedules with their chunks.
-    fn pipelines(&self, problem: &Problem, pp: u32) -> Vec<(&'static Schedule, u32)> {
+    /// Schedules with their chunks and cuts.
+    fn pipelines(&self, problem: &Problem, pp: u32) -> Vec<Cut> {
         let n_layers = problem.model.n_layers;
         let chunks = |schedule: &Schedule| match schedule.placement {
             Placement::Linear => vec![1],
@@ -134,32 +211,68 @@ impl Space {
             Placement::V | Placement::Bidirectional => vec![2],
         };
         if pp == 1 {
-            return self.schedules.first().map(|&schedule| (schedule, 1)).into_iter().collect();
+            return self.schedules.first().map(|&schedule| (schedule, 1, [0, 0])).into_iter().collect();
         }
         let all = self.schedules.iter().flat_map(|&schedule| chunks(schedule).into_iter().map(move |n| (schedule, n)));
         all.filter(|(schedule, chunks)| schedule.placement.n_stages(pp as usize, *chunks as usize) as u64 <= n_layers)
+            .flat_map(|(schedule, chunks)| {
+                self.ends(problem, schedule, (pp, chunks)).into_iter().map(move |ends| (schedule, chunks, ends))
+            })
             .collect()
+    }
+
+    /// What embedding and head may count as: every pair of the lists that cuts the layers in another way than those before it.
+    fn ends(&self, problem: &Problem, schedule: &Schedule, (pp, chunks): (u32, u32)) -> Vec<[u32; 2]> {
+        let n_layers = u32::try_from(problem.model.n_layers).expect("few layers");
+        let n_stages = u32::try_from(schedule.placement.n_stages(pp as usize, chunks as usize)).expect("few stages");
+        let is_in_line = matches!(schedule.placement, Placement::Linear | Placement::Loop);
+        let mut known: Vec<Vec<u32>> = Vec::new();
+        let mut ends = Vec::new();
+        for &embedding in &self.embedding_layers {
+            for &head in &self.head_layers {
+                let pair = [embedding, head];
+                let cut = layers(n_layers, n_stages, pair).filter(|cut| !known.contains(cut));
+                if let Some(cut) = cut.filter(|_| is_in_line || pair == [0, 0]) {
+                    known.push(cut);
+                    ends.push(pair);
+                }
+            }
+        }
+        ends
     }
 
     fn executions(
         &self,
         problem: &Problem,
-        layout: Layout,
-        schedule: &'static Schedule,
+        (nodes, layout): (u32, Layout),
+        (schedule, _, ends): Cut,
         micro_batch: u64,
         candidates: &mut Vec<Candidate>,
     ) {
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(1);
         let bucket_tokens = (longest * micro_batch).div_ceil(u64::from(layout.cp));
+        let blank = Candidate {
+            layout,
+            schedule,
+            bucket_tokens,
+            micro_batch,
+            recompute: Recompute::Off,
+            offload: 0.0,
+            nodes,
+            products: None,
+            ends,
+        };
         for &zero in self.zero.iter().filter(|&&zero| zero == Zero::Off || layout.n_shards() > 1) {
             if layout.pp > 1 && zero >= Zero::Gradients && schedule.splits_backward {
                 continue;
             }
-            for &recompute in &self.recompute {
-                for &offload in &self.offload {
-                    for &sequence_parallel in self.sequence_parallel.iter().filter(|&&on| !on || layout.tp > 1) {
-                        let layout = Layout { zero, sequence_parallel, ..layout };
-                        candidates.push(Candidate { layout, schedule, bucket_tokens, micro_batch, recompute, offload });
+            for &products in &self.products {
+                for &recompute in &self.recompute {
+                    for &offload in &self.offload {
+                        for &sequence_parallel in self.sequence_parallel.iter().filter(|&&on| !on || layout.tp > 1) {
+                            let layout = Layout { zero, sequence_parallel, ..layout };
+                            candidates.push(Candidate { layout, products, recompute, offload, ..blank });
+                        }
                     }
                 }
             }
@@ -191,17 +304,44 @@ impl Candidate {
         problem.bucket_tokens = self.bucket_tokens;
         problem.execution.recompute = self.recompute;
         problem.execution.offload = self.offload;
-        problem.execution.layers.clear();
+        problem.execution.formats = self.products;
+        problem.execution.layers = self.layers(problem);
+        problem.cluster.n_nodes = self.nodes;
     }
 
-    /// The layout in the words of a scenario file, one key a line.
+    /// Layers of every stage; empty for an even cut.
     #[must_use]
-    pub fn to_toml(&self) -> String {
+    pub fn layers(&self, problem: &Problem) -> Vec<u32> {
+        if self.ends == [0, 0] {
+            return Vec::new();
+        }
+        let n_layers = u32::try_from(problem.model.n_layers).expect("few layers");
+        let (pp, chunks) = (self.layout.pp as usize, self.layout.chunks as usize);
+        let n_stages = u32::try_from(self.schedule.placement.n_stages(pp, chunks)).expect("few stages");
+        layers(n_layers, n_stages, self.ends).expect("the space leaves out what cannot be cut")
+    }
+
+    /// The layout of a problem in the words of a scenario file, one key a line.
+    #[must_use]
+    pub fn to_toml(&self, problem: &Problem) -> String {
         let layout = &self.layout;
         let recompute = self.recompute.written();
+        let layers = self.layers(problem);
+        let layers = if layers.is_empty() { String::new() } else { format!("layers = {layers:?}\n") };
+        let nodes = match self.nodes == problem.cluster.n_nodes {
+            true => String::new(),
+            false => format!("[cluster]\nnodes = {}\n\n", self.nodes),
+        };
+        let products = match self.products {
+            Some(formats) if self.products != problem.execution.formats => {
+                format!("products = \"{}\"\n", formats.dense.word())
+            }
+            _ => String::new(),
+        };
         format!(
-            "[parallel]\ndp = {}\ncp = {}\ntp = {}\npp = {}\nep = {}\nschedule = \"{}\"\nchunks = {}\nzero = {}\n\
-             sequence_parallel = {}\n\n[training]\nbucket_tokens = {}\nrecompute = {recompute}\noffload_ratio = {}\n",
+            "{nodes}[parallel]\ndp = {}\ncp = {}\ntp = {}\npp = {}\nep = {}\nschedule = \"{}\"\nchunks = {}\nzero = {}\n\
+             sequence_parallel = {}\n{layers}\n[training]\nbucket_tokens = {}\nrecompute = {recompute}\n\
+             offload_ratio = {}\n{products}",
             layout.dp,
             layout.cp,
             layout.tp,

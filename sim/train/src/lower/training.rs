@@ -185,6 +185,8 @@ pub(crate) struct Content {
     rings: Vec<Ring>,
     /// Whether only keys and values are wanted.
     forward_only: bool,
+    /// Whether all context ranks wait for each other before it.
+    barrier: bool,
     /// Which part of which long sequence of the group it is: (sequence in order of appearance, part).
     chain: Option<(u32, u32)>,
     /// Tokens of the parts of long sequences in it.
@@ -268,6 +270,7 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
         shares,
         rings: rings.into_iter().map(|((first, count), tokens)| Ring { first, count, tokens }).collect(),
         forward_only: micro_batch.forward_only,
+        barrier: micro_batch.barrier,
         chain: None,
         part_tokens: 0,
         opens_state: false,

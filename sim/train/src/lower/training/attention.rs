@@ -50,6 +50,9 @@ pub(crate) fn hop_bytes(problem: &Problem, tokens: u64, count: u32, pass: Pass) 
     factor * key_value_bytes(problem, tokens) / u64::from(count)
 }
 
+/// What every rank adds to a barrier, bytes.
+const BARRIER_BYTES: u64 = 4;
+
 impl Builder<'_> {
     /// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
     /// cannot begin before the exchange has ended.
@@ -82,6 +85,21 @@ impl Builder<'_> {
             ContextExchange::Gather => self.gathered_attention(&frame, leads),
             ContextExchange::Ring => self.ring_attention(&frame, leads),
             ContextExchange::Ulysses => self.ulysses_attention(&frame, leads),
+        }
+    }
+
+    /// All ranks of a context group wait for each other before a pass: an all-reduce of one number.
+    pub(super) fn barrier(&mut self, frame: &Frame<'_>, column: &Column) {
+        if column.ranks.len() < 2 {
+            return;
+        }
+        let op = self.collective(Collective::AllReduce, BARRIER_BYTES, &column.ranks, 1);
+        let group = self.graph.add_group(&column.ranks);
+        let meeting = self.graph.add_meeting(group);
+        for &lane in &column.lanes {
+            let tail = self.tail(lane);
+            let task = self.join(meeting, op, lane, Role::ContextExchange, frame.slot.micro_batch, &tail);
+            self.gate[lane.index()].push(task);
         }
     }
 

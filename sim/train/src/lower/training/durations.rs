@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
+use super::{Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
 use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
@@ -233,6 +233,27 @@ pub struct Parts {
     pub first: [f64; 3],
     /// The final norm and the head.
     pub last: [f64; 3],
+    /// What the scenario does not hide of a tensor exchange of which it hides a share.
+    unhidden: Unhidden,
+}
+
+/// Exchanges of a tensor group beside `Parts`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Unhidden {
+    /// Of one layer, dense or with experts.
+    layer: [f64; 3],
+    /// Of the embedding, and of the head.
+    end: [f64; 3],
+    /// What whole repeats may hide beyond the share in a pass: half an exchange of each kind.
+    rounding: [f64; 3],
+}
+
+impl Unhidden {
+    fn stage(&self, stage: &Stage, kind: usize) -> f64 {
+        let ends = u32::from(stage.first) + u32::from(stage.last);
+        let exchanged = f64::from(stage.n_layers()) * self.layer[kind] + f64::from(ends) * self.end[kind];
+        (exchanged - self.rounding[kind]).max(0.0)
+    }
 }
 
 impl Parts {
@@ -245,12 +266,14 @@ impl Parts {
                 + f64::from(stage.n_expert) * self.expert[kind]
                 + flag(stage.first) * self.first[kind]
                 + flag(stage.last) * self.last[kind]
+                + self.unhidden.stage(stage, kind)
         })
     }
 }
 
 /// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
-/// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all.
+/// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all. Of a tensor
+/// exchange the hidden share alone is left out, and of whatever else is hidden everything.
 #[must_use]
 pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
@@ -259,16 +282,8 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
-    let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
     let of = |n_dense, n_expert, first, last| {
-        // A layer among few that recompute need not be one of them.
-        let of_all = problem.execution.recompute_layers >= n_layers;
-        let stage = Stage { n_dense, n_expert, first, last, ..Stage::default() };
-        let stage = if of_all {
-            stage.recomputing(problem.execution.recompute, problem.execution.recompute_layers)
-        } else {
-            stage
-        };
+        let stage = part_of(problem, Stage { n_dense, n_expert, first, last, ..Stage::default() });
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
             let seconds =
                 |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();
@@ -280,5 +295,53 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
         expert: if problem.model.experts.is_some() { of(0, 1, false, false) } else { [0.0; 3] },
         first: of(0, 0, true, false),
         last: of(0, 0, false, true),
+        unhidden: unhidden(problem, &content, cost),
+    }
+}
+
+/// A part of a stage that recomputes what every stage does. A layer among few that recompute need not be one of them.
+fn part_of(problem: &Problem, stage: Stage) -> Stage {
+    let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
+    let execution = &problem.execution;
+    if execution.recompute_layers >= n_layers {
+        stage.recomputing(execution.recompute, execution.recompute_layers)
+    } else {
+        stage
+    }
+}
+
+/// Nothing where no exchange of a tensor group is hidden, since it is then in the other parts.
+fn unhidden(problem: &Problem, content: &Content, cost: &dyn CostModel) -> Unhidden {
+    let share = problem.execution.overlap.tensor;
+    if share == 0.0 || problem.layout.tp < 2 {
+        return Unhidden::default();
+    }
+    let shape = problem.cluster.shape_of(&exchange::tensor_group(problem, crate::layout::Position::default()));
+    let layer = part_of(problem, Stage { n_dense: 1, ..Stage::default() });
+    let end = Stage { last: true, ..Stage::default() };
+    let tokens = || content.shares.iter().map(|share| share.tokens);
+    let (least, most) = (tokens().min().unwrap_or(0), tokens().max().unwrap_or(0));
+    let seconds = |stage: &Stage, tokens, kind, repeats: &dyn Fn(u32) -> f64| {
+        let ops = layer::tensor_exchange(&problem.shard(), stage, tokens, kind, shape);
+        ops.iter().map(|(op, n)| cost.estimate(op).time.get() * repeats(*n)).sum::<f64>()
+    };
+    let left = |n: u32| f64::from(n) * (1.0 - share);
+    let half = |_| 0.5;
+    let kinds = [PassKind::Forward, PassKind::Input, PassKind::Weight];
+    // A forward that runs again before its backward has exchanges of its own.
+    let again = |kind, stage: &Stage, tokens, repeats: &dyn Fn(u32) -> f64| match (kind, problem.execution.recompute) {
+        (PassKind::Input, Recompute::Full) => seconds(stage, tokens, PassKind::Forward, repeats),
+        _ => 0.0,
+    };
+    // A backward behind which gradients are reduced goes in pieces, each with repeats of its own.
+    let pieces = |kind| match kind {
+        PassKind::Forward => 1.0,
+        _ => f64::from(GRADIENT_BUCKETS),
+    };
+    let rounding = |kind| pieces(kind) * (seconds(&layer, most, kind, &half) + again(kind, &layer, most, &half));
+    Unhidden {
+        layer: kinds.map(|kind| seconds(&layer, least, kind, &left) + again(kind, &layer.again(), least, &left)),
+        end: kinds.map(|kind| seconds(&end, least, kind, &left)),
+        rounding: kinds.map(rounding),
     }
 }

@@ -114,6 +114,9 @@ impl Builder<'_> {
 
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
         let problem = self.problem;
+        if frame.content.barrier {
+            self.barrier(frame, column);
+        }
         let gathered = self.gather(frame, column, 0);
         let forward_only = frame.content.forward_only;
         let role = if forward_only { Role::Recompute } else { Role::Forward };

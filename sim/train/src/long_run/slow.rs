@@ -1,0 +1,169 @@
+//! Nodes that are slow for a time in a run of days, and what a job does about them.
+//!
+//! A slow node computes so many times slower, and recovers after a time. The job goes on at the pace of its slowest node, or restarts with a
+//! spare node in its place, or changes its plan to one that fits the speeds (Malleus, arXiv:2410.13333) and back. Without a spare a restarted job
+//! goes on without the node, at the pace of those that are left, and takes it back when it recovers. Several nodes slow a changed plan
+//! down by as much each. Units: seconds.
+
+use std::collections::VecDeque;
+
+/// When nodes become slow.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Begins {
+    /// At random: mean time between two spells of one node.
+    Rate {
+        /// Seconds.
+        node_s: f64,
+    },
+    /// At these moments of the run, in order, each another node.
+    Trace {
+        /// Seconds.
+        at_s: Vec<f64>,
+    },
+}
+
+/// What a job does about a slow node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// It goes on at the slow node's pace.
+    Endure,
+    /// It saves, and restarts without the node.
+    Restart,
+    /// It changes its plan to one that fits, without a restart.
+    Replan,
+}
+
+impl Reaction {
+    /// Words of scenario files.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("none", Self::Endure), ("restart", Self::Restart), ("replan", Self::Replan)];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, of)| *of == self).expect("every reaction has a word").0
+    }
+}
+
+/// Nodes that are slow for a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlowNodes {
+    /// When.
+    pub begins: Begins,
+    /// For how long.
+    pub lasts_s: f64,
+    /// Time of a slow node for some computation over a healthy one's, at least 1.
+    pub rate: f64,
+    /// What the job does; `None` for the best of all that it can do.
+    pub reaction: Option<Reaction>,
+}
+
+impl SlowNodes {
+    /// Spells in a run of so many seconds on so many nodes, about.
+    #[must_use]
+    pub fn n_spells(&self, span_s: f64, n_nodes: u32) -> f64 {
+        match &self.begins {
+            Begins::Rate { node_s } => span_s * f64::from(n_nodes) / node_s,
+            Begins::Trace { at_s } => hw::real(at_s.len() as u64),
+        }
+    }
+}
+
+/// What steps take beside slow nodes, over a healthy step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slowed {
+    /// With the plan for healthy nodes.
+    pub endured: f64,
+    /// With a plan that fits one slow node, and how long the change to it takes; `None` where there is no such plan.
+    pub replanned: Option<(f64, f64)>,
+}
+
+impl Slowed {
+    /// What a job can do.
+    pub fn reactions(&self) -> impl Iterator<Item = Reaction> {
+        let can = |reaction: &Reaction| *reaction != Reaction::Replan || self.replanned.is_some();
+        [Reaction::Endure, Reaction::Restart, Reaction::Replan].into_iter().filter(can)
+    }
+}
+
+/// Slow nodes while a run is played.
+pub(super) struct Spells<'r> {
+    pub(super) reaction: Reaction,
+    slowed: Slowed,
+    lasts_s: f64,
+    n_nodes: u32,
+    /// When the next one becomes slow.
+    begins_s: f64,
+    next: Box<dyn FnMut() -> f64 + 'r>,
+    /// When those that are slow recover, and whether the job has left them out without a spare.
+    ends: VecDeque<(f64, bool)>,
+}
+
+/// What happens to a job when a node becomes slow or recovers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Change {
+    /// Nothing but its pace.
+    Pace,
+    /// It saves and restarts.
+    Restart,
+    /// It stops for so long, to change its plan.
+    Stop(f64),
+}
+
+impl<'r> Spells<'r> {
+    pub(super) fn new(
+        (reaction, slowed): (Reaction, Slowed),
+        (lasts_s, n_nodes): (f64, u32),
+        mut next: Box<dyn FnMut() -> f64 + 'r>,
+    ) -> Self {
+        assert!(slowed.endured >= 1.0 && slowed.replanned.is_none_or(|(pace, _)| pace >= 1.0), "{slowed:?}");
+        let begins_s = next();
+        Self { reaction, slowed, lasts_s, n_nodes, begins_s, next, ends: VecDeque::new() }
+    }
+
+    /// When a node next becomes slow or recovers.
+    pub(super) fn changes_s(&self) -> f64 {
+        self.ends.front().map_or(self.begins_s, |(ends_s, _)| ends_s.min(self.begins_s))
+    }
+
+    /// Time that work takes, over that among healthy nodes.
+    pub(super) fn pace(&self) -> f64 {
+        let n = f64::from(u32::try_from(self.ends.len()).expect("few slow nodes"));
+        match (self.reaction, self.slowed.replanned) {
+            (Reaction::Endure, _) if n > 0.0 => self.slowed.endured,
+            (Reaction::Replan, Some((pace, _))) => (1.0 + n * (pace - 1.0)).min(self.slowed.endured.max(pace)),
+            (Reaction::Restart, _) => {
+                let n_out = self.ends.iter().filter(|(_, is_out)| *is_out).count();
+                let n_left = f64::from(self.n_nodes) - hw::real(n_out as u64);
+                f64::from(self.n_nodes) / n_left.max(1.0)
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Takes the next change; `spare` gives the place of a node that is left out to a spare one that comes back at a moment, if one is there.
+    pub(super) fn change(&mut self, spare: &mut dyn FnMut(f64) -> bool) -> Change {
+        let recovers = self.ends.front().is_some_and(|(ends_s, _)| *ends_s <= self.begins_s);
+        if recovers {
+            let (_, is_out) = self.ends.pop_front().expect("one recovers");
+            return match self.reaction {
+                Reaction::Restart if is_out => Change::Restart,
+                Reaction::Replan => self.stop(),
+                _ => Change::Pace,
+            };
+        }
+        let ends_s = self.begins_s + self.lasts_s;
+        self.begins_s = (self.next)();
+        let is_out = self.reaction == Reaction::Restart && !spare(ends_s);
+        self.ends.push_back((ends_s, is_out));
+        match self.reaction {
+            Reaction::Endure => Change::Pace,
+            Reaction::Restart => Change::Restart,
+            Reaction::Replan => self.stop(),
+        }
+    }
+
+    fn stop(&self) -> Change {
+        self.slowed.replanned.map_or(Change::Pace, |(_, migration_s)| Change::Stop(migration_s))
+    }
+}

@@ -1,0 +1,67 @@
+//! Slow nodes in a run against closed forms.
+
+use engine::random;
+
+use super::slow::{Reaction, Slowed, Spells};
+use super::*;
+
+const HOUR: f64 = 3600.0;
+
+fn run(span_s: f64, spares: u32) -> LongRun {
+    let checkpoint = Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e9 };
+    let failures = Failures::Trace { at_s: Vec::new() };
+    LongRun { span_s, failures, restart_s: 200.0, spares, repair_s: HOUR, checkpoint, slow_nodes: None }
+}
+
+/// A run beside nodes that become slow at these moments, for so long each.
+fn spent(run: &LongRun, reaction: Reaction, slowed: Slowed, (at_s, lasts_s): (&[f64], f64), n_nodes: u32) -> Spent {
+    let mut rest = at_s.to_vec().into_iter();
+    let next = Box::new(move || rest.next().unwrap_or(f64::INFINITY));
+    let spells = Spells::new((reaction, slowed), (lasts_s, n_nodes), next);
+    let times = CheckpointTimes { stall_s: 10.0, behind_s: 0.0, restore_s: 100.0 };
+    // No checkpoint but those of a reaction.
+    let spent = run.spent(2.0 * run.span_s, &times, &mut || f64::INFINITY, Some(spells));
+    let total = spent.useful_s + spent.again_s + spent.checkpoint_s + spent.restart_s + spent.waiting_s;
+    assert!(((total + spent.slow_s + spent.reacting_s) / run.span_s - 1.0).abs() < 1e-9, "{spent:?}");
+    spent
+}
+
+#[test]
+fn one_slow_node_of_n_costs_what_the_closed_form_says() {
+    let (span_s, lasts_s, n) = (100.0 * HOUR, 10.0 * HOUR, 8);
+    // One node of eight takes 2.5 times as long: the job at its pace, or at the capacity that is left, 8 / (7 + 1 / 2.5).
+    let pace = 8.0 / 7.4;
+    let slowed = Slowed { endured: 2.5, replanned: Some((pace, 30.0)) };
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    let of = |reaction, spares| spent(&run(span_s, spares), reaction, slowed, (&[5.0 * HOUR], lasts_s), n);
+    near(of(Reaction::Endure, 0).useful_s, span_s - lasts_s * (1.0 - 1.0 / 2.5));
+    // Two changes of plan of 30 s, the first of which falls into the slow time.
+    let replanned = of(Reaction::Replan, 0);
+    near(replanned.reacting_s, 60.0);
+    near(replanned.useful_s, span_s - 60.0 - (lasts_s - 30.0) * (1.0 - 1.0 / pace));
+    // With a spare node: saving 10 s, restarting 200 s, reading 100 s, and then all are healthy.
+    near(of(Reaction::Restart, 1).useful_s, span_s - 310.0);
+    // Without one: seven nodes of eight, and a second restart when it is back.
+    near(of(Reaction::Restart, 0).useful_s, span_s - 620.0 - (lasts_s - 310.0) / 8.0);
+}
+
+/// Spells begin at random, so some node is slow for 1 - e^(-λD) of the time (a queue with endless servers).
+#[test]
+fn spells_at_random_slow_the_share_of_time_that_the_closed_form_says() {
+    let (span_s, lasts_s, node_s, n) = (4000.0 * HOUR, 3.0 * HOUR, 200.0 * HOUR, 16);
+    let slowed = Slowed { endured: 1.8, replanned: None };
+    let of = |draw: u64| {
+        let mut stream = random::stream(11, "test").branch(draw);
+        let mut at_s = 0.0;
+        let mut begins = Vec::new();
+        while at_s < span_s {
+            at_s += stream.exponential() * node_s / f64::from(n);
+            begins.push(at_s);
+        }
+        spent(&run(span_s, 0), Reaction::Endure, slowed, (&begins, lasts_s), n).useful_s / span_s
+    };
+    let found = (0..50).map(of).sum::<f64>() / 50.0;
+    let slow = 1.0 - libm::exp(-f64::from(n) * lasts_s / node_s);
+    let expected = 1.0 - slow * (1.0 - 1.0 / 1.8);
+    assert!((found - expected).abs() < 0.003, "{found} {expected}");
+}
