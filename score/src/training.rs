@@ -6,11 +6,13 @@
 
 pub mod bridge;
 pub mod constants;
+pub mod dominant;
 pub mod left_out;
 #[cfg(test)]
 mod measured;
 pub mod megatron;
 pub mod models;
+pub mod order;
 pub mod play;
 pub mod reason;
 mod releases;

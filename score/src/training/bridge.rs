@@ -16,7 +16,7 @@ use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
 use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
-use super::setting::{Degrees, Machine};
+use super::setting::{Degrees, Machine, StepSize};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -79,7 +79,16 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         let other = if is_own { instead } else { other(cells, &run).or(instead) };
         Asked::from(Run { other: other.map(Box::new), ..run })
     });
-    Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
+    let dropped = if drops_tokens(cells) { "token drop" } else { "" };
+    let size = StepSize { sequences: batch, micro_batch, tokens, gpus: cells.positive("gpus") };
+    let compared = Some(super::setting::compared(&label, cells.word("task"), &size, dropped));
+    Row { label, asked, measured: Measured { step_s, ..Measured::default() }, compared }
+}
+
+/// Whether tokens above a capacity are dropped. With a stash the factor is of the buffer of a rank; products take the rows that there are
+/// (`moe_expert_rank_capacity_factor`).
+fn drops_tokens(cells: &Cells<'_>) -> bool {
+    !cells.word("moe_capacity_factor").is_empty() && !cells.flag("moe_paged_stash")
 }
 
 /// What is cut how, and in which pieces it runs.
@@ -205,8 +214,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     } else {
         Dtype::Fp32
     };
-    // With a stash the factor is of the buffer of a rank; products take the rows that there are (`moe_expert_rank_capacity_factor`).
-    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| !cells.flag("moe_paged_stash"));
+    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| drops_tokens(cells));
     Ok(Execution {
         recompute: recompute(cells),
         framework: Framework::MegatronCore,

@@ -12,8 +12,8 @@ use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overla
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row, Run};
-use super::setting::{Degrees, Machine};
+use super::row::{Asked, Compared, Label, Measured, Row, Run};
+use super::setting::{Degrees, Machine, StepSize};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -45,9 +45,30 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     };
     let step_s = cells.positive_number("iter_time_median_s").filter(|_| cells.flag("useful_for_time"));
     let bytes = cells.positive_number("peak_mem_allocated_bytes");
-    let measured = Measured { step_s, memory: bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect() };
+    let again_s = replicates(cells.word("replicate_medians_s"));
+    let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
+    let compared = compared(cells, &label);
     let asked = asked(cells, &label, &degrees).map(Asked::from);
-    Row { label, asked, measured }
+    Row { label, asked, measured: Measured { step_s, again_s, memory }, compared }
+}
+
+/// Medians of a test that is stored more than once, as `0.4083(resumed) 0.3984(oci)`.
+fn replicates(text: &str) -> Vec<f64> {
+    let number = |word: &str| word.split('(').next()?.parse().ok().filter(|median| *median > 0.0);
+    text.split_whitespace().filter_map(number).collect()
+}
+
+/// Tests of one shape and length; a setting is a test, in whichever container it ran.
+fn compared(cells: &Cells<'_>, label: &Label) -> Option<Compared> {
+    let number = |column: &str| cells.word(column).parse::<u32>().ok().filter(|n| *n > 0);
+    let size = StepSize {
+        sequences: number("global_batch_seqs")?,
+        micro_batch: number("micro_batch_seqs")?,
+        tokens: u64::from(number("seq_tokens")?),
+        gpus: number("gpus")?,
+    };
+    let shape = label.model.split("-gb").next().unwrap_or_default().to_owned();
+    Some(super::setting::compared(&Label { model: shape, ..label.clone() }, "", &size, cells.word("test")))
 }
 
 fn format_word(cells: &Cells<'_>) -> String {

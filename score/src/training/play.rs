@@ -10,6 +10,7 @@ use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
 use train::schedule::Pipeline;
 
+use super::dominant::Dominant;
 use super::row::{Asked, Run, Weighs};
 use train::timed::{TimedStep, UNEXPLAINED};
 
@@ -31,6 +32,8 @@ pub struct Predicted {
     pub memory: Vec<f64>,
     /// Weakest source of the costs.
     pub source: Source,
+    /// What takes the largest part of the step.
+    pub dominant: Dominant,
     /// What dominates the step and the memory, in words.
     pub why: String,
 }
@@ -60,6 +63,7 @@ fn predict_stages(step: &TimedStep) -> Predicted {
         interval: UNEXPLAINED.map(|factor| step_s * factor),
         memory: Vec::new(),
         source: Source::Measured,
+        dominant: Dominant::Layers,
         why: step.why(),
     }
 }
@@ -105,7 +109,8 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
     let interval = [end(low).min(step_s * UNEXPLAINED[0]), end(high).max(step_s * UNEXPLAINED[1])];
-    Predicted { step_s, interval, memory, source: metrics.source, why: metrics.why }
+    let dominant = Dominant::of(&metrics.values);
+    Predicted { step_s, interval, memory, source: metrics.source, dominant, why: metrics.why }
 }
 
 /// The problem with the sequences of one step.

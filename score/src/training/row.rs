@@ -16,6 +16,19 @@ pub struct Row {
     pub asked: Result<Asked, Reason>,
     /// What was measured.
     pub measured: Measured,
+    /// What it may be compared with; none where its work is not known.
+    pub compared: Option<Compared>,
+}
+
+/// Where a row stands among others, for their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// What those have in common that may be compared: set, model, card, task.
+    pub among: String,
+    /// Its setting: rows of one setting differ by their release alone.
+    pub setting: String,
+    /// Tokens of a step over its GPUs.
+    pub tokens_per_gpu: f64,
 }
 
 /// What a row is, in words, for people and for groups.
@@ -93,6 +106,8 @@ pub enum Weighs {
 pub struct Measured {
     /// Time of a step.
     pub step_s: Option<f64>,
+    /// The same where it was measured again.
+    pub again_s: Vec<f64>,
     /// Highest memory of a rank of each pipeline stage that was measured: (stage, bytes).
     pub memory: Vec<(u32, f64)>,
 }

@@ -8,7 +8,7 @@ use train::workload::Workload;
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
-use super::row::Label;
+use super::row::{Compared, Label};
 use crate::table::Cells;
 
 /// Bytes of a mebibyte, in which SimuMax prints.
@@ -66,6 +66,27 @@ pub(super) fn label(cells: &Cells<'_>, degrees: &Degrees) -> Label {
         layout: degrees.words(),
         ..Label::default()
     }
+}
+
+/// Where a row stands among others of its set, model and card: a step of so many sequences on so many GPUs.
+pub(super) fn compared(label: &Label, task: &str, step: &StepSize, more: &str) -> Compared {
+    let Label { set, model, card, format, layout, .. } = label;
+    let StepSize { sequences, micro_batch, tokens, gpus } = step;
+    let among = format!("{set} {model} {task}, {card}");
+    let setting = format!("{format} {layout} {gpus} GPUs {sequences} of {tokens} by {micro_batch} {more}");
+    Compared {
+        among: among.replace(" ,", ","),
+        setting,
+        tokens_per_gpu: hw::real(u64::from(*sequences) * tokens) / f64::from(*gpus),
+    }
+}
+
+/// Sequences of a step and of a micro-batch, their tokens, and GPUs.
+pub(super) struct StepSize {
+    pub(super) sequences: u32,
+    pub(super) micro_batch: u32,
+    pub(super) tokens: u64,
+    pub(super) gpus: u32,
 }
 
 /// Cards as tables write them, and their entries of the catalogue.

@@ -9,7 +9,7 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row, Run};
-use super::setting::{Degrees, MEBIBYTE, Machine};
+use super::setting::{Degrees, MEBIBYTE, Machine, StepSize};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -42,7 +42,10 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         problem.layout.exchange = ContextExchange::Ulysses;
         Ok(Asked::from(Run { problem, micro_batch, n_micro_batches, tokens, other: None }))
     });
-    Row { label, asked, measured }
+    let size =
+        StepSize { sequences: micro_batch * n_micro_batches * degrees.dp, micro_batch, tokens, gpus: degrees.n_gpus() };
+    let compared = Some(super::setting::compared(&label, "", &size, ""));
+    Row { label, asked, measured, compared }
 }
 
 fn execution() -> Execution {
@@ -88,5 +91,5 @@ fn measured(cells: &mut Cells<'_>, degrees: &Degrees) -> Measured {
             memory.push((stage, ranks.iter().copied().fold(0.0, f64::max) * MEBIBYTE));
         }
     }
-    Measured { step_s, memory }
+    Measured { step_s, memory, ..Measured::default() }
 }

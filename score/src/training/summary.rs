@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
+use super::dominant::Dominant;
+use super::order::Orders;
 use super::play::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
@@ -62,6 +64,10 @@ pub struct Score {
     pub all: GroupErrors,
     /// Groups by key, in the order of `Key::GROUPS`.
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
+    /// Groups by what dominates the predicted step.
+    pub causes: Vec<GroupErrors>,
+    /// Order of settings.
+    pub orders: Orders,
     /// Rows without prediction by their reason: its word, what it means, how many.
     pub reasons: Vec<(&'static str, &'static str, usize)>,
 }
@@ -79,6 +85,8 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: group("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
+        causes: causes(&rows),
+        orders: Orders::of(rows.iter()),
         reasons: reasons(&rows),
         rows,
     }
@@ -112,6 +120,17 @@ fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
         members.entry(key.of(&scored.row)).or_default().push(scored);
     }
     members.iter().map(|(value, rows)| group(value, rows)).collect()
+}
+
+/// Rows with a prediction by what dominates it.
+fn causes(rows: &[Scored]) -> Vec<GroupErrors> {
+    let mut members: BTreeMap<Dominant, Vec<&Scored>> = BTreeMap::new();
+    for scored in rows {
+        if let Ok(found) = &scored.outcome {
+            members.entry(found.dominant).or_default().push(scored);
+        }
+    }
+    members.iter().map(|(dominant, rows)| group(dominant.word(), rows)).collect()
 }
 
 fn group(value: &str, rows: &[&Scored]) -> GroupErrors {

@@ -1,7 +1,9 @@
 //! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
 
+use super::order::Orders;
 use super::row::Label;
 use super::summary::{Errors, GroupErrors, Score, Scored};
+use crate::order::Agreement;
 use crate::text::{cut, percent_1, signed_1};
 
 /// Letters of the columns of figures.
@@ -24,6 +26,11 @@ pub fn text(score: &Score, width: usize) -> String {
         lines.push(format!("by {}", key.word()));
         lines.extend(groups.iter().map(|group| group_line(group, name)));
     }
+    if !score.causes.is_empty() {
+        lines.push("by what dominates the predicted step".to_owned());
+    }
+    lines.extend(score.causes.iter().map(|group| group_line(group, name)));
+    lines.extend(orders(&score.orders, name));
     lines.extend(rows(score));
     if !score.reasons.is_empty() {
         lines.extend([String::new(), "without prediction".to_owned()]);
@@ -46,6 +53,34 @@ fn step_figures(errors: Errors, covered: Option<f64>) -> String {
 
 fn memory_figures(errors: Errors) -> String {
     format!("{:>10} {:>6} {:>6}", percent_1(errors.mean), percent_1(errors.median), percent_1(errors.worst))
+}
+
+/// Kendall's tau of every group of settings, and over pairs that lie further apart than repeats.
+fn orders(orders: &Orders, name: usize) -> Vec<String> {
+    if orders.groups.is_empty() {
+        return Vec::new();
+    }
+    let has_repeats = orders.n_repeats > 0;
+    let mut head = format!("{:name$}{:>8}{:>7}{:>6}", "", "settings", "pairs", "tau");
+    for factor in orders.apart.iter().filter(|_| has_repeats) {
+        head += &format!("{:>15}", format!("beyond {}", percent_1(factor - 1.0)));
+    }
+    let title = "order of settings by tokens per second and GPU, repeats of a setting counted once";
+    let mut lines = vec![String::new(), title.to_owned(), head];
+    for group in [&orders.all()].into_iter().chain(&orders.groups) {
+        let value = format!("  {:<1$}", cut(&group.among, name.saturating_sub(3)), name - 2);
+        let mut line = format!("{value}{:>8}{:>7}{:>6}", group.n_settings, group.all.n, tau(&group.all));
+        for pairs in group.beyond.iter().filter(|_| has_repeats) {
+            line += &format!("{:>9}{:>6}", pairs.n, tau(pairs));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Kendall's tau with two digits.
+fn tau(pairs: &Agreement) -> String {
+    pairs.tau().map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"))
 }
 
 /// Rows that are off by more than a tenth.
@@ -86,11 +121,33 @@ pub fn markdown(score: &Score) -> String {
     for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < 16) {
         text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
     }
+    text.extend(score.causes.iter().map(|group| markdown_group("dominated by", group)));
+    text += &markdown_orders(&score.orders);
     text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
     text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
     text += "\n| rows without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text
+}
+
+/// Order of settings: pairs and tau of each group, over all pairs and over those that lie further apart than repeats do.
+fn markdown_orders(orders: &Orders) -> String {
+    if orders.groups.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n| order among | settings | pairs | tau |".to_owned();
+    let has_repeats = orders.n_repeats > 0;
+    for factor in orders.apart.iter().filter(|_| has_repeats) {
+        text += &format!(" pairs beyond {} | tau |", percent_1(factor - 1.0));
+    }
+    text += if has_repeats { "\n|---|---|---|---|---|---|---|---|\n" } else { "\n|---|---|---|---|\n" };
+    for group in [&orders.all()].into_iter().chain(&orders.groups) {
+        text += &format!("| {} | {} | {} | {} |", group.among, group.n_settings, group.all.n, tau(&group.all));
+        let beyond = group.beyond.iter().filter(|_| has_repeats);
+        text.extend(beyond.map(|pairs| format!(" {} | {} |", pairs.n, tau(pairs))));
+        text += "\n";
+    }
     text
 }
 

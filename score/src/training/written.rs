@@ -3,8 +3,10 @@
 use engine::cost::Source;
 use serde::Serialize;
 
+use super::order::{Ordered, Orders};
 use super::reason::Reason;
 use super::summary::{Errors, GroupErrors, Score, Scored};
+use crate::order::Agreement;
 
 #[derive(Serialize)]
 struct Line {
@@ -25,6 +27,7 @@ struct Line {
     predicted_memory_bytes: String,
     memory_ratio: Option<f64>,
     source: Option<&'static str>,
+    dominant: Option<&'static str>,
     why: Option<String>,
     reason: Option<&'static str>,
     detail: Option<String>,
@@ -50,6 +53,23 @@ struct Figures {
     bias: f64,
 }
 
+/// An order of settings; `beyond` is about pairs that lie at least a factor apart.
+#[derive(Serialize)]
+struct Ordering {
+    among: String,
+    settings: usize,
+    pairs: u64,
+    tau: Option<f64>,
+    beyond: Vec<Beyond>,
+}
+
+#[derive(Serialize)]
+struct Beyond {
+    factor: f64,
+    pairs: u64,
+    tau: Option<f64>,
+}
+
 #[derive(Serialize)]
 struct Missing {
     reason: &'static str,
@@ -61,6 +81,8 @@ struct Missing {
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
+    repeats: usize,
+    order: Vec<Ordering>,
     without_prediction: Vec<Missing>,
     rows: Vec<Line>,
 }
@@ -75,14 +97,34 @@ pub fn json(score: &Score) -> String {
     for (key, of_key) in &score.groups {
         groups.extend(of_key.iter().map(|found| group(key.word(), found)));
     }
+    groups.extend(score.causes.iter().map(|found| group("dominant", found)));
     let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
     let document = Document {
         schema: "skrull-sim/score-training/1",
         groups,
+        repeats: score.orders.n_repeats,
+        order: orders(&score.orders),
         without_prediction: score.reasons.iter().map(missing).collect(),
         rows: score.rows.iter().map(line).collect(),
     };
     serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+/// All groups together, and each of them.
+fn orders(orders: &Orders) -> Vec<Ordering> {
+    let of = |group: &Ordered| Ordering {
+        among: group.among.clone(),
+        settings: group.n_settings,
+        pairs: group.all.n,
+        tau: group.all.tau(),
+        beyond: beyond(group, orders.apart),
+    };
+    std::iter::once(&orders.all()).chain(&orders.groups).map(of).collect()
+}
+
+fn beyond(group: &Ordered, apart: [f64; 2]) -> Vec<Beyond> {
+    let of = |(pairs, factor): (&Agreement, f64)| Beyond { factor, pairs: pairs.n, tau: pairs.tau() };
+    group.beyond.iter().zip(apart).map(of).collect()
 }
 
 /// Every row as a line of CSV under a header; memory of several stages with blanks between.
@@ -145,6 +187,7 @@ fn line(scored: &Scored) -> Line {
         predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().copied())),
         memory_ratio: largest,
         source: found.map(|found| Source::name(found.source)),
+        dominant: found.map(|found| found.dominant.word()),
         why: found.map(|found| found.why.clone()),
         reason: reason.map(Reason::name),
         detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),
