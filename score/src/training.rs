@@ -24,6 +24,8 @@ mod setting;
 pub mod simumax;
 pub mod summary;
 pub mod tables;
+mod test_hosts;
 pub mod text;
 pub mod torchtitan;
+mod unexplained;
 pub mod written;

@@ -15,7 +15,7 @@ use train::stage_text;
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize};
 use crate::table::Cells;
 
@@ -136,7 +136,15 @@ impl Printed {
         }
         let n_micro_batches = batch / step;
         problem.execution.overlap.expert *= steady_share(&self.degrees, n_micro_batches);
-        Ok(Run { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
+        Ok(Run {
+            problem,
+            micro_batch: self.micro_batch,
+            n_micro_batches,
+            tokens: self.tokens,
+            kernels: Kernels::Usual,
+            host_waits_s: 0.0,
+            other: None,
+        })
     }
 }
 

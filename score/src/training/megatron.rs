@@ -12,8 +12,9 @@ use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overla
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Compared, Label, Measured, Row, Run};
+use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
+use super::test_hosts;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -43,13 +44,24 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         variant: format!("{} {}", cells.word("test"), cells.word("environment")),
         ..super::setting::label(cells, &degrees)
     };
-    let step_s = cells.positive_number("iter_time_median_s").filter(|_| cells.flag("useful_for_time"));
+    let bound = bound(cells);
+    let step_s = cells.positive_number("iter_time_median_s").filter(|_| bound.is_some());
     let bytes = cells.positive_number("peak_mem_allocated_bytes");
     let again_s = replicates(cells.word("replicate_medians_s"));
     let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
     let compared = compared(cells, &label);
     let asked = asked(cells, &label, &degrees).map(Asked::from);
-    Row { label, asked, measured: Measured { step_s, again_s, memory }, compared }
+    Row { label, asked, measured: Measured { step_s, bound: bound.unwrap_or_default(), again_s, memory }, compared }
+}
+
+/// What the time of a row tells of; none where it is neither marked as useful nor as bound by the host.
+fn bound(cells: &Cells<'_>) -> Option<Bound> {
+    let is_host_bound = cells.word("flags").split(';').any(|flag| flag == "host_bound");
+    match (cells.flag("useful_for_time"), is_host_bound) {
+        (true, _) => Some(Bound::Device),
+        (false, true) => Some(Bound::Host),
+        (false, false) => None,
+    }
 }
 
 /// Medians of a test that is stored more than once, as `0.4083(resumed) 0.3984(oci)`.
@@ -93,10 +105,13 @@ fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Run,
     let mut problem = machine.problem(model, degrees, execution(cells)?)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
-    if cells.flag("deterministic") {
+    let kernels = if cells.flag("deterministic") { Kernels::Deterministic } else { Kernels::Usual };
+    if kernels == Kernels::Deterministic {
         problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
     }
-    Ok(Run { problem, micro_batch, n_micro_batches, tokens, other: None })
+    problem.execution.launches.each = test_hosts::launch(&problem);
+    let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
+    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_waits_s, other: None })
 }
 
 /// The shape that the flags state, GPT with learned positions unless they say otherwise.

@@ -42,6 +42,22 @@ struct Measurements {
     measured: Vec<f64>,
 }
 
+/// Predicted and measured time of a step of every setting, means over its measurements. Seconds.
+#[must_use]
+pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
+    let mut settings: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for scored in rows {
+        let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
+        let Some(step_s) = scored.row.measured.step_s else { continue };
+        let (predicted, measured) = settings.entry((&compared.among, &compared.setting)).or_default();
+        predicted.push(found.step_s);
+        measured.push(step_s);
+        measured.extend(&scored.row.measured.again_s);
+    }
+    let middle = |values: &[f64]| mean(values).expect("a setting was measured");
+    settings.values().map(|(predicted, measured)| [middle(predicted), middle(measured)]).collect()
+}
+
 /// Settings of every group by their words.
 type Groups<'s> = BTreeMap<&'s str, BTreeMap<&'s str, Measurements>>;
 

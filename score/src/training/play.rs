@@ -12,14 +12,14 @@ use train::schedule::Pipeline;
 
 use super::dominant::Dominant;
 use super::row::{Asked, Run, Weighs};
+use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
 /// Costs of a machine.
 pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
-/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 95 % of the rows of all sets
-/// lie inside.
-const TOGETHER: f64 = 0.4;
+/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together.
+const TOGETHER: f64 = 0.25;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +99,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
         let Outcome::Done(timeline) = outcome else { panic!("a step with memory for all ends: {outcome:?}") };
         timelines.push(timeline);
     }
-    let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get());
+    let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get() + asked.host_waits_s);
     let played = Played { graph, timeline: timelines.swap_remove(1) };
     let mut memory = vec![0.0_f64; problem.layout.pp as usize];
     for (index, lane) in played.graph.lanes.iter().enumerate() {
@@ -108,7 +108,8 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     }
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
-    let interval = [end(low).min(step_s * UNEXPLAINED[0]), end(high).max(step_s * UNEXPLAINED[1])];
+    let open = libm::exp(unexplained::half_width(&metrics, asked.kernels));
+    let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
     Predicted { step_s, interval, memory, source: metrics.source, dominant, why: metrics.why }
 }

@@ -78,8 +78,22 @@ pub struct Run {
     pub n_micro_batches: u32,
     /// Tokens of a sequence.
     pub tokens: u64,
+    /// Whose kernels ran.
+    pub kernels: Kernels,
+    /// Time of a step in which the device waits for its host to do something else than launch passes, seconds.
+    pub host_waits_s: f64,
     /// What may have been run instead, where a row does not say it; the interval then holds both.
     pub other: Option<Box<Other>>,
+}
+
+/// Whether the kernels of a run are those that tables were measured with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernels {
+    /// Those of the library's choice, as in tables.
+    #[default]
+    Usual,
+    /// Deterministic ones, which no table has.
+    Deterministic,
 }
 
 /// What may have been run instead.
@@ -101,11 +115,34 @@ pub enum Weighs {
     First,
 }
 
+/// What a measured time tells of. Both are never in one mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// Of devices and exchanges.
+    #[default]
+    Device,
+    /// Of the host: the device is idle most of the time.
+    Host,
+}
+
+impl Bound {
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Host => "host",
+        }
+    }
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Time of a step.
     pub step_s: Option<f64>,
+    /// What the time of the step tells of.
+    pub bound: Bound,
     /// The same where it was measured again.
     pub again_s: Vec<f64>,
     /// Highest memory of a rank of each pipeline stage that was measured: (stage, bytes).

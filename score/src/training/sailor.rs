@@ -85,7 +85,7 @@ fn row(cells: &mut Cells<'_>, tables: &Tables) -> Row {
         variant: if cells.flag("mixed_gpus") { "mixed" } else { "one type" }.to_owned(),
     };
     let [step_s, again_s] = ["iter_time_s", "iter_time_second_run_s"].map(|column| cells.positive_number(column));
-    let measured = Measured { step_s, again_s: again_s.into_iter().collect(), memory: Vec::new() };
+    let measured = Measured { step_s, again_s: again_s.into_iter().collect(), ..Measured::default() };
     let compared = compared(cells, &label, stages.as_deref().unwrap_or_default());
     let asked = asked(cells, tables, stages).map(Asked::Stages);
     Row { label, asked, measured, compared }

@@ -1,8 +1,8 @@
 //! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
 
 use super::order::Orders;
-use super::row::Label;
-use super::summary::{Errors, GroupErrors, Score, Scored};
+use super::row::{Bound, Label};
+use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
 use crate::order::Agreement;
 use crate::text::{cut, percent_1, signed_1};
 
@@ -31,6 +31,10 @@ pub fn text(score: &Score, width: usize) -> String {
     }
     lines.extend(score.causes.iter().map(|group| group_line(group, name)));
     lines.extend(orders(&score.orders, name));
+    if !score.host_bound.is_empty() {
+        lines.extend([String::new(), "bound by the host: not in any figure above".to_owned()]);
+    }
+    lines.extend(score.host_bound.iter().map(|found| host_bound_line(found, name)));
     lines.extend(rows(score));
     if !score.reasons.is_empty() {
         lines.extend([String::new(), "without prediction".to_owned()]);
@@ -44,6 +48,21 @@ fn group_line(group: &GroupErrors, name: usize) -> String {
     let step = group.step.map_or_else(|| format!("{:>29}", "-"), |errors| step_figures(errors, group.covered));
     let memory = group.memory.map_or_else(|| format!("{:>24}", "-"), memory_figures);
     format!("  {:<1$}{counts:>9}{step}{memory}", cut(&group.value, name.saturating_sub(3)), name - 2)
+}
+
+fn host_bound_line(found: &HostBound, name: usize) -> String {
+    let HostBound { errors, n_settings, tau } = found;
+    let figures = errors.step.map_or_else(String::new, |step| {
+        format!(
+            "median {} bias {} covered {}",
+            percent_1(step.median),
+            signed_1(step.bias),
+            errors.covered.map_or_else(String::new, percent_1)
+        )
+    });
+    let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+    let counts = format!("{}/{}", errors.n_predicted, errors.n_rows);
+    format!("  {:<1$}{counts:>9}  {figures}  tau {tau} over {n_settings} settings", errors.value, name - 2)
 }
 
 fn step_figures(errors: Errors, covered: Option<f64>) -> String {
@@ -85,10 +104,7 @@ fn tau(pairs: &Agreement) -> String {
 
 /// Rows that are off by more than a tenth.
 fn rows(score: &Score) -> Vec<String> {
-    let is_off = |scored: &&Scored| {
-        let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
-        ratios.into_iter().any(|ratio| (ratio - 1.0).abs() > LISTED)
-    };
+    let is_off = |scored: &&Scored| ratios(scored).into_iter().any(|ratio| (ratio - 1.0).abs() > LISTED);
     let mut off: Vec<&Scored> = score.rows.iter().filter(is_off).collect();
     off.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
     let mut lines = Vec::new();
@@ -99,9 +115,14 @@ fn rows(score: &Score) -> Vec<String> {
     lines
 }
 
+/// Ratios of a row that it is listed by; times that are bound by the host have a group of their own.
+fn ratios(scored: &Scored) -> Vec<f64> {
+    let step = scored.step_ratio().filter(|_| scored.row.measured.bound == Bound::Device);
+    step.into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio)).collect()
+}
+
 fn worst(scored: &Scored) -> f64 {
-    let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
-    ratios.map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max)
+    ratios(scored).into_iter().map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max)
 }
 
 fn row_line(scored: &Scored) -> String {
@@ -122,12 +143,35 @@ pub fn markdown(score: &Score) -> String {
         text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
     }
     text.extend(score.causes.iter().map(|group| markdown_group("dominated by", group)));
+    text += &markdown_host_bound(&score.host_bound);
     text += &markdown_orders(&score.orders);
     text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
     text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
     text += "\n| rows without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text
+}
+
+/// Rows that are bound by the host, by card.
+fn markdown_host_bound(groups: &[HostBound]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "\n| bound by the host | rows | step median | mean | bias | in interval | settings | tau of steps |\n"
+            .to_owned();
+    text += "|---|---|---|---|---|---|---|---|\n";
+    for HostBound { errors, n_settings, tau } in groups {
+        let figures = errors.step.map_or_else(
+            || "- | - | -".to_owned(),
+            |step| format!("{} | {} | {}", percent_1(step.median), percent_1(step.mean), signed_1(step.bias)),
+        );
+        let covered = errors.covered.map_or_else(|| "-".to_owned(), percent_1);
+        let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+        let GroupErrors { value, n_predicted, n_rows, .. } = errors;
+        text += &format!("| {value} | {n_predicted}/{n_rows} | {figures} | {covered} | {n_settings} | {tau} |\n");
+    }
     text
 }
 

@@ -11,7 +11,7 @@ use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompu
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, GIBIBYTE, Machine, StepSize};
 use crate::table::Cells;
 
@@ -46,7 +46,15 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let measured = Measured { step_s, memory: memory.into_iter().collect(), ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let asked = asked(cells, &label, &degrees).map(|problem| {
-        let run = Run { problem, micro_batch, n_micro_batches, tokens, other: None };
+        let run = Run {
+            problem,
+            micro_batch,
+            n_micro_batches,
+            tokens,
+            kernels: Kernels::Usual,
+            host_waits_s: 0.0,
+            other: None,
+        };
         let other = other(&run, &label, cells.word("compile").is_empty()).map(Box::new);
         Asked::from(Run { other, ..run })
     });

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::order::{Ordered, Orders};
 use super::reason::Reason;
-use super::summary::{Errors, GroupErrors, Score, Scored};
+use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
 use crate::order::Agreement;
 
 #[derive(Serialize)]
@@ -18,6 +18,7 @@ struct Line {
     format: String,
     layout: String,
     variant: String,
+    bound: &'static str,
     measured_step_s: Option<f64>,
     predicted_step_s: Option<f64>,
     step_ratio: Option<f64>,
@@ -53,6 +54,13 @@ struct Figures {
     bias: f64,
 }
 
+#[derive(Serialize)]
+struct HostBoundGroup<'s> {
+    group: Group<'s>,
+    settings: usize,
+    tau: Option<f64>,
+}
+
 /// An order of settings; `beyond` is about pairs that lie at least a factor apart.
 #[derive(Serialize)]
 struct Ordering {
@@ -81,6 +89,7 @@ struct Missing {
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
+    bound_by_host: Vec<HostBoundGroup<'s>>,
     repeats: usize,
     order: Vec<Ordering>,
     without_prediction: Vec<Missing>,
@@ -102,12 +111,17 @@ pub fn json(score: &Score) -> String {
     let document = Document {
         schema: "skrull-sim/score-training/1",
         groups,
+        bound_by_host: score.host_bound.iter().map(host_bound).collect(),
         repeats: score.orders.n_repeats,
         order: orders(&score.orders),
         without_prediction: score.reasons.iter().map(missing).collect(),
         rows: score.rows.iter().map(line).collect(),
     };
     serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+fn host_bound(found: &HostBound) -> HostBoundGroup<'_> {
+    HostBoundGroup { group: group("card", &found.errors), settings: found.n_settings, tau: found.tau }
 }
 
 /// All groups together, and each of them.
@@ -178,6 +192,7 @@ fn line(scored: &Scored) -> Line {
         format: label.format.clone(),
         layout: label.layout.clone(),
         variant: label.variant.clone(),
+        bound: measured.bound.word(),
         measured_step_s: measured.step_s,
         predicted_step_s: found.map(|found| found.step_s),
         step_ratio: scored.step_ratio(),

@@ -1,0 +1,64 @@
+//! Hosts of Megatron-LM's functional tests: how long a launch takes there, and what else the device waits for.
+//!
+//! The tests run models of a width of 512 in containers that log every step, without graphs, often with deterministic kernels. A layer's launches
+//! are those of `engine::launch`, so one number per host is left: the time of a launch, Python and autograd with it. It is longer than on the hosts of
+//! Megatron Bridge's runs (`constants.rs`), which are tuned for throughput. Units: microseconds, seconds.
+
+use engine::Model;
+use hw::Seconds;
+use train::problem::Problem;
+
+use crate::table::Cells;
+
+/// A host of the tests.
+struct TestHost {
+    /// Beginning of the cards' names.
+    card: &'static str,
+    launch_us: f64,
+}
+
+/// Fitted, as the middle of predicted over measured: A100 on rows 193, 211 and 226, H100 on rows 105, 132 and 200, GB200 on rows 40, 85 and 304.
+const HOSTS: [TestHost; 3] = [
+    TestHost { card: "a100", launch_us: 100.0 },
+    TestHost { card: "h100", launch_us: 100.0 },
+    TestHost { card: "gb200", launch_us: 100.0 },
+];
+
+/// Ending of the tests on one node of four GB200. Their machines are rented and read every micro-batch from storage that is far away: a step takes as
+/// long per micro-batch on one stage as on four.
+const ONE_NODE: &str = "_1node";
+/// Time of such a read, seconds. Fitted on rows 69, 128 and 306.
+const READ_S: f64 = 0.2;
+
+/// Products of an iteration of Newton and Schulz, and its iterations (`--muon-num-ns-steps`).
+const NEWTON_SCHULZ: [u32; 2] = [3, 5];
+/// Launches of a matrix around these: momentum, norm, casts, transposition, scale, update.
+const MUON_AROUND: u32 = 10;
+
+/// Time of a launch on the host of a card; as elsewhere for a card that no test ran on.
+pub(super) fn launch(problem: &Problem) -> Seconds {
+    let card = problem.cluster.gpu.name.as_str();
+    let host = HOSTS.iter().find(|host| card.starts_with(host.card));
+    host.map_or(problem.execution.launches.each, |host| Seconds::new(host.launch_us * 1e-6))
+}
+
+/// Time of a step in which the device waits for its host to do something else than launch passes: to read, and to launch the optimizer for every
+/// matrix. Seconds.
+pub(super) fn waits_s(cells: &Cells<'_>, problem: &Problem, n_micro_batches: u32) -> f64 {
+    let is_read_far = cells.word("gpu").starts_with("GB") && cells.word("test").ends_with(ONE_NODE);
+    let reads = if is_read_far { READ_S * f64::from(n_micro_batches) } else { 0.0 };
+    let optimizer = match cells.word("optimizer") {
+        "muon" => matrices(problem),
+        "dist_muon" => matrices(problem) / f64::from(problem.layout.dp),
+        _ => 0.0,
+    };
+    let launches = f64::from(NEWTON_SCHULZ[0] * NEWTON_SCHULZ[1] + MUON_AROUND);
+    reads + optimizer * launches * launch(problem).get()
+}
+
+/// Weight matrices of a rank: two of attention in every layer, and two of its feed-forward or of each expert.
+fn matrices(problem: &Problem) -> f64 {
+    let Model { n_layers, experts, .. } = &problem.model;
+    let per_layer = 2 + 2 * experts.map_or(1, |experts| experts.n_routed / u64::from(problem.layout.ep));
+    hw::real(n_layers * per_layer) / f64::from(problem.layout.pp)
+}
