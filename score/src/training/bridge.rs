@@ -17,6 +17,7 @@ use super::reason::Reason;
 use super::releases::OwnRecipe;
 use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize};
+use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -142,6 +143,7 @@ impl Printed {
             n_micro_batches,
             tokens: self.tokens,
             kernels: Kernels::Usual,
+            host_off: unexplained::HOST,
             host_waits_s: 0.0,
             other: None,
         })

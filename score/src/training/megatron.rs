@@ -111,7 +111,16 @@ fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Run,
     }
     problem.execution.launches.each = test_hosts::launch(&problem);
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
-    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_waits_s, other: None })
+    Ok(Run {
+        problem,
+        micro_batch,
+        n_micro_batches,
+        tokens,
+        kernels,
+        host_off: test_hosts::OFF,
+        host_waits_s,
+        other: None,
+    })
 }
 
 /// The shape that the flags state, GPT with learned positions unless they say otherwise.

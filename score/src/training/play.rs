@@ -108,7 +108,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     }
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
-    let open = libm::exp(unexplained::half_width(&metrics, asked.kernels));
+    let open = libm::exp(unexplained::half_width(&metrics, asked));
     let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
     Predicted { step_s, interval, memory, source: metrics.source, dominant, why: metrics.why }

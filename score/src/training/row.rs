@@ -80,6 +80,8 @@ pub struct Run {
     pub tokens: u64,
     /// Whose kernels ran.
     pub kernels: Kernels,
+    /// By how much the host is off, as a share of its time.
+    pub host_off: f64,
     /// Time of a step in which the device waits for its host to do something else than launch passes, seconds.
     pub host_waits_s: f64,
     /// What may have been run instead, where a row does not say it; the interval then holds both.

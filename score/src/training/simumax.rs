@@ -10,6 +10,7 @@ use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, MEBIBYTE, Machine, StepSize};
+use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -46,6 +47,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
             n_micro_batches,
             tokens,
             kernels: Kernels::Usual,
+            host_off: unexplained::HOST,
             host_waits_s: 0.0,
             other: None,
         }))

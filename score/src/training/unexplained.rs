@@ -7,7 +7,7 @@
 use engine::cost::Source;
 use train::metrics::Metrics;
 
-use super::row::Kernels;
+use super::row::{Kernels, Run};
 
 /// By how much kernels are off that the card's own tables have.
 const OWN: f64 = 0.07;
@@ -16,19 +16,23 @@ const LENT: f64 = 0.30;
 /// The same of exchanges that nothing hides.
 const EXCHANGE: f64 = 0.40;
 /// The same of a host that launches.
-const HOST: f64 = 0.10;
+pub(super) const HOST: f64 = 0.10;
 
 /// Half of the width that is left open, as the logarithm of a factor.
 #[must_use]
-pub fn half_width(metrics: &Metrics, of: Kernels) -> f64 {
+pub fn half_width(metrics: &Metrics, run: &Run) -> f64 {
     let share = |key: &str| metrics.values.get(key).copied().unwrap_or(0.0);
     let kernels = share("busy_gemm_ratio") + share("busy_attention_ratio") + share("busy_memory_bound_ratio");
-    let own = match of {
+    let own = match run.kernels {
         Kernels::Usual => kernels * own_share(metrics),
         Kernels::Deterministic => 0.0,
     };
-    let parts =
-        [(OWN, own), (LENT, kernels - own), (EXCHANGE, share("comm_exposed_ratio")), (HOST, share("busy_host_ratio"))];
+    let parts = [
+        (OWN, own),
+        (LENT, kernels - own),
+        (EXCHANGE, share("comm_exposed_ratio")),
+        (run.host_off, share("busy_host_ratio")),
+    ];
     // Ranks wait for what is off elsewhere, so waiting is as far off as the rest.
     let at_work = 1.0 - share("wait_ratio");
     if at_work > 0.0 { joined(parts) / at_work } else { 0.0 }
