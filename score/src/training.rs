@@ -11,6 +11,7 @@ pub mod left_out;
 #[cfg(test)]
 mod measured;
 pub mod megatron;
+mod megatron_shapes;
 pub mod models;
 pub mod order;
 pub mod play;

@@ -5,16 +5,17 @@
 
 use engine::Model;
 use engine::formats::Formats;
-use engine::model::{Experts, Layer, Pattern};
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{
+    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Launches, Overlap, Recompute,
+};
 
-use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
 use super::test_hosts;
+use super::{megatron_shapes, models};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -50,7 +51,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let again_s = replicates(cells.word("replicate_medians_s"));
     let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
     let compared = compared(cells, &label);
-    let asked = asked(cells, &label, &degrees).map(Asked::from);
+    let asked = asked(cells, &label, &degrees);
     Row { label, asked, measured: Measured { step_s, bound: bound.unwrap_or_default(), again_s, memory }, compared }
 }
 
@@ -88,73 +89,70 @@ fn format_word(cells: &Cells<'_>) -> String {
     if recipe.is_empty() { cells.word("precision").to_owned() } else { format!("fp8 {recipe}") }
 }
 
-fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Run, Reason> {
-    let kind = cells.word("kind").to_owned();
-    if !matches!(kind.as_str(), "gpt" | "moe") {
-        return Err(Reason::Kind { word: kind });
-    }
+fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Asked, Reason> {
+    super::setting::known_words(cells)?;
     if cells.count("gpus").is_none() {
-        return Err(Reason::GpusNotPublished);
+        return counts(cells, label, degrees);
     }
+    super::setting::same_gpus(cells, degrees)?;
+    let n_micro_batches = cells.positive("micro_batches_per_step");
+    run(cells, label, degrees, n_micro_batches).map(Asked::from)
+}
+
+/// On as many GPUs as the batch can be spread over, where their number is not published.
+fn counts(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Asked, Reason> {
+    let sequences = cells.positive("global_batch_seqs") / cells.positive("micro_batch_seqs");
+    let mut runs = Vec::new();
+    let mut refused = Reason::GpusNotPublished;
+    for dp in (1..=sequences).filter(|dp| sequences.is_multiple_of(*dp)) {
+        match run(cells, label, &Degrees { dp, ..*degrees }, sequences / dp) {
+            Ok(run) => runs.push(run),
+            Err(reason) => refused = reason,
+        }
+    }
+    if runs.is_empty() { Err(refused) } else { Ok(Asked::Counts(runs)) }
+}
+
+fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches: u32) -> Result<Run, Reason> {
     let per_node = if label.card.starts_with("GB") { 64 } else { 8 };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = model(cells, degrees)?;
+    let model = megatron_shapes::model(cells, degrees)?;
     let micro_batch = cells.positive("micro_batch_seqs");
-    let n_micro_batches = cells.positive("micro_batches_per_step");
     let tokens = u64::from(cells.positive("seq_tokens"));
-    let mut problem = machine.problem(model, degrees, execution(cells)?)?;
+    let mut execution = execution(cells)?;
+    execution.wide_layers = wide_layers(cells, &model);
+    let layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
+    if !layers.is_empty() {
+        execution.layers = layers;
+    }
+    let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
     let kernels = if cells.flag("deterministic") { Kernels::Deterministic } else { Kernels::Usual };
     if kernels == Kernels::Deterministic {
         problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
     }
-    problem.execution.launches.each = test_hosts::launch(&problem);
+    let (each, host_off) = test_hosts::launch(cells, &problem);
+    problem.execution.launches = Launches { each, captured: captured(cells) };
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
-    Ok(Run {
-        problem,
-        micro_batch,
-        n_micro_batches,
-        tokens,
-        kernels,
-        host_off: test_hosts::OFF,
-        host_waits_s,
-        other: None,
-    })
+    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_off, host_waits_s, other: None })
 }
 
-/// The shape that the flags state, GPT with learned positions unless they say otherwise.
-fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, Reason> {
-    let mut of = |name: &str| cells.count(name).map(u64::from);
-    let vocab = of("vocab").ok_or(Reason::Vocabulary)?;
-    let base = engine::model::embedded("gpt-3-175b").expect("embedded");
-    let [n_layers, hidden, intermediate] = ["layers", "hidden", "ffn"].map(|name| of(name).unwrap_or(1));
-    let [n_heads, n_kv_heads, head_dim] = ["heads", "kv_heads", "head_dim"].map(|name| of(name).unwrap_or(1));
-    let experts = of("experts").map(|n_routed| {
-        let (top_k, width) = (of("topk").unwrap_or(1), of("moe_ffn").unwrap_or(intermediate));
-        Experts { shared_intermediate: of("shared_ffn").unwrap_or(0), ..Experts::plain(n_routed, top_k, width) }
-    });
-    if cells.flag("mla") {
-        return Err(Reason::Option { what: "latent attention of default ranks".to_owned() });
+/// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
+fn captured(cells: &Cells<'_>) -> Captured {
+    let scope = megatron_shapes::flag(cells, "cuda-graph-modules").or(megatron_shapes::flag(cells, "cuda-graph-scope"));
+    let has = |module: &str| scope.is_some_and(|scope| scope.contains(module));
+    Captured { attention: has("attn"), router: has("moe_router") }
+}
+
+/// Layers at the end of a hybrid that stay in 16 bits: those that predict further tokens, and `--num-layers-at-end-in-bf16`.
+fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
+    if model.state_space.is_none() {
+        return 0;
     }
-    let has_biases = cells.flag("linear_bias");
-    Ok(Model {
-        name: cells.word("setting").to_owned(),
-        n_layers,
-        layers: experts.map_or_else(|| Pattern::uniform(Layer::DENSE), |_| Pattern::of_experts(0, 1)),
-        hidden,
-        n_heads,
-        n_kv_heads,
-        head_dim,
-        intermediate,
-        gated: cells.flag("swiglu"),
-        vocab: models::padded_vocabulary(vocab, degrees.tp),
-        tied: !cells.flag("untied_embeddings"),
-        qkv_bias: has_biases,
-        output_bias: has_biases,
-        experts,
-        ..base
-    })
+    let at_end = megatron_shapes::flag(cells, "num-layers-at-end-in-bf16").and_then(|text| text.parse().ok());
+    let n_predicting = u32::try_from(model.n_predicting).expect("few layers predict");
+    models::LAYERS_PER_FURTHER_TOKEN * n_predicting + at_end.unwrap_or(0)
 }
 
 fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
@@ -162,19 +160,21 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         return Err(Reason::Option { what: "Megatron FSDP".to_owned() });
     }
     let formats = match cells.word("fp8_recipe") {
+        "" if megatron_shapes::flag(cells, "fp4-recipe") == Some("nvfp4") => {
+            Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..Formats::weights(Format::Nvfp4, Dtype::Bf16) }
+        }
         "" => Formats::of(Dtype::Bf16),
         "tensorwise" | "delayed" => Formats::weights(Format::Fp8, Dtype::Bf16),
         "blockwise" => Formats::weights(Format::Fp8Block, Dtype::Bf16),
         "mxfp8" => Formats::weights(Format::Mxfp8, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
-    let other = cells.word("other_flags").to_owned();
-    if other.contains("defer-embedding-wgrad-compute=true") {
+    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") == Some("true") {
         return Err(Reason::Option { what: "--defer-embedding-wgrad-compute".to_owned() });
     }
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
-        layers: uneven_layers(cells, &other),
+        layers: uneven_layers(cells),
         recompute: match cells.word("recompute_granularity") {
             "full" => Recompute::Full,
             _ => Recompute::Off,
@@ -189,18 +189,16 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
+        experts: ExpertTraffic { once_per_node: cells.word("moe_dispatcher") == "flex", ..ExpertTraffic::EVEN },
         ..Execution::default()
     })
 }
 
 /// Layers of each stage where the first and the last have another number (`--decoder-first-pipeline-num-layers`); empty for an even split.
-fn uneven_layers(cells: &Cells<'_>, other: &str) -> Vec<u32> {
+fn uneven_layers(cells: &Cells<'_>) -> Vec<u32> {
     let number = |name: &str| cells.word(name).parse::<u32>().unwrap_or(1);
-    let flag = |name: &str| -> Option<u32> {
-        let value = other.split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))?;
-        value.parse().ok()
-    };
-    let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"].map(flag);
+    let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"]
+        .map(|name| megatron_shapes::flag(cells, name)?.parse::<u32>().ok());
     let (pp, n_layers) = (number("pp_stages"), number("layers"));
     let ([Some(first), Some(last)], true) = (ends, pp > 2 && number("vp_chunks") == 1) else { return Vec::new() };
     let inner = n_layers.saturating_sub(first + last);

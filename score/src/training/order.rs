@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::play::Says;
 use super::summary::Scored;
 use crate::order::Agreement;
 use crate::summary::{mean, median};
@@ -48,7 +49,7 @@ pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
     let mut settings: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for scored in rows {
         let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
-        let Some(step_s) = scored.row.measured.step_s else { continue };
+        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
         let (predicted, measured) = settings.entry((&compared.among, &compared.setting)).or_default();
         predicted.push(found.step_s);
         measured.push(step_s);
@@ -92,7 +93,7 @@ fn settings<'s>(rows: impl Iterator<Item = &'s Scored>) -> Groups<'s> {
     let mut groups = Groups::new();
     for scored in rows {
         let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
-        let Some(step_s) = scored.row.measured.step_s else { continue };
+        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
         let setting = groups.entry(&compared.among).or_default().entry(&compared.setting).or_default();
         setting.predicted.push(compared.tokens_per_gpu / found.step_s);
         let steps = std::iter::once(&step_s).chain(&scored.row.measured.again_s);

@@ -24,8 +24,10 @@ const TOGETHER: f64 = 0.25;
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
-    /// Time of a step, seconds.
+    /// Time of a step, seconds; the middle of the interval where no value is chosen.
     pub step_s: f64,
+    /// What is said of the step.
+    pub says: Says,
     /// With every cost at its low and at its high end.
     pub interval: [f64; 2],
     /// Highest memory of a rank of every pipeline stage, bytes.
@@ -38,6 +40,15 @@ pub struct Predicted {
     pub why: String,
 }
 
+/// What a prediction says of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// A value and an interval.
+    Value,
+    /// An interval alone, because the row leaves open what ran.
+    Interval,
+}
+
 /// Predicts a row; between both runs where it may have been one or the other.
 ///
 /// # Panics
@@ -47,6 +58,7 @@ pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     let run = match asked {
         Asked::Layout(run) => run,
         Asked::Stages(step) => return predict_stages(step),
+        Asked::Counts(runs) => return predict_counts(runs, costs),
     };
     let found = predict_run(run, costs);
     match &run.other {
@@ -60,12 +72,28 @@ fn predict_stages(step: &TimedStep) -> Predicted {
     let step_s = step.span().to_seconds().get();
     Predicted {
         step_s,
+        says: Says::Value,
         interval: UNEXPLAINED.map(|factor| step_s * factor),
         memory: Vec::new(),
         source: Source::Measured,
         dominant: Dominant::Layers,
         why: step.why(),
     }
+}
+
+/// From the fewest GPUs whose memory holds the step to the most that have a micro-batch each. No value is chosen, and no memory: it
+/// depends on the number as well.
+fn predict_counts(runs: &[Run], costs: &Costs<'_>) -> Predicted {
+    let most = predict_run(runs.last().expect("some number of GPUs"), costs);
+    let fits = |found: &(&Run, Predicted)| {
+        let there = hw::real(found.0.problem.cluster.gpu.memory.0);
+        found.1.memory.iter().all(|bytes| *bytes <= there)
+    };
+    let fewest = runs.iter().map(|run| (run, predict_run(run, costs))).find(fits);
+    let fewest = fewest.map_or_else(|| most.clone(), |(_, found)| found);
+    let interval = [most.interval[0].min(fewest.interval[0]), most.interval[1].max(fewest.interval[1])];
+    let step_s = (interval[0] * interval[1]).sqrt();
+    Predicted { step_s, says: Says::Interval, interval, memory: Vec::new(), ..fewest }
 }
 
 impl Predicted {
@@ -111,7 +139,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let open = libm::exp(unexplained::half_width(&metrics, asked));
     let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
-    Predicted { step_s, interval, memory, source: metrics.source, dominant, why: metrics.why }
+    Predicted { step_s, says: Says::Value, interval, memory, source: metrics.source, dominant, why: metrics.why }
 }
 
 /// The problem with the sequences of one step.

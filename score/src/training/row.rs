@@ -57,6 +57,8 @@ pub struct Label {
 pub enum Asked {
     /// A layout of a model, whose times come from the costs of its cards.
     Layout(Box<Run>),
+    /// The same where the number of GPUs is not published: one for every number that it may be, the fewest first.
+    Counts(Vec<Run>),
     /// Stages whose times were measured.
     Stages(TimedStep),
 }

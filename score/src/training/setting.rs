@@ -4,6 +4,7 @@ use engine::Model;
 use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::problem::{Execution, Problem};
+use train::stage_text;
 use train::workload::Workload;
 
 use super::constants::{Constants, Graphs};
@@ -53,6 +54,48 @@ impl Degrees {
             named.iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name}{degree}")).collect();
         if shown.is_empty() { "one GPU".to_owned() } else { shown.join(" ") }
     }
+}
+
+/// Words of recompute by layer; a table has them in `recompute_granularity`.
+const RECOMPUTE: [&str; 4] = ["", "none", "selective", "full"];
+
+/// Whether a row's options have words that are known.
+pub(super) fn known_words(cells: &Cells<'_>) -> Result<(), Reason> {
+    let word = cells.word("recompute_granularity");
+    if RECOMPUTE.contains(&word) {
+        return Ok(());
+    }
+    let allowed = RECOMPUTE.map(|word| format!("`{word}`")).join(", ");
+    Err(Reason::Option { what: format!("recompute_granularity `{word}`; allowed are {allowed}") })
+}
+
+/// Whether a row's degrees fill the GPUs that it states.
+pub(super) fn same_gpus(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<(), Reason> {
+    match cells.count("gpus") {
+        Some(gpus) if gpus != degrees.n_gpus() => Err(Reason::Degrees {
+            what: format!("{} is {} GPUs, and `gpus` is {gpus}", degrees.words(), degrees.n_gpus()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Layers of every stage from a layout string of Megatron-LM, those that predict a further token with them. Empty for an empty string.
+pub(super) fn stage_layers(text: &str, degrees: &Degrees, model: &Model) -> Result<Vec<u32>, Reason> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wrong = |why: String| Reason::Degrees { what: format!("the layout `{text}`: {why}") };
+    let stages = stage_text::read(text).map_err(|why| wrong(why.to_string()))?;
+    let layers: Vec<u32> = stages.iter().map(|stage| stage.layers + stage.predicting).collect();
+    let n_stages = (degrees.pp * degrees.chunks) as usize;
+    if layers.len() != n_stages {
+        return Err(wrong(format!("it has {} stages, and the row has {n_stages}", layers.len())));
+    }
+    let n_layers: u64 = layers.iter().map(|n| u64::from(*n)).sum();
+    if n_layers != model.n_layers {
+        return Err(wrong(format!("it holds {n_layers} layers, and the model has {}", model.n_layers)));
+    }
+    Ok(layers)
 }
 
 /// What all tables say of a row.

@@ -37,7 +37,8 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let [micro_batch, n_micro_batches] =
         ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
     let measured = measured(cells, &degrees);
-    let asked = model(&label.model, n_layers).and_then(|model| {
+    let sound = super::setting::same_gpus(cells, &degrees);
+    let asked = sound.and_then(|()| model(&label.model, n_layers)).and_then(|model| {
         let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
         let mut problem = machine.problem(model, &degrees, execution())?;
         problem.layout.exchange = ContextExchange::Ulysses;

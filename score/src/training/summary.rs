@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::dominant::Dominant;
 use super::order::{self, Orders};
-use super::play::{Costs, Predicted, predict};
+use super::play::{Costs, Predicted, Says, predict};
 use super::reason::Reason;
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
@@ -110,7 +110,8 @@ impl Scored {
     /// Predicted over measured time of a step, where both are there.
     #[must_use]
     pub fn step_ratio(&self) -> Option<f64> {
-        Some(self.outcome.as_ref().ok()?.step_s / self.row.measured.step_s?)
+        let found = self.outcome.as_ref().ok().filter(|found| found.says == Says::Value)?;
+        Some(found.step_s / self.row.measured.step_s?)
     }
 
     /// Whether the measured step lies in the interval.
@@ -124,7 +125,8 @@ impl Scored {
     #[must_use]
     pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
         let Ok(found) = &self.outcome else { return Vec::new() };
-        self.row.measured.memory.iter().map(|(stage, bytes)| (*stage, found.memory[*stage as usize] / bytes)).collect()
+        let of = |(stage, bytes): &(u32, f64)| Some((*stage, found.memory.get(*stage as usize)? / bytes));
+        self.row.measured.memory.iter().filter_map(of).collect()
     }
 }
 

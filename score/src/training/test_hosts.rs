@@ -8,6 +8,7 @@ use engine::Model;
 use hw::Seconds;
 use train::problem::Problem;
 
+use super::unexplained;
 use crate::table::Cells;
 
 /// A host of the tests.
@@ -25,8 +26,10 @@ const HOSTS: [TestHost; 3] = [
     TestHost { card: "gb200", launch_us: 95.0 },
 ];
 
+/// In the names of runs of a release.
+const RELEASE: &str = "_release";
 /// By how much these hosts are off: a test takes up to 40 % longer in another container or on another machine of the same cards.
-pub(super) const OFF: f64 = 0.40;
+const OFF: f64 = 0.40;
 
 /// Ending of the tests on one node of four GB200. Their machines are rented and read every micro-batch from storage that is far away: a step takes as
 /// long per micro-batch on one stage as on four.
@@ -39,11 +42,14 @@ const NEWTON_SCHULZ: [u32; 2] = [3, 5];
 /// Launches of a matrix around these: momentum, norm, casts, transposition, scale, update.
 const MUON_AROUND: u32 = 10;
 
-/// Time of a launch on the host of a card; as elsewhere for a card that no test ran on.
-pub(super) fn launch(problem: &Problem) -> Seconds {
+/// Time of a launch, and by how much it is off. Release runs train for days on tuned hosts, as those of Bridge (`constants.rs`).
+pub(super) fn launch(cells: &Cells<'_>, problem: &Problem) -> (Seconds, f64) {
+    if cells.word("test").contains(RELEASE) {
+        return (problem.execution.launches.each, unexplained::HOST);
+    }
     let card = problem.cluster.gpu.name.as_str();
     let host = HOSTS.iter().find(|host| card.starts_with(host.card));
-    host.map_or(problem.execution.launches.each, |host| Seconds::new(host.launch_us * 1e-6))
+    (host.map_or(problem.execution.launches.each, |host| Seconds::new(host.launch_us * 1e-6)), OFF)
 }
 
 /// Time of a step in which the device waits for its host to do something else than launch passes: to read, and to launch the optimizer for every
@@ -54,7 +60,7 @@ pub(super) fn waits_s(cells: &Cells<'_>, problem: &Problem, n_micro_batches: u32
     let matrices = if cells.word("optimizer").contains("muon") { matrices(problem) } else { 0.0 };
     let owned = if cells.flag("distributed_optimizer") { matrices / f64::from(problem.layout.dp) } else { matrices };
     let launches = f64::from(NEWTON_SCHULZ[0] * NEWTON_SCHULZ[1] + MUON_AROUND);
-    reads + owned * launches * launch(problem).get()
+    reads + owned * launches * problem.execution.launches.each.get()
 }
 
 /// Weight matrices of a rank: queries, keys, values (`--muon-split-qkv`) and output in every layer, and two of its feed-forward, or the router and two of

@@ -1,6 +1,7 @@
 //! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
 
 use super::order::Orders;
+use super::play::Says;
 use super::row::{Bound, Label};
 use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
 use crate::order::Agreement;
@@ -218,9 +219,10 @@ fn markdown_group(key: &str, group: &GroupErrors) -> String {
 fn markdown_row(scored: &Scored) -> String {
     let Ok(found) = &scored.outcome else { return String::new() };
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
-    let step = scored
-        .step_ratio()
-        .map_or_else(|| "- | -".to_owned(), |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
+    let interval = || format!("{:.2} to {:.2} | -", found.interval[0], found.interval[1]);
+    let open = || if found.says == Says::Interval { interval() } else { "- | -".to_owned() };
+    let step =
+        scored.step_ratio().map_or_else(open, |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
     let ratios = scored.memory_ratios();
     let gib: Vec<String> = ratios
         .iter()

@@ -46,7 +46,8 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let step_s = cells.positive_number("step_time_s");
     let measured = Measured { step_s, memory: memory.into_iter().collect(), ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
-    let asked = asked(cells, &label, &degrees).map(|problem| {
+    let sound = super::setting::same_gpus(cells, &degrees);
+    let asked = sound.and_then(|()| asked(cells, &label, &degrees)).map(|problem| {
         let run = Run {
             problem,
             micro_batch,

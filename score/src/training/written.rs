@@ -4,6 +4,7 @@ use engine::cost::Source;
 use serde::Serialize;
 
 use super::order::{Ordered, Orders};
+use super::play::Says;
 use super::reason::Reason;
 use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
 use crate::order::Agreement;
@@ -194,7 +195,7 @@ fn line(scored: &Scored) -> Line {
         variant: label.variant.clone(),
         bound: measured.bound.word(),
         measured_step_s: measured.step_s,
-        predicted_step_s: found.map(|found| found.step_s),
+        predicted_step_s: found.filter(|found| found.says == Says::Value).map(|found| found.step_s),
         step_ratio: scored.step_ratio(),
         step_low_s: found.map(|found| found.interval[0]),
         step_high_s: found.map(|found| found.interval[1]),
