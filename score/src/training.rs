@@ -7,6 +7,7 @@
 pub mod bridge;
 pub mod constants;
 pub mod dominant;
+pub mod expert_layer;
 pub mod left_out;
 #[cfg(test)]
 mod measured;
@@ -21,7 +22,7 @@ pub mod row;
 mod sailor;
 mod sailor_tables;
 pub mod select;
-mod setting;
+pub(crate) mod setting;
 pub mod simumax;
 pub mod summary;
 pub mod tables;

@@ -57,7 +57,8 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
         Experts { shared_intermediate: of("shared_ffn").unwrap_or(0), ..Experts::plain(n_routed, top_k, width) }
     });
     let has_biases = cells.flag("linear_bias");
-    let base = engine::model::embedded("gpt-3-175b").expect("embedded");
+    // Latent attention has rotary positions.
+    let base = engine::model::embedded(if latent.is_some() { "deepseek-v3" } else { "gpt-3-175b" }).expect("embedded");
     Ok(Model {
         name,
         n_layers,
@@ -74,6 +75,7 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
         output_bias: has_biases && latent.is_none(),
         experts,
         latent,
+        n_predicting: 0,
         ..base
     })
 }

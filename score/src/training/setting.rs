@@ -146,6 +146,11 @@ const CARDS: [(&str, &str); 10] = [
     ("GB300", "gb300"),
 ];
 
+/// One GPU of a card as tables write it; none where it is not in the catalogue.
+pub(crate) fn one_card(card: &str) -> Option<Cluster> {
+    Machine::of(card, 1, 1).ok().map(|machine| machine.cluster)
+}
+
 /// A cluster of one card.
 pub(super) struct Machine {
     cluster: Cluster,
