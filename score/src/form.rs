@@ -64,12 +64,12 @@ impl Form {
         }
     }
 
-    /// Measured operators, each device left out.
+    /// Measured operators of devices under a heading.
     #[must_use]
-    pub fn operators(self, predicted: &[Predicted]) -> String {
+    pub fn operators(self, predicted: &[Predicted], device: &str) -> String {
         let groups = operators::groups(predicted);
         match self {
-            Self::Table | Self::Markdown => operators::markdown(&groups),
+            Self::Table | Self::Markdown => operators::markdown(&groups, device),
             Self::Json => written::rows_as_json(&groups),
             Self::Csv => written::rows_as_csv(predicted),
         }

@@ -9,10 +9,12 @@
 pub mod bench;
 pub mod client;
 pub mod form;
+pub mod kernels;
 pub mod learned;
 pub mod leave_out;
 #[cfg(test)]
 mod measured;
+pub mod networks;
 pub mod operators;
 pub mod order;
 pub mod play;

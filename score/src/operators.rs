@@ -82,9 +82,45 @@ pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Operator>, Vec
 }
 
 fn operators(text: &str, beside: &Beside<'_>) -> Result<Vec<Operator>, Vec<Fault>> {
-    let needed = ["device", "memory_bandwidth_gb_per_s", "fp32_gflop_per_s"];
-    let devices = read_beside(beside, DEVICES, &needed, datasheet)?.into_iter().collect();
-    Table::read(text, &NEEDED)?.read_rows(|cells| operator(cells, &devices))
+    let datasheets = Datasheets::read(beside)?;
+    Table::read(text, &NEEDED)?.read_rows(|cells| operator(cells, &datasheets))
+}
+
+/// Datasheets of all devices by name.
+pub(crate) struct Datasheets(BTreeMap<String, Datasheet>);
+
+impl Datasheets {
+    /// Those of the file beside a table.
+    ///
+    /// # Errors
+    /// Every fault of that file.
+    pub(crate) fn read(beside: &Beside<'_>) -> Result<Self, Vec<Fault>> {
+        let needed = ["device", "memory_bandwidth_gb_per_s", "fp32_gflop_per_s"];
+        Ok(Self(read_beside(beside, DEVICES, &needed, datasheet)?.into_iter().collect()))
+    }
+
+    /// An operator of a device: b, m, n, k of products, rows and width of others. Its measured time is unknown.
+    pub(crate) fn operator(&self, cells: &mut Cells<'_>, device: &str, op: &str, sizes: [f64; 4]) -> Operator {
+        let datasheet = self.0.get(device).copied().unwrap_or_else(|| {
+            cells.fault("device", format!("`{device}` is not in `{DEVICES}`"));
+            Datasheet { flops_per_s: 1.0, bytes_per_s: 1.0 }
+        });
+        let [b, m, n, k] = sizes;
+        let is_product = matches!(op, "bmm" | "linear");
+        let (flops, bytes) = if is_product {
+            (2.0 * b * m * n * k, BYTES * b * (m * k + k * n + m * n))
+        } else {
+            (0.0, BYTES * tensors(op) * b * m)
+        };
+        Operator {
+            device: device.to_owned(),
+            line: cells.line,
+            shape: sizes.map(libm::log),
+            least_s: (flops / datasheet.flops_per_s).max(bytes / datasheet.bytes_per_s),
+            measured_s: 1.0,
+            op: op.to_owned(),
+        }
+    }
 }
 
 fn datasheet(cells: &mut Cells<'_>) -> (String, Datasheet) {
@@ -93,28 +129,12 @@ fn datasheet(cells: &mut Cells<'_>) -> (String, Datasheet) {
     (cells.word("device").to_owned(), Datasheet { flops_per_s, bytes_per_s })
 }
 
-fn operator(cells: &mut Cells<'_>, devices: &BTreeMap<String, Datasheet>) -> Operator {
-    let device = cells.word("device").to_owned();
-    let datasheet = devices.get(&device).copied().unwrap_or_else(|| {
-        cells.fault("device", format!("`{device}` is not in `{DEVICES}`"));
-        Datasheet { flops_per_s: 1.0, bytes_per_s: 1.0 }
-    });
-    let op = cells.word("op").to_owned();
+fn operator(cells: &mut Cells<'_>, datasheets: &Datasheets) -> Operator {
+    let [device, op] = ["device", "op"].map(|column| cells.word(column).to_owned());
     let [b, m, n, k, h] = ["b", "m", "n", "k", "h"].map(|name| f64::from(cells.count(name).unwrap_or(1).max(1)));
-    let is_product = matches!(op.as_str(), "bmm" | "linear");
-    let (flops, bytes) = if is_product {
-        (2.0 * b * m * n * k, BYTES * b * (m * k + k * n + m * n))
-    } else {
-        (0.0, BYTES * tensors(&op) * b * h)
-    };
-    Operator {
-        device,
-        line: cells.line,
-        shape: if is_product { [b, m, n, k] } else { [b, h, 1.0, 1.0] }.map(libm::log),
-        least_s: (flops / datasheet.flops_per_s).max(bytes / datasheet.bytes_per_s),
-        measured_s: cells.seconds("latency_ms"),
-        op,
-    }
+    let sizes = if matches!(op.as_str(), "bmm" | "linear") { [b, m, n, k] } else { [b, h, 1.0, 1.0] };
+    let operator = datasheets.operator(cells, &device, &op, sizes);
+    Operator { measured_s: cells.seconds("latency_ms"), ..operator }
 }
 
 /// Tensors that an element-wise operator reads and writes: two inputs, or one.
@@ -125,22 +145,36 @@ fn tensors(op: &str) -> f64 {
 /// Predicts every operator from the devices that are not its own.
 #[must_use]
 pub fn predict(operators: &[Operator]) -> Vec<Predicted> {
-    let mut known: BTreeMap<(&str, &str), Vec<&Operator>> = BTreeMap::new();
-    for operator in operators {
-        known.entry((&operator.op, &operator.device)).or_default().push(operator);
-    }
+    let known = by_device(operators);
     let of = |operator: &Operator| Predicted {
         line: operator.line,
         device: operator.device.clone(),
         op: operator.op.clone(),
         measured_s: operator.measured_s,
-        predicted_s: efficiency(operator, &known).map(|efficiency| operator.least_s / efficiency),
+        predicted_s: time(operator, &known),
     };
     operators.par_iter().map(of).collect()
 }
 
+/// Operators by their word and device.
+pub(crate) type Known<'o> = BTreeMap<(&'o str, &'o str), Vec<&'o Operator>>;
+
+/// Measured operators by their word and device.
+pub(crate) fn by_device(operators: &[Operator]) -> Known<'_> {
+    let mut known = Known::new();
+    for operator in operators {
+        known.entry((&operator.op, &operator.device)).or_default().push(operator);
+    }
+    known
+}
+
+/// Time of an operator as the other devices say.
+pub(crate) fn time(operator: &Operator, known: &Known<'_>) -> Option<f64> {
+    efficiency(operator, known).map(|efficiency| operator.least_s / efficiency)
+}
+
 /// The middle of the other devices' efficiencies, those of the same maker where there are any.
-fn efficiency(operator: &Operator, known: &BTreeMap<(&str, &str), Vec<&Operator>>) -> Option<f64> {
+fn efficiency(operator: &Operator, known: &Known<'_>) -> Option<f64> {
     let is_other = |(of, _): &(&(&str, &str), &Vec<&Operator>)| of.0 == operator.op && of.1 != operator.device;
     let others: Vec<(&str, f64)> =
         known.iter().filter(is_other).map(|(of, all)| (of.1, nearest(operator, all))).collect();
@@ -200,11 +234,14 @@ fn group(device: &str, op: &str, rows: &[&Predicted]) -> Group {
     }
 }
 
-/// Groups as a Markdown table.
+/// What the table of devices that are left out is headed with.
+pub const LEFT_OUT: &str = "device left out";
+
+/// Groups as a Markdown table, devices under a heading.
 #[must_use]
-pub fn markdown(groups: &[Group]) -> String {
+pub fn markdown(groups: &[Group], device: &str) -> String {
     let share = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent_1);
-    let mut text = "| device left out | operator | rows | median | mean |\n|---|---|---|---|---|\n".to_owned();
+    let mut text = format!("| {device} | operator | rows | median | mean |\n|---|---|---|---|---|\n");
     for Group { device, op, n_rows, n_predicted, median_error, mean_error } in groups {
         let [median, mean] = [*median_error, *mean_error].map(share);
         text += &format!("| {device} | {op} | {n_predicted}/{n_rows} | {median} | {mean} |\n");
@@ -260,7 +297,7 @@ mod tests {
         };
         let rows = read(&text, &beside).expect("a table of operators").expect("no fault");
         let groups = groups(&predict(&rows));
-        println!("{}", markdown(&groups));
+        println!("{}", markdown(&groups, LEFT_OUT));
         for group in groups.iter().filter(|group| group.op == "all") {
             assert_eq!(group.n_predicted, group.n_rows, "{}", group.device);
             // P100 and V100 lie at 14.9 and 15.6 %: their kernels are the least and the most efficient ones of NVIDIA's.

@@ -31,19 +31,57 @@ pub fn of(pairs: &[[f64; 2]]) -> Option<Order> {
 /// tied on either side.
 #[must_use]
 pub fn tau(pairs: &[[f64; 2]]) -> Option<f64> {
-    let (mut net, mut untied) = (0_i64, [0_u64; 2]);
-    for (index, first) in pairs.iter().enumerate() {
-        for second in &pairs[index + 1..] {
-            let signs = [sign(first[0], second[0]), sign(first[1], second[1])];
-            net += signs[0] * signs[1];
-            for (count, sign) in untied.iter_mut().zip(signs) {
-                *count += sign.unsigned_abs();
+    Agreement::of(pairs, 1.0).tau()
+}
+
+/// How often two settings stand in the same order on both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Pairs of settings.
+    pub n: u64,
+    /// Concordant less discordant ones.
+    net: i64,
+    /// Those that are not tied as predicted, and as measured.
+    untied: [u64; 2],
+}
+
+impl Agreement {
+    /// Of predicted and measured values; a pair counts where the measured ones lie at least a factor apart.
+    #[must_use]
+    pub fn of(values: &[[f64; 2]], apart: f64) -> Self {
+        let mut found = Self::default();
+        for (index, first) in values.iter().enumerate() {
+            for second in &values[index + 1..] {
+                if first[1].max(second[1]) >= apart * first[1].min(second[1]) {
+                    found.add([sign(first[0], second[0]), sign(first[1], second[1])]);
+                }
             }
         }
+        found
     }
-    let scale = (hw::real(untied[0]) * hw::real(untied[1])).sqrt();
-    let net = if net < 0 { -hw::real(net.unsigned_abs()) } else { hw::real(net.unsigned_abs()) };
-    (scale > 0.0).then(|| net / scale)
+
+    fn add(&mut self, signs: [i64; 2]) {
+        self.n += 1;
+        self.net += signs[0] * signs[1];
+        for (count, sign) in self.untied.iter_mut().zip(signs) {
+            *count += sign.unsigned_abs();
+        }
+    }
+
+    /// Pairs of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let untied = [0, 1].map(|side| self.untied[side] + other.untied[side]);
+        Self { n: self.n + other.n, net: self.net + other.net, untied }
+    }
+
+    /// Kendall's tau-b over these pairs; `None` where one side has no order.
+    #[must_use]
+    pub fn tau(&self) -> Option<f64> {
+        let scale = (hw::real(self.untied[0]) * hw::real(self.untied[1])).sqrt();
+        let net = hw::real(self.net.unsigned_abs());
+        (scale > 0.0).then(|| if self.net < 0 { -net / scale } else { net / scale })
+    }
 }
 
 fn sign(first: f64, second: f64) -> i64 {
@@ -93,6 +131,17 @@ mod tests {
         let found = tau(&[[1.0, 1.0], [2.0, 3.0], [2.0, 2.0], [3.0, 3.0]]).expect("an order");
         assert!((found - 0.8).abs() < 1e-12, "{found}");
         assert_eq!(tau(&[[1.0, 1.0], [1.0, 2.0]]), None);
+    }
+
+    #[test]
+    fn pairs_that_lie_too_close_do_not_count() {
+        // 10 and 10.5 stand the wrong way round and lie 5 % apart; both other pairs are right.
+        let values = [[2.0, 10.0], [1.0, 10.5], [3.0, 20.0]];
+        let [all, far] = [1.0, 1.1].map(|apart| Agreement::of(&values, apart));
+        assert_eq!((all.n, far.n, far.tau()), (3, 2, Some(1.0)));
+        assert!((all.tau().expect("an order") - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(Agreement::of(&values, 3.0).tau(), None);
+        assert!((all.plus(far).tau().expect("an order") - 0.6).abs() < 1e-12);
     }
 
     #[test]

@@ -6,11 +6,15 @@
 
 pub mod bridge;
 pub mod constants;
+pub mod dominant;
+pub mod expert_layer;
 pub mod left_out;
 #[cfg(test)]
 mod measured;
 pub mod megatron;
+mod megatron_shapes;
 pub mod models;
+pub mod order;
 pub mod play;
 pub mod reason;
 mod releases;
@@ -18,10 +22,12 @@ pub mod row;
 mod sailor;
 mod sailor_tables;
 pub mod select;
-mod setting;
+pub(crate) mod setting;
 pub mod simumax;
 pub mod summary;
 pub mod tables;
+mod test_hosts;
 pub mod text;
 pub mod torchtitan;
+mod unexplained;
 pub mod written;

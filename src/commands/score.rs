@@ -11,13 +11,14 @@ use indicatif::ProgressBar;
 use score::form::Form;
 use score::learned::Learned;
 use score::leave_out::{self, Left, Tables};
-use score::operators::{self, Operator};
+use score::operators::{self, Predicted};
 use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
+use score::training::play::Costs;
 use score::training::row::Row;
-use score::training::{self, left_out, tables};
-use score::{refit, residual, run, summary};
+use score::training::{self, expert_layer, left_out, tables};
+use score::{kernels, networks, refit, residual, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
@@ -38,7 +39,20 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     let beside = |name: &str| text_file::read(&args.table.with_file_name(name)).ok();
     if let Some(found) = operators::read(&table, &beside) {
-        return of_operators(args, &found.map_err(broken)?);
+        let found = found.map_err(broken)?;
+        return of_operators(args, operators::LEFT_OUT, || operators::predict(&found));
+    }
+    if let Some(found) = networks::read(&table, &beside) {
+        let (networks, known) = found.map_err(broken)?;
+        return of_operators(args, operators::LEFT_OUT, || networks::predict(&networks, &known));
+    }
+    if let Some(found) = kernels::read(&table) {
+        let found = found.map_err(broken)?;
+        return of_card(args, |costs| kernels::predict(&found, costs));
+    }
+    if let Some(found) = expert_layer::read(&table) {
+        let found = found.map_err(broken)?;
+        return of_card(args, |costs| expert_layer::predicted(&found, costs));
     }
     match tables::read(&table, &beside) {
         Some(rows) => steps(args, rows.map_err(broken)?),
@@ -54,14 +68,25 @@ fn unknown(why: impl std::fmt::Display) -> Failure {
     Failure::input(Code::UnknownName, why)
 }
 
-/// Operators of several devices.
-fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
+/// Operators of several devices, each left out.
+fn of_operators(args: &ScoreArgs, device: &str, found: impl FnOnce() -> Vec<Predicted>) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
         return Err(unknown(
             "a table of operators leaves every device out; `--only` and the other choices are of runs and steps",
         ));
     }
-    print(&Form::of_word(&args.format).operators(&operators::predict(found)))
+    print(&Form::of_word(&args.format).operators(&found(), device))
+}
+
+/// Kernels of a card by its own tables, or by those of other generations.
+fn of_card(args: &ScoreArgs, predict: impl FnOnce(&Costs<'_>) -> Vec<Predicted>) -> Result<(), Failure> {
+    let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
+    if !args.only.is_empty() || leaves_models || args.is_of_serving() {
+        return Err(unknown("a table of kernels is scored whole; `--leave-out card` is the one choice that it has"));
+    }
+    let is_left_out = args.leave_out.is_some();
+    let found = if is_left_out { predict(&costs_of_others) } else { predict(&costs_of_kernels) };
+    print(&Form::of_word(&args.format).operators(&found, if is_left_out { operators::LEFT_OUT } else { "card" }))
 }
 
 /// Steps of training.
@@ -128,6 +153,11 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 /// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
     training::constants::costs(cluster, profiles::training(&cluster.gpu))
+}
+
+/// Costs of kernels on a card by its tables alone: constants are of steps that run for hours.
+fn costs_of_kernels(cluster: &Cluster) -> Box<dyn CostModel> {
+    cost_model(cluster, Some(&profiles::training(&cluster.gpu)), 1.0)
 }
 
 /// Costs of training on a card as other generations say.

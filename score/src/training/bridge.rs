@@ -10,13 +10,13 @@ use train::layout::Zero;
 use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
 use train::optimizer::{Optimizer, Rule};
 use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap};
-use train::stage_text;
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
-use super::setting::{Degrees, Machine};
+use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
+use super::setting::{Degrees, Machine, StepSize, same_gpus};
+use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -41,8 +41,6 @@ const NODE: u32 = 8;
 
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
-/// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
-const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
 
 /// First release whose libraries have a fused attention with learned sinks: cuDNN 9.18 is needed for it, and earlier containers have 9.11 to
 /// 9.16 (verl-project/verl, issue 5224; NVIDIA/TransformerEngine, issue 2318).
@@ -63,7 +61,8 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     // the mean, the printed one 16.2 %.
     let own = OwnRecipe::of(cells).and_then(|own| printed.by_release(own).as_released(own, cells, &label).ok());
     let by_recipe = printed.by_recipe(cells.word("recipe_match")).and_then(|run| run.asked(cells, &label).ok());
-    let asked = printed.asked(cells, &label).map(|printed| {
+    let sound = same_gpus(cells, &degrees);
+    let asked = sound.and_then(|()| printed.asked(cells, &label)).map(|printed| {
         let is_own = own.is_some();
         let first = own.or(by_recipe);
         let instead = first.is_some().then(|| Other { run: printed.clone(), weighs: Weighs::First });
@@ -72,7 +71,16 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         let other = if is_own { instead } else { other(cells, &run).or(instead) };
         Asked::from(Run { other: other.map(Box::new), ..run })
     });
-    Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
+    let dropped = if drops_tokens(cells) { "token drop" } else { "" };
+    let size = StepSize { sequences: batch, micro_batch, tokens, gpus: cells.positive("gpus") };
+    let compared = Some(super::setting::compared(&label, cells.word("task"), &size, dropped));
+    Row { label, asked, measured: Measured { step_s, ..Measured::default() }, compared }
+}
+
+/// Whether tokens above a capacity are dropped. With a stash the factor is of the buffer of a rank; products take the rows that there are
+/// (`moe_expert_rank_capacity_factor`).
+fn drops_tokens(cells: &Cells<'_>) -> bool {
+    !cells.word("moe_capacity_factor").is_empty() && !cells.flag("moe_paged_stash")
 }
 
 /// What is cut how, and in which pieces it runs.
@@ -120,7 +128,16 @@ impl Printed {
         }
         let n_micro_batches = batch / step;
         problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
-        Ok(Run { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
+        Ok(Run {
+            problem,
+            micro_batch: self.micro_batch,
+            n_micro_batches,
+            tokens: self.tokens,
+            kernels: Kernels::Usual,
+            host_off: unexplained::HOST,
+            host_waits_s: 0.0,
+            other: None,
+        })
     }
 }
 
@@ -154,11 +171,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
     execution.trains_adapters = cells.word("task") == "lora";
-    execution.layers = stage_layers(cells.word("pipeline_layout"))?;
-    let n_stages = (degrees.pp * degrees.chunks) as usize;
-    if execution.layers.len() != n_stages || execution.layers.iter().sum::<u32>() != layers_of(&model) {
-        execution.layers = Vec::new();
-    }
+    execution.layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
     let mut problem = machine.problem(model, degrees, execution)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
@@ -184,10 +197,6 @@ fn offloaded(cells: &Cells<'_>, model: &Model) -> f64 {
     hw::real(n.min(model.n_layers)) / hw::real(model.n_layers)
 }
 
-fn layers_of(model: &Model) -> u32 {
-    u32::try_from(model.n_layers).expect("layer counts fit u32")
-}
-
 fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     let is_hidden = cells.flag("grad_reduce_overlap");
     let gradients = if cells.word("main_grads_dtype") == "bf16" || !cells.flag("grad_reduce_fp32") {
@@ -195,8 +204,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     } else {
         Dtype::Fp32
     };
-    // With a stash the factor is of the buffer of a rank; products take the rows that there are (`moe_expert_rank_capacity_factor`).
-    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| !cells.flag("moe_paged_stash"));
+    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| drops_tokens(cells));
     Ok(Execution {
         recompute: super::setting::recompute(cells, '+')?,
         optimizer: optimizer(cells)?,
@@ -251,7 +259,7 @@ fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
         return 0;
     }
     let n_predicting = u32::try_from(model.n_predicting).expect("few layers predict");
-    LAYERS_PER_FURTHER_TOKEN * n_predicting + if keeps_ends_wide(cells) { WIDE_AT_END } else { 0 }
+    super::models::LAYERS_PER_FURTHER_TOKEN * n_predicting + if keeps_ends_wide(cells) { WIDE_AT_END } else { 0 }
 }
 
 /// Runs in 4 bits that keep some layers wider keep attention and projections around experts so: 8 bits stand for their mixture (Nemotron 3 Super,
@@ -289,31 +297,28 @@ fn model(word: &str) -> Result<Model, Reason> {
     engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })
 }
 
-/// Layers of every stage from a layout string of Megatron-LM, those that predict a further token with them. Empty for an empty string.
-fn stage_layers(text: &str) -> Result<Vec<u32>, Reason> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let wrong = |why| Reason::Degrees { what: format!("the layout `{text}`: {why}") };
-    let stages = stage_text::read(text).map_err(wrong)?;
-    Ok(stages.iter().map(|stage| stage.layers + stage.predicting).collect())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::setting;
     use super::*;
 
     #[test]
     fn layout_strings_of_recipes_are_read() {
         // DeepSeek-V3: 61 layers and one that predicts, on sixteen stages, and on 32 (eight ranks of four).
-        let sixteen =
-            stage_layers("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*1mL").expect("a layout");
+        let deepseek = super::super::models::predicting(model("DeepSeekV3").expect("a model"), 1);
+        let degrees = |pp, chunks| Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks, expert_tp: 1 };
+        let stage_layers = |text: &str, pp, chunks| setting::stage_layers(text, &degrees(pp, chunks), &deepseek);
+        let text = "Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*1mL";
+        let sixteen = stage_layers(text, 16, 1).expect("a layout");
         assert_eq!((sixteen.len(), sixteen.iter().sum::<u32>()), (16, 62));
         assert_eq!((sixteen[0], sixteen[15]), (4, 2));
-        let many = stage_layers("Et|(tt|)*30mL").expect("a layout");
+        let many = stage_layers("Et|(tt|)*30mL", 8, 4).expect("a layout");
         assert_eq!((many.len(), many.iter().sum::<u32>()), (32, 62));
         assert_eq!((many[0], many[1], many[31]), (1, 2, 1));
-        assert_eq!(stage_layers(""), Ok(Vec::new()));
-        assert_eq!(stage_layers("Et|t").expect_err("no head").name(), "degrees");
+        assert_eq!(stage_layers("", 2, 1), Ok(Vec::new()));
+        // Without a head, with too few stages, and with too few layers.
+        for (text, pp) in [("Et|t", 2), (text, 8), ("Et*4|t*4|L", 3)] {
+            assert_eq!(stage_layers(text, pp, 1).expect_err("a reason").name(), "degrees", "{text}");
+        }
     }
 }

@@ -135,8 +135,10 @@ fn flops_per_joule(lender: &Lender, tables: &Tables<'_>) -> f64 {
 #[must_use]
 pub fn launched(mut rows: Vec<Row>) -> Vec<Row> {
     for row in &mut rows {
-        if let Ok(Asked::Layout(run)) = &mut row.asked {
-            launched_by_others(run);
+        match &mut row.asked {
+            Ok(Asked::Layout(run)) => launched_by_others(run),
+            Ok(Asked::Counts(runs)) => runs.iter_mut().for_each(launched_by_others),
+            Ok(Asked::Stages(_)) | Err(_) => {}
         }
     }
     rows

@@ -5,15 +5,15 @@
 
 use engine::Model;
 use engine::formats::Formats;
-use engine::model::{Experts, Layer, Pattern};
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overlap};
+use train::problem::{AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Launches, Overlap};
 
-use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row, Run};
-use super::setting::{Degrees, Machine};
+use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
+use super::setting::{Degrees, Machine, StepSize};
+use super::test_hosts;
+use super::{megatron_shapes, models};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -43,11 +43,43 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         variant: format!("{} {}", cells.word("test"), cells.word("environment")),
         ..super::setting::label(cells, &degrees)
     };
-    let step_s = cells.positive_number("iter_time_median_s").filter(|_| cells.flag("useful_for_time"));
+    let bound = bound(cells);
+    let step_s = cells.positive_number("iter_time_median_s").filter(|_| bound.is_some());
     let bytes = cells.positive_number("peak_mem_allocated_bytes");
-    let measured = Measured { step_s, memory: bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect() };
-    let asked = asked(cells, &label, &degrees).map(Asked::from);
-    Row { label, asked, measured }
+    let again_s = replicates(cells.word("replicate_medians_s"));
+    let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
+    let compared = compared(cells, &label);
+    let asked = asked(cells, &label, &degrees);
+    Row { label, asked, measured: Measured { step_s, bound: bound.unwrap_or_default(), again_s, memory }, compared }
+}
+
+/// What the time of a row tells of; none where it is neither marked as useful nor as bound by the host.
+fn bound(cells: &Cells<'_>) -> Option<Bound> {
+    let is_host_bound = cells.word("flags").split(';').any(|flag| flag == "host_bound");
+    match (cells.flag("useful_for_time"), is_host_bound) {
+        (true, _) => Some(Bound::Device),
+        (false, true) => Some(Bound::Host),
+        (false, false) => None,
+    }
+}
+
+/// Medians of a test that is stored more than once, as `0.4083(resumed) 0.3984(oci)`.
+fn replicates(text: &str) -> Vec<f64> {
+    let number = |word: &str| word.split('(').next()?.parse().ok().filter(|median| *median > 0.0);
+    text.split_whitespace().filter_map(number).collect()
+}
+
+/// Tests of one shape and length; a setting is a test, in whichever container it ran.
+fn compared(cells: &Cells<'_>, label: &Label) -> Option<Compared> {
+    let number = |column: &str| cells.word(column).parse::<u32>().ok().filter(|n| *n > 0);
+    let size = StepSize {
+        sequences: number("global_batch_seqs")?,
+        micro_batch: number("micro_batch_seqs")?,
+        tokens: u64::from(number("seq_tokens")?),
+        gpus: number("gpus")?,
+    };
+    let shape = label.model.split("-gb").next().unwrap_or_default().to_owned();
+    Some(super::setting::compared(&Label { model: shape, ..label.clone() }, "", &size, cells.word("test")))
 }
 
 fn format_word(cells: &Cells<'_>) -> String {
@@ -55,61 +87,69 @@ fn format_word(cells: &Cells<'_>) -> String {
     if recipe.is_empty() { cells.word("precision").to_owned() } else { format!("fp8 {recipe}") }
 }
 
-fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Run, Reason> {
-    let kind = cells.word("kind").to_owned();
-    if !matches!(kind.as_str(), "gpt" | "moe") {
-        return Err(Reason::Kind { word: kind });
-    }
+fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Asked, Reason> {
     if cells.count("gpus").is_none() {
-        return Err(Reason::GpusNotPublished);
+        return counts(cells, label, degrees);
     }
-    let per_node = if label.card.starts_with("GB") { 64 } else { 8 };
-    let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = model(cells, degrees)?;
-    let micro_batch = cells.positive("micro_batch_seqs");
+    super::setting::same_gpus(cells, degrees)?;
     let n_micro_batches = cells.positive("micro_batches_per_step");
-    let tokens = u64::from(cells.positive("seq_tokens"));
-    let mut problem = machine.problem(model, degrees, execution(cells)?)?;
-    problem.layout.sequence_parallel = cells.flag("sequence_parallel");
-    problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
-    if cells.flag("deterministic") {
-        problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
-    }
-    Ok(Run { problem, micro_batch, n_micro_batches, tokens, other: None })
+    run(cells, label, degrees, n_micro_batches).map(Asked::from)
 }
 
-/// The shape that the flags state, GPT with learned positions unless they say otherwise.
-fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, Reason> {
-    let mut of = |name: &str| cells.count(name).map(u64::from);
-    let vocab = of("vocab").ok_or(Reason::Vocabulary)?;
-    let base = engine::model::embedded("gpt-3-175b").expect("embedded");
-    let [n_layers, hidden, intermediate] = ["layers", "hidden", "ffn"].map(|name| of(name).unwrap_or(1));
-    let [n_heads, n_kv_heads, head_dim] = ["heads", "kv_heads", "head_dim"].map(|name| of(name).unwrap_or(1));
-    let experts = of("experts").map(|n_routed| {
-        let (top_k, width) = (of("topk").unwrap_or(1), of("moe_ffn").unwrap_or(intermediate));
-        Experts { shared_intermediate: of("shared_ffn").unwrap_or(0), ..Experts::plain(n_routed, top_k, width) }
-    });
-    if cells.flag("mla") {
-        return Err(Reason::Option { what: "latent attention of default ranks".to_owned() });
+/// On as many GPUs as the batch can be spread over, where their number is not published.
+fn counts(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Asked, Reason> {
+    let sequences = cells.positive("global_batch_seqs") / cells.positive("micro_batch_seqs");
+    let mut runs = Vec::new();
+    let mut refused = Reason::GpusNotPublished;
+    for dp in (1..=sequences).filter(|dp| sequences.is_multiple_of(*dp)) {
+        match run(cells, label, &Degrees { dp, ..*degrees }, sequences / dp) {
+            Ok(run) => runs.push(run),
+            Err(reason) => refused = reason,
+        }
     }
-    let has_biases = cells.flag("linear_bias");
-    Ok(Model {
-        name: cells.word("setting").to_owned(),
-        n_layers,
-        layers: experts.map_or_else(|| Pattern::uniform(Layer::DENSE), |_| Pattern::of_experts(0, 1)),
-        hidden,
-        n_heads,
-        n_kv_heads,
-        head_dim,
-        intermediate,
-        gated: cells.flag("swiglu"),
-        vocab: models::padded_vocabulary(vocab, degrees.tp),
-        tied: !cells.flag("untied_embeddings"),
-        qkv_bias: has_biases,
-        output_bias: has_biases,
-        experts,
-        ..base
-    })
+    if runs.is_empty() { Err(refused) } else { Ok(Asked::Counts(runs)) }
+}
+
+fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches: u32) -> Result<Run, Reason> {
+    let per_node = if label.card.starts_with("GB") { 64 } else { 8 };
+    let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
+    let model = megatron_shapes::model(cells, degrees)?;
+    let micro_batch = cells.positive("micro_batch_seqs");
+    let tokens = u64::from(cells.positive("seq_tokens"));
+    let mut execution = execution(cells)?;
+    execution.wide_layers = wide_layers(cells, &model);
+    let layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
+    if !layers.is_empty() {
+        execution.layers = layers;
+    }
+    let mut problem = machine.problem(model, degrees, execution)?;
+    problem.layout.sequence_parallel = cells.flag("sequence_parallel");
+    problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
+    let kernels = if cells.flag("deterministic") { Kernels::Deterministic } else { Kernels::Usual };
+    if kernels == Kernels::Deterministic {
+        problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
+    }
+    let (each, host_off) = test_hosts::launch(cells, &problem);
+    problem.execution.launches = Launches { each, captured: captured(cells) };
+    let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
+    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_off, host_waits_s, other: None })
+}
+
+/// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
+fn captured(cells: &Cells<'_>) -> Captured {
+    let scope = megatron_shapes::flag(cells, "cuda-graph-modules").or(megatron_shapes::flag(cells, "cuda-graph-scope"));
+    let has = |module: &str| scope.is_some_and(|scope| scope.contains(module));
+    Captured { attention: has("attn"), router: has("moe_router") }
+}
+
+/// Layers at the end of a hybrid that stay in 16 bits: those that predict further tokens, and `--num-layers-at-end-in-bf16`.
+fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
+    if model.state_space.is_none() {
+        return 0;
+    }
+    let at_end = megatron_shapes::flag(cells, "num-layers-at-end-in-bf16").and_then(|text| text.parse().ok());
+    let n_predicting = u32::try_from(model.n_predicting).expect("few layers predict");
+    models::LAYERS_PER_FURTHER_TOKEN * n_predicting + at_end.unwrap_or(0)
 }
 
 fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
@@ -117,19 +157,21 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         return Err(Reason::Option { what: "Megatron FSDP".to_owned() });
     }
     let formats = match cells.word("fp8_recipe") {
+        "" if megatron_shapes::flag(cells, "fp4-recipe") == Some("nvfp4") => {
+            Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..Formats::weights(Format::Nvfp4, Dtype::Bf16) }
+        }
         "" => Formats::of(Dtype::Bf16),
         "tensorwise" | "delayed" => Formats::weights(Format::Fp8, Dtype::Bf16),
         "blockwise" => Formats::weights(Format::Fp8Block, Dtype::Bf16),
         "mxfp8" => Formats::weights(Format::Mxfp8, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
-    let other = cells.word("other_flags").to_owned();
-    if other.contains("defer-embedding-wgrad-compute=true") {
+    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") == Some("true") {
         return Err(Reason::Option { what: "--defer-embedding-wgrad-compute".to_owned() });
     }
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
-        layers: uneven_layers(cells, &other),
+        layers: uneven_layers(cells),
         recompute: super::setting::recompute(cells, ' ')?,
         framework: Framework::MegatronCore,
         formats: Some(formats),
@@ -141,18 +183,16 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
+        experts: ExpertTraffic { once_per_node: cells.word("moe_dispatcher") == "flex", ..ExpertTraffic::EVEN },
         ..Execution::default()
     })
 }
 
 /// Layers of each stage where the first and the last have another number (`--decoder-first-pipeline-num-layers`); empty for an even split.
-fn uneven_layers(cells: &Cells<'_>, other: &str) -> Vec<u32> {
+fn uneven_layers(cells: &Cells<'_>) -> Vec<u32> {
     let number = |name: &str| cells.word(name).parse::<u32>().unwrap_or(1);
-    let flag = |name: &str| -> Option<u32> {
-        let value = other.split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))?;
-        value.parse().ok()
-    };
-    let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"].map(flag);
+    let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"]
+        .map(|name| megatron_shapes::flag(cells, name)?.parse::<u32>().ok());
     let (pp, n_layers) = (number("pp_stages"), number("layers"));
     let ([Some(first), Some(last)], true) = (ends, pp > 2 && number("vp_chunks") == 1) else { return Vec::new() };
     let inner = n_layers.saturating_sub(first + last);

@@ -4,10 +4,13 @@ use engine::Model;
 use engine::model::{Experts, FeedForward, Layer, Mixer, Pattern, StateSpace};
 use hw::{Bytes, Gpu};
 
-/// A vocabulary padded as Megatron-LM pads it: to a multiple of 128 rows on every tensor rank (`--make-vocab-size-divisible-by`).
+/// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
+pub const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
+
+/// A vocabulary padded as Megatron-LM pads it: to a multiple of so many rows on every tensor rank (`--make-vocab-size-divisible-by`, 128 by default).
 #[must_use]
-pub const fn padded_vocabulary(vocab: u64, tp: u32) -> u64 {
-    vocab.next_multiple_of(128 * tp as u64)
+pub const fn padded_vocabulary(vocab: u64, multiple: u64, tp: u32) -> u64 {
+    vocab.next_multiple_of(multiple * tp as u64)
 }
 
 /// Memory that deterministic products need beside PyTorch's usual workspace: `CUBLAS_WORKSPACE_CONFIG=:4096:8` is eight buffers of 4 MiB, which is
@@ -84,8 +87,8 @@ mod tests {
     #[test]
     fn a_cut_model_has_the_parameters_of_its_layers() {
         // Megatron-LM counts 155.0 M parameters without embeddings in twelve layers of width 1024 (12 · 12 · 1024² = 151 M and biases).
-        assert_eq!(padded_vocabulary(50_257, 1), 50_304);
-        assert_eq!(padded_vocabulary(50_257, 4), 50_688);
+        assert_eq!(padded_vocabulary(50_257, 128, 1), 50_304);
+        assert_eq!(padded_vocabulary(50_257, 128, 4), 50_688);
         // DeepSeek-V2 has 235.7 B parameters in 60 layers, one of them dense.
         let whole = deepseek_v2(60);
         assert!((235.0e9..236.5e9).contains(&hw::real(whole.n_parameters())));

@@ -10,29 +10,43 @@ use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
 use train::schedule::Pipeline;
 
+use super::dominant::Dominant;
 use super::row::{Asked, Run, Weighs};
+use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
 /// Costs of a machine.
 pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
-/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 95 % of the rows of all sets
-/// lie inside.
-const TOGETHER: f64 = 0.4;
+/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together.
+const TOGETHER: f64 = 0.25;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
-    /// Time of a step, seconds.
+    /// Time of a step, seconds; the middle of the interval where no value is chosen.
     pub step_s: f64,
+    /// What is said of the step.
+    pub says: Says,
     /// With every cost at its low and at its high end.
     pub interval: [f64; 2],
     /// Highest memory of a rank of every pipeline stage, bytes.
     pub memory: Vec<f64>,
     /// Weakest source of the costs.
     pub source: Source,
+    /// What takes the largest part of the step.
+    pub dominant: Dominant,
     /// What dominates the step and the memory, in words.
     pub why: String,
+}
+
+/// What a prediction says of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// A value and an interval.
+    Value,
+    /// An interval alone, because the row leaves open what ran.
+    Interval,
 }
 
 /// Predicts a row; between both runs where it may have been one or the other.
@@ -44,6 +58,7 @@ pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     let run = match asked {
         Asked::Layout(run) => run,
         Asked::Stages(step) => return predict_stages(step),
+        Asked::Counts(runs) => return predict_counts(runs, costs),
     };
     let found = predict_run(run, costs);
     match &run.other {
@@ -57,11 +72,28 @@ fn predict_stages(step: &TimedStep) -> Predicted {
     let step_s = step.span().to_seconds().get();
     Predicted {
         step_s,
+        says: Says::Value,
         interval: UNEXPLAINED.map(|factor| step_s * factor),
         memory: Vec::new(),
         source: Source::Measured,
+        dominant: Dominant::Layers,
         why: step.why(),
     }
+}
+
+/// From the fewest GPUs whose memory holds the step to the most that have a micro-batch each. No value is chosen, and no memory: it
+/// depends on the number as well.
+fn predict_counts(runs: &[Run], costs: &Costs<'_>) -> Predicted {
+    let most = predict_run(runs.last().expect("some number of GPUs"), costs);
+    let fits = |found: &(&Run, Predicted)| {
+        let there = hw::real(found.0.problem.cluster.gpu.memory.0);
+        found.1.memory.iter().all(|bytes| *bytes <= there)
+    };
+    let fewest = runs.iter().map(|run| (run, predict_run(run, costs))).find(fits);
+    let fewest = fewest.map_or_else(|| most.clone(), |(_, found)| found);
+    let interval = [most.interval[0].min(fewest.interval[0]), most.interval[1].max(fewest.interval[1])];
+    let step_s = (interval[0] * interval[1]).sqrt();
+    Predicted { step_s, says: Says::Interval, interval, memory: Vec::new(), ..fewest }
 }
 
 impl Predicted {
@@ -95,7 +127,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
         let Outcome::Done(timeline) = outcome else { panic!("a step with memory for all ends: {outcome:?}") };
         timelines.push(timeline);
     }
-    let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get());
+    let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get() + asked.host_waits_s);
     let played = Played { graph, timeline: timelines.swap_remove(1) };
     let mut memory = vec![0.0_f64; problem.layout.pp as usize];
     for (index, lane) in played.graph.lanes.iter().enumerate() {
@@ -104,8 +136,10 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     }
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
-    let interval = [end(low).min(step_s * UNEXPLAINED[0]), end(high).max(step_s * UNEXPLAINED[1])];
-    Predicted { step_s, interval, memory, source: metrics.source, why: metrics.why }
+    let open = libm::exp(unexplained::half_width(&metrics, asked));
+    let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
+    let dominant = Dominant::of(&metrics.values);
+    Predicted { step_s, says: Says::Value, interval, memory, source: metrics.source, dominant, why: metrics.why }
 }
 
 /// The problem with the sequences of one step.

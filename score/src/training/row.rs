@@ -16,6 +16,19 @@ pub struct Row {
     pub asked: Result<Asked, Reason>,
     /// What was measured.
     pub measured: Measured,
+    /// What it may be compared with; none where its work is not known.
+    pub compared: Option<Compared>,
+}
+
+/// Where a row stands among others, for their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// What those have in common that may be compared: set, model, card, task.
+    pub among: String,
+    /// Its setting: rows of one setting differ by their release alone.
+    pub setting: String,
+    /// Tokens of a step over its GPUs.
+    pub tokens_per_gpu: f64,
 }
 
 /// What a row is, in words, for people and for groups.
@@ -44,6 +57,8 @@ pub struct Label {
 pub enum Asked {
     /// A layout of a model, whose times come from the costs of its cards.
     Layout(Box<Run>),
+    /// The same where the number of GPUs is not published: one for every number that it may be, the fewest first.
+    Counts(Vec<Run>),
     /// Stages whose times were measured.
     Stages(TimedStep),
 }
@@ -65,8 +80,24 @@ pub struct Run {
     pub n_micro_batches: u32,
     /// Tokens of a sequence.
     pub tokens: u64,
+    /// Whose kernels ran.
+    pub kernels: Kernels,
+    /// By how much the host is off, as a share of its time.
+    pub host_off: f64,
+    /// Time of a step in which the device waits for its host to do something else than launch passes, seconds.
+    pub host_waits_s: f64,
     /// What may have been run instead, where a row does not say it; the interval then holds both.
     pub other: Option<Box<Other>>,
+}
+
+/// Whether the kernels of a run are those that tables were measured with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernels {
+    /// Those of the library's choice, as in tables.
+    #[default]
+    Usual,
+    /// Deterministic ones, which no table has.
+    Deterministic,
 }
 
 /// What may have been run instead.
@@ -88,11 +119,36 @@ pub enum Weighs {
     First,
 }
 
+/// What a measured time tells of. Both are never in one mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// Of devices and exchanges.
+    #[default]
+    Device,
+    /// Of the host: the device is idle most of the time.
+    Host,
+}
+
+impl Bound {
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Host => "host",
+        }
+    }
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Time of a step.
     pub step_s: Option<f64>,
+    /// What the time of the step tells of.
+    pub bound: Bound,
+    /// The same where it was measured again.
+    pub again_s: Vec<f64>,
     /// Highest memory of a rank of each pipeline stage that was measured: (stage, bytes).
     pub memory: Vec<(u32, f64)>,
 }

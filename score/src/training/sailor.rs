@@ -7,8 +7,9 @@ use hw::{Seconds, Span};
 use train::timed::{Messages, Replica, StageTimes, TimedStep, ring_s};
 
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row};
+use super::row::{Asked, Compared, Label, Measured, Row};
 use super::sailor_tables::{Slice, Tables};
+use super::setting::StepSize;
 use crate::table::{Beside, Cells, Fault, Table};
 
 /// Columns without which nothing can be said.
@@ -83,9 +84,25 @@ fn row(cells: &mut Cells<'_>, tables: &Tables) -> Row {
         layout: cells.word("gpus_by_stage").replace(" | ", " → "),
         variant: if cells.flag("mixed_gpus") { "mixed" } else { "one type" }.to_owned(),
     };
-    let measured = Measured { step_s: cells.positive_number("iter_time_s"), memory: Vec::new() };
+    let [step_s, again_s] = ["iter_time_s", "iter_time_second_run_s"].map(|column| cells.positive_number(column));
+    let measured = Measured { step_s, again_s: again_s.into_iter().collect(), ..Measured::default() };
+    let compared = compared(cells, &label, stages.as_deref().unwrap_or_default());
     let asked = asked(cells, tables, stages).map(Asked::Stages);
-    Row { label, asked, measured }
+    Row { label, asked, measured, compared }
+}
+
+/// Runs of one cluster, whose cards may be mixed.
+fn compared(cells: &mut Cells<'_>, label: &Label, stages: &[Vec<Group>]) -> Option<Compared> {
+    let micro_batch = cells.positive("micro_batch_seqs");
+    let n_replicas = u32::try_from(stages.first()?.len()).expect("few replicas");
+    let size = StepSize {
+        sequences: micro_batch * cells.positive("micro_batches_per_step") * n_replicas,
+        micro_batch,
+        tokens: u64::from(cells.positive("seq_tokens")),
+        gpus: stages.iter().flatten().map(|group| group.n_gpus).sum(),
+    };
+    let cluster = Label { card: cells.word("cluster").to_owned(), ..label.clone() };
+    Some(super::setting::compared(&cluster, "", &size, ""))
 }
 
 /// Types of GPU in order of appearance.

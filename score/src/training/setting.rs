@@ -4,11 +4,12 @@ use engine::Model;
 use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::problem::{Execution, Module, Modules, Problem, Recompute};
+use train::stage_text;
 use train::workload::Workload;
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
-use super::row::Label;
+use super::row::{Compared, Label};
 use crate::table::Cells;
 
 /// Bytes of a mebibyte, in which SimuMax prints.
@@ -19,8 +20,13 @@ pub(super) const GIBIBYTE: f64 = 1_073_741_824.0;
 /// What a recipe computes again: nothing, whole layers, or modules. A recipe that names modules asks for them whatever it says of the
 /// granularity (Megatron Bridge, `utils/overrides.py`), and an empty list is nothing.
 pub(super) fn recompute(cells: &Cells<'_>, separator: char) -> Result<Recompute, Reason> {
-    if cells.word("recompute_granularity") == "full" {
-        return Ok(Recompute::Full);
+    match cells.word("recompute_granularity") {
+        "full" => return Ok(Recompute::Full),
+        "" | "none" | "selective" => {}
+        word => {
+            let allowed = "allowed are `none`, `selective`, `full`";
+            return Err(Reason::Option { what: format!("recompute_granularity `{word}`; {allowed}") });
+        }
     }
     let words = cells.word("recompute_modules").split(separator).filter(|word| !word.is_empty());
     let named = |word: &str| Module::named(word).ok_or_else(|| Reason::Option { what: format!("recompute of {word}") });
@@ -67,6 +73,35 @@ impl Degrees {
     }
 }
 
+/// Whether a row's degrees fill the GPUs that it states.
+pub(super) fn same_gpus(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<(), Reason> {
+    match cells.count("gpus") {
+        Some(gpus) if gpus != degrees.n_gpus() => Err(Reason::Degrees {
+            what: format!("{} is {} GPUs, and `gpus` is {gpus}", degrees.words(), degrees.n_gpus()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Layers of every stage from a layout string of Megatron-LM, those that predict a further token with them. Empty for an empty string.
+pub(super) fn stage_layers(text: &str, degrees: &Degrees, model: &Model) -> Result<Vec<u32>, Reason> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wrong = |why: String| Reason::Degrees { what: format!("the layout `{text}`: {why}") };
+    let stages = stage_text::read(text).map_err(|why| wrong(why.to_string()))?;
+    let layers: Vec<u32> = stages.iter().map(|stage| stage.layers + stage.predicting).collect();
+    let n_stages = (degrees.pp * degrees.chunks) as usize;
+    if layers.len() != n_stages {
+        return Err(wrong(format!("it has {} stages, and the row has {n_stages}", layers.len())));
+    }
+    let n_layers: u64 = layers.iter().map(|n| u64::from(*n)).sum();
+    if n_layers != model.n_layers {
+        return Err(wrong(format!("it holds {n_layers} layers, and the model has {}", model.n_layers)));
+    }
+    Ok(layers)
+}
+
 /// What all tables say of a row.
 pub(super) fn label(cells: &Cells<'_>, degrees: &Degrees) -> Label {
     let text = |column: &str| cells.word(column).to_owned();
@@ -78,6 +113,27 @@ pub(super) fn label(cells: &Cells<'_>, degrees: &Degrees) -> Label {
         layout: degrees.words(),
         ..Label::default()
     }
+}
+
+/// Where a row stands among others of its set, model and card: a step of so many sequences on so many GPUs.
+pub(super) fn compared(label: &Label, task: &str, step: &StepSize, more: &str) -> Compared {
+    let Label { set, model, card, format, layout, .. } = label;
+    let StepSize { sequences, micro_batch, tokens, gpus } = step;
+    let among = format!("{set} {model} {task}, {card}");
+    let setting = format!("{format} {layout} {gpus} GPUs {sequences} of {tokens} by {micro_batch} {more}");
+    Compared {
+        among: among.replace(" ,", ","),
+        setting,
+        tokens_per_gpu: hw::real(u64::from(*sequences) * tokens) / f64::from(*gpus),
+    }
+}
+
+/// Sequences of a step and of a micro-batch, their tokens, and GPUs.
+pub(super) struct StepSize {
+    pub(super) sequences: u32,
+    pub(super) micro_batch: u32,
+    pub(super) tokens: u64,
+    pub(super) gpus: u32,
 }
 
 /// Cards as tables write them, and their entries of the catalogue.
@@ -93,6 +149,11 @@ const CARDS: [(&str, &str); 10] = [
     ("GB200", "gb200"),
     ("GB300", "gb300"),
 ];
+
+/// One GPU of a card as tables write it; none where it is not in the catalogue.
+pub(crate) fn one_card(card: &str) -> Option<Cluster> {
+    Machine::of(card, 1, 1).ok().map(|machine| machine.cluster)
+}
 
 /// A cluster of one card.
 pub(super) struct Machine {

@@ -8,8 +8,9 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row, Run};
-use super::setting::{Degrees, MEBIBYTE, Machine};
+use super::row::{Asked, Kernels, Label, Measured, Row, Run};
+use super::setting::{Degrees, MEBIBYTE, Machine, StepSize};
+use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -36,13 +37,26 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let [micro_batch, n_micro_batches] =
         ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
     let measured = measured(cells, &degrees);
-    let asked = model(&label.model, n_layers).and_then(|model| {
+    let sound = super::setting::same_gpus(cells, &degrees);
+    let asked = sound.and_then(|()| model(&label.model, n_layers)).and_then(|model| {
         let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
         let mut problem = machine.problem(model, &degrees, execution())?;
         problem.layout.exchange = ContextExchange::Ulysses;
-        Ok(Asked::from(Run { problem, micro_batch, n_micro_batches, tokens, other: None }))
+        Ok(Asked::from(Run {
+            problem,
+            micro_batch,
+            n_micro_batches,
+            tokens,
+            kernels: Kernels::Usual,
+            host_off: unexplained::HOST,
+            host_waits_s: 0.0,
+            other: None,
+        }))
     });
-    Row { label, asked, measured }
+    let size =
+        StepSize { sequences: micro_batch * n_micro_batches * degrees.dp, micro_batch, tokens, gpus: degrees.n_gpus() };
+    let compared = Some(super::setting::compared(&label, "", &size, ""));
+    Row { label, asked, measured, compared }
 }
 
 fn execution() -> Execution {
@@ -88,5 +102,5 @@ fn measured(cells: &mut Cells<'_>, degrees: &Degrees) -> Measured {
             memory.push((stage, ranks.iter().copied().fold(0.0, f64::max) * MEBIBYTE));
         }
     }
-    Measured { step_s, memory }
+    Measured { step_s, memory, ..Measured::default() }
 }

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::play::{Costs, Predicted, predict};
+use super::dominant::Dominant;
+use super::order::{self, Orders};
+use super::play::{Costs, Predicted, Says, predict};
 use super::reason::Reason;
-use super::row::Row;
+use super::row::{Bound, Row};
 use super::select::{Key, Selection};
 use crate::summary::{holds, median};
 
@@ -53,6 +55,17 @@ pub struct GroupErrors {
     pub memory: Option<Errors>,
 }
 
+/// Rows that are bound by the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostBound {
+    /// Their errors.
+    pub errors: GroupErrors,
+    /// Settings: repeats count once.
+    pub n_settings: usize,
+    /// Kendall's tau of the times of steps, over settings.
+    pub tau: Option<f64>,
+}
+
 /// Everything about a table.
 #[derive(Clone, Debug)]
 pub struct Score {
@@ -62,6 +75,12 @@ pub struct Score {
     pub all: GroupErrors,
     /// Groups by key, in the order of `Key::GROUPS`.
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
+    /// Groups by what dominates the predicted step.
+    pub causes: Vec<GroupErrors>,
+    /// Order of settings.
+    pub orders: Orders,
+    /// Rows that are bound by the host: all of them and by card, with the order of their times.
+    pub host_bound: Vec<HostBound>,
     /// Rows without prediction by their reason: its word, what it means, how many.
     pub reasons: Vec<(&'static str, &'static str, usize)>,
 }
@@ -79,6 +98,9 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: group("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
+        causes: causes(&rows),
+        orders: Orders::of(rows.iter().filter(|scored| scored.row.measured.bound == Bound::Device)),
+        host_bound: host_bound(&rows),
         reasons: reasons(&rows),
         rows,
     }
@@ -88,7 +110,8 @@ impl Scored {
     /// Predicted over measured time of a step, where both are there.
     #[must_use]
     pub fn step_ratio(&self) -> Option<f64> {
-        Some(self.outcome.as_ref().ok()?.step_s / self.row.measured.step_s?)
+        let found = self.outcome.as_ref().ok().filter(|found| found.says == Says::Value)?;
+        Some(found.step_s / self.row.measured.step_s?)
     }
 
     /// Whether the measured step lies in the interval.
@@ -102,7 +125,8 @@ impl Scored {
     #[must_use]
     pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
         let Ok(found) = &self.outcome else { return Vec::new() };
-        self.row.measured.memory.iter().map(|(stage, bytes)| (*stage, found.memory[*stage as usize] / bytes)).collect()
+        let of = |(stage, bytes): &(u32, f64)| Some((*stage, found.memory.get(*stage as usize)? / bytes));
+        self.row.measured.memory.iter().filter_map(of).collect()
     }
 }
 
@@ -114,10 +138,46 @@ fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
     members.iter().map(|(value, rows)| group(value, rows)).collect()
 }
 
+/// Rows with a prediction by what dominates it.
+fn causes(rows: &[Scored]) -> Vec<GroupErrors> {
+    let mut members: BTreeMap<Dominant, Vec<&Scored>> = BTreeMap::new();
+    for scored in rows {
+        if let Ok(found) = &scored.outcome {
+            members.entry(found.dominant).or_default().push(scored);
+        }
+    }
+    members.iter().map(|(dominant, rows)| group(dominant.word(), rows)).collect()
+}
+
+/// Rows that are bound by the host, all and by card; none where there are no such rows.
+fn host_bound(rows: &[Scored]) -> Vec<HostBound> {
+    let bound: Vec<&Scored> = rows.iter().filter(|scored| scored.row.measured.bound == Bound::Host).collect();
+    if bound.is_empty() {
+        return Vec::new();
+    }
+    let mut cards: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
+    for scored in &bound {
+        cards.entry(&scored.row.label.card).or_default().push(scored);
+    }
+    let of = |(value, rows): (&str, &[&Scored])| {
+        let steps = order::mean_steps(rows.iter().copied());
+        let errors = group_of(value, rows, Bound::Host);
+        HostBound { errors, n_settings: steps.len(), tau: crate::order::tau(&steps) }
+    };
+    let of_cards = cards.iter().map(|(card, rows)| (*card, rows.as_slice()));
+    std::iter::once(("all", bound.as_slice())).chain(of_cards).map(of).collect()
+}
+
 fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
-    let steps: Vec<f64> = rows.iter().filter_map(|scored| scored.step_ratio()).collect();
+    group_of(value, rows, Bound::Device)
+}
+
+/// Errors of rows; of their times those that tell of the device, or of the host.
+fn group_of(value: &str, rows: &[&Scored], bound: Bound) -> GroupErrors {
+    let timed: Vec<&Scored> = rows.iter().copied().filter(|scored| scored.row.measured.bound == bound).collect();
+    let steps: Vec<f64> = timed.iter().filter_map(|scored| scored.step_ratio()).collect();
     let memory: Vec<f64> = rows.iter().flat_map(|scored| scored.memory_ratios()).map(|(_, ratio)| ratio).collect();
-    let covered: Vec<bool> = rows.iter().filter_map(|scored| scored.is_covered()).collect();
+    let covered: Vec<bool> = timed.iter().filter_map(|scored| scored.is_covered()).collect();
     let inside = covered.iter().filter(|is_inside| **is_inside).count();
     GroupErrors {
         value: value.to_owned(),

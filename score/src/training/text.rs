@@ -1,7 +1,10 @@
 //! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
 
-use super::row::Label;
-use super::summary::{Errors, GroupErrors, Score, Scored};
+use super::order::Orders;
+use super::play::Says;
+use super::row::{Bound, Label};
+use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
+use crate::order::Agreement;
 use crate::text::{cut, percent_1, signed_1};
 
 /// Letters of the columns of figures.
@@ -24,6 +27,15 @@ pub fn text(score: &Score, width: usize) -> String {
         lines.push(format!("by {}", key.word()));
         lines.extend(groups.iter().map(|group| group_line(group, name)));
     }
+    if !score.causes.is_empty() {
+        lines.push("by what dominates the predicted step".to_owned());
+    }
+    lines.extend(score.causes.iter().map(|group| group_line(group, name)));
+    lines.extend(orders(&score.orders, name));
+    if !score.host_bound.is_empty() {
+        lines.extend([String::new(), "bound by the host: not in any figure above".to_owned()]);
+    }
+    lines.extend(score.host_bound.iter().map(|found| host_bound_line(found, name)));
     lines.extend(rows(score));
     if !score.reasons.is_empty() {
         lines.extend([String::new(), "without prediction".to_owned()]);
@@ -39,6 +51,21 @@ fn group_line(group: &GroupErrors, name: usize) -> String {
     format!("  {:<1$}{counts:>9}{step}{memory}", cut(&group.value, name.saturating_sub(3)), name - 2)
 }
 
+fn host_bound_line(found: &HostBound, name: usize) -> String {
+    let HostBound { errors, n_settings, tau } = found;
+    let figures = errors.step.map_or_else(String::new, |step| {
+        format!(
+            "median {} bias {} covered {}",
+            percent_1(step.median),
+            signed_1(step.bias),
+            errors.covered.map_or_else(String::new, percent_1)
+        )
+    });
+    let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+    let counts = format!("{}/{}", errors.n_predicted, errors.n_rows);
+    format!("  {:<1$}{counts:>9}  {figures}  tau {tau} over {n_settings} settings", errors.value, name - 2)
+}
+
 fn step_figures(errors: Errors, covered: Option<f64>) -> String {
     let covered = covered.map_or_else(|| "-".to_owned(), percent_1);
     format!("{:>8} {:>6} {:>6} {covered:>6}", percent_1(errors.mean), percent_1(errors.worst), signed_1(errors.bias))
@@ -48,12 +75,37 @@ fn memory_figures(errors: Errors) -> String {
     format!("{:>10} {:>6} {:>6}", percent_1(errors.mean), percent_1(errors.median), percent_1(errors.worst))
 }
 
+/// Kendall's tau of every group of settings, and over pairs that lie further apart than repeats.
+fn orders(orders: &Orders, name: usize) -> Vec<String> {
+    if orders.groups.is_empty() {
+        return Vec::new();
+    }
+    let has_repeats = orders.n_repeats > 0;
+    let mut head = format!("{:name$}{:>8}{:>7}{:>6}", "", "settings", "pairs", "tau");
+    for factor in orders.apart.iter().filter(|_| has_repeats) {
+        head += &format!("{:>15}", format!("beyond {}", percent_1(factor - 1.0)));
+    }
+    let title = "order of settings by tokens per second and GPU, repeats of a setting counted once";
+    let mut lines = vec![String::new(), title.to_owned(), head];
+    for group in [&orders.all()].into_iter().chain(&orders.groups) {
+        let value = format!("  {:<1$}", cut(&group.among, name.saturating_sub(3)), name - 2);
+        let mut line = format!("{value}{:>8}{:>7}{:>6}", group.n_settings, group.all.n, tau(&group.all));
+        for pairs in group.beyond.iter().filter(|_| has_repeats) {
+            line += &format!("{:>9}{:>6}", pairs.n, tau(pairs));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Kendall's tau with two digits.
+fn tau(pairs: &Agreement) -> String {
+    pairs.tau().map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"))
+}
+
 /// Rows that are off by more than a tenth.
 fn rows(score: &Score) -> Vec<String> {
-    let is_off = |scored: &&Scored| {
-        let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
-        ratios.into_iter().any(|ratio| (ratio - 1.0).abs() > LISTED)
-    };
+    let is_off = |scored: &&Scored| ratios(scored).into_iter().any(|ratio| (ratio - 1.0).abs() > LISTED);
     let mut off: Vec<&Scored> = score.rows.iter().filter(is_off).collect();
     off.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
     let mut lines = Vec::new();
@@ -64,9 +116,14 @@ fn rows(score: &Score) -> Vec<String> {
     lines
 }
 
+/// Ratios of a row that it is listed by; times that are bound by the host have a group of their own.
+fn ratios(scored: &Scored) -> Vec<f64> {
+    let step = scored.step_ratio().filter(|_| scored.row.measured.bound == Bound::Device);
+    step.into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio)).collect()
+}
+
 fn worst(scored: &Scored) -> f64 {
-    let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
-    ratios.map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max)
+    ratios(scored).into_iter().map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max)
 }
 
 fn row_line(scored: &Scored) -> String {
@@ -86,11 +143,56 @@ pub fn markdown(score: &Score) -> String {
     for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < 16) {
         text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
     }
+    text.extend(score.causes.iter().map(|group| markdown_group("dominated by", group)));
+    text += &markdown_host_bound(&score.host_bound);
+    text += &markdown_orders(&score.orders);
     text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
     text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
     text += "\n| rows without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text
+}
+
+/// Rows that are bound by the host, by card.
+fn markdown_host_bound(groups: &[HostBound]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "\n| bound by the host | rows | step median | mean | bias | in interval | settings | tau of steps |\n"
+            .to_owned();
+    text += "|---|---|---|---|---|---|---|---|\n";
+    for HostBound { errors, n_settings, tau } in groups {
+        let figures = errors.step.map_or_else(
+            || "- | - | -".to_owned(),
+            |step| format!("{} | {} | {}", percent_1(step.median), percent_1(step.mean), signed_1(step.bias)),
+        );
+        let covered = errors.covered.map_or_else(|| "-".to_owned(), percent_1);
+        let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+        let GroupErrors { value, n_predicted, n_rows, .. } = errors;
+        text += &format!("| {value} | {n_predicted}/{n_rows} | {figures} | {covered} | {n_settings} | {tau} |\n");
+    }
+    text
+}
+
+/// Order of settings: pairs and tau of each group, over all pairs and over those that lie further apart than repeats do.
+fn markdown_orders(orders: &Orders) -> String {
+    if orders.groups.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n| order among | settings | pairs | tau |".to_owned();
+    let has_repeats = orders.n_repeats > 0;
+    for factor in orders.apart.iter().filter(|_| has_repeats) {
+        text += &format!(" pairs beyond {} | tau |", percent_1(factor - 1.0));
+    }
+    text += if has_repeats { "\n|---|---|---|---|---|---|---|---|\n" } else { "\n|---|---|---|---|\n" };
+    for group in [&orders.all()].into_iter().chain(&orders.groups) {
+        text += &format!("| {} | {} | {} | {} |", group.among, group.n_settings, group.all.n, tau(&group.all));
+        let beyond = group.beyond.iter().filter(|_| has_repeats);
+        text.extend(beyond.map(|pairs| format!(" {} | {} |", pairs.n, tau(pairs))));
+        text += "\n";
+    }
     text
 }
 
@@ -117,9 +219,10 @@ fn markdown_group(key: &str, group: &GroupErrors) -> String {
 fn markdown_row(scored: &Scored) -> String {
     let Ok(found) = &scored.outcome else { return String::new() };
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
-    let step = scored
-        .step_ratio()
-        .map_or_else(|| "- | -".to_owned(), |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
+    let interval = || format!("{:.2} to {:.2} | -", found.interval[0], found.interval[1]);
+    let open = || if found.says == Says::Interval { interval() } else { "- | -".to_owned() };
+    let step =
+        scored.step_ratio().map_or_else(open, |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
     let ratios = scored.memory_ratios();
     let gib: Vec<String> = ratios
         .iter()

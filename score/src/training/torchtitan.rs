@@ -11,8 +11,9 @@ use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompu
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
-use super::setting::{Degrees, GIBIBYTE, Machine};
+use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
+use super::setting::{Degrees, GIBIBYTE, Machine, StepSize};
+use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -38,14 +39,29 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let tokens = u64::from(cells.positive("seq_tokens"));
     let local = cells.positive("local_batch_seqs");
     let memory = cells.positive_number("peak_mem_gib").map(|gib| (degrees.pp - 1, gib * GIBIBYTE));
-    let measured = Measured { step_s: cells.positive_number("step_time_s"), memory: memory.into_iter().collect() };
+    let step_s = cells.positive_number("step_time_s");
+    let measured = Measured { step_s, memory: memory.into_iter().collect(), ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
-    let asked = asked(cells, &label, &degrees).map(|problem| {
-        let run = Run { problem, micro_batch, n_micro_batches, tokens, other: None };
+    let sound = super::setting::same_gpus(cells, &degrees);
+    let asked = sound.and_then(|()| asked(cells, &label, &degrees)).map(|problem| {
+        let run = Run {
+            problem,
+            micro_batch,
+            n_micro_batches,
+            tokens,
+            kernels: Kernels::Usual,
+            host_off: unexplained::HOST,
+            host_waits_s: 0.0,
+            other: None,
+        };
         let other = other(&run, &label, cells.word("compile").is_empty()).map(Box::new);
         Asked::from(Run { other, ..run })
     });
-    Row { label, asked, measured }
+    let more =
+        ["compile", "async_tp", "activation_checkpointing", "schedule"].map(|column| cells.word(column)).join(" ");
+    let size = StepSize { sequences: cells.positive("global_batch_seqs"), micro_batch, tokens, gpus: degrees.n_gpus() };
+    let compared = Some(super::setting::compared(&label, "", &size, &more));
+    Row { label, asked, measured, compared }
 }
 
 /// What a row may have run instead. It may not say whether layers were compiled. Products with a scale per row are known to be slow at that

@@ -3,8 +3,11 @@
 use engine::cost::Source;
 use serde::Serialize;
 
+use super::order::{Ordered, Orders};
+use super::play::Says;
 use super::reason::Reason;
-use super::summary::{Errors, GroupErrors, Score, Scored};
+use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
+use crate::order::Agreement;
 
 #[derive(Serialize)]
 struct Line {
@@ -16,6 +19,7 @@ struct Line {
     format: String,
     layout: String,
     variant: String,
+    bound: &'static str,
     measured_step_s: Option<f64>,
     predicted_step_s: Option<f64>,
     step_ratio: Option<f64>,
@@ -25,6 +29,7 @@ struct Line {
     predicted_memory_bytes: String,
     memory_ratio: Option<f64>,
     source: Option<&'static str>,
+    dominant: Option<&'static str>,
     why: Option<String>,
     reason: Option<&'static str>,
     detail: Option<String>,
@@ -51,6 +56,30 @@ struct Figures {
 }
 
 #[derive(Serialize)]
+struct HostBoundGroup<'s> {
+    group: Group<'s>,
+    settings: usize,
+    tau: Option<f64>,
+}
+
+/// An order of settings; `beyond` is about pairs that lie at least a factor apart.
+#[derive(Serialize)]
+struct Ordering {
+    among: String,
+    settings: usize,
+    pairs: u64,
+    tau: Option<f64>,
+    beyond: Vec<Beyond>,
+}
+
+#[derive(Serialize)]
+struct Beyond {
+    factor: f64,
+    pairs: u64,
+    tau: Option<f64>,
+}
+
+#[derive(Serialize)]
 struct Missing {
     reason: &'static str,
     about: &'static str,
@@ -61,6 +90,9 @@ struct Missing {
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
+    bound_by_host: Vec<HostBoundGroup<'s>>,
+    repeats: usize,
+    order: Vec<Ordering>,
     without_prediction: Vec<Missing>,
     rows: Vec<Line>,
 }
@@ -75,14 +107,39 @@ pub fn json(score: &Score) -> String {
     for (key, of_key) in &score.groups {
         groups.extend(of_key.iter().map(|found| group(key.word(), found)));
     }
+    groups.extend(score.causes.iter().map(|found| group("dominant", found)));
     let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
     let document = Document {
         schema: "skrull-sim/score-training/1",
         groups,
+        bound_by_host: score.host_bound.iter().map(host_bound).collect(),
+        repeats: score.orders.n_repeats,
+        order: orders(&score.orders),
         without_prediction: score.reasons.iter().map(missing).collect(),
         rows: score.rows.iter().map(line).collect(),
     };
     serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+fn host_bound(found: &HostBound) -> HostBoundGroup<'_> {
+    HostBoundGroup { group: group("card", &found.errors), settings: found.n_settings, tau: found.tau }
+}
+
+/// All groups together, and each of them.
+fn orders(orders: &Orders) -> Vec<Ordering> {
+    let of = |group: &Ordered| Ordering {
+        among: group.among.clone(),
+        settings: group.n_settings,
+        pairs: group.all.n,
+        tau: group.all.tau(),
+        beyond: beyond(group, orders.apart),
+    };
+    std::iter::once(&orders.all()).chain(&orders.groups).map(of).collect()
+}
+
+fn beyond(group: &Ordered, apart: [f64; 2]) -> Vec<Beyond> {
+    let of = |(pairs, factor): (&Agreement, f64)| Beyond { factor, pairs: pairs.n, tau: pairs.tau() };
+    group.beyond.iter().zip(apart).map(of).collect()
 }
 
 /// Every row as a line of CSV under a header; memory of several stages with blanks between.
@@ -136,8 +193,9 @@ fn line(scored: &Scored) -> Line {
         format: label.format.clone(),
         layout: label.layout.clone(),
         variant: label.variant.clone(),
+        bound: measured.bound.word(),
         measured_step_s: measured.step_s,
-        predicted_step_s: found.map(|found| found.step_s),
+        predicted_step_s: found.filter(|found| found.says == Says::Value).map(|found| found.step_s),
         step_ratio: scored.step_ratio(),
         step_low_s: found.map(|found| found.interval[0]),
         step_high_s: found.map(|found| found.interval[1]),
@@ -145,6 +203,7 @@ fn line(scored: &Scored) -> Line {
         predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().copied())),
         memory_ratio: largest,
         source: found.map(|found| Source::name(found.source)),
+        dominant: found.map(|found| found.dominant.word()),
         why: found.map(|found| found.why.clone()),
         reason: reason.map(Reason::name),
         detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),

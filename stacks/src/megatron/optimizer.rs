@@ -3,7 +3,6 @@
 use crate::document::Document;
 use crate::flags::Flags;
 
-
 /// `[optimizer]`.
 pub(super) fn optimizer(flags: &mut Flags<'_>, out: &mut Document) {
     match flags.text("optimizer").as_deref() {

@@ -40,7 +40,7 @@ fn front(found: &Found) -> Value {
             "schedule": schedule.name,
             "chunks": layout.chunks,
             "micro_batch": micro_batch,
-            "recompute": recompute.word(),
+            "recompute": recompute.name(),
             "offload_ratio": offload,
             "embedding_layers": ends[0],
             "head_layers": ends[1],

@@ -1,0 +1,100 @@
+//! Models of Megatron-LM's tests: the shape that a row's flags state, latent attention and hybrids with them.
+
+use engine::Model;
+use engine::model::{Experts, LatentAttention, Layer, Pattern};
+
+use super::models;
+use super::reason::Reason;
+use super::setting::Degrees;
+use crate::table::Cells;
+
+/// Vocabulary of Mixtral's tokenizer (mistralai/Mixtral-8x22B-v0.1, config.json).
+const MIXTRAL_VOCABULARY: u64 = 32_000;
+
+/// Value of one of the `other_flags`, which stand as `name=value;name=value`.
+pub(super) fn flag<'c>(cells: &'c Cells<'_>, name: &str) -> Option<&'c str> {
+    cells.word("other_flags").split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The model of a row.
+pub(super) fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, Reason> {
+    let kind = cells.word("kind").to_owned();
+    let model = match kind.as_str() {
+        "gpt" | "moe" => stated(cells)?,
+        "nemotron" => hybrid(cells)?,
+        _ => return Err(Reason::Kind { word: kind }),
+    };
+    let n_predicting = u64::from(cells.count("mtp_layers").unwrap_or(0));
+    let multiple = flag(cells, "make-vocab-size-divisible-by").and_then(|text| text.parse().ok()).unwrap_or(128);
+    let vocab = models::padded_vocabulary(model.vocab, multiple, degrees.tp);
+    Ok(Model { vocab, ..model }.with_predicting(n_predicting))
+}
+
+/// Nemotron's hybrids by their width and depth; their vocabulary is the row's, where it states one.
+fn hybrid(cells: &mut Cells<'_>) -> Result<Model, Reason> {
+    let shape = ["layers", "hidden"].map(|column| cells.word(column).to_owned());
+    let model = match [shape[0].as_str(), shape[1].as_str()] {
+        ["52", "2688"] => engine::model::embedded("nemotron-3-nano-30b-a3b").expect("embedded"),
+        ["88", "4096"] => models::nemotron_3_super(),
+        _ => return Err(Reason::Kind { word: format!("a hybrid of {} layers", shape[0]) }),
+    };
+    let vocab = cells.count("vocab").map_or(model.vocab, u64::from);
+    Ok(Model { vocab, ..model })
+}
+
+/// The shape that the flags state, GPT with learned positions unless they say otherwise.
+fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
+    let name = cells.word("setting").to_owned();
+    let is_mixtral = cells.word("test").starts_with("mixtral");
+    let latent = cells.flag("mla").then(|| latent(cells));
+    let n_dense = dense_layers(cells);
+    let mut of = |name: &str| cells.count(name).map(u64::from);
+    let vocab = of("vocab").or(is_mixtral.then_some(MIXTRAL_VOCABULARY)).ok_or(Reason::Vocabulary)?;
+    let [n_layers, hidden, intermediate] = ["layers", "hidden", "ffn"].map(|name| of(name).unwrap_or(1));
+    let [n_heads, n_kv_heads, head_dim] = ["heads", "kv_heads", "head_dim"].map(|name| of(name).unwrap_or(1));
+    let experts = of("experts").map(|n_routed| {
+        let (top_k, width) = (of("topk").unwrap_or(1), of("moe_ffn").unwrap_or(intermediate));
+        Experts { shared_intermediate: of("shared_ffn").unwrap_or(0), ..Experts::plain(n_routed, top_k, width) }
+    });
+    let has_biases = cells.flag("linear_bias");
+    // Latent attention has rotary positions.
+    let base = engine::model::embedded(if latent.is_some() { "deepseek-v3" } else { "gpt-3-175b" }).expect("embedded");
+    Ok(Model {
+        name,
+        n_layers,
+        layers: experts.map_or_else(|| Pattern::uniform(Layer::DENSE), |_| Pattern::of_experts(n_dense, 1)),
+        hidden,
+        n_heads,
+        n_kv_heads: latent.map_or(n_kv_heads, |_| n_heads),
+        head_dim: latent.map_or(head_dim, |latent| latent.nope_dim + latent.rope_dim),
+        intermediate,
+        gated: cells.flag("swiglu"),
+        vocab,
+        tied: !cells.flag("untied_embeddings"),
+        qkv_bias: has_biases && latent.is_none(),
+        output_bias: has_biases && latent.is_none(),
+        experts,
+        latent,
+        n_predicting: 0,
+        ..base
+    })
+}
+
+/// Ranks and widths of latent attention; what no flag states is Megatron-LM's default (`megatron/training/arguments.py`, `_add_mla_args`).
+fn latent(cells: &Cells<'_>) -> LatentAttention {
+    let of = |name: &str| flag(cells, name).and_then(|text| text.parse().ok());
+    LatentAttention {
+        q_rank: of("q-lora-rank"),
+        kv_rank: of("kv-lora-rank").unwrap_or(32),
+        nope_dim: of("qk-head-dim").unwrap_or(128),
+        rope_dim: of("qk-pos-emb-head-dim").unwrap_or(64),
+        value_dim: of("v-head-dim").unwrap_or(128),
+        index: None,
+    }
+}
+
+/// First layers without experts, from `--moe-layer-freq ([0]*3+[1]*11)`; none without one.
+fn dense_layers(cells: &Cells<'_>) -> u64 {
+    let first = flag(cells, "moe-layer-freq").and_then(|text| text.strip_prefix("([0]*")?.split('+').next());
+    first.and_then(|n| n.parse().ok()).unwrap_or(0)
+}

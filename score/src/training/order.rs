@@ -1,0 +1,126 @@
+//! Whether layouts and formats of a model on a card come out in the order in which they were measured.
+//!
+//! Compared are tokens per second and GPU, so layouts of several sizes stand beside each other. A prediction knows no release of the software. So a
+//! setting that was measured several times counts once, with the mean of its measurements and of its predictions. One release at a time would
+//! leave one or two layouts of most models. Two settings may lie closer together than two measurements of one setting do: these pairs are
+//! counted, and tau is also given without them.
+
+use std::collections::BTreeMap;
+
+use super::play::Says;
+use super::summary::Scored;
+use crate::order::Agreement;
+use crate::summary::{mean, median};
+
+/// How settings that may be compared stand in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// What they have in common: set, model, card, task.
+    pub among: String,
+    /// Settings.
+    pub n_settings: usize,
+    /// Over all pairs.
+    pub all: Agreement,
+    /// Over pairs that lie further apart than repeats do: at the median of these, and in the mean.
+    pub beyond: [Agreement; 2],
+}
+
+/// Orders of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Orders {
+    /// Pairs of measurements of one setting.
+    pub n_repeats: usize,
+    /// Factor by which two of them differ: median, mean; 1 without repeats.
+    pub apart: [f64; 2],
+    /// Groups of two settings and more.
+    pub groups: Vec<Ordered>,
+}
+
+/// A setting's predicted and measured tokens per second and GPU, one of each for every measurement.
+#[derive(Default)]
+struct Measurements {
+    predicted: Vec<f64>,
+    measured: Vec<f64>,
+}
+
+/// Predicted and measured time of a step of every setting, means over its measurements. Seconds.
+#[must_use]
+pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
+    let mut settings: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for scored in rows {
+        let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
+        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
+        let (predicted, measured) = settings.entry((&compared.among, &compared.setting)).or_default();
+        predicted.push(found.step_s);
+        measured.push(step_s);
+        measured.extend(&scored.row.measured.again_s);
+    }
+    let middle = |values: &[f64]| mean(values).expect("a setting was measured");
+    settings.values().map(|(predicted, measured)| [middle(predicted), middle(measured)]).collect()
+}
+
+/// Settings of every group by their words.
+type Groups<'s> = BTreeMap<&'s str, BTreeMap<&'s str, Measurements>>;
+
+impl Orders {
+    /// Of rows that have a prediction and a measured step.
+    #[must_use]
+    pub fn of<'s>(rows: impl Iterator<Item = &'s Scored>) -> Self {
+        let groups = settings(rows);
+        let apart = repeats(&groups);
+        let middle = if apart.is_empty() { 0.0 } else { median(apart.clone()) };
+        let factors = [middle, mean(&apart).unwrap_or(0.0)].map(libm::exp);
+        let of = |(among, settings): (&&str, &BTreeMap<&str, Measurements>)| ordered(among, settings, factors);
+        let groups = groups.iter().filter(|(_, settings)| settings.len() > 1).map(of).collect();
+        Self { n_repeats: apart.len(), apart: factors, groups }
+    }
+
+    /// All groups together: pairs within a group alone.
+    #[must_use]
+    pub fn all(&self) -> Ordered {
+        let together =
+            |of: fn(&Ordered) -> Agreement| self.groups.iter().map(of).fold(Agreement::default(), Agreement::plus);
+        Ordered {
+            among: "all".to_owned(),
+            n_settings: self.groups.iter().map(|group| group.n_settings).sum(),
+            all: together(|group| group.all),
+            beyond: [together(|group| group.beyond[0]), together(|group| group.beyond[1])],
+        }
+    }
+}
+
+fn settings<'s>(rows: impl Iterator<Item = &'s Scored>) -> Groups<'s> {
+    let mut groups = Groups::new();
+    for scored in rows {
+        let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
+        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
+        let setting = groups.entry(&compared.among).or_default().entry(&compared.setting).or_default();
+        setting.predicted.push(compared.tokens_per_gpu / found.step_s);
+        let steps = std::iter::once(&step_s).chain(&scored.row.measured.again_s);
+        setting.measured.extend(steps.map(|step_s| compared.tokens_per_gpu / step_s));
+    }
+    groups
+}
+
+/// Logarithms of the factors by which measurements of one setting differ, pair by pair.
+fn repeats(groups: &Groups<'_>) -> Vec<f64> {
+    let mut apart = Vec::new();
+    for setting in groups.values().flat_map(BTreeMap::values) {
+        for (index, first) in setting.measured.iter().enumerate() {
+            apart.extend(setting.measured[index + 1..].iter().map(|second| libm::log(first / second).abs()));
+        }
+    }
+    apart
+}
+
+fn ordered(among: &str, settings: &BTreeMap<&str, Measurements>, factors: [f64; 2]) -> Ordered {
+    let middle = |values: &[f64]| mean(values).expect("a setting was measured");
+    let values: Vec<[f64; 2]> =
+        settings.values().map(|setting| [middle(&setting.predicted), middle(&setting.measured)]).collect();
+    Ordered {
+        among: among.to_owned(),
+        n_settings: values.len(),
+        all: Agreement::of(&values, 1.0),
+        beyond: factors.map(|factor| Agreement::of(&values, factor)),
+    }
+}
