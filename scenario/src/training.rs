@@ -58,7 +58,7 @@ pub struct Scenario {
     pub free_parameters: Vec<String>,
 }
 
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "model",
     "cluster",
     "parallel",
@@ -72,6 +72,7 @@ const SECTIONS: [&str; 14] = [
     "expect",
     "stragglers",
     "failures",
+    "slow_nodes",
     "checkpoint",
 ];
 
