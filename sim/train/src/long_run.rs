@@ -404,8 +404,11 @@ impl Clock<'_> {
                 let done_s = passed_s / pace;
                 self.done_s += done_s;
                 self.spent.slow_s += passed_s - done_s;
-                // What is left of a piece that rounding has left over is done.
-                left_s = if left_s - done_s > left_s * 1e-12 { left_s - done_s } else { 0.0 };
+                left_s -= done_s;
+                // What rounding leaves over is shorter than the clock tells apart, and would never end.
+                if left_s < work_s * 1e-9 || passed_s == 0.0 {
+                    left_s = 0.0;
+                }
             }
             let spells = self.spells.as_ref().expect("there are some");
             (pace, changes_s) = (spells.pace(), spells.changes_s());
