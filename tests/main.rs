@@ -32,6 +32,7 @@ mod memory;
 mod mixed_training;
 mod multi_task;
 mod mutations;
+mod objective;
 mod own_rules;
 mod paper;
 mod parallelism;

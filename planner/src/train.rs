@@ -14,3 +14,4 @@ pub mod policies;
 pub mod policy;
 pub mod rematerialisation;
 pub mod search;
+pub mod slow_nodes;

@@ -76,6 +76,7 @@ const SECTIONS: [&str; 15] = [
     "expect",
     "stragglers",
     "failures",
+    "slow_nodes",
     "checkpoint",
 ];
 

@@ -1,9 +1,10 @@
-//! `[failures]` and `[checkpoint]`: a run of days over the steps of a scenario.
+//! `[failures]`, `[checkpoint]` and `[slow_nodes]`: a run of days over the steps of a scenario.
 
 use std::ops::RangeInclusive;
 
 use hw::Cluster;
 use planner::effort;
+use train::long_run::slow::{Asked, Begins, Reaction, SlowNodes};
 use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
 
 use crate::effort::is_within_reason;
@@ -19,11 +20,58 @@ const RESTART_S: f64 = 300.0;
 /// Until a node is repaired, hours: assumed.
 const REPAIR_HOURS: f64 = 24.0;
 
+/// Longest run, days.
+const DAYS_MAX: f64 = 3650.0;
+/// Slow nodes of a run, at most.
+const SPELLS_MAX: f64 = 1e6;
+/// Words of `slow_nodes.reaction`.
+const REACTIONS: [(&str, Asked); 5] = [
+    ("policy", Asked::OfPolicy),
+    ("none", Asked::Given(Reaction::Endure)),
+    ("restart", Asked::Given(Reaction::Restart)),
+    ("replan", Asked::Given(Reaction::Replan)),
+    ("best", Asked::Best),
+];
+
 /// Reads both sections; `None` where the scenario is of steps alone.
 pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, has_stragglers: bool) -> Option<LongRun> {
     let has_failures = reader.has("failures");
     let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
-    failures(reader.section("failures"), checkpoint, cluster, has_stragglers)
+    let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures);
+    let run = failures(reader.section("failures"), checkpoint, cluster, has_stragglers)?;
+    let n_spells = slow_nodes.as_ref().zip(cluster).map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes));
+    if n_spells > SPELLS_MAX {
+        let what = format!("{n_spells:.1e} slow nodes in the run are more than {SPELLS_MAX:.0e}");
+        reader.refuse(Code::TakesTooLong, None, what, "raise `slow_nodes.node_hours`");
+        return None;
+    }
+    Some(LongRun { slow_nodes, ..run })
+}
+
+/// `[slow_nodes]`: nodes that are slow for a time in a run of days.
+fn slow_nodes(mut section: Section<'_>, has_failures: bool) -> Option<SlowNodes> {
+    if !section.is_given() {
+        section.finish();
+        return None;
+    }
+    if !has_failures {
+        let what = "`[slow_nodes]` has no effect without a section `[failures]`, which makes a run of days";
+        section.refuse_all(Code::NoEffect, what, "nodes that are slow in single steps are `[[stragglers]]`");
+    }
+    if section.alternatives(&["node_hours", "at_hours"]).len() != 1 {
+        let what = "`[slow_nodes]` takes one of two keys: `node_hours`, the mean time between two spells of a node, and `at_hours`, when nodes became slow";
+        section.refuse_all(Code::MissingKey, what, "for example `node_hours = 5000.0`");
+    }
+    let node_s = long_run::hours(section.some_number("node_hours", 0.001..=1e9).unwrap_or(1.0));
+    let begins = match moments(&mut section, DAYS_MAX) {
+        Some(at_s) => Begins::Trace { at_s },
+        None => Begins::Rate { node_s },
+    };
+    let lasts = section.needed("lasts_hours", 0.001..=87_600.0, "for how long a node is slow, for example 6.0");
+    let rate = section.needed("rate", 1.0..=1000.0, "a slow node's time over a healthy one's, for example 2.57");
+    let reaction = section.one_of("reaction", Asked::OfPolicy, &REACTIONS);
+    section.finish();
+    Some(SlowNodes { begins, lasts_s: long_run::hours(lasts), rate, reaction })
 }
 
 fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint> {
@@ -64,10 +112,11 @@ fn failures(
     }
     if has_stragglers {
         let what = "`[failures]` and `[[stragglers]]` do not go together: steps of a run of days all take as long";
-        section.refuse_all(Code::NoEffect, what, "leave one of them out");
+        let help = "leave one of them out; `[slow_nodes]` has nodes that are slow for a time of such a run";
+        section.refuse_all(Code::NoEffect, what, help);
     }
     let at = section.place("gpu_mtbf_hours").flatten();
-    let days = section.needed("days", 0.001..=3650.0, "length of the run, for example 30.0");
+    let days = section.needed("days", 0.001..=DAYS_MAX, "length of the run, for example 30.0");
     if section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len() != 1 {
         let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
         section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
@@ -83,7 +132,7 @@ fn failures(
     let repair_s = long_run::hours(section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0));
     let run = checkpoint.map(|checkpoint| {
         let span_s = long_run::days(days);
-        LongRun { span_s, failures, restart_s, spares, repair_s, checkpoint }
+        LongRun { span_s, failures, restart_s, spares, repair_s, checkpoint, slow_nodes: None }
     });
     let n_drawn = run.as_ref().zip(cluster).map_or(0.0, |(run, cluster)| run.n_drawn(cluster.n_gpus()));
     let what = format!("{n_drawn:.1e} failures");

@@ -15,7 +15,7 @@ mod slow_tests;
 use std::collections::BTreeMap;
 
 use engine::random;
-use slow::{Begins, Change, Reaction, SlowNodes, Slowed, Spells};
+use slow::{Begins, Beside, Change, Reaction, SlowNodes, Slowed, Spells};
 
 use crate::memory::bytes_per_parameter;
 use crate::problem::Problem;
@@ -220,20 +220,15 @@ impl LongRun {
         }
     }
 
-    /// Plays the run over steps of a problem that take so long, and so much longer beside slow nodes: under the reaction that is asked for, or the
-    /// one under which most is useful.
+    /// Plays the run over steps of a problem that take so long, and so much longer beside slow nodes: under the reaction with which most is
+    /// useful, of those that the job chooses from.
     ///
     /// # Panics
-    /// When there are slow nodes and nobody says how slow.
+    /// When there is no reaction to choose.
     #[must_use]
-    pub fn play(&self, problem: &Problem, step_s: f64, slowed: Option<Slowed>) -> Lasted {
-        let Some(slow) = &self.slow_nodes else { return self.played(problem, step_s, None) };
-        let slowed = slowed.expect("slow nodes have a pace");
-        let asked: Vec<Reaction> = match slow.reaction {
-            Some(reaction) => vec![reaction],
-            None => slowed.reactions().collect(),
-        };
-        let all = asked.into_iter().map(|reaction| self.played(problem, step_s, Some((reaction, slowed))));
+    pub fn play(&self, problem: &Problem, step_s: f64, beside: Option<&Beside>) -> Lasted {
+        let Some(Beside { slowed, reactions }) = beside else { return self.played(problem, step_s, None) };
+        let all = reactions.iter().map(|&reaction| self.played(problem, step_s, Some((reaction, *slowed))));
         // The first of equal ones, which does least.
         let better = |a: Lasted, b: Lasted| if b.useful() > a.useful() { b } else { a };
         all.reduce(better).expect("a job can always go on")
@@ -409,8 +404,11 @@ impl Clock<'_> {
                 let done_s = passed_s / pace;
                 self.done_s += done_s;
                 self.spent.slow_s += passed_s - done_s;
-                // What is left of a piece that rounding has left over is done.
-                left_s = if left_s - done_s > left_s * 1e-12 { left_s - done_s } else { 0.0 };
+                left_s -= done_s;
+                // What rounding leaves over is shorter than the clock tells apart, and would never end.
+                if left_s < work_s * 1e-9 || passed_s == 0.0 {
+                    left_s = 0.0;
+                }
             }
             let spells = self.spells.as_ref().expect("there are some");
             (pace, changes_s) = (spells.pace(), spells.changes_s());

@@ -13,9 +13,12 @@ use planner::PlanError;
 pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
 use planner::train::search::space::Objective;
+use planner::train::slow_nodes;
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
+use train::Plan;
 use train::long_run::LongRun;
+use train::long_run::slow::Beside;
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
@@ -88,7 +91,7 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);
     let result = PolicyResult { policy: decided.decision.plan.policy.clone(), ..PolicyResult::default() };
-    let row = judged(result, decided, 0.0, (cost.as_ref(), &topology), scenario.long_run.as_ref());
+    let row = judged(result, decided, 0.0, (cost.as_ref(), &topology), scenario);
     of_rows(scenario, vec![row])
 }
 
@@ -152,6 +155,18 @@ fn view(scenario: &Scenario) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// What steps take beside the slow nodes of a run of days, where it has some.
+fn of_days(
+    scenario: &Scenario,
+    run: &LongRun,
+    planned: (&Problem, &Plan),
+    costs: (&dyn CostModel, &Topology),
+) -> Result<Option<Beside>, PlanError> {
+    let Some(slow) = &run.slow_nodes else { return Ok(None) };
+    let named = scenario.policies.iter().find(|choice| choice.name == planned.1.policy);
+    slow_nodes::beside(slow, named.unwrap_or(&PolicyChoice::default()), planned, costs).map(Some)
+}
+
 struct Row {
     result: PolicyResult,
     pictures: Vec<(Option<usize>, Played)>,
@@ -207,9 +222,7 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     let begun = Instant::now();
     let result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     match decide(scenario, choice, cost, topology) {
-        Ok(decided) => {
-            judged(result, decided, begun.elapsed().as_secs_f64(), (cost, topology), scenario.long_run.as_ref())
-        }
+        Ok(decided) => judged(result, decided, begun.elapsed().as_secs_f64(), (cost, topology), scenario),
         Err(why) => Row::failed(result, why),
     }
 }
@@ -220,7 +233,7 @@ fn judged(
     decided: Decided,
     planner_wall_s: f64,
     (cost, topology): (&dyn CostModel, &Topology),
-    long_run: Option<&LongRun>,
+    scenario: &Scenario,
 ) -> Row {
     let Decided { problem, decision, found } = decided;
     result.planner = Some(kinds::facts(&decision));
@@ -239,7 +252,15 @@ fn judged(
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
-    if let Some(lasted) = long_run.map(|run| run.play(&problem, metrics.step_s())) {
+    let days =
+        scenario.long_run.as_ref().map(|run| of_days(scenario, run, (&problem, &decision.plan), (cost, topology)));
+    if let Some(beside) = days {
+        let run = scenario.long_run.as_ref().expect("it has days");
+        let beside = match beside {
+            Ok(beside) => beside,
+            Err(why) => return Row::failed(result, why),
+        };
+        let lasted = run.play(&problem, metrics.step_s(), beside.as_ref());
         result.interval.insert("run_goodput_ratio".to_owned(), lasted.goodput);
         result.metrics.extend(lasted.values);
         result.why = format!("{}; {}", result.why, lasted.why);

@@ -8,7 +8,7 @@
 //!
 //! where a message leads from each of those stages to the next, and gradient reduction (unless it runs behind backward),
 //! optimizer and parameter gather follow. With a split backward the last pass of r may be any, and only what follows on r
-//! itself does. Activations that leave for the host take the time of their copies on every rank.
+//! itself does. With ZeRO 3 a rank exchanges parameters and gradients for every micro-batch, one after another. Activations that leave for the host take the time of their copies on every rank.
 //! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
 //! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
 
@@ -205,6 +205,7 @@ impl<'a> Judge<'a> {
             };
             let copies = most(&|_| self.copies(candidate, chunks));
             slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
+            slowest = slowest.max(most(&|_| 1.0) * self.gathers(chunks) + self.optimizer(chunks));
         }
         slowest
     }
@@ -240,6 +241,38 @@ impl<'a> Judge<'a> {
         self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
     }
 
+    /// What ZeRO 3 exchanges for one micro-batch on a rank, one after another, seconds: parameters before forward and before backward, and
+    /// gradients behind it. Other shardings exchange nothing for a micro-batch alone.
+    fn gathers(&self, chunks: &[(usize, Stage)]) -> f64 {
+        let (problem, layout) = (&self.scratch, &self.scratch.layout);
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || problem.execution.unit_times.is_some() {
+            return 0.0;
+        }
+        let shape = self.shape_of_shards();
+        let time = |kind, bytes: f64| {
+            let bytes = hw::whole(bytes);
+            self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
+        };
+        let of_chunk = |(_, stage): &(usize, Stage)| {
+            let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+            let n = f64::from(stage.n_layers().max(1));
+            // Layers are gathered one by one; the largest tables with the first of them.
+            let gathered = (shared + experts) * problem.gathered_bytes() / n;
+            let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
+            2.0 * n * time(Collective::AllGather, gathered) + time(Collective::ReduceScatter, reduced)
+        };
+        chunks.iter().map(of_chunk).sum()
+    }
+
+    /// How the ranks that share gradients lie on the nodes.
+    fn shape_of_shards(&self) -> hw::GroupShape {
+        let layout = &self.scratch.layout;
+        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
+        let members: Vec<_> =
+            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
+        self.scratch.cluster.shape_of(&members)
+    }
+
     /// What follows the last pass of a rank, seconds: reduction of gradients, optimizer, gather of parameters.
     fn follows(&self, chunks: &[(usize, Stage)]) -> f64 {
         let problem = &self.scratch;
@@ -248,10 +281,7 @@ impl<'a> Judge<'a> {
         if layout.n_shards() < 2 {
             return seconds;
         }
-        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
-        let members: Vec<_> =
-            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
-        let shape = problem.cluster.shape_of(&members);
+        let shape = self.shape_of_shards();
         let time = |kind, bytes: f64| {
             let bytes = hw::whole(bytes);
             cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()

@@ -124,6 +124,7 @@ fn only_the_hidden_share_of_an_exchange_leaves_the_bound() {
             pp: vec![1],
             micro_batch: vec![1],
             recompute: vec![Recompute::Off],
+            zero: vec![Zero::Off, Zero::OptimizerStates],
             ..space(&problem)
         };
         let mut judge = Judge::new(&problem, policy, &context);

@@ -45,6 +45,26 @@ impl Reaction {
     }
 }
 
+/// Which reaction is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The policy's own.
+    OfPolicy,
+    /// This one.
+    Given(Reaction),
+    /// The one under which most of the run is useful.
+    Best,
+}
+
+/// What steps take beside slow nodes, and among which reactions the job chooses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    /// Steps.
+    pub slowed: Slowed,
+    /// Reactions, at least one.
+    pub reactions: Vec<Reaction>,
+}
+
 /// Nodes that are slow for a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowNodes {
@@ -54,8 +74,8 @@ pub struct SlowNodes {
     pub lasts_s: f64,
     /// Time of a slow node for some computation over a healthy one's, at least 1.
     pub rate: f64,
-    /// What the job does; `None` for the best of all that it can do.
-    pub reaction: Option<Reaction>,
+    /// What the job does.
+    pub reaction: Asked,
 }
 
 impl SlowNodes {

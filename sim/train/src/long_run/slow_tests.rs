@@ -65,3 +65,20 @@ fn spells_at_random_slow_the_share_of_time_that_the_closed_form_says() {
     let expected = 1.0 - slow * (1.0 - 1.0 / 1.8);
     assert!((found - expected).abs() < 0.003, "{found} {expected}");
 }
+
+/// Pieces of work end between two ticks of a clock that has run for months.
+#[test]
+fn a_long_run_of_short_segments_ends() {
+    let slowed = Slowed { endured: 2.057, replanned: Some((1.083, 1.7)) };
+    let at_s: Vec<f64> = (1..400).map(|index| f64::from(index) * 21_600.1).collect();
+    let run =
+        LongRun { checkpoint: Checkpoint { every_s: Some(27.4), ..run(0.0, 0).checkpoint }, ..run(2400.0 * HOUR, 0) };
+    for reaction in [Reaction::Endure, Reaction::Replan, Reaction::Restart] {
+        let mut rest = at_s.clone().into_iter();
+        let next = Box::new(move || rest.next().unwrap_or(f64::INFINITY));
+        let spells = Spells::new((reaction, slowed), (9000.7, 8), next);
+        let times = CheckpointTimes { stall_s: 0.013, behind_s: 1.1, restore_s: 100.0 };
+        let spent = run.spent(27.4, &times, &mut || f64::INFINITY, Some(spells));
+        assert!(spent.useful_s > 0.5 * run.span_s, "{spent:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a search looks for, and where: keys of `[search]`, `maximize` and `minimize`; and slow nodes of a run of days.
+
+use reports::{PolicyResult, RunResult};
+use scenario::{self, Overrides};
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
+
+/// A shipped scenario laid over by `set`.
+fn run(name: &str, set: &[&str]) -> RunResult {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().chain(&["expect={}"]).map(|item| (*item).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, seed: None });
+    pipeline::run(&super::training(checked), &|_| {}).result
+}
+
+fn row(result: &RunResult) -> &PolicyResult {
+    assert!(result.results[0].status.is_ok(), "{}", result.results[0].why);
+    &result.results[0]
+}
+
+fn words(name: &str, set: &[&str]) -> String {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|item| (*item).to_owned()).collect();
+    kinds::check(source, &folder, &Overrides { set, seed: None })
+        .findings
+        .iter()
+        .map(|found| format!("{found:?}"))
+        .collect()
+}
+
+const SEARCHED: &str = "search/llama-8b-usd";
+
+#[test]
+fn dollars_take_fewer_nodes_than_seconds_and_no_row_is_better_at_either() {
+    let [usd, seconds] = ["tokens_per_usd", "tokens_per_s"]
+        .map(|metric| run(SEARCHED, &[&format!("policies.maximize=\"{metric}\"") as &str, "search.front_ratio=1"]));
+    let of = |result: &RunResult, key: &str| row(result).metrics[key];
+    assert!(of(&usd, "cost_usd_per_step") < of(&seconds, "cost_usd_per_step"));
+    assert!(of(&usd, "iteration_time_s") > of(&seconds, "iteration_time_s"));
+    // 64 sequences of 4,096 tokens.
+    let tokens = of(&usd, "tokens_per_usd") * of(&usd, "cost_usd_per_step");
+    assert!((tokens / f64::from(64 * 4096) - 1.0).abs() < 1e-9, "{tokens}");
+    assert_eq!(usd.columns[0].key, "tokens_per_usd");
+    assert!(seconds.columns.is_empty());
+    let least =
+        run(SEARCHED, &["policies={run=[\"megatron\"],minimize=\"cost_usd_per_step\"}", "search.front_ratio=1"]);
+    assert_eq!(row(&least).chosen, row(&usd).chosen);
+    assert!(row(&usd).planner.as_ref().expect("planned").bound.expect("a bound") <= of(&usd, "cost_usd_per_step"));
+}
+
+#[test]
+fn products_of_eight_bits_are_found_where_the_list_has_them() {
+    let of = |list: &str| {
+        let set = [format!("search.products={list}"), "search.front_ratio=1".to_owned(), "search.nodes=[4]".to_owned()];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        row(&run(SEARCHED, &set)).metrics["iteration_time_s"]
+    };
+    let (both, wide) = (of("[\"bf16\", \"fp8\"]"), of("[\"bf16\"]"));
+    assert!(both < wide && (of("[\"fp8\"]") - both).abs() < 1e-12, "{both} {wide}");
+    let refused = words(SEARCHED, &["search.products=[\"fp8\"]", "cluster.name=\"dgx-a100\""]);
+    assert!(refused.contains("search.products") && refused.contains("bf16"), "{refused}");
+}
+
+#[test]
+fn a_front_has_less_memory_for_more_dollars() {
+    let found = run(SEARCHED, &[]);
+    let front = row(&found).chosen["front"].as_array().expect("a list").clone();
+    let of = |key: &str| front.iter().map(|layout| layout[key].as_f64().expect("a number")).collect::<Vec<_>>();
+    assert!(front.len() > 2 && of("peak_memory_bytes").is_sorted_by(|a, b| a > b), "{front:?}");
+    let usd: Vec<f64> = of("nodes").iter().zip(of("iteration_time_s")).map(|(nodes, step_s)| nodes * step_s).collect();
+    assert!(usd.is_sorted() && usd[usd.len() - 1] <= 1.5 * usd[0], "{usd:?}");
+    assert_eq!(of("peak_memory_bytes")[0], row(&found).metrics["peak_memory_bytes"]);
+    assert!(!row(&run(SEARCHED, &["search.front_ratio=1"])).chosen.contains_key("front"));
+}
+
+#[test]
+fn a_head_that_counts_as_layers_cuts_the_pipeline_otherwise() {
+    let set = |head: &str| {
+        let head = format!("search.head_layers={head}");
+        row(&run(SEARCHED, &[&head, "search.front_ratio=1", "search.pp=[4]", "search.nodes=[4]"])).clone()
+    };
+    let (even, heavy) = (set("[0]"), set("[2]"));
+    assert!(!even.chosen.contains_key("layers"));
+    let layers: Vec<u64> =
+        heavy.chosen["layers"].as_array().expect("a list").iter().map(|n| n.as_u64().expect("a count")).collect();
+    assert_eq!(layers.iter().sum::<u64>(), 32);
+    assert!(layers[layers.len() - 1] < layers[0], "{layers:?}");
+    let moved = row(&run(
+        SEARCHED,
+        &[
+            "search.embedding_layers=[1]",
+            "search.head_layers=[1]",
+            "search.front_ratio=1",
+            "search.pp=[4]",
+            "search.nodes=[4]",
+        ],
+    ))
+    .clone();
+    assert_ne!(moved.chosen.get("layers"), heavy.chosen.get("layers"));
+}
+
+const SLOW: &str = "resilience/weeks-slow";
+
+#[test]
+fn the_best_reaction_to_slow_nodes_keeps_most_of_a_run() {
+    let kept = |reaction: &str| {
+        let set = [format!("slow_nodes.reaction=\"{reaction}\""), "policies={run=[\"megatron\"]}".to_owned()];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        row(&run(SLOW, &set)).metrics["run_goodput_ratio"]
+    };
+    let [none, restart, replan, best] = ["none", "restart", "replan", "best"].map(kept);
+    assert!(best >= none && best == none.max(restart).max(replan), "{none} {restart} {replan} {best}");
+    assert!(replan > none && restart > none, "{none} {restart} {replan}");
+    // Short spells are not worth a restart of five minutes.
+    let short = |reaction: &str| {
+        let reaction = format!("slow_nodes.reaction=\"{reaction}\"");
+        let set = [&reaction as &str, "slow_nodes.lasts_hours=0.02", "policies={run=[\"megatron\"]}"];
+        row(&run(SLOW, &set)).metrics["run_goodput_ratio"]
+    };
+    assert!(short("restart") < short("none") && short("best") >= short("none"));
+}
+
+#[test]
+fn slow_nodes_by_a_trace_cost_their_time_and_need_a_run_of_days() {
+    let set = ["slow_nodes={at_hours=[100.0],lasts_hours=24.0,rate=2.57}", "policies={run=[\"megatron\"]}"];
+    let found = run(SLOW, &set);
+    let metrics = &row(&found).metrics;
+    // One day of thirty at the pace of the slow node.
+    let expected = (1.0 - 1.0 / metrics["slow_step_ratio"]) / 30.0;
+    assert!((metrics["run_slow_ratio"] / expected - 1.0).abs() < 0.03, "{} {expected}", metrics["run_slow_ratio"]);
+    assert!(words("quickstart", &["slow_nodes={node_hours=10.0,lasts_hours=1.0,rate=2.0}"]).contains("NoEffect"));
+    assert!(words(SLOW, &["slow_nodes={lasts_hours=1.0,rate=2.0}"]).contains("node_hours"));
+}
