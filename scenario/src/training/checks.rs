@@ -173,10 +173,13 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
             "`layers` gives {sum} layers to {} stages, the model has {n_layers} and the pipeline {n_stages}",
             given.len()
         );
-        reader.find(
-            Finding::error(Code::WrongStages, at.layers.clone(), what)
-                .help("one number per stage along the path, all layers in total; with `framework = \"megatron-core\"` those that predict further tokens too"),
-        );
+        let help = match problem.n_predicting() {
+            0 => "one number per stage along the path, all layers in total".to_owned(),
+            n => {
+                format!("one number per stage along the path, all layers in total; {n} of them predict further tokens")
+            }
+        };
+        reader.find(Finding::error(Code::WrongStages, at.layers.clone(), what).help(help));
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";

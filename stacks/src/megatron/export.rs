@@ -299,9 +299,8 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         given.push(("overlap-moe-expert-parallel-comm", None));
     }
     let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
-    let predicts = execution.framework == Framework::MegatronCore && problem.model.n_predicting > 0;
     let odd = [
-        (predicts, "layers that predict further tokens"),
+        (problem.n_predicting() > 0, "layers that predict further tokens"),
         (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
         (execution.offload > 0.0, "a share of all activations in host memory"),
         (!execution.stragglers.is_empty(), "stages around devices that are slower"),
