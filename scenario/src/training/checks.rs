@@ -2,6 +2,7 @@
 
 use engine::model::Mixer;
 use train::layout::{ContextExchange, Zero};
+use train::problem::Framework;
 use train::{Problem, memory};
 
 use super::PolicyChoice;
@@ -146,7 +147,9 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
 fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let model = &problem.model;
     let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::StateSpace | Mixer::Linear));
-    if n > 0 && problem.layout.cp > 1 {
+    // Formulas have no times for such layers at all, which the model was refused for.
+    let is_timed = problem.execution.framework != Framework::Formulas;
+    if n > 0 && is_timed && problem.layout.cp > 1 {
         let what =
             format!("context parallel {}, and {n} layers of `{}` carry a state along", problem.layout.cp, model.name);
         let help = "sequences are not cut where layers have a state: `cp = 1`";

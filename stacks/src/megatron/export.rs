@@ -256,28 +256,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     if execution.overlap.parameter_gather {
         given.push(("overlap-param-gather", None));
     }
-    match execution.recompute {
-        Recompute::Off => {}
-        Recompute::Selective => given.push(n("recompute-granularity", "selective")),
-        Recompute::FeedForward => {
-            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")])
-        }
-        Recompute::Full if execution.recompute_layers == u32::MAX => {
-            given.extend([
-                n("recompute-granularity", "full"),
-                n("recompute-method", "uniform"),
-                n("recompute-num-layers", 1),
-            ]);
-        }
-        Recompute::Full => {
-            let layers = execution.recompute_layers;
-            given.extend([
-                n("recompute-granularity", "full"),
-                n("recompute-method", "block"),
-                n("recompute-num-layers", layers),
-            ]);
-        }
-    }
+    given.extend(recompute(problem));
     given.push(n(
         "attention-backend",
         if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
@@ -308,6 +287,35 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
     ];
     what.extend(unsaid(&odd));
+    given
+}
+
+/// Flags of what is computed again.
+fn recompute(problem: &Problem) -> Given {
+    let execution = &problem.execution;
+    let mut given = Given::new();
+    match execution.recompute {
+        Recompute::Off => {}
+        Recompute::Selective => given.push(n("recompute-granularity", "selective")),
+        Recompute::FeedForward => {
+            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")])
+        }
+        Recompute::Full if execution.recompute_layers == u32::MAX => {
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "uniform"),
+                n("recompute-num-layers", 1),
+            ]);
+        }
+        Recompute::Full => {
+            let layers = execution.recompute_layers;
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "block"),
+                n("recompute-num-layers", layers),
+            ]);
+        }
+    }
     given
 }
 
