@@ -2,6 +2,7 @@
 
 mod checks;
 mod compression;
+mod framework;
 mod lengths;
 mod long_run;
 mod no_effect;
@@ -16,21 +17,19 @@ pub mod workload;
 
 use std::path::Path;
 
-use engine::Model;
 use engine::cost::profile::Profile;
-use hw::{Dtype, Gpu, Seconds};
+use hw::{Dtype, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
 use train::long_run::LongRun;
-use train::megatron_core::INTERLEAVED;
-use train::problem::{Execution, Framework, Launches, Overlap, TorchModules};
+use train::problem::{Execution, Framework, Launches, Overlap};
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
-use crate::{Head, Overrides, cluster, cost, expect, formats, model};
+use crate::{Head, Overrides, cluster, cost, expect};
 use checks::cross_checks;
-use input::diagnostic::{Code, Finding, Source};
+use input::diagnostic::Source;
 use input::reader::Reader;
 use training::Training;
 
@@ -104,40 +103,19 @@ impl Asked {
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        let (waits, mut launches) = Constants::of(gpu).host(training.graphs);
-        if execution.framework == Framework::MegatronCore && overlap.expert > 0.0 {
-            launches.each = launches.each * INTERLEAVED;
-        }
-        (waits, launches)
+        let (waits, launches) = Constants::of(gpu).host(training.graphs);
+        let is_interleaved = execution.framework == Framework::MegatronCore && overlap.expert > 0.0;
+        (waits, if is_interleaved { launches.interleaved() } else { launches })
     }
-}
-
-/// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.
-fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
-    match framework {
-        Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
-        other => other,
-    }
-}
-
-/// The model with the layers that a step has: Megatron-Core trains those that predict further tokens as layers of their own.
-fn trained(model: Model, training: &Training) -> Model {
-    if training.execution.framework != Framework::MegatronCore {
-        return model;
-    }
-    let n = training.predicting_layers.unwrap_or(model.n_predicting);
-    model.with_predicting(n)
-}
-
-/// Refuses formats of products that the card does not multiply.
-fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
-    let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
-    let help = format!("it multiplies {}", formats::multiplied(gpu));
-    reader.find(Finding::error(Code::WrongOperation, training.products_at.clone(), what).help(help));
 }
 
 /// What was fitted or assumed and not measured, as sentences.
-fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
+fn free_parameters(
+    training: &Training,
+    cost: &Cost,
+    policies: &[PolicyChoice],
+    of_card: Option<&Constants>,
+) -> Vec<String> {
     let mut free = Vec::new();
     if training.host_us > 0.0 {
         free.push(("training.host_overhead_per_layer_us".to_owned(), training.host_us));
@@ -152,7 +130,8 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
             }
         }
     }
-    free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured")).collect()
+    let given = free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured"));
+    given.chain(of_card.map(Constants::to_string)).collect()
 }
 
 /// Ranks and chunks of a pipeline that a sequence passes, each played by itself.
@@ -165,18 +144,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let given = no_effect::Given::of(reader);
     let asked = Asked::of(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let is_of_framework =
-        reader.peek_in("training", "framework").is_some_and(|(word, _)| training::is_of_framework(&word));
-    let read_model = if is_of_framework { model::by_layer } else { model::model };
-    let model = read_model(reader.section("model"), folder);
+    let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"), cluster.as_ref().map(|(cluster, _)| &cluster.gpu));
     let training = training::training(reader.section("training"), n_played(&parallel.layout));
     let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
-    let machine = cluster.as_ref().map(|(cluster, _)| cluster);
-    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
+    let long_run = long_run::long_run(reader, cluster.as_ref().map(|(cluster, _)| cluster), !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let (optimizer, trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
@@ -188,15 +163,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
-    let mut free_parameters = free_parameters(&training, &cost, &policies);
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
-    free_parameters.extend(of_card.map(|constants| constants.to_string()));
+    let free_parameters = free_parameters(&training, &cost, &policies, of_card);
     let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
-    formats_of_card(reader, &training, &cluster.gpu);
-    let model = trained(model, &training);
+    framework::formats_of_card(reader, &training, &cluster.gpu);
     let execution = Execution {
-        framework: in_pieces(training.execution.framework, &overlap),
+        framework: framework::in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
         launches,
         overlap,
@@ -209,7 +182,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         ..training.execution
     };
     let mut problem = Problem {
-        model,
+        model: framework::trained(model, execution.framework, training.predicting_layers),
         cluster,
         layout: parallel.layout,
         schedule: parallel.schedule,

@@ -176,7 +176,8 @@ fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_
         out.set("overlap", "expert", share, remark);
     }
     let is_flex = flags.text("moe-token-dispatcher-type").is_some_and(|word| word == "flex");
-    if is_flex || flags.is("moe-enable-deepep") || flags.is("moe-flex-dispatcher-backend") {
+    // The backend counts with that type alone; DeepEP has no other.
+    if is_flex || flags.is("moe-enable-deepep") {
         out.word("experts", "dispatcher", "flex", "--moe-token-dispatcher-type, --moe-enable-deepep");
     }
 }

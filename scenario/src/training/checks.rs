@@ -2,6 +2,7 @@
 
 use engine::model::Mixer;
 use train::layout::{ContextExchange, Zero};
+use train::problem::Framework;
 use train::{Problem, memory};
 
 use super::PolicyChoice;
@@ -146,7 +147,9 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
 fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let model = &problem.model;
     let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::StateSpace | Mixer::Linear));
-    if n > 0 && problem.layout.cp > 1 {
+    // Formulas have no times for such layers at all, which the model was refused for.
+    let is_timed = problem.execution.framework != Framework::Formulas;
+    if n > 0 && is_timed && problem.layout.cp > 1 {
         let what =
             format!("context parallel {}, and {n} layers of `{}` carry a state along", problem.layout.cp, model.name);
         let help = "sequences are not cut where layers have a state: `cp = 1`";
@@ -173,10 +176,13 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
             "`layers` gives {sum} layers to {} stages, the model has {n_layers} and the pipeline {n_stages}",
             given.len()
         );
-        reader.find(
-            Finding::error(Code::WrongStages, at.layers.clone(), what)
-                .help("one number per stage along the path, all layers in total; with `framework = \"megatron-core\"` those that predict further tokens too"),
-        );
+        let help = match problem.n_predicting() {
+            0 => "one number per stage along the path, all layers in total".to_owned(),
+            n => {
+                format!("one number per stage along the path, all layers in total; {n} of them predict further tokens")
+            }
+        };
+        reader.find(Finding::error(Code::WrongStages, at.layers.clone(), what).help(help));
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";

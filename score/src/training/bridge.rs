@@ -176,8 +176,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
     if cells.flag("moe_a2a_overlap") {
-        let launches = &mut problem.execution.launches;
-        launches.each = launches.each * INTERLEAVED;
+        problem.execution.launches = launches.interleaved();
     }
     if cells.flag("fsdp") {
         problem.layout.zero = Zero::Parameters;

@@ -52,7 +52,7 @@ impl Graphs {
     pub fn of_options(implementation: &str, modules: &[&str]) -> Self {
         let has = |module: &str| modules.contains(&module);
         let captured = Captured { attention: has("attn"), router: has("moe_router") };
-        let has_modules = modules.iter().any(|module| !module.starts_with("full"));
+        let has_modules = modules.iter().any(|module| !module.is_empty() && !module.starts_with("full"));
         match implementation {
             "" | "none" => Self::Off,
             "transformer_engine" => Self::Modules(captured),
@@ -89,6 +89,8 @@ mod tests {
         assert_eq!(word("transformer_engine", &["attn", "moe_router", "moe_preprocess"]), "attention+router");
         assert_eq!(word("local", &["moe_router"]), "router");
         assert_eq!(word("local", &["full_iteration"]), "step");
+        // A list that is there and empty is none.
+        assert_eq!(word("local", &[""]), "step");
         assert_eq!(word("full_iteration", &[]), "step");
     }
 }

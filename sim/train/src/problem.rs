@@ -14,6 +14,7 @@ use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Casts, Framework, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
+use crate::megatron_core::INTERLEAVED;
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
@@ -120,6 +121,12 @@ pub struct Launches {
 impl Launches {
     /// A host that is always ahead.
     pub const UNSEEN: Self = Self { each: Seconds::ZERO, captured: Captured { attention: false, router: false } };
+
+    /// Of a host that interleaves a forward with a backward.
+    #[must_use]
+    pub fn interleaved(self) -> Self {
+        Self { each: self.each * INTERLEAVED, ..self }
+    }
 }
 
 /// How a training step is executed, besides its layout.
@@ -245,6 +252,12 @@ impl Problem {
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
         }
+    }
+
+    /// Layers of the model that predict further tokens, where the framework trains them.
+    #[must_use]
+    pub fn n_predicting(&self) -> u64 {
+        if self.execution.framework == Framework::MegatronCore { self.model.n_predicting } else { 0 }
     }
 
     /// Bytes of a parameter as it is gathered.

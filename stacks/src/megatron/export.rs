@@ -300,6 +300,45 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     if execution.overlap.parameter_gather {
         given.push(("overlap-param-gather", None));
     }
+    given.extend(recompute(problem));
+    optimizer(execution, layout.zero, &mut given, what);
+    given.push(n(
+        "attention-backend",
+        if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
+    ));
+    if let Some(formats) = &execution.formats {
+        products(formats.dense, &mut given, what);
+        if execution.gathers_narrow && !formats.dense.is_whole() {
+            given.push(("fp8-param-gather", None));
+        }
+    }
+    graphs(problem, &mut given, what);
+    if let Some(capacity) = execution.experts.capacity {
+        given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
+    }
+    if execution.overlap.tensor > 0.0 {
+        given.push(("tp-comm-overlap", None));
+    }
+    if execution.overlap.expert > 0.0 {
+        given.push(("overlap-moe-expert-parallel-comm", None));
+    }
+    let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
+    let odd = [
+        (problem.n_predicting() > 0, "layers that predict further tokens"),
+        (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
+        (execution.offload > 0.0, "a share of all activations in host memory"),
+        (!execution.stragglers.is_empty(), "stages around devices that are slower"),
+        (execution.unit_times.is_some(), "passes with times of their own"),
+        (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
+    ];
+    what.extend(unsaid(&odd));
+    given
+}
+
+/// Flags of what is computed again.
+fn recompute(problem: &Problem) -> Given {
+    let execution = &problem.execution;
+    let mut given = Given::new();
     match execution.recompute {
         Recompute::Off => {}
         Recompute::Selective => given.push(n("recompute-granularity", "selective")),
@@ -323,38 +362,6 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
             ]);
         }
     }
-    optimizer(execution, layout.zero, &mut given, what);
-    given.push(n(
-        "attention-backend",
-        if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
-    ));
-    if let Some(formats) = &execution.formats {
-        products(formats.dense, &mut given, what);
-        if execution.gathers_narrow && !formats.dense.is_whole() {
-            given.push(("fp8-param-gather", None));
-        }
-    }
-    graphs(problem, &mut given, what);
-    if let Some(capacity) = execution.experts.capacity {
-        given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
-    }
-    if execution.overlap.tensor > 0.0 {
-        given.push(("tp-comm-overlap", None));
-    }
-    if execution.overlap.expert > 0.0 {
-        given.push(("overlap-moe-expert-parallel-comm", None));
-    }
-    let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
-    let predicts = execution.framework == Framework::MegatronCore && problem.model.n_predicting > 0;
-    let odd = [
-        (predicts, "layers that predict further tokens"),
-        (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
-        (execution.offload > 0.0, "a share of all activations in host memory"),
-        (!execution.stragglers.is_empty(), "stages around devices that are slower"),
-        (execution.unit_times.is_some(), "passes with times of their own"),
-        (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
-    ];
-    what.extend(unsaid(&odd));
     given
 }
 

@@ -78,7 +78,7 @@ fn keys_that_a_scenario_has_are_given() {
         ("--cuda-graph-impl transformer_engine", "graphs = \"attention+router\""),
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "graphs = \"step\""),
         ("--enable-cuda-graph", "graphs = \"step\""),
-        ("--moe-token-dispatcher-type flex", "dispatcher = \"flex\""),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher = \"flex\""),
         ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather", "narrow_gather = true"),
         ("--moe-enable-deepep", "dispatcher = \"flex\""),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
@@ -90,6 +90,12 @@ fn keys_that_a_scenario_has_are_given() {
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         assert!(of(&found, Code::NotModelled).is_empty(), "{flags}: {:?}", found.findings);
     }
+}
+
+#[test]
+fn a_backend_of_a_dispatcher_that_is_not_asked_for_gives_none() {
+    let flags = "--num-experts 16 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep";
+    assert!(!found(flags).scenario.contains("dispatcher = "));
 }
 
 #[test]

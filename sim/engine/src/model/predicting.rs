@@ -1,5 +1,7 @@
 //! Layers that predict a further token each, as layers of a training step.
 
+use std::collections::BTreeSet;
+
 use super::{FeedForward, Layer, Mixer, Model, Pattern};
 
 /// A layer of a hybrid that is attention alone, and one that is experts alone.
@@ -34,8 +36,8 @@ impl Model {
             Mixer::Selected(_) => Some("attention to selected tokens"),
             Mixer::Full | Mixer::Window(_) | Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
         };
-        let found: Vec<&str> = self.layers.kinds().into_iter().filter_map(words).collect();
-        found.join(", ")
+        let found: BTreeSet<&str> = self.layers.kinds().into_iter().filter_map(words).collect();
+        found.into_iter().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,0 +1,45 @@
+//! What a framework makes of a scenario: which layers of the model it times, which it trains besides, and how its modules run.
+
+use std::path::Path;
+
+use engine::Model;
+use hw::Gpu;
+use train::problem::{Framework, Overlap, TorchModules};
+
+use super::training::{self, Training};
+use crate::{formats, model};
+use input::diagnostic::{Code, Finding};
+use input::reader::Reader;
+
+/// Reads `[model]`: a framework times layers by their kinds, formulas take all as attention to every token.
+pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<Model> {
+    let word = reader.peek_in("training", "framework");
+    let is_of_framework = word.is_some_and(|(word, _)| training::is_of_framework(&word));
+    let read = if is_of_framework { model::by_layer } else { model::model };
+    read(reader.section("model"), folder)
+}
+
+/// The model with the layers that a step has: Megatron-Core trains those that predict further tokens as layers of their own.
+/// A number of them stands for the model's own.
+pub fn trained(model: Model, framework: Framework, predicting_layers: Option<u64>) -> Model {
+    if framework != Framework::MegatronCore {
+        return model;
+    }
+    let n = predicting_layers.unwrap_or(model.n_predicting);
+    model.with_predicting(n)
+}
+
+/// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.
+pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
+    match framework {
+        Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
+        other => other,
+    }
+}
+
+/// Refuses formats of products that the card does not multiply.
+pub fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
+    let help = format!("it multiplies {}", formats::multiplied(gpu));
+    reader.find(Finding::error(Code::WrongOperation, training.products_at.clone(), what).help(help));
+}
