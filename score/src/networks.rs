@@ -67,23 +67,26 @@ fn network(cells: &mut Cells<'_>, datasheets: &Datasheets) -> Network {
     };
     let is_known = cells.word("gpus") == "1" && !model.starts_with("switch");
     let has_backward = mode == "train";
-    let list = is_known.then(|| operators_of(&shape, has_backward));
+    let is_fused = cells.flag("fused");
+    let list = is_known.then(|| operators_of(&shape, has_backward, is_fused));
     let on = |(n, op, sizes): (f64, &str, [f64; 4])| (n, datasheets.operator(cells, &device, op, sizes));
     let operators = list.map(|list| list.into_iter().map(on).collect());
-    let fused = if cells.flag("fused") { " fused" } else { "" };
+    let fused = if is_fused { " fused" } else { "" };
     let name = format!("{mode} {model}{fused}");
     Network { line: cells.line, device, name, measured_s: cells.seconds("e2e_ms"), operators }
 }
 
 /// Operators of a transformer with separate projections and unfused attention: how often, its word, and its sizes (b, m, n, k for products,
 /// rows and width for others).
-fn operators_of(shape: &Shape, has_backward: bool) -> Vec<(f64, &'static str, [f64; 4])> {
+fn operators_of(shape: &Shape, has_backward: bool, is_fused: bool) -> Vec<(f64, &'static str, [f64; 4])> {
     let Shape { rows, tokens, batch, layers, hidden, heads, vocab } = *shape;
     let linear = |n: f64, m: f64, k: f64| (n, "linear", [1.0, rows, m, k]);
     let groups = batch * heads;
     let scores = [groups * tokens, tokens, 1.0, 1.0];
     let wide = [rows, 4.0 * hidden, 1.0, 1.0];
     let narrow = [rows, hidden, 1.0, 1.0];
+    // A compiler scales, masks and adds in the kernels behind.
+    let apart = if is_fused { 0.0 } else { 1.0 };
     let forward = vec![
         linear(4.0 * layers, hidden, hidden),
         linear(layers, 4.0 * hidden, hidden),
@@ -92,11 +95,11 @@ fn operators_of(shape: &Shape, has_backward: bool) -> Vec<(f64, &'static str, [f
         (layers, "bmm", [groups, tokens, tokens, hidden / heads]),
         (layers, "bmm", [groups, tokens, hidden / heads, tokens]),
         // Scaled, masked, and softmax.
-        (layers, "divu", scores),
-        (layers, "add", scores),
+        (apart * layers, "divu", scores),
+        (apart * layers, "add", scores),
         (layers, "softmax", scores),
         (layers, "gelu", wide),
-        (2.0 * layers, "add", narrow),
+        (apart * 2.0 * layers, "add", narrow),
         (2.0 * layers + 1.0, "ln", narrow),
     ];
     if !has_backward {
