@@ -2,7 +2,8 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use hw::{Bytes, Seconds};
+use engine::formats::Formats;
+use hw::{Bytes, Gpu, Seconds};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
@@ -120,7 +121,11 @@ impl Operation {
         let acceptance = self.drafts.as_ref().map(|drafts| drafts.speculation.acceptance);
         let drafts =
             acceptance.map(|found| format!("`{name}.speculation.acceptance` = {found}: assumed, not measured"));
-        drafts.into_iter().chain(self.kernels.free_parameters()).collect()
+        let is_free = |drafts: &&Drafts| drafts.by == Drafter::LookUp && drafts.speculation.per_draft == Seconds::ZERO;
+        let for_free = self.drafts.as_ref().filter(is_free).map(|_| {
+            format!("`{name}.speculation` drafts for free: neither `draft_model` nor `draft_us_per_token` says what drafts cost")
+        });
+        drafts.into_iter().chain(for_free).chain(self.kernels.free_parameters()).collect()
     }
 }
 
@@ -230,15 +235,20 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     plain.chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
 }
 
+/// A format that a card does not multiply, and what to do.
+pub fn format_misfit(gpu: &Gpu, formats: Formats) -> Option<(String, &'static str)> {
+    let format = formats.products().into_iter().find(|format| !gpu.multiplies(*format))?;
+    let what = format!("`{}` multiplies no {}", gpu.name, format.word());
+    Some((what, "`int8-weights`, `int4` and `mxfp4` keep weights narrow and multiply in 16 bits"))
+}
+
 /// What is wrong with what a choice computes with.
 fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
     let kernels = &choice.operation.kernels;
     let mut found: Vec<Misfit> = kernels.misfit(&group.model).into_iter().collect();
     let mut wrong = |what: String, help: &str| found.push((Code::WrongOperation, what, help.to_owned()));
-    let (gpu, formats) = (&group.cluster.gpu, serving.deployment_of(choice, group).formats);
-    if let Some(format) = formats.products().into_iter().find(|format| !gpu.multiplies(*format)) {
-        let what = format!("`{}` multiplies no {}", gpu.name, format.word());
-        wrong(what, "`int8-weights`, `int4` and `mxfp4` keep weights narrow and multiply in 16 bits");
+    if let Some((what, help)) = format_misfit(&group.cluster.gpu, serving.deployment_of(choice, group).formats) {
+        wrong(what, help);
     }
     if let Some(framework) = &choice.operation.framework {
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
