@@ -188,3 +188,46 @@ fn a_trace_whose_prefixes_are_no_whole_blocks_says_so() {
     assert!(odd.iter().any(|what| what.starts_with("no prefix is shared")), "{odd:?}");
     assert!(whole.iter().all(|what| !what.starts_with("no prefix is shared")), "{whole:?}");
 }
+
+/// Metrics of split replicas of llama-3-8b, and how many bytes a token moves.
+fn split(set: &[&str]) -> BTreeMap<String, f64> {
+    let (source, folder) = scenario::find("serving/disaggregated").expect("shipped");
+    let base = ["trace.requests=400", "policies.run=['split-far']", "policies.baseline='split-far'"];
+    let set = base.iter().chain(set).map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+}
+
+#[test]
+fn keys_and_values_in_8_bits_move_in_8_bits() {
+    // A link of 5 GB/s is the limit at 60 prompts a second, so half of the bytes take less than half of the time. At one a second nobody waits.
+    let alone = ["trace.rate_per_s=0.2"];
+    let [wide, narrow] = ["bf16", "fp8"].map(|kv| {
+        let weights = format!("model.weights={{format=\"bf16\",kv=\"{kv}\"}}");
+        split(&[&alone[..], &[&weights]].concat())["transfer_s.mean"]
+    });
+    // 500 us of latency whatever moves.
+    let ratio = (narrow - 500e-6) / (wide - 500e-6);
+    assert!((ratio - 0.5).abs() < 0.01, "{narrow} s against {wide} s");
+}
+
+#[test]
+fn windows_and_states_move_with_their_sequence() {
+    // gpt-oss-20b: half of its layers keep all tokens, the others 128. A prompt of 1,000 tokens moves 12 of 24 layers whole and 12 windows.
+    let set = ["model.name='gpt-oss-20b'", "model.weights='bf16'", "trace.rate_per_s=0.2", "trace.requests=50"];
+    let moved = |tokens: u32| {
+        let (mut source, folder) = scenario::find("serving/disaggregated").expect("shipped");
+        source.text = source.text.replace("lengths = \"azure-conv\"", &format!("prompt_tokens = {tokens}\noutput_tokens = 4"));
+        let base = ["policies.run=['split-far']", "policies.baseline='split-far'"];
+        let set = base.iter().chain(&set).map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let run = checked.scenario.expect("a good scenario").run(&|_| {});
+        (run.results[0].metrics["transfer_s.mean"] - 500e-6) * 5e9
+    };
+    let token = f64::from(2 * 8 * 64 * 2);
+    for tokens in [64, 1000] {
+        let expected = token * 12.0 * (f64::from(tokens) + f64::from(tokens.min(128)));
+        let found = moved(tokens);
+        assert!((found / expected - 1.0).abs() < 0.01, "{tokens} tokens: {found} bytes, expected {expected}");
+    }
+}

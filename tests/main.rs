@@ -47,6 +47,7 @@ mod schema;
 mod serving;
 mod settings;
 mod shell;
+mod step_terms;
 mod style;
 mod sweep;
 mod tidy;

@@ -172,6 +172,51 @@ fn is_of(card: &str, gpu: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::cost::CostModel;
+    use engine::cost::profiled::Profiled;
+    use engine::task::{Collective, Op};
+
+    /// Exchanges of a card by an engine's tables, with so much of a link inside a node.
+    fn exchange_s(card: &str, engine: &str, gb_per_s: Option<f64>, op: &Op) -> f64 {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let mut cluster = hw::catalog::cluster(&gpu, 1, 8);
+        if let Some(rate) = gb_per_s {
+            cluster.gpu.intra_node_bandwidth = hw::BytesPerSecond::new(rate * 1e9);
+        }
+        let profile = of_serving(card, Some(engine)).expect("every card has or borrows tables");
+        let costs = Profiled::new(&profile, &cluster);
+        costs.engine(op).unwrap_or_else(|| costs.estimate(op)).time.get()
+    }
+
+    #[test]
+    fn a_faster_link_never_lengthens_an_exchange() {
+        for card in hw::catalog::gpu_names().into_iter().filter(|card| *card != "cpu") {
+            let usual = hw::catalog::gpu(card).expect("listed").intra_node_bandwidth.get() / 1e9;
+            let mut rates: Vec<f64> = vec![8.0, 32.0, 40.0, 64.0, 100.0, 300.0, 450.0, 600.0, 900.0, usual * 0.999, usual];
+            rates.sort_by(f64::total_cmp);
+            for engine in ["vllm", "sglang", "trtllm"] {
+                for kind in [Collective::AllReduce, Collective::AllToAll, Collective::AllGather, Collective::SendRecv] {
+                    for (n_ranks, power) in [(2, 12), (2, 20), (4, 24), (8, 16), (8, 28)] {
+                        let shape = hw::GroupShape { n_ranks, n_nodes: 1 };
+                        let op = Op::Collective { kind, bytes: 1 << power, shape };
+                        let times: Vec<f64> =
+                            rates.iter().map(|rate| exchange_s(card, engine, Some(*rate), &op)).collect();
+                        let falls = times.windows(2).all(|pair| pair[1] <= pair[0] * 1.000_000_1);
+                        assert!(falls, "{card}, {engine}, {op:?}: {rates:?} GB/s take {times:?} s");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_card_on_pcie_borrows_no_curve_of_nvlink() {
+        // 64 MiB between two cards at three quarters of 32 GB/s: 2.8 ms; over NVLink they would take a tenth of it.
+        let shape = hw::GroupShape { n_ranks: 2, n_nodes: 1 };
+        let op = Op::Collective { kind: Collective::AllReduce, bytes: 1 << 26, shape };
+        let found = exchange_s("a100-pcie-80g", "vllm", None, &op);
+        assert!(found > 2.7e-3, "{found} s");
+    }
 
     #[test]
     fn every_shipped_profile_parses_and_keeps_its_promise_on_unseen_rows() {

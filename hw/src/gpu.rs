@@ -65,6 +65,12 @@ impl Gpu {
         }
     }
 
+    /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.
+    #[must_use]
+    pub fn has_own_link(&self) -> bool {
+        self.intra_node_bandwidth > self.host_bandwidth
+    }
+
     /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
     #[must_use]
     pub const fn multiplies(&self, format: Format) -> bool {

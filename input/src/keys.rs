@@ -188,7 +188,7 @@ fn row(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
     let shown = |texts: &BTreeSet<String>, n: usize| match texts.len() {
         0 => "-".to_owned(),
         len if len > n => "depends".to_owned(),
-        _ => texts.iter().map(|text| cell(text)).collect::<Vec<_>>().join("; or "),
+        _ => texts.iter().map(|text| cell(&largest(text))).collect::<Vec<_>>().join("; or "),
     };
     let kinds: Vec<&str> = by_kind.keys().map(String::as_str).collect();
     let _ = writeln!(
@@ -200,6 +200,11 @@ fn row(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
         kinds.join(", "),
         cell(meaning)
     );
+}
+
+/// The largest numbers stand for what is left out, and for no limit.
+fn largest(text: &str) -> String {
+    text.replace(&u64::MAX.to_string(), "-").replace(&u32::MAX.to_string(), "all")
 }
 
 /// A text that stays in its cell.
@@ -224,6 +229,21 @@ pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_numbers_are_shown_as_what_they_mean() {
+        let seen = |name: &str, default: u64| Seen {
+            path: format!("engine.{name}"),
+            what: "whole number",
+            default: default.to_string(),
+            ..Seen::default()
+        };
+        let mut keys = Keys::default();
+        keys.add("serving", vec![seen("tp", u64::MAX), seen("layers", u32::MAX.into())]);
+        let page = keys.page();
+        assert!(page.contains("| `tp` | whole number |  | - |"), "{page}");
+        assert!(page.contains("| `layers` | whole number |  | all |") || page.contains("| layers | all |"), "{page}");
+    }
 
     #[test]
     fn the_more_exact_type_wins_and_units_follow_the_name() {

@@ -17,6 +17,7 @@ mod policies;
 pub mod published;
 pub mod requests;
 pub mod scaling;
+mod silent;
 pub mod settings;
 mod streams;
 mod users;
@@ -62,6 +63,7 @@ pub use operation::{Drafter, Operation};
 pub use requests::Stream;
 use requests::With;
 use scaling::ServingScaling;
+use silent::Places;
 
 pub(super) const SECTIONS: [&str; 12] =
     ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity", "tune"];
@@ -406,6 +408,7 @@ impl Serving {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let skew = reader.peek_in("engine", "expert_skew");
+    let places = Places::of(reader);
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
@@ -467,10 +470,21 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = "`engine.expert_skew` changes nothing";
         reader.find(Finding::warning(Code::NoEffect, at, what).help("it needs a model with experts"));
     }
+    if serving.groups.iter().all(|group| group.model.experts.is_none()) {
+        serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
+    }
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     tell_efforts(reader, &serving);
+    let is_played = !matches!(serving.law, CostLaw::PublishedRuns(_));
+    if is_played && reader.n_errors() == before {
+        silent::formats(reader, &serving, &places);
+    }
     check(reader, &mut serving, before);
+    if is_played && reader.n_errors() == before {
+        silent::check(reader, &serving, &places);
+    }
+    serving.free_parameters.extend(engine::constants_without_key(&serving));
     Some(serving)
 }
 

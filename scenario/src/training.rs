@@ -60,7 +60,7 @@ pub struct Scenario {
     pub free_parameters: Vec<String>,
 }
 
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "model",
     "cluster",
     "parallel",

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
-use hw::{Cluster, Seconds};
+use engine::shard::Shard;
+use hw::{Cluster, Dtype, Seconds};
 use serve::batcher;
 use serve::engine_constants::EngineConstants;
 use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group, Rules};
+use serve::kept::Kept;
 use serve::metrics::{self, Slo};
 use serve::replica::{Engine, FirstToken, Spans};
 use serve::router;
@@ -115,7 +117,8 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     // Dynamo, SGLang and vLLM stream all tokens of a split request from the worker that decodes it.
-    let fleet = Fleet { groups, kv_bytes_per_token, first_token: FirstToken::Decode, ..Fleet::default() };
+    let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
+    let fleet = Fleet { groups, kv_bytes_per_token, kept, first_token: FirstToken::Decode, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let start = setup.constants.start * f64::from(setup.n_starts);
     let held = Held { users: Users::in_flight(setup.in_flight), start, tokenize: setup.constants.tokenize, seed: 0 };

@@ -154,6 +154,10 @@ codes! {
     NotExpressible = 197, "The target of an export cannot say what a plan has.";
     NotExported = 198, "A plan or a target of an export is none that is known.";
     TakesTooLong = 199, "An answer would take longer than anybody waits.";
+    PublishedFormat = 210, "A model is served in 16 bits, and nobody publishes it so.";
+    NoKernel = 211, "An engine has no kernel for a number format.";
+    OtherEngine = 212, "A policy batches as another engine does.";
+    UnknownVersion = 213, "Nothing is known of a version of an engine.";
 }
 
 impl fmt::Display for Code {

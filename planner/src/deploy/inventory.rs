@@ -100,13 +100,15 @@ pub struct Network {
     pub between: Link,
     /// Bytes per second of a machine's network card in either direction, over all its links.
     pub card_bytes_per_s: f64,
+    /// Between a machine and the coordinator of a pool, where it is not that of their regions.
+    pub coordinator: Option<Link>,
 }
 
 impl Network {
     /// The same link between any two machines, which the card does not limit.
     #[must_use]
     pub const fn uniform(link: Link) -> Self {
-        Self { within: link, between: link, card_bytes_per_s: f64::INFINITY }
+        Self { within: link, between: link, card_bytes_per_s: f64::INFINITY, coordinator: None }
     }
 }
 
@@ -193,7 +195,7 @@ mod tests {
         let near = Offer { n_gpus_per_machine: 4, ..Offer::priced("a", 1.0, 6) };
         let far = Offer { region: 1, n_gpus_per_machine: 8, ..Offer::priced("b", 1.0, 8) };
         let link = |gb_per_s: f64| Link { bytes_per_s: gb_per_s * 1e9, latency_s: 1e-3 };
-        let network = Network { within: link(10.0), between: link(1.0), card_bytes_per_s: 1e9 };
+        let network = Network { within: link(10.0), between: link(1.0), card_bytes_per_s: 1e9, coordinator: None };
         let machines = Inventory { offers: vec![near, far], network }.by_machine();
         let sizes: Vec<(u32, u32)> = machines.offers.iter().map(|of| (of.n_available, of.region)).collect();
         assert_eq!(sizes, [(4, 0), (2, 0), (8, 1)]);

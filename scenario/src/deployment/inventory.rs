@@ -32,7 +32,7 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
         Objective::Throughput => {
             let network = links(&mut section, (1.25, 1.0));
             let card = section.number("card_gb_per_s", network.within.bytes_per_s / 1e9, 1e-6..=1e6) * 1e9;
-            Network { card_bytes_per_s: card, ..network }
+            Network { card_bytes_per_s: card, coordinator: coordinator(&mut section, network.within), ..network }
         }
     };
     let (mut offers, mut places, mut n_tables) = (Vec::new(), Vec::new(), 0);
@@ -86,7 +86,17 @@ fn links(section: &mut Section<'_>, usual: (f64, f64)) -> Network {
     let within = link("link_gb_per_s", "latency_ms", usual);
     let usual = (within.bytes_per_s / 1e9, within.latency_s * 1e3);
     let between = link("region_link_gb_per_s", "region_latency_ms", usual);
-    Network { within, between, card_bytes_per_s: f64::INFINITY }
+    Network { within, between, card_bytes_per_s: f64::INFINITY, coordinator: None }
+}
+
+/// The link between a machine and the coordinator, where the section says something of it; what it leaves out is as within a region.
+fn coordinator(section: &mut Section<'_>, usual: Link) -> Option<Link> {
+    let is_given = section.has("coordinator_gb_per_s") || section.has("coordinator_latency_ms");
+    let link = Link {
+        bytes_per_s: section.number("coordinator_gb_per_s", usual.bytes_per_s / 1e9, 1e-6..=1e6) * 1e9,
+        latency_s: section.number("coordinator_latency_ms", usual.latency_s * 1e3, 0.0..=1e5) / 1e3,
+    };
+    is_given.then_some(link)
 }
 
 /// `[[inventory.gpus]]`.

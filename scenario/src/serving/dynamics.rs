@@ -1,18 +1,17 @@
 //! What changes a fleet and what is between its groups: `[fleet.group.failures]`, `[[fleet.outage]]`, `[[fleet.link]]`; `scaling.rs` reads
 //! `[fleet.group.scaling]`.
 
+use engine::shard::Shard;
 use hw::{Seconds, Span, Time};
 use serve::fleet::Link;
 use serve::fleet::dynamics::{Failures, Outage};
+use serve::kept::Kept;
 use serve::replica::Role;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, unknown};
-
-/// Bytes of a number in keys and values.
-pub(super) const KV_ELEMENT_BYTES: u64 = 2;
 
 /// A link between two groups, by name.
 #[derive(Clone, Debug)]
@@ -119,10 +118,22 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
-/// Bytes of keys and values of a token, each once.
-pub fn kv_bytes(groups: &[&ServingGroup]) -> f64 {
-    let model = groups.first().map(|group| &group.model);
-    hw::real(model.map_or(0, |model| kv_bytes_per_token(model, 1, KV_ELEMENT_BYTES)))
+/// Bytes of keys and values of a token in layers that keep all, each once, in the format of a choice's first group.
+pub fn kv_bytes(serving: &Serving, choice: &ServingChoice) -> u64 {
+    let first = serving.groups_of(choice).into_iter().next();
+    first.map_or(0, |group| {
+        let formats = choice.operation.kernels.formats(group.model.formats);
+        kv_bytes_per_token(&group.model, 1, formats.kv.bytes())
+    })
+}
+
+/// What a sequence of a choice's first group keeps in layers that forget, each byte once.
+pub fn kept(serving: &Serving, choice: &ServingChoice) -> Kept {
+    let first = serving.groups_of(choice).into_iter().next();
+    first.map_or_else(Kept::default, |group| {
+        let deployment = serving.deployment_of(choice, group);
+        Kept::of(&Shard { formats: deployment.formats, ..Shard::forward(&group.model, deployment.dtype, 1) })
+    })
 }
 
 /// Links between the groups of a choice. Packing reads what memory holds and writes what goes over the wire, unpacking the other way
@@ -132,7 +143,7 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     let position = |name: &str| groups.iter().position(|group| group.name == name);
     let pack = |group: &ServingGroup, ratio: f64| {
         let n_gpus = f64::from(serving.deployment_of(choice, group).n_gpus());
-        kv_bytes(&groups) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
+        hw::real(kv_bytes(serving, choice)) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
     };
     let link = |link: &ServingLink| {
         let (from, to) = (position(&link.from)?, position(&link.to)?);

@@ -16,7 +16,7 @@ use serve::replica::{Gather, Limits, Order, Preemption};
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
@@ -115,13 +115,47 @@ impl EngineSection {
     }
 }
 
+/// Constants of a named engine that have no key: those of a client that holds its load.
+pub fn constants_without_key(serving: &Serving) -> Vec<String> {
+    let holds = serving.streams.iter().any(|stream| stream.users.is_some());
+    let Some(preset) = serving.engine.preset.filter(|_| holds) else { return Vec::new() };
+    let constants = EngineConstants::of(preset.name);
+    let ms = |time: Seconds| time.get() * 1e3;
+    vec![
+        format!("start of a request of `{}` = {} ms: fitted ({}), without a key", preset.name, ms(constants.start), constants.fitted_on),
+        format!("tokenizer = {} us per token: published of one vocabulary, without a key", ms(constants.tokenize) * 1e3),
+    ]
+}
+
+/// What a version says that lies outside of those that presets were written for.
+fn told_version(section: &mut Section<'_>, name: &str, text: &str, at: Place) {
+    let Some([oldest, newest]) = engine_preset::known_versions(name) else { return };
+    let known = format!("versions from {oldest} to {newest} of `{name}` are known");
+    match Version::of_text(text) {
+        None => {
+            let what = format!("`version = \"{text}\"` is no version");
+            let help = format!("write numbers, for example \"{newest}\", or a nightly build; {known}");
+            section.refuse(Code::UnknownVersion, at, what, help);
+        }
+        Some(found) if found == Version::NEWEST || (oldest..=newest.last_of_minor()).contains(&found) => {}
+        Some(found) => {
+            let nearest = if found < oldest { oldest } else { newest };
+            let what = format!("`{name}` {found} is outside of the versions that are known; it is taken for {nearest}");
+            section.find(Finding::warning(Code::UnknownVersion, at, what).help(known));
+        }
+    }
+}
+
 /// The engine that a section names: `name = "vllm"`, `version = "0.19.0"`.
 fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
     let (version, is_named) = (section.text("version"), section.has("name"));
     let newest = |name: &str| engine_preset::named(name, Version::NEWEST);
     let found = section.known("name", (Code::UnknownWord, "engine"), engine_preset::names, newest);
     match (found, version) {
-        (Some(preset), Some((version, _))) => engine_preset::named(preset.name, Version::parse(&version)),
+        (Some(preset), Some((version, at))) => {
+            told_version(section, preset.name, &version, at);
+            engine_preset::named(preset.name, Version::parse(&version))
+        }
         (None, Some((_, at))) if !is_named => {
             section.refuse(Code::ExclusiveKeys, at, "`version` of no engine", "write `name`, for example \"vllm\"");
             None

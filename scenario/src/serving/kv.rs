@@ -3,9 +3,8 @@
 use hw::Seconds;
 use serve::kv::lending::{Borrow, Exchange, Party, Terms};
 use serve::replica::Role;
-use serve::step_cost::decode_attention::kv_bytes_per_token;
 
-use super::dynamics::KV_ELEMENT_BYTES;
+use super::dynamics::kv_bytes;
 use super::{CostLaw, Serving, ServingChoice, ServingGroup};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section};
@@ -63,13 +62,12 @@ pub fn terms_of(serving: &Serving, choice: &ServingChoice) -> Option<Terms> {
     if !serving.kv.is_given && !choice.kv.is_given {
         return None;
     }
-    let token_bytes = kv_bytes_per_token(&serving.model, 1, KV_ELEMENT_BYTES);
     let groups = serving.groups_of(choice);
     Some(Terms {
         borrow: choice.kv.borrow,
         plans_moves: choice.kv.plans_moves,
         heartbeat: Seconds::new(choice.kv.heartbeat_s),
-        block_bytes: token_bytes * u64::from(choice.limits.block_tokens),
+        block_bytes: kv_bytes(serving, choice) * u64::from(choice.limits.block_tokens),
         parties: groups.iter().map(|group| party(serving, choice, group, groups.len() == 1)).collect(),
     })
 }

@@ -121,7 +121,11 @@ impl Operation {
         let acceptance = self.drafts.as_ref().map(|drafts| drafts.speculation.acceptance);
         let drafts =
             acceptance.map(|found| format!("`{name}.speculation.acceptance` = {found}: assumed, not measured"));
-        drafts.into_iter().chain(self.kernels.free_parameters()).collect()
+        let is_free = |drafts: &&Drafts| drafts.by == Drafter::LookUp && drafts.speculation.per_draft == Seconds::ZERO;
+        let for_free = self.drafts.as_ref().filter(is_free).map(|_| {
+            format!("`{name}.speculation` drafts for free: neither `draft_model` nor `draft_us_per_token` says what drafts cost")
+        });
+        drafts.into_iter().chain(for_free).chain(self.kernels.free_parameters()).collect()
     }
 }
 

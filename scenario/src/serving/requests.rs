@@ -362,7 +362,16 @@ fn from_file(
         let what = format!("`{shown}`: tokens of {} requests are estimated from their text", trace.n_estimated);
         let help =
             "about 4 characters are a token, and `max_tokens` stands for the output; log `usage` for real counts";
-        section.find(Finding::warning(Code::EstimatedTokens, at, what).help(help));
+        section.find(Finding::warning(Code::EstimatedTokens, at.clone(), what).help(help));
+    }
+    for (n, parts, help) in [
+        (trace.n_with_other_parts, "parts of audio, video or files", "their tokens count only where `usage` has them"),
+        (trace.n_with_choices, "`n` or `best_of` above 1", "one answer of each is served; write a line for every answer"),
+    ] {
+        if n > 0 {
+            let what = format!("`{shown}`: {n} requests have {parts}, which are left out");
+            section.find(Finding::warning(Code::LeftOut, at.clone(), what).help(help));
+        }
     }
     let mut requests = trace.requests;
     if n > 0 {

@@ -14,7 +14,7 @@ mod vision;
 
 pub use checkpoints::of_checkpoint;
 pub use config::model_types;
-pub use embedded::{embedded, embedded_names};
+pub use embedded::{embedded, embedded_names, published_weights};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use unpriced::Unpriced;
 pub use vision::{Grid, Image, NoImage, SIDE_MAX, Squares, Tower, VisionEncoder};

@@ -106,6 +106,20 @@ impl Version {
     /// Newer than all others.
     pub const NEWEST: Self = Self(u32::MAX, 0, 0);
 
+    /// From text as releases have it, or a build that is newer than all releases; `None` of anything else.
+    #[must_use]
+    pub fn of_text(text: &str) -> Option<Self> {
+        let found = Self::parse(text);
+        let is_build = ["nightly", "main", "latest", "dev"].iter().any(|word| text.starts_with(word));
+        (found != Self::NEWEST || is_build).then_some(found)
+    }
+
+    /// The last version of its minor release: fixes change no defaults.
+    #[must_use]
+    pub const fn last_of_minor(self) -> Self {
+        Self(self.0, self.1, u32::MAX)
+    }
+
     /// From text as releases have it: `0.19.0`, `1.0.0rc3`, `0.5.8.post1`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -114,6 +128,12 @@ impl Version {
             (Some(major), Some(minor), patch) => Self(major, minor, patch.unwrap_or(0)),
             _ => Self::NEWEST,
         }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{}.{}", self.0, self.1, self.2)
     }
 }
 
@@ -220,6 +240,19 @@ pub static PRESETS: [EnginePreset; 7] = [
     },
     TRTLLM,
 ];
+
+/// Oldest and newest version of every engine of which runs or defaults were looked at.
+const KNOWN: [(&str, [Version; 2]); 3] = [
+    ("vllm", [Version(0, 9, 0), Version(0, 24, 0)]),
+    ("sglang", [Version(0, 5, 0), Version(0, 5, 14)]),
+    ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
+];
+
+/// Oldest and newest version of an engine that its presets were written for.
+#[must_use]
+pub fn known_versions(name: &str) -> Option<[Version; 2]> {
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, versions)| *versions)
+}
 
 /// Names of all engines, each once.
 #[must_use]

@@ -13,6 +13,7 @@ mod run;
 pub mod scaler;
 
 use crate::assignment::Assignment;
+use crate::kept::Kept;
 use crate::kv::lending::Terms;
 use crate::pool::path::Paths;
 use crate::pool::{self, Outcome, Pool};
@@ -101,6 +102,8 @@ pub struct Fleet {
     pub links: Vec<Link>,
     /// Bytes of keys and values of a token, on all GPUs of a replica together, each once.
     pub kv_bytes_per_token: f64,
+    /// What moves of a sequence besides, of layers that forget.
+    pub kept: Kept,
     /// Who gives first tokens where prompts are computed on some replicas and decoded on others.
     pub first_token: FirstToken,
     /// Replicas that are lost at known times; of stations, the group is the station.

@@ -3,4 +3,5 @@
 
 pub mod lending;
 pub mod pool;
+mod sparse;
 pub mod tiers;

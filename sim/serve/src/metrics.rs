@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod lending;
 pub mod memory;
 pub mod rows;
+pub mod saturation;
 pub mod streams;
 pub mod words;
 

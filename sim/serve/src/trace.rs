@@ -93,6 +93,10 @@ pub struct Trace {
     pub n_estimated: u64,
     /// Images of every request; empty where none has one.
     pub images: Vec<ImageParts>,
+    /// Requests with parts that are neither text nor images: audio, video, files.
+    pub n_with_other_parts: u64,
+    /// Requests that ask for several answers (`n`), of which one is served.
+    pub n_with_choices: u64,
 }
 
 /// Images that a trace names in a prompt, without their size.
@@ -116,6 +120,10 @@ struct Row {
     estimated: bool,
     hashes: Vec<u64>,
     images: ImageParts,
+    /// Whether it has parts that are neither text nor images.
+    has_other_parts: bool,
+    /// Whether it asks for several answers.
+    has_choices: bool,
 }
 
 /// What a line is.
@@ -205,6 +213,8 @@ impl Builder {
         }
         let prefix_count = u32::try_from(row.hashes.len()).expect("fewer than 2^32 prefix blocks");
         self.trace.n_estimated += u64::from(row.estimated);
+        self.trace.n_with_other_parts += u64::from(row.has_other_parts);
+        self.trace.n_with_choices += u64::from(row.has_choices);
         let request = Request { prefix_first, prefix_count, ..Request::new(arrival, row.prompt, row.output) };
         requests.list.push(request);
         self.trace.images.push(row.images);

@@ -35,6 +35,7 @@ use serve::fleet::held::{Held, Users};
 use serve::fleet::scaler::Scaler;
 use serve::fleet::{Fleet, Group, Rules, Served};
 use serve::metrics;
+use serve::metrics::saturation::Queue;
 use serve::own::{Own, Refusal};
 use serve::replica::{Engine, Spans};
 use serve::request::Requests;
@@ -196,7 +197,8 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         groups,
         assignment: scenario.assignment_of(choice),
         links: dynamics::links(scenario, choice),
-        kv_bytes_per_token: dynamics::kv_bytes(&scenario.groups_of(choice)),
+        kv_bytes_per_token: hw::real(dynamics::kv_bytes(scenario, choice)),
+        kept: dynamics::kept(scenario, choice),
         outages: dynamics::outages(scenario, choice),
         lending: kv::terms_of(scenario, choice),
         ..Fleet::default()
@@ -326,7 +328,10 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let steps = planner.map(|planner| planner.steps);
     let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
-    let why = metrics::words::of(&fleet, own.router_name(choice.router.name), &requests, &values);
+    let is_open = scenario.users_of(choice).is_none();
+    let queue = is_open.then(|| Queue::of(&requests, &served)).flatten();
+    let n_draws = 1 + scenario.draws.len();
+    let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &fleet, (&requests, &served)));
     Figures {

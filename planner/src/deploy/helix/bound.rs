@@ -336,12 +336,14 @@ impl Machines {
         }
         constraints.push(constraint!(n_held >= n_layers));
         // Every token comes to a first node over a link of its own with the coordinator.
-        let Network { within, between, .. } = self.inventory.network;
-        let border = within.bytes_per_s.max(between.bytes_per_s) / TOKEN_BYTES;
+        let Network { within, between, coordinator, .. } = self.inventory.network;
+        let widest = coordinator.map_or(within.bytes_per_s.max(between.bytes_per_s), |link| link.bytes_per_s);
+        let border = widest / TOKEN_BYTES;
         let n_nodes = hw::real(self.nodes().len() as u64);
         constraints.push(constraint!(columns.total <= n_nodes * border / unit));
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
-        let latency_s = hops * within.latency_s.min(between.latency_s);
+        let nearest = within.latency_s.min(between.latency_s);
+        let latency_s = hops * coordinator.map_or(nearest, |link| nearest.min(link.latency_s));
         let read: Expression = reads.iter().map(|&read| Expression::from(read)).sum();
         constraints.push(constraint!(read == n_layers * traffic.prompt_share * columns.total));
         for (class, &(holds, share)) in columns.classes.iter().enumerate() {

@@ -71,7 +71,7 @@ impl Machines {
             n_layers: self.n_layers,
             nodes: self.nodes().map(node).collect(),
             links: self.nodes().map(|a| self.nodes().map(|b| link(a, b)).collect()).collect(),
-            border: self.inventory.network.within.bytes_per_s / TOKEN_BYTES,
+            border: self.inventory.network.coordinator.unwrap_or(self.inventory.network.within).bytes_per_s / TOKEN_BYTES,
             hand_over: self.hand_over,
         }
     }
@@ -95,6 +95,9 @@ impl Machines {
     fn link(&self, a: Option<usize>, b: Option<usize>) -> Link {
         let region = |node: Option<usize>| node.map_or(0, |node| self.inventory.offers[node].region);
         let network = self.inventory.network;
+        if let Some(link) = network.coordinator.filter(|_| a.is_none() || b.is_none()) {
+            return link;
+        }
         if region(a) == region(b) { network.within } else { network.between }
     }
 

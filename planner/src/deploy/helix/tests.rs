@@ -108,7 +108,7 @@ fn machines24(table: usize) -> Machines {
     let types = tables::published()[table].types.clone();
     let of = |letter: char| types["ALT".find(letter).expect("a type")].name.clone();
     let node = |letter| Offer::priced(of(letter), 0.0, 1);
-    let network = Network { within: link, between: link, card_bytes_per_s: 1e10 };
+    let network = Network { within: link, between: link, card_bytes_per_s: 1e10, coordinator: None };
     let inventory = Inventory { offers: TYPES.chars().map(node).collect(), network };
     Machines {
         n_layers: [80, 60][table],
@@ -305,4 +305,19 @@ proptest! {
         let out: f64 = flow.edges.iter().filter(|edge| edge.0.is_none()).map(|edge| edge.2).sum();
         prop_assert!((out - flow.tokens_per_s).abs() < 1e-9);
     }
+}
+
+#[test]
+fn the_coordinator_may_have_a_link_of_its_own() {
+    let mut machines = machines24(0);
+    let far = Link { bytes_per_s: 1e6, latency_s: 0.05 };
+    machines.inventory.network.coordinator = Some(far);
+    let placed = machines.deployment("llama-30b", &ranges(PUBLISHED), None).expect("a way over all layers");
+    let (of_coordinator, between): (Vec<_>, Vec<_>) =
+        placed.links.iter().partition(|link| link.from.is_none() || link.to.is_none());
+    assert!(!of_coordinator.is_empty() && of_coordinator.iter().all(|link| link.latency_s == 0.05));
+    assert!(!between.is_empty() && between.iter().all(|link| link.latency_s == 1e-3));
+    // A narrow link to the coordinator limits what the pool gives: two bytes a token.
+    let narrow = machines.cluster(Fill::Planned);
+    assert!((narrow.border - 5e5).abs() < 1e-6, "{}", narrow.border);
 }

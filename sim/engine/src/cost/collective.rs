@@ -40,7 +40,7 @@ const START_S: f64 = 15e-6;
 /// Part of a message's start-up that each further step of a pipelined algorithm costs.
 const STEP: f64 = 0.2;
 
-/// Share of PCIe that an exchange through host memory reaches, and its start-up: casys-kaist/LLMServingSim @ 5daddb21a545 describes its
+/// Share of the way to host memory that an exchange through it reaches, and its start-up: casys-kaist/LLMServingSim @ 5daddb21a545 describes its
 /// machine of PCIe 5 cards, 64 GB/s each, with 16 GB/s and 20 µs (bench/examples/RTXPRO6000). One machine; not fitted here.
 const HOST_SHARE: f64 = 0.25;
 /// Start-up of a message through host memory, seconds.
@@ -49,9 +49,11 @@ const HOST_ALPHA_S: f64 = 20e-6;
 /// Bandwidth and start-up of a message among so many GPUs of a node.
 fn inside(cluster: &Cluster, network: &Network, n_gpus: u32) -> (f64, f64) {
     let datasheet = cluster.inside_bandwidth(n_gpus).get();
+    // Uplinks of PCIe switches carry what all their GPUs write and read.
+    let uplink = cluster.gpu.host_bandwidth.get() / f64::from(cluster.gpus_per_switch.min(n_gpus).max(1));
     match cluster.inside_link(n_gpus) {
         InsideLink::Own | InsideLink::Bus => (datasheet * network.inside_share, network.inside_alpha_s),
-        InsideLink::Host => (datasheet * HOST_SHARE, network.inside_alpha_s.max(HOST_ALPHA_S)),
+        InsideLink::Host => (datasheet.min(uplink) * HOST_SHARE, network.inside_alpha_s.max(HOST_ALPHA_S)),
     }
 }
 
@@ -223,6 +225,25 @@ mod tests {
         let found = time(&node, &Network::assumed(&node), Collective::SendRecv, 1 << 30, shape).0.get();
         // 16 GB/s and 20 µs, as that machine is described.
         assert!((found - 20e-6 - hw::real(1 << 30) / 16e9).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
+    fn gpus_on_one_switch_share_its_way_to_host_memory() {
+        let gpu = hw::catalog::gpu("rtx-4090").expect("listed");
+        let node = hw::catalog::cluster(&gpu, 1, 4);
+        let bytes = 1_u64 << 30;
+        let seconds = |node: &Cluster| {
+            let shape = GroupShape { n_ranks: 4, n_nodes: 1 };
+            time(node, &Network::assumed(node), Collective::AllReduce, bytes, shape).0.get()
+        };
+        // A ring of four moves 3/2 of the bytes over each card's 8 GB/s; two cards on a switch of the same width have 4 each.
+        let alone = seconds(&node);
+        assert!((alone / (1.5 * hw::real(bytes) / 8e9) - 1.0).abs() < 0.01, "{alone}");
+        let shared = seconds(&Cluster { gpus_per_switch: 2, ..node.clone() });
+        assert!((shared / alone - 2.0).abs() < 0.01, "{shared} against {alone}");
+        let mut narrow = node;
+        narrow.gpu.host_bandwidth = narrow.gpu.host_bandwidth * 0.5;
+        assert!((seconds(&narrow) / alone - 2.0).abs() < 0.01);
     }
 
     /// Microseconds of the table of arXiv:2505.19609 for 2 to 1,024 MB: all-gather, all-to-all, reduce-scatter, all-reduce.

@@ -75,11 +75,11 @@ impl Profiled {
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
         let [_, usual_across] = starts_are_usual(self.roofline.cluster());
-        let is_measured = if crosses { usual_across } else { self.is_over_measured_link(shape) };
-        let link = self.profile.links.iter().find(|link| is_measured && link.crosses_nodes == crosses)?;
+        let inside = if crosses { usual_across.then_some(1.0) } else { self.link_ratio(shape) }?;
+        let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
             Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
-            _ => 1.0,
+            _ => 1.0 / inside,
         };
         let bytes = hw::real(bytes);
         let seconds = link.alpha_s + bytes / (link.gb_per_s * 1e9 * scale);
@@ -136,15 +136,18 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// Whether curves that were measured over the device's own link say something of a group.
-    fn is_over_measured_link(&self, shape: GroupShape) -> bool {
+    /// How much slower the link of a group is than the one over which curves were measured; `None` where they say nothing of it. A link that is only
+    /// slower or faster has the curve's shape, so a faster link never takes longer. PCIe and NVLink have no shape in common.
+    fn link_ratio(&self, shape: GroupShape) -> Option<f64> {
         let cluster = self.roofline.cluster();
-        let catalogued = hw::catalog::gpu(&self.profile.gpu).map(|gpu| gpu.intra_node_bandwidth);
         let [usual_inside, _] = starts_are_usual(cluster);
-        shape.n_nodes == 1
-            && usual_inside
-            && cluster.inside_link(shape.n_ranks) == InsideLink::Own
-            && catalogued.is_none_or(|bandwidth| bandwidth == cluster.gpu.intra_node_bandwidth)
+        if shape.n_nodes > 1 || !usual_inside || cluster.inside_link(shape.n_ranks) != InsideLink::Own {
+            return None;
+        }
+        let Some(measured) = hw::catalog::gpu(&self.profile.gpu) else { return Some(1.0) };
+        let usual = hw::catalog::gpu(&cluster.gpu.name).unwrap_or_else(|| cluster.gpu.clone());
+        let is_same_kind = measured.has_own_link() == usual.has_own_link();
+        is_same_kind.then(|| measured.intra_node_bandwidth.get() / cluster.gpu.intra_node_bandwidth.get())
     }
 
     /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
@@ -215,9 +218,7 @@ impl Profiled {
         if *kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
             return self.message(*bytes, *shape);
         }
-        if !self.is_over_measured_link(*shape) {
-            return None;
-        }
+        let link = self.link_ratio(*shape)?;
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
         let is_measured = |name: &str| self.profile.collectives.iter().any(|curve| curve.kind == name);
         let (name, bytes, factor) = if *kind == Collective::RingShift && !is_measured("ring_shift") {
@@ -231,11 +232,32 @@ impl Profiled {
         // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
         let moves = |n: u32| f64::from(n - 1) / f64::from(n);
         let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
-        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, bytes);
+        let (seconds, outside) = over_link(curve, bytes, link);
         let outside = (outside || curve.n_ranks != shape.n_ranks).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
-        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+        Some(self.over_other_link(*shape, fitted.estimate(["collective bytes or ranks", "", ""])))
     }
+
+    /// An exchange by a curve of another link inside a node says so.
+    fn over_other_link(&self, shape: GroupShape, found: Estimate) -> Estimate {
+        if self.link_ratio(shape).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
+    }
+}
+
+/// Seconds of an exchange by a curve where the link is so many times as slow, and whether they lie outside of what was measured. The start, the least
+/// that the curve has, is not the link's.
+fn over_link(curve: &CollectiveCurve, bytes: f64, ratio: f64) -> (f64, bool) {
+    let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, bytes);
+    if is_same(ratio) {
+        return (seconds, outside);
+    }
+    let start = curve.seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    (start + (seconds - start).max(0.0) * ratio, outside)
+}
+
+/// Whether a link is the one that was measured.
+fn is_same(ratio: f64) -> bool {
+    (ratio - 1.0).abs() < 1e-12
 }
 
 /// Whether messages of a cluster start as they usually do, inside a node and between nodes. Who says another time means it, whatever was

@@ -136,6 +136,26 @@ const OTHERS: [(&str, Made); 19] = [
     ("nemotron-3-nano-30b-a3b", nemotron_3_nano),
 ];
 
+/// Formats in which checkpoints are published that have no 16-bit weights, as `[model] weights` writes them. Source: `quantization_config` of the same
+/// public configurations, and of openai/gpt-oss, moonshotai/Kimi-K2.5 and MiniMaxAI/MiniMax-M2.
+const PUBLISHED: [(&str, &str); 9] = [
+    ("deepseek-v3", "\"fp8-block\""),
+    ("deepseek-r1", "\"fp8-block\""),
+    ("deepseek-v3.2", "\"fp8-block\""),
+    ("kimi-k2", "\"fp8-block\""),
+    ("kimi-k2.5", "{ experts = \"int4\" }"),
+    ("gpt-oss-20b", "\"4-bit-experts\""),
+    ("gpt-oss-120b", "\"4-bit-experts\""),
+    ("minimax-m2", "\"fp8-block\""),
+    ("minimax-m2.5", "\"fp8-block\""),
+];
+
+/// Format of a model's published checkpoint, as a scenario writes it; `None` where that has 16 bits.
+#[must_use]
+pub fn published_weights(name: &str) -> Option<&'static str> {
+    PUBLISHED.iter().find(|(known, _)| *known == name).map(|(_, word)| *word)
+}
+
 /// A model embedded by name.
 #[must_use]
 pub fn embedded(name: &str) -> Option<Model> {
@@ -198,6 +218,7 @@ fn deepseek_v3() -> Model {
     Model {
         layers: Pattern::of_experts(3, 1),
         latent: Some(latent),
+        n_predicting: 1,
         ..of_experts(Family::Llama, [61, 7168, 128, 128, 128, 18_432, 129_280, 163_840], experts)
     }
 }
@@ -207,7 +228,7 @@ fn deepseek_v32() -> Model {
     let base = deepseek_v3();
     let index = Some(Index { n_heads: 64, head_dim: 128 });
     let latent = base.latent.map(|latent| LatentAttention { index, ..latent });
-    Model { layers: selecting(&base.layers, base.n_layers, 2048), latent, n_predicting: 1, ..base }
+    Model { layers: selecting(&base.layers, base.n_layers, 2048), latent, ..base }
 }
 
 /// The same layers with attention to so many selected tokens.
@@ -226,6 +247,7 @@ fn kimi_k2() -> Model {
         max_positions: 131_072,
         layers: Pattern::of_experts(1, 1),
         experts: Some(experts),
+        n_predicting: 0,
         ..deepseek_v3()
     }
 }

@@ -6,15 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use super::sparse::Sparse;
 use super::tiers::{N_TIERS, Tier, Tiers};
 use hw::Tick;
 
-/// Marks a prefix that is not cached.
-const ABSENT: u32 = u32::MAX;
-
+/// A cached prefix.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Requests that hold it, or `ABSENT`.
+    /// Requests that hold it.
     holders: u32,
     /// When it was last let go; its key in the order of eviction.
     stamp: u64,
@@ -33,9 +32,8 @@ pub struct Pool {
     /// Blocks of one prefix identity; 0 where nothing is shared.
     blocks_per_prefix: u32,
     prefix_tokens: u32,
-    /// Every prefix identity; empty until the first is cached, as most replicas of a large fleet may never serve.
-    entries: Vec<Entry>,
-    n_entries: usize,
+    /// Prefixes that are cached. A replica sees few of all identities at once.
+    entries: Sparse<Entry>,
     n_cached: u32,
     /// Prefixes that nobody holds, by the stamp of their release.
     evictable: BTreeMap<u64, u32>,
@@ -48,9 +46,8 @@ pub struct Pool {
 impl Pool {
     /// An empty pool. `prefix_tokens` is 0, or a multiple of `block_tokens`, else nothing is shared.
     #[must_use]
-    pub fn new(total: u32, block_tokens: u32, prefix_tokens: u32, n_prefix_ids: u32) -> Self {
+    pub fn new(total: u32, block_tokens: u32, prefix_tokens: u32) -> Self {
         let shares = prefix_tokens > 0 && prefix_tokens.is_multiple_of(block_tokens);
-        let n_entries = if shares { n_prefix_ids as usize } else { 0 };
         Self {
             total,
             free: total,
@@ -59,8 +56,7 @@ impl Pool {
             borrowed: 0,
             blocks_per_prefix: if shares { prefix_tokens / block_tokens } else { 0 },
             prefix_tokens,
-            entries: Vec::new(),
-            n_entries,
+            entries: Sparse::default(),
             n_cached: 0,
             evictable: BTreeMap::new(),
             clock: 0,
@@ -72,7 +68,7 @@ impl Pool {
     /// The same with tiers below the device.
     #[must_use]
     pub fn with_tiers(self, tiers: &[Tier; N_TIERS]) -> Self {
-        let tiers = Tiers::new(tiers, self.n_entries, self.blocks_per_prefix);
+        let tiers = Tiers::new(tiers, self.blocks_per_prefix);
         Self { tiers, ..self }
     }
 
@@ -144,8 +140,8 @@ impl Pool {
     /// Whether the books balance.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
-        let cached = self.entries.iter().filter(|entry| entry.holders != ABSENT).count();
-        let unheld = self.entries.iter().filter(|entry| entry.holders == 0).count();
+        let cached = self.entries.values().count();
+        let unheld = self.entries.values().filter(|entry| entry.holders == 0).count();
         cached == self.n_cached as usize && unheld == self.evictable.len() && self.balances()
     }
 
@@ -170,7 +166,7 @@ impl Pool {
     fn make_free(&mut self, n: u32) {
         while self.free < n {
             let (_, id) = self.evictable.pop_first().expect("what is available is free or evictable");
-            self.entries[id as usize].holders = ABSENT;
+            self.entries.remove(id);
             self.tiers.put(id);
             self.n_cached -= 1;
             self.free += self.blocks_per_prefix;
@@ -218,9 +214,9 @@ impl Pool {
         debug_assert!(self.balances());
     }
 
-    /// Requests that hold a prefix, or `ABSENT`.
-    fn holders(&self, id: u32) -> u32 {
-        self.entries.get(id as usize).map_or(ABSENT, |entry| entry.holders)
+    /// Requests that hold a prefix; `None` where it is not cached.
+    fn holders(&self, id: u32) -> Option<u32> {
+        self.entries.get(id).map(|entry| entry.holders)
     }
 
     /// How many of the leading prefixes are cached.
@@ -229,22 +225,21 @@ impl Pool {
         if self.blocks_per_prefix == 0 {
             return 0;
         }
-        let hit = ids.iter().take_while(|id| self.holders(**id) != ABSENT).count();
+        let hit = ids.iter().take_while(|id| self.holders(**id).is_some()).count();
         u32::try_from(hit).expect("fewer than 2^32 prefixes")
     }
 
     /// Blocks of cached prefixes that nobody holds yet.
     #[must_use]
     pub fn unheld(&self, ids: &[u32]) -> u32 {
-        let unheld = ids.iter().filter(|id| self.holders(**id) == 0).count();
+        let unheld = ids.iter().filter(|id| self.holders(**id) == Some(0)).count();
         u32::try_from(unheld).expect("fewer than 2^32 prefixes") * self.blocks_per_prefix
     }
 
     /// Holds cached prefixes for a request.
     pub fn hold(&mut self, ids: &[u32]) {
         for id in ids {
-            let entry = &mut self.entries[*id as usize];
-            assert!(entry.holders != ABSENT, "prefix {id} is cached");
+            let entry = self.entries.get_mut(*id).expect("a prefix that is held is cached");
             if entry.holders == 0 {
                 self.evictable.remove(&entry.stamp);
             }
@@ -260,13 +255,11 @@ impl Pool {
         if self.blocks_per_prefix == 0 {
             return n;
         }
-        self.entries.resize(self.n_entries, Entry { holders: ABSENT, stamp: 0 });
         for id in ids {
-            let entry = &mut self.entries[*id as usize];
-            if entry.holders != ABSENT {
+            if self.entries.get(*id).is_some() {
                 break;
             }
-            entry.holders = 1;
+            self.entries.insert(*id, Entry { holders: 1, stamp: 0 });
             self.n_cached += 1;
             self.private -= self.blocks_per_prefix;
             n += 1;
@@ -279,8 +272,8 @@ impl Pool {
     pub fn let_go(&mut self, ids: &[u32]) {
         for id in ids.iter().rev() {
             self.clock += 1;
-            let entry = &mut self.entries[*id as usize];
-            assert!(entry.holders != ABSENT && entry.holders > 0, "prefix {id} is held");
+            let entry = self.entries.get_mut(*id).expect("a prefix that is let go is cached");
+            assert!(entry.holders > 0, "prefix {id} is held");
             entry.holders -= 1;
             if entry.holders == 0 {
                 entry.stamp = self.clock;
@@ -293,7 +286,7 @@ impl Pool {
     pub fn forget(&mut self) {
         self.tiers.forget();
         for (_, id) in std::mem::take(&mut self.evictable) {
-            self.entries[id as usize].holders = ABSENT;
+            self.entries.remove(id);
             self.n_cached -= 1;
             self.free += self.blocks_per_prefix;
         }
@@ -315,7 +308,7 @@ mod tests {
     #[test]
     fn an_evicted_chain_loses_its_end_first() {
         // Ten blocks, prefixes of two blocks: three cached prefixes leave four free blocks.
-        let mut pool = Pool::new(10, 16, 32, 5);
+        let mut pool = Pool::new(10, 16, 32);
         assert!(pool.take(6));
         assert_eq!(pool.publish(&[0, 1, 2]), 3);
         pool.let_go(&[0, 1, 2]);
@@ -331,7 +324,7 @@ mod tests {
     #[test]
     fn blocks_are_conserved_whatever_happens() {
         let mut stream = random::stream(1, "kv");
-        let mut pool = Pool::new(200, 16, 64, 40);
+        let mut pool = Pool::new(200, 16, 64);
         // (private blocks, prefixes held from 0 on) of every live request; chains are 0.., as ids name all before them.
         let mut live: Vec<(u32, Vec<u32>)> = Vec::new();
         for _ in 0..20_000 {

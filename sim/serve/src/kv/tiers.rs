@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::sparse::Sparse;
 use hw::{Bytes, BytesPerSecond, Tick};
 
 /// Tiers below the device.
@@ -68,33 +69,32 @@ struct Shelf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
     shelves: [Shelf; N_TIERS],
-    /// Tier and stamp of every prefix; empty where there is no tier.
-    places: Vec<Option<(usize, u64)>>,
+    /// Tier and stamp of prefixes that are in one.
+    places: Sparse<(usize, u64)>,
     clock: u64,
 }
 
 impl Tiers {
-    /// Empty tiers for so many prefixes of so many blocks each.
-    pub(super) fn new(tiers: &[Tier; N_TIERS], n_prefixes: usize, blocks_per_prefix: u32) -> Self {
+    /// Empty tiers for prefixes of so many blocks each.
+    pub(super) fn new(tiers: &[Tier; N_TIERS], blocks_per_prefix: u32) -> Self {
         let shelf = |tier: &Tier| Shelf {
             room: tier.blocks.checked_div(blocks_per_prefix).unwrap_or(0) as usize,
             ticks_per_prefix: tier.ticks_per_block * u64::from(blocks_per_prefix),
             order: BTreeMap::new(),
         };
         let shelves = [shelf(&tiers[0]), shelf(&tiers[1])];
-        let is_there = shelves.iter().any(|shelf| shelf.room > 0);
-        Self { shelves, places: vec![None; if is_there { n_prefixes } else { 0 }], clock: 0 }
+        Self { shelves, places: Sparse::default(), clock: 0 }
     }
 
     /// Ticks to bring a prefix to the device; `None` where no tier has it.
     pub(super) fn ticks(&self, id: u32) -> Option<Tick> {
-        let (tier, _) = (*self.places.get(id as usize)?)?;
+        let (tier, _) = *self.places.get(id)?;
         Some(self.shelves[tier].ticks_per_prefix)
     }
 
     /// A prefix leaves the device, or is read again: it is the last that goes.
     pub(super) fn put(&mut self, id: u32) {
-        if self.places.is_empty() {
+        if self.shelves.iter().all(|shelf| shelf.room == 0) {
             return;
         }
         let from = self.take(id).unwrap_or(0);
@@ -108,24 +108,24 @@ impl Tiers {
         }
         self.clock += 1;
         shelf.order.insert(self.clock, id);
-        self.places[id as usize] = Some((tier, self.clock));
+        self.places.insert(id, (tier, self.clock));
         if shelf.order.len() > shelf.room {
             let (_, oldest) = shelf.order.pop_first().expect("it has some");
-            self.places[oldest as usize] = None;
+            self.places.remove(oldest);
             self.put_into(tier + 1, oldest);
         }
     }
 
     /// Takes a prefix out; the tier in which it was.
     fn take(&mut self, id: u32) -> Option<usize> {
-        let (tier, stamp) = self.places[id as usize].take()?;
+        let (tier, stamp) = self.places.remove(id)?;
         self.shelves[tier].order.remove(&stamp);
         Some(tier)
     }
 
     /// The machine is lost with its memory and its disk.
     pub(super) fn forget(&mut self) {
-        self.places.fill(None);
+        self.places.clear();
         self.shelves.iter_mut().for_each(|shelf| shelf.order.clear());
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         // Prefixes of two blocks: room for two in the host at 10 ticks a block, for one on disk at 50.
         let tiers =
             [Tier { blocks: 5, ticks_per_block: Tick::new(10) }, Tier { blocks: 2, ticks_per_block: Tick::new(50) }];
-        let mut found = Tiers::new(&tiers, 5, 2);
+        let mut found = Tiers::new(&tiers, 2);
         let all = |found: &Tiers| [0, 1, 2, 3, 4].map(|id| found.ticks(id).map(Tick::get));
         found.put(0);
         found.put(1);
@@ -168,13 +168,13 @@ mod tests {
 
     #[test]
     fn without_room_nothing_is_kept() {
-        let mut found = Tiers::new(&[Tier::default(); N_TIERS], 5, 2);
+        let mut found = Tiers::new(&[Tier::default(); N_TIERS], 2);
         found.put(3);
         assert_eq!(found.ticks(3), None);
         // Prefixes larger than the host's room go to disk.
         let tiers =
             [Tier { blocks: 1, ticks_per_block: Tick::new(10) }, Tier { blocks: 2, ticks_per_block: Tick::new(50) }];
-        let mut found = Tiers::new(&tiers, 5, 2);
+        let mut found = Tiers::new(&tiers, 2);
         found.put(3);
         assert_eq!(found.ticks(3), Some(Tick::new(100)));
     }

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Tick, Time};
+use hw::Tick;
 
+use super::saturation::{Queue, Saturation};
 use crate::fleet::{Fleet, Group};
-use crate::request::Requests;
-
-/// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
-const BACKLOG: f64 = 0.1;
 
 fn of_group(group: &Group) -> String {
     match (group.n_replicas, group.gpus_per_replica) {
@@ -42,9 +39,32 @@ pub fn past_clock(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
-/// What served, and what limits it.
+/// What a queue of requests that come by themselves says of the figures; `n_draws` are the seeds that were served.
+fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
+    let busy = queue.busy * 100.0;
+    let [middle, end] = queue.waiting;
+    let advice = if n_draws > 1 { "" } else { "; `trace.seeds = 5` shows the spread of other draws" };
+    match queue.saturation() {
+        Saturation::Below => None,
+        Saturation::Near => Some(format!(
+            "near saturation ({busy:.0} % busy, a wait of {:.0} iterations): one draw says little of waits{advice}",
+            queue.wait_steps
+        )),
+        Saturation::Beyond => Some(format!(
+            "requests come faster than they are served ({busy:.0} % busy; {middle} wait halfway, {end} at the last arrival): latencies grow \
+             with the length of the trace"
+        )),
+    }
+}
+
+/// What served, and what limits it. `queue` is that of requests that come by themselves.
 #[must_use]
-pub fn of(fleet: &Fleet, router: &str, requests: &Requests, values: &BTreeMap<String, f64>) -> String {
+pub fn of(
+    fleet: &Fleet,
+    router: &str,
+    (queue, n_draws): (Option<Queue>, usize),
+    values: &BTreeMap<String, f64>,
+) -> String {
     let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
     let mut limits = Vec::new();
     for (key, words) in [
@@ -58,13 +78,7 @@ pub fn of(fleet: &Fleet, router: &str, requests: &Requests, values: &BTreeMap<St
             limits.push(format!("{} {words}", value(key)));
         }
     }
-    let arrivals_s = requests.list.last().map_or(0.0, |last| (last.arrival - Time::ZERO).to_seconds().get());
-    let after_s = value("makespan_s") - arrivals_s;
-    if after_s > BACKLOG * arrivals_s {
-        limits.push(format!(
-            "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
-        ));
-    }
+    limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }

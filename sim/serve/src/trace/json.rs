@@ -81,6 +81,8 @@ struct OpenAi {
     messages: Option<serde_json::Value>,
     max_tokens: Option<f64>,
     max_completion_tokens: Option<f64>,
+    n: Option<f64>,
+    best_of: Option<f64>,
     response: Option<Response>,
     conversations: Option<Vec<Turn>>,
 }
@@ -113,6 +115,8 @@ struct Body {
     messages: Option<serde_json::Value>,
     max_tokens: Option<f64>,
     max_completion_tokens: Option<f64>,
+    n: Option<f64>,
+    best_of: Option<f64>,
 }
 
 /// Characters of all texts in a value.
@@ -137,6 +141,19 @@ fn images(value: &serde_json::Value) -> u32 {
             u32::from(is_image) + map.get("content").map_or(0, images)
         }
         _ => 0,
+    }
+}
+
+/// Whether a value has a part that is neither text nor an image, as `input_audio`, `video_url` and `file` are.
+fn has_other_parts(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Array(items) => items.iter().any(has_other_parts),
+        serde_json::Value::Object(map) => {
+            let kind = map.get("type").and_then(serde_json::Value::as_str).unwrap_or("");
+            let is_other = ["audio", "video", "file"].iter().any(|word| kind.contains(word));
+            is_other || map.get("content").is_some_and(has_other_parts)
+        }
+        _ => false,
     }
 }
 
@@ -169,6 +186,8 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
         messages: row.messages,
         max_tokens: row.max_tokens,
         max_completion_tokens: row.max_completion_tokens,
+        n: row.n,
+        best_of: row.best_of,
     });
     let usage = row.usage.or_else(|| row.response?.body?.usage);
     let words = body.messages.as_ref().or(body.prompt.as_ref());
@@ -187,5 +206,7 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let at_column = column_of(text, "timestamp");
     // What a server counts of a prompt holds its images, what is guessed from text does not.
     let images = ImageParts { n: words.map_or(0, images), is_counted: recorded.0.is_some() };
-    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, images, ..Row::default() })
+    let has_other_parts = words.is_some_and(has_other_parts);
+    let has_choices = body.n.into_iter().chain(body.best_of).any(|n| n > 1.0);
+    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, images, has_other_parts, has_choices, ..Row::default() })
 }

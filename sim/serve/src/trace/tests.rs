@@ -174,3 +174,13 @@ fn images_of_messages_are_counted() {
     let plain = r#"{"timestamp": 0, "max_tokens": 5, "prompt": "words"}"#;
     assert!(read(Format::OpenAi, &mut plain.as_bytes()).expect("a trace").images.is_empty());
 }
+
+#[test]
+fn parts_that_nobody_computes_and_further_answers_are_counted() {
+    let text = r#"{"timestamp": 0, "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}, {"type": "text", "text": "what is said?"}]}]}
+{"timestamp": 1, "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "a.mp4"}}]}], "n": 4}
+{"timestamp": 2, "body": {"max_tokens": 5, "prompt": "words", "n": 1}}
+"#;
+    let trace = read(Format::OpenAi, &mut text.as_bytes()).expect("a trace");
+    assert_eq!((trace.n_with_other_parts, trace.n_with_choices, trace.requests.len()), (2, 1, 3));
+}

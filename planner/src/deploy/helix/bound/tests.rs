@@ -128,7 +128,7 @@ fn machines() -> impl Strategy<Value = Machines> {
                     .into_iter()
                     .map(|(of, region)| Offer { region, ..Offer::priced(types[of].name.clone(), 0.0, 1) })
                     .collect(),
-                network: Network { within, between, card_bytes_per_s: 1e8 },
+                network: Network { within, between, card_bytes_per_s: 1e8, coordinator: None },
             },
             types,
             typical: Typical { prompt: 100.0, output: 20.0, cache_ratio: 0.3 },

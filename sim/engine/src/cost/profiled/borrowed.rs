@@ -14,18 +14,23 @@ struct Slower {
     memory: f64,
     link: f64,
     host: f64,
+    /// Whether both are joined by NVLink, or both by PCIe. The one's curves say nothing of the other.
+    has_same_link: bool,
 }
 
 impl Slower {
     /// As fast.
-    const NOT: Self = Self { compute: 1.0, memory: 1.0, link: 1.0, host: 1.0 };
+    const NOT: Self = Self { compute: 1.0, memory: 1.0, link: 1.0, host: 1.0, has_same_link: true };
 
     fn of(from: &Gpu, to: &Gpu) -> Self {
+        // What a cluster says of its own link is heeded where curves are asked.
+        let usual = hw::catalog::gpu(&to.name).unwrap_or_else(|| to.clone());
         Self {
             compute: from.peak_bf16.get() / to.peak_bf16.get(),
             memory: from.memory_bandwidth.get() / to.memory_bandwidth.get(),
-            link: from.intra_node_bandwidth.get() / to.intra_node_bandwidth.get(),
+            link: from.intra_node_bandwidth.get() / usual.intra_node_bandwidth.get(),
             host: from.host_bandwidth.get() / to.host_bandwidth.get(),
+            has_same_link: from.has_own_link() == usual.has_own_link(),
         }
     }
 
@@ -66,6 +71,10 @@ fn on(profile: &Profile, slower: Slower, to: &Gpu) -> Profile {
     for (name, curve) in &mut profile.memory {
         let ratio = if name.contains("host") { slower.host } else { slower.memory };
         scaled(&mut curve.seconds, ratio);
+    }
+    if !slower.has_same_link {
+        profile.collectives.clear();
+        profile.links.retain(|link| link.crosses_nodes);
     }
     for curve in &mut profile.collectives {
         scaled(&mut curve.seconds, slower.link);

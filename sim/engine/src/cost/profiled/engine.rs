@@ -7,7 +7,7 @@ use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
 use crate::cost::mixed::{self, MixedChunk, MixingKernel};
 use crate::cost::profile::CollectiveCurve;
-use crate::cost::{CostModel, Estimate, curve, names};
+use crate::cost::{CostModel, Estimate, names};
 use crate::task::{Collective, Op};
 
 /// Names of the axes of experts in estimates.
@@ -19,9 +19,12 @@ impl Profiled {
         match op {
             Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
                 // Engines go over to the library where that is faster.
-                Some(faster(self.exchange(names::CUSTOM_ALL_REDUCE, *bytes, *shape)?, self.estimate(op)))
+                let own = self.over_other_link(*shape, self.exchange(names::CUSTOM_ALL_REDUCE, *bytes, *shape)?);
+                Some(faster(own, self.estimate(op)))
             }
-            Op::Collective { kind: Collective::AllToAll, bytes, shape } => self.deep_ep(*bytes, *shape),
+            Op::Collective { kind: Collective::AllToAll, bytes, shape } => {
+                Some(self.over_other_link(*shape, self.deep_ep(*bytes, *shape)?))
+            }
             Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16, .. } => {
                 self.grouped_kernel(rows, *n, *k)
             }
@@ -32,8 +35,8 @@ impl Profiled {
     /// An exchange by an engine's own kernel inside a node.
     fn exchange(&self, kind: &str, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let is_measured = |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks;
-        let curve = self.profile.collectives.iter().find(is_measured).filter(|_| self.is_over_measured_link(shape))?;
-        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::real(bytes));
+        let curve = self.profile.collectives.iter().find(is_measured)?;
+        let (seconds, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape)?);
         let outside = outside.then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
         Some(self.own(fitted.estimate(["collective bytes or ranks", "", ""])))

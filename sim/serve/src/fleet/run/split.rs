@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::Run;
 use crate::fleet::{Fleet, Link, Moved};
+use crate::kept::Kept;
 use crate::replica::Moving;
 use crate::transfer::{Transfer, Transfers};
 use hw::{Seconds, Tick};
@@ -37,6 +38,7 @@ pub(in crate::fleet) struct Split {
     /// Limits of what replicas send and receive.
     ports: Vec<[Option<usize>; 2]>,
     kv_bytes_per_token: f64,
+    kept: Kept,
     pub(in crate::fleet) moved: Moved,
 }
 
@@ -73,6 +75,7 @@ impl Split {
             links,
             ports,
             kv_bytes_per_token: fleet.kv_bytes_per_token,
+            kept: fleet.kept.clone(),
             moved: Moved::default(),
         }
     }
@@ -99,8 +102,13 @@ impl Split {
 
     /// What moves a request's keys and values between two replicas of these groups.
     fn transfer_of(&self, request: u32, of: &Move, groups: (u32, u32)) -> Transfer {
-        let tokens = f64::from(of.moving.tokens);
-        let bytes = tokens * self.kv_bytes_per_token;
+        let mut tokens = f64::from(of.moving.tokens);
+        let kept = hw::real(self.kept.bytes(of.moving.tokens.into()));
+        let bytes = tokens * self.kv_bytes_per_token + kept;
+        if kept > 0.0 && self.kv_bytes_per_token > 0.0 {
+            // What is packed, in tokens of layers that keep all.
+            tokens += kept / self.kv_bytes_per_token;
+        }
         let mut links: Vec<usize> =
             [self.ports[of.from as usize][0], self.ports[of.to as usize][1]].into_iter().flatten().collect();
         let Some((link, limit)) = self.links.get(&groups) else {

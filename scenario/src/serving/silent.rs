@@ -1,0 +1,127 @@
+//! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
+//! as it is.
+
+use engine::formats::Formats;
+use engine::model::published_weights;
+use hw::Bytes;
+use serve::engine_formats::{Part, lacking};
+use serve::engine_preset::PRESETS;
+
+use super::kernels::Weights;
+use super::{Serving, ServingChoice};
+use crate::formats::{NARROW_WEIGHTS, misfit};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Reader};
+
+/// Where keys stand that are looked at when the whole is known; `None` where they are not there.
+pub struct Places {
+    name: Option<Place>,
+    weights: Option<Place>,
+    tiers: Option<Place>,
+}
+
+impl Places {
+    /// Of a file of which no section was read yet.
+    pub fn of(reader: &Reader<'_>) -> Self {
+        let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
+        Self { name: at("model", "name"), weights: at("model", "weights"), tiers: at("engine", "tiers") }
+    }
+
+    /// Where a choice's formats stand.
+    fn of_formats(&self, choice: &ServingChoice) -> Place {
+        self.weights.clone().flatten().filter(|_| choice.operation.kernels.weights == Weights::OfModel)
+    }
+}
+
+/// Refuses formats that a card does not multiply, where they stand.
+pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    let mut told = Vec::new();
+    for choice in serving.plain() {
+        for group in serving.groups_of(choice) {
+            let formats = choice.operation.kernels.formats(group.model.formats);
+            let Some(what) = misfit(&formats, &group.cluster.gpu) else { continue };
+            let at = places.of_formats(choice);
+            if !told.contains(&(what.clone(), at.clone())) {
+                let what_of = format!("`{}`: {what}", choice.name);
+                reader.refuse(Code::WrongOperation, at.clone(), what_of, NARROW_WEIGHTS);
+                told.push((what, at));
+            }
+        }
+    }
+}
+
+/// Warns of what is not heeded.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    let mut found: Vec<Finding> = Vec::new();
+    for choice in serving.plain() {
+        found.extend(other_engine(serving, choice));
+        for group in serving.groups_of(choice) {
+            let formats = choice.operation.kernels.formats(group.model.formats);
+            let (has_experts, at) = (group.model.experts.is_some(), places.of_formats(choice));
+            let is_written = places.weights.is_some() || choice.operation.kernels.weights != Weights::OfModel;
+            if is_written && !has_experts && formats.experts != formats.dense {
+                let what = format!("a format of experts changes nothing: `{}` has none", group.model.name);
+                let help = "it needs a model with experts; `weights = \"fp8\"` is for all layers";
+                found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+            }
+            let Some(preset) = serving.engine.preset else { continue };
+            for row in lacking(preset.name, &formats, has_experts, &group.cluster.gpu) {
+                let part = match row.part {
+                    Part::Linear => "layers without experts",
+                    Part::Experts => "experts",
+                    Part::Kv => "keys and values",
+                };
+                let what = format!("`{}` has no kernel for {part} in {}", preset.name, row.format);
+                let help = format!("they are priced as if it had; it runs {}", row.instead);
+                found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));
+            }
+        }
+    }
+    found.extend(idle_tiers(serving, places));
+    found.extend(published(serving, places));
+    let mut told: Vec<Finding> = Vec::new();
+    for finding in found {
+        if !told.contains(&finding) {
+            reader.find(finding.clone());
+            told.push(finding);
+        }
+    }
+}
+
+/// Batches of one engine beside the costs and constants of another.
+fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
+    let preset = serving.engine.preset?;
+    let batcher = choice.batcher.name();
+    let owner = PRESETS.iter().find(|other| other.batcher == batcher)?;
+    if owner.name == preset.name {
+        return None;
+    }
+    let what = format!("`{}` batches as `{}` does, and `engine.name` is `{}`", choice.name, owner.name, preset.name);
+    let help = format!("`policy = \"{}\"` is its own; costs and host times stay those of `{}`", preset.batcher, preset.name);
+    Some(Finding::warning(Code::OtherEngine, None, what).help(help))
+}
+
+/// Tiers keep prefixes that requests share.
+fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
+    let has_tiers = |choice: &ServingChoice| choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
+    if serving.requests.prefix_tokens > 0 || !serving.plain().any(has_tiers) {
+        return None;
+    }
+    let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";
+    let at = places.tiers.clone().flatten();
+    Some(Finding::warning(Code::NoEffect, at, "`tiers` change nothing").help(help))
+}
+
+/// A model that nobody serves in 16 bits, named without a format.
+fn published(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.name.clone()?;
+    let word = published_weights(&serving.model.name)?;
+    let is_written = |choice: &ServingChoice| choice.operation.kernels.weights != Weights::OfModel;
+    let is_whole = serving.model.formats == Formats::of(hw::Dtype::Bf16);
+    if places.weights.is_some() || !is_whole || serving.plain().any(is_written) {
+        return None;
+    }
+    let what = format!("`{}` is served in 16 bits; its checkpoint is published in fewer", serving.model.name);
+    let help = format!("`weights = {word}` in `[model]` is the checkpoint, `weights = \"bf16\"` says that 16 bits are meant");
+    Some(Finding::warning(Code::PublishedFormat, at, what).help(help))
+}

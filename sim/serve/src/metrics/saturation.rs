@@ -1,0 +1,166 @@
+//! How near a fleet is to what it can serve: who waits in the middle and at the end of the arrivals, beside how busy replicas are.
+//!
+//! A replica that decodes is busy with one sequence as with a hundred, so utilisation alone says little. What waits says the rest. Below the
+//! limit the queue comes back to its mean; near it the mean grows as 1/(1 − ρ) and a draw of finite length scatters as much
+//! (Pollaczek and Khinchine); above it the queue grows with every arrival. Requests that come as others end do not tell: their queue cannot grow.
+
+use hw::{TickSum, Time};
+
+use crate::fleet::Served;
+use crate::request::Requests;
+
+/// Share of the time from which on the busiest group may be at its limit.
+const BUSY: f64 = 0.9;
+/// Mean wait in iterations from which on it is near its limit. A queue of one server with fixed times waits 4.5 at 90 %, 0.5 at 50 %.
+const WAIT_STEPS: f64 = 4.0;
+/// Standard deviations of Poisson arrivals that a growing queue gains in the second half of the arrivals.
+const GROWTH_DEVIATIONS: f64 = 2.0;
+/// A queue that grows is twice as long at the end as in the middle; at least so many times.
+const GROWTH: f64 = 1.5;
+
+/// How near a fleet is to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saturation {
+    /// Whoever comes waits for no more than an iteration or two.
+    Below,
+    /// The queue is long and does not grow.
+    Near,
+    /// The queue grows as long as requests come.
+    Beyond,
+}
+
+/// What is seen of the queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queue {
+    /// Share of the paid time that the busiest group works.
+    pub busy: f64,
+    /// Requests that wait for their first iteration halfway through the arrivals, and with the last arrival.
+    pub waiting: [u64; 2],
+    /// Mean wait over mean iteration.
+    pub wait_steps: f64,
+    /// Arrivals in the second half.
+    pub n_later: u64,
+}
+
+impl Queue {
+    /// Of requests that came by themselves; `None` where all came at one moment or none was served.
+    #[must_use]
+    pub fn of(requests: &Requests, served: &Served) -> Option<Self> {
+        let (first, last) = (requests.list.first()?.arrival, requests.list.last()?.arrival);
+        let middle = first + hw::Span::from_ns((last - first).as_ns() / 2);
+        if middle == first {
+            return None;
+        }
+        let waits: Vec<f64> = super::latencies(requests, served).flatten().map(|found| found.queue_s).collect();
+        let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
+        if waits.is_empty() || n_steps == 0 {
+            return None;
+        }
+        let busy_s = served.counts.iter().map(|counts| counts.busy_ticks).sum::<TickSum>().as_ns() / 1e9;
+        let step_s = busy_s / hw::real(n_steps);
+        let mean_s = waits.iter().sum::<f64>() / hw::real(waits.len() as u64);
+        Some(Self {
+            busy: busiest(served),
+            waiting: [middle, last].map(|at| waiting(requests, served, at)),
+            wait_steps: mean_s / step_s,
+            n_later: requests.list.iter().filter(|request| request.arrival > middle).count() as u64,
+        })
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn saturation(&self) -> Saturation {
+        let [middle, end] = self.waiting.map(hw::real);
+        let least = GROWTH_DEVIATIONS * hw::real(self.n_later).sqrt();
+        if self.busy < BUSY || self.wait_steps < WAIT_STEPS {
+            Saturation::Below
+        } else if end - middle > least && end > GROWTH * middle {
+            Saturation::Beyond
+        } else {
+            Saturation::Near
+        }
+    }
+}
+
+/// Requests that have come by a moment and not begun.
+fn waiting(requests: &Requests, served: &Served, at: Time) -> u64 {
+    let all = requests.list.iter().zip(&served.records.list);
+    let waits = all.filter(|(request, record)| {
+        let left = record.scheduled().or_else(|| record.ended());
+        // Who was refused never waited.
+        request.arrival <= at && record.replica != u32::MAX && left.is_none_or(|left| left > at)
+    });
+    waits.count() as u64
+}
+
+/// Share of the paid time that the busiest group works.
+fn busiest(served: &Served) -> f64 {
+    let n_groups = served.group_of.iter().max().map_or(0, |last| last + 1);
+    (0..n_groups).map(|group| busy(served, group)).fold(0.0, f64::max)
+}
+
+fn busy(served: &Served, group: u32) -> f64 {
+    let replicas = served.counts.iter().zip(&served.paid_ticks).zip(&served.group_of);
+    let of_group = replicas.filter(|(_, of)| **of == group).map(|(found, _)| found);
+    let busy = of_group.clone().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
+    let paid = of_group.map(|(_, paid)| *paid).sum::<TickSum>();
+    busy.as_ns() / paid.as_ns().max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrivals::{Arrivals, lay};
+    use crate::fleet::serve;
+    use crate::replica::{Engine, Limits, Spans};
+    use crate::request::Request;
+    use crate::step_cost::StepTable;
+    use crate::{batcher, router};
+    use hw::Seconds;
+
+    /// One server of a hundredth of a second at a load, requests from a Poisson process.
+    fn queue(load: f64, n: usize, seed: u64) -> Queue {
+        let limits = Limits { sequences_max: 1, tokens_max: 512, ..Limits::ROOMY };
+        let table = StepTable::constant(Seconds::new(0.01));
+        let engine = Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); n]);
+        lay(&mut requests, Arrivals::Poisson { per_s: load / 0.01 }, seed);
+        let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());
+        Queue::of(&requests, &served).expect("requests that came and were served")
+    }
+
+    #[test]
+    fn a_server_of_fixed_time_is_below_near_or_beyond_its_limit_as_its_load_says() {
+        for seed in 0..10 {
+            let found = |load| queue(load, 20_000, seed);
+            let half = found(0.5);
+            assert!((half.busy - 0.5).abs() < 0.02, "{half:?}");
+            // W = ρ·D / (2·(1 − ρ)): half an iteration at 50 %.
+            assert!((half.wait_steps - 0.5).abs() < 0.05, "{half:?}");
+            assert_eq!(half.saturation(), Saturation::Below, "{half:?}");
+            // Nine and a half at 95 %, give or take what a draw scatters.
+            let near = found(0.95);
+            assert!((6.0..15.0).contains(&near.wait_steps), "{near:?}");
+            assert_eq!(near.saturation(), Saturation::Near, "{near:?}");
+            // 10 of 110 that come wait on: 909 of 10,000.
+            let beyond = found(1.1);
+            let gained = hw::real(beyond.waiting[1] - beyond.waiting[0]);
+            assert!((gained - 909.0).abs() < 400.0, "{beyond:?}");
+            assert_eq!(beyond.saturation(), Saturation::Beyond, "{beyond:?}");
+        }
+    }
+
+    #[test]
+    fn one_request_or_a_crowd_at_one_moment_is_no_queue() {
+        let together = |n| {
+            let requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); n]);
+            let limits = Limits { sequences_max: 1, ..Limits::ROOMY };
+            let table = StepTable::constant(Seconds::new(0.01));
+            let batcher = batcher::named("vllm-v1").expect("listed");
+            let engine = Engine { limits, table, batcher, spans: Spans::Closed };
+            let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());
+            Queue::of(&requests, &served)
+        };
+        assert_eq!((together(1), together(100)), (None, None));
+    }
+}
