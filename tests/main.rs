@@ -20,6 +20,7 @@ mod docs;
 mod engine_options;
 mod errors;
 mod foreign;
+mod frameworks;
 mod graph;
 mod hostile;
 mod keys;

@@ -1,7 +1,7 @@
 //! Number formats of a model's parts: `weights = "fp8"`, or a table with one format for all and others for parts.
 
 use engine::formats::Formats;
-use hw::{Dtype, Format};
+use hw::{Dtype, Format, Gpu};
 
 use input::reader::Section;
 
@@ -29,6 +29,33 @@ pub fn all(section: &mut Section<'_>, key: &'static str, base: Formats) -> Forma
     of_word(word).filter(|_| is_there).unwrap_or(base)
 }
 
+/// What to do about a format that a card does not multiply.
+pub const NARROW_WEIGHTS: &str = "`int8-weights`, `int4` and `mxfp4` keep weights narrow and multiply in 16 bits";
+
+/// A format that a card does not multiply, in words; nothing where it multiplies all.
+pub fn misfit(formats: &Formats, gpu: &Gpu) -> Option<String> {
+    let format = formats.products().into_iter().find(|format| !gpu.multiplies(*format))?;
+    Some(format!("`{}` multiplies no {}", gpu.name, format.word()))
+}
+
+/// Formats that a card multiplies with operands of that width, as words.
+pub fn multiplied(gpu: &Gpu) -> String {
+    let words: Vec<&str> = Format::ALL.into_iter().filter(|format| gpu.multiplies(*format)).map(Format::word).collect();
+    words.join(", ")
+}
+
+/// `products` of training as a word or a table by part.
+pub fn products(section: &mut Section<'_>, base: Formats) -> Formats {
+    if !section.has("products") || section.is_text("products") {
+        return all(section, "products", base);
+    }
+    let Some(mut table) = section.table("products") else { return base };
+    let all = all(&mut table, "format", base);
+    let found = of_layers(&mut table, all);
+    table.finish();
+    found
+}
+
 /// `weights` as a word or a table, over what holds for all.
 pub fn weights(section: &mut Section<'_>, base: Formats) -> Formats {
     if section.is_text("weights") {
@@ -43,6 +70,13 @@ pub fn weights(section: &mut Section<'_>, base: Formats) -> Formats {
 
 /// Reads `attention`, `dense`, `experts`, `head` and `kv` of a table over what holds for all.
 pub fn parts(section: &mut Section<'_>, all: Formats) -> Formats {
+    let found = of_layers(section, all);
+    let kept = [("bf16", Dtype::Bf16), ("fp8", Dtype::Fp8), ("int8", Dtype::Int8)];
+    Formats { kv: section.one_of("kv", all.kv, &kept), ..found }
+}
+
+/// The same without what is kept of keys and values.
+fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     let words: Vec<&str> = Format::ALL.into_iter().map(Format::word).collect();
     let mut part = |key: &'static str, base: Format| {
         let default = Format::ALL.iter().position(|format| *format == base).unwrap_or(0);
@@ -50,7 +84,5 @@ pub fn parts(section: &mut Section<'_>, all: Formats) -> Formats {
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));
-    let kept = [("bf16", Dtype::Bf16), ("fp8", Dtype::Fp8), ("int8", Dtype::Int8)];
-    let kv = section.one_of("kv", all.kv, &kept);
-    Formats { attention, dense, experts, head, kv }
+    Formats { attention, dense, experts, head, kv: all.kv }
 }

@@ -137,6 +137,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         steps: step.n_batches,
         bucket_tokens: 0,
         host_us: 0.0,
+        predicting_layers: None,
+        products_at: None,
         execution: Execution::default(),
     };
     let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);

@@ -20,6 +20,19 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     found
 }
 
+/// Reads the section of a model whose layers are timed by their kinds, as steps of a framework are.
+pub fn by_layer(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = named(&mut section, folder);
+    let not_trained = found.as_ref().map_or_else(String::new, Model::not_trained);
+    if !not_trained.is_empty() {
+        let what = format!("training has no times for {not_trained}");
+        let found = Finding::error(Code::UnsupportedModel, section.at(), what);
+        section.find(found.help("scenarios of `kind = \"serving\"` have times for such layers"));
+    }
+    section.finish();
+    found
+}
+
 /// Layers that do not attend to all tokens: those without keys are refused, windows are taken for whole.
 fn unlike(section: &mut Section<'_>, model: &Model) {
     let found = match model.beyond_training() {
@@ -27,7 +40,9 @@ fn unlike(section: &mut Section<'_>, model: &Model) {
         Some((true, what)) => Finding::error(Code::UnsupportedModel, section.at(), what),
         Some((false, what)) => Finding::warning(Code::LeftOut, section.at(), what),
     };
-    section.find(found.help("scenarios of `kind = \"serving\"` have times for such layers"));
+    let help = "scenarios with `training.framework = \"megatron-core\"` time windows, linear attention and state-space layers by themselves; \
+                those of `kind = \"serving\"` time all layers";
+    section.find(found.help(help));
 }
 
 /// Reads the section of a model that is served, which also says in which formats.

@@ -15,19 +15,21 @@ pub mod workload;
 
 use std::path::Path;
 
+use engine::Model;
 use engine::cost::profile::Profile;
-use hw::{Dtype, Seconds};
+use hw::{Dtype, Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use score::training::constants::Constants;
 use train::long_run::LongRun;
-use train::problem::{Execution, Framework, Launches};
+use train::megatron_core::INTERLEAVED;
+use train::problem::{Execution, Framework, Launches, Overlap, TorchModules};
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
-use crate::{Head, Overrides, cluster, cost, expect, model};
+use crate::{Head, Overrides, cluster, cost, expect, formats, model};
 use checks::cross_checks;
-use input::diagnostic::Source;
+use input::diagnostic::{Code, Finding, Source};
 use input::reader::Reader;
 use training::Training;
 
@@ -92,13 +94,41 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
+    fn host(&self, training: &Training, overlap: &Overlap, gpu: &str) -> (Seconds, Launches) {
         let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        Constants::of(gpu).host(training.graphs)
+        let (waits, mut launches) = Constants::of(gpu).host(training.graphs);
+        if execution.framework == Framework::MegatronCore && overlap.expert > 0.0 {
+            launches.each = launches.each * INTERLEAVED;
+        }
+        (waits, launches)
     }
+}
+
+/// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.
+fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
+    match framework {
+        Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
+        other => other,
+    }
+}
+
+/// The model with the layers that a step has: Megatron-Core trains those that predict further tokens as layers of their own.
+fn trained(model: Model, training: &Training) -> Model {
+    if training.execution.framework != Framework::MegatronCore {
+        return model;
+    }
+    let n = training.predicting_layers.unwrap_or(model.n_predicting);
+    model.with_predicting(n)
+}
+
+/// Refuses formats of products that the card does not multiply.
+fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
+    let help = format!("it multiplies {}", formats::multiplied(gpu));
+    reader.find(Finding::error(Code::WrongOperation, training.products_at.clone(), what).help(help));
 }
 
 /// What was fitted or assumed and not measured, as sentences.
@@ -130,7 +160,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let given = no_effect::Given::of(reader);
     let asked = Asked::of(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let model = model::model(reader.section("model"), folder);
+    let is_of_framework =
+        reader.peek_in("training", "framework").is_some_and(|(word, _)| training::is_of_framework(&word));
+    let read_model = if is_of_framework { model::by_layer } else { model::model };
+    let model = read_model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
@@ -152,8 +185,11 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     free_parameters.extend(of_card.map(|constants| constants.to_string()));
     let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
-    let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
+    let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
+    formats_of_card(reader, &training, &cluster.gpu);
+    let model = trained(model, &training);
     let execution = Execution {
+        framework: in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
         launches,
         overlap,

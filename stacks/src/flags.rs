@@ -81,9 +81,32 @@ pub struct Known {
     pub effect: Effect,
     /// Values for which that holds; empty for all. Other values are silent.
     pub values: &'static str,
+    /// Words that the stack takes, with spaces between them; empty where it is not a choice of a few.
+    pub allowed: &'static str,
 }
 
-/// Known flags of a stack: one line each, `name`, `sets KEY`, `silent` or `missing`, the reason, and values, with tabs between them.
+impl Known {
+    /// The first word of a value that the stack does not take, and nothing where it takes all of them. A value may be a list.
+    #[must_use]
+    pub fn refused<'v>(&self, value: &'v str) -> Option<&'v str> {
+        if self.allowed.is_empty() || value.contains(UNKNOWN) {
+            return None;
+        }
+        let mut words = words(value).peekable();
+        if words.peek().is_none() {
+            return Some("");
+        }
+        words.find(|word| !self.allowed.split(' ').any(|allowed| allowed == *word))
+    }
+}
+
+/// Words of a value, which may be a list of Python or of YAML.
+pub(crate) fn words(value: &str) -> impl Iterator<Item = &str> {
+    value.split([' ', ',', '[', ']', '(', ')', '"', '\'']).filter(|word| !word.is_empty())
+}
+
+/// Known flags of a stack: one line each, `name`, `sets KEY`, `silent` or `missing`, the reason, values for which that holds, and words that the
+/// stack takes, with tabs between them.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Known>,
@@ -119,8 +142,7 @@ impl Table {
         let Some(known) = self.find(name) else {
             return name.strip_prefix("no-").and_then(|rest| self.find(rest)).map(|_| Effect::Silent);
         };
-        let holds =
-            known.values.is_empty() || known.values.split(' ').any(|word| value.split([' ', ',']).any(|v| v == word));
+        let holds = known.values.is_empty() || known.values.split(' ').any(|word| words(value).any(|v| v == word));
         Some(if holds { known.effect } else { Effect::Silent })
     }
 }
@@ -133,7 +155,7 @@ fn row(line: &'static str) -> Known {
         "missing" => Effect::NotModelled(cell(2)),
         sets => Effect::Sets(sets.strip_prefix("sets ").unwrap_or_else(|| panic!("a row of a table: {line}"))),
     };
-    Known { name: cell(0), effect, values: cell(3) }
+    Known { name: cell(0), effect, values: cell(3), allowed: cell(4) }
 }
 
 /// Flags that are being read, and what is wrong with them.
@@ -256,24 +278,50 @@ impl<'t> Flags<'t> {
         self.findings.push(Finding::warning(Code::NotModelled, at, what).help(why.to_owned()));
     }
 
-    /// Says what the table does not know and what matters without being modelled, each flag once.
+    /// Refuses a value that is none of the words that the stack takes. What was read before may have said so already.
+    fn refuse_word(&mut self, flag: &Flag) {
+        let value = flag.value();
+        let Some((known, word)) = self.table.find(&flag.name).and_then(|known| Some((known, known.refused(&value)?)))
+        else {
+            return;
+        };
+        let is_said = |finding: &Finding| finding.code == Code::WrongFlag && finding.at.as_ref() == Some(&flag.at);
+        if self.findings.iter().any(is_said) {
+            return;
+        }
+        let near = nearest(word, known.allowed.split(' ')).map(|near| format!("did you mean `{near}`? "));
+        let what = match word {
+            "" => format!("`{}{}` has no word behind it", self.mark, flag.name),
+            _ => format!("`{}{} {value}`: `{word}` is none of its words", self.mark, flag.name),
+        };
+        let help = format!("{}allowed are {}", near.unwrap_or_default(), known.allowed.replace(' ', ", "));
+        self.findings.push(Finding::error(Code::WrongFlag, Some(flag.at.clone()), what).help(help));
+    }
+
+    /// Says what the table does not know, which words it does not take, and what matters without being modelled: each flag once, with the value
+    /// that counts.
     pub fn judge(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
         for flag in self.given.clone() {
-            if !seen.insert(flag.name.clone()) {
-                continue;
+            if seen.insert(flag.name.clone()) {
+                let last = self.find(&flag.name).cloned().unwrap_or(flag);
+                self.judge_flag(&last);
             }
-            match self.table.effect(&flag.name, &flag.value()) {
-                Some(Effect::NotModelled(why)) => self.not_modelled(&flag.name, why),
-                Some(_) => {}
-                None => {
-                    let of = if self.mark.is_empty() { "keys" } else { "flags" };
-                    let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
-                    let names = self.table.rows().iter().map(|known| known.name);
-                    let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`?", self.mark));
-                    let help = near.unwrap_or_else(|| "it is taken to change neither time nor memory".to_owned());
-                    self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at), what).help(help));
-                }
+        }
+    }
+
+    fn judge_flag(&mut self, flag: &Flag) {
+        self.refuse_word(flag);
+        match self.table.effect(&flag.name, &flag.value()) {
+            Some(Effect::NotModelled(why)) => self.not_modelled(&flag.name, why),
+            Some(_) => {}
+            None => {
+                let of = if self.mark.is_empty() { "keys" } else { "flags" };
+                let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
+                let names = self.table.rows().iter().map(|known| known.name);
+                let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`?", self.mark));
+                let help = near.unwrap_or_else(|| "it is taken to change neither time nor memory".to_owned());
+                self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at.clone()), what).help(help));
             }
         }
     }

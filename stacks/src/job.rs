@@ -47,6 +47,16 @@ impl Job {
         self.keys.push((at.0, at.1, crate::document::quoted(word), remark));
     }
 
+    /// PyTorch's own modules under fully sharded parameters. With other parameters the states of such modules are not known.
+    pub(crate) fn pytorch(&mut self, flags: &mut Flags<'_>, zero: u32) {
+        if zero == 3 {
+            return self.word(("training", "framework"), "pytorch", "modules of PyTorch with sharded parameters");
+        }
+        let what = "kernels of PyTorch modules that wait for the host are not counted without fully sharded parameters";
+        let help = "give `--set training.framework=pytorch`, which counts them, and parameters in 32 bits";
+        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+    }
+
     /// The scenario.
     pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
         let mut out = Document::default();

@@ -12,11 +12,12 @@ pub use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding, Severity};
 
 use crate::document::Document;
-use crate::flags::{Flags, Table};
+use crate::flags::{Flags, Table, words};
 use crate::launch::{self, Launch};
 use crate::{Imported, Machine};
 pub use export::TARGET;
 use parallel::Degrees;
+use train::megatron_core::{self, Graphs};
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
@@ -107,6 +108,8 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
 /// What the shape of the model says of layouts.
 pub(crate) struct Shape {
     pub(crate) n_layers: u64,
+    /// Layers behind them that predict a further token each.
+    pub(crate) n_predicting: u64,
     pub(crate) n_heads: u64,
     pub(crate) n_groups: u64,
     pub(crate) n_experts: u64,
@@ -131,6 +134,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     let tokens = (micro_batch * shape.tokens).div_ceil(u64::from(degrees.cp));
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
     out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
+    out.set("training", "predicting_layers", shape.n_predicting, "--mtp-num-layers");
     precision(flags, out);
     recompute(flags, out);
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
@@ -147,10 +151,63 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     if degrees.pp > 1 {
         out.set("overlap", "stage", is_overlapped, "messages go behind computation with virtual stages alone");
     }
+    hidden(flags, out, degrees, u32::try_from(batch / whole).unwrap_or(u32::MAX).max(1));
+    graphs(flags, out);
     if let Some(capacity) = flags.number("moe-expert-capacity-factor") {
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
     out.set("workload", "tokens", shape.tokens, "--seq-length");
+}
+
+/// Exchanges that run behind computation, and how tokens get to their experts.
+fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_batches: u32) {
+    if flags.is("tp-comm-overlap") && degrees.tp > 1 {
+        out.set("overlap", "tensor", megatron_core::USER_BUFFERS, "--tp-comm-overlap: all but one of a ring of chunks");
+    }
+    if degrees.ep < 2 {
+        return;
+    }
+    if flags.is("overlap-moe-expert-parallel-comm") {
+        let share = megatron_core::EXPERT_OVERLAP * megatron_core::steady_share(degrees.pp, n_micro_batches);
+        let remark = "--overlap-moe-expert-parallel-comm: the steady state has a neighbour's passes to run behind";
+        out.set("overlap", "expert", share, remark);
+    }
+    let is_flex = flags.text("moe-token-dispatcher-type").is_some_and(|word| word == "flex");
+    if is_flex || flags.is("moe-enable-deepep") || flags.is("moe-flex-dispatcher-backend") {
+        out.word("experts", "dispatcher", "flex", "--moe-token-dispatcher-type, --moe-enable-deepep");
+    }
+}
+
+/// What CUDA graphs replay; older versions have a switch for each kind.
+fn graphs(flags: &mut Flags<'_>, out: &mut Document) {
+    const NAMES: [&str; 2] = ["cuda-graph-modules", "cuda-graph-scope"];
+    let switches = [
+        ("full-cuda-graph", "full_iteration"),
+        ("external-cuda-graph", "transformer_engine"),
+        ("enable-cuda-graph", "local"),
+    ];
+    let of_switch = switches.iter().find(|(name, _)| flags.is(name)).map(|(_, word)| (*word).to_owned());
+    let Some(implementation) = flags.text("cuda-graph-impl").or(of_switch) else { return };
+    let name = NAMES.into_iter().find(|name| flags.find(name).is_some());
+    let text = name.and_then(|name| flags.text(name)).unwrap_or_default();
+    let mut modules: Vec<&str> = words(&text).collect();
+    // Graphs without modules are of whole layers.
+    let is_whole = modules.iter().all(|module| *module == "full");
+    if is_whole && implementation == "transformer_engine" {
+        modules.extend(["attn", "moe_router"]);
+    }
+    let found = Graphs::of_options(&implementation, &modules);
+    if found != Graphs::Off {
+        out.word("training", "graphs", found.word(), "--cuda-graph-impl, --cuda-graph-modules");
+    }
+    let is_known =
+        |module: &&str| matches!(*module, "attn" | "moe_router" | "moe_preprocess") || module.starts_with("full");
+    if let Some(name) = name.filter(|_| found != Graphs::Off && !modules.iter().all(is_known)) {
+        flags.not_modelled(
+            name,
+            "of modules `attn` and `moe_router` are replayed; the host launches the kernels of others",
+        );
+    }
 }
 
 /// Number formats of activations, gradients and products.
@@ -184,6 +241,11 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     if flags.is("fp4-format") {
         out.word("training", "products", "nvfp4", "--fp4-format");
     }
+    const GATHERS: [&str; 4] = ["fp8-param-gather", "fp8-param", "fp4-param-gather", "fp4-param"];
+    let is_narrow = flags.is("fp8-format") || flags.is("fp4-format");
+    if is_narrow && GATHERS.into_iter().any(|name| flags.is(name)) {
+        out.set("training", "narrow_gather", true, "--fp8-param-gather, --fp4-param-gather");
+    }
 }
 
 /// Which activations are computed again.
@@ -209,8 +271,17 @@ fn recompute(flags: &mut Flags<'_>, out: &mut Document) {
         );
     }
     out.word("training", "recompute", word, "--recompute-granularity, --recompute-modules");
-    let is_block = flags.text("recompute-method").is_some_and(|method| method == "block");
+    let method = flags.text("recompute-method");
+    let is_block = method.as_deref() == Some("block");
+    let n_together = flags.count("recompute-num-layers", 1..=10_000).unwrap_or(1);
+    if word == "full" && method.as_deref() == Some("uniform") && n_together > 1 {
+        let why = "the input of every layer is kept, not of every so many: memory comes out too large";
+        flags.not_modelled("recompute-num-layers", why);
+    }
     if let Some(n) = flags.count("recompute-num-layers", 1..=10_000).filter(|_| is_block && word == "full") {
         out.set("training", "recompute_layers", n, "--recompute-num-layers");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,11 +110,9 @@ fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
     let strategy = actor("strategy");
     let zero = if flags.find(&strategy).is_some() { flags.word(&strategy, &words).unwrap_or(3) } else { 3 };
     let is_kept = flags.text(&actor("fsdp_config.reshard_after_forward")).is_some_and(|word| !is_true(&word));
-    job.key(
-        ("parallel", "zero"),
-        if is_kept { 2 } else { zero },
-        "actor.strategy, actor.fsdp_config.reshard_after_forward",
-    );
+    let zero = if is_kept { 2 } else { zero };
+    job.key(("parallel", "zero"), zero, "actor.strategy, actor.fsdp_config.reshard_after_forward");
+    job.pytorch(flags, zero);
     let cp = flags.count(&actor("ulysses_sequence_parallel_size"), 1..=100_000).unwrap_or(1);
     job.degrees = [1, 1, cp];
     if cp > 1 {

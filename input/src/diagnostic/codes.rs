@@ -110,7 +110,7 @@ codes! {
     UnknownRouter = 95, "No router has that name.";
     UnknownFormat = 96, "No format of traces has that name.";
     LongRequests = 97, "Requests are longer than a replica can hold.";
-    WrongOperation = 98, "Parallelism or drafting of an engine does not fit the model or its GPUs.";
+    WrongOperation = 98, "Parallelism, number formats or drafting do not fit the model or its GPUs.";
     EstimatedTokens = 99, "Tokens of a trace are estimated from its text.";
     WrongSchedule = 100, "Rates over time are out of order or end at none.";
     LateArrivals = 101, "Requests would arrive too late to be simulated.";

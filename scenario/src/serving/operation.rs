@@ -15,6 +15,7 @@ use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
+use crate::formats;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section, small};
 
@@ -235,10 +236,8 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     let kernels = &choice.operation.kernels;
     let mut found: Vec<Misfit> = kernels.misfit(&group.model).into_iter().collect();
     let mut wrong = |what: String, help: &str| found.push((Code::WrongOperation, what, help.to_owned()));
-    let (gpu, formats) = (&group.cluster.gpu, serving.deployment_of(choice, group).formats);
-    if let Some(format) = formats.products().into_iter().find(|format| !gpu.multiplies(*format)) {
-        let what = format!("`{}` multiplies no {}", gpu.name, format.word());
-        wrong(what, "`int8-weights`, `int4` and `mxfp4` keep weights narrow and multiply in 16 bits");
+    if let Some(what) = formats::misfit(&serving.deployment_of(choice, group).formats, &group.cluster.gpu) {
+        wrong(what, formats::NARROW_WEIGHTS);
     }
     if let Some(framework) = &choice.operation.framework {
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");

@@ -1,5 +1,6 @@
 //! What only shows when sections are seen together.
 
+use engine::model::Mixer;
 use train::layout::{ContextExchange, Zero};
 use train::{Problem, memory};
 
@@ -16,6 +17,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     let before = reader.n_errors();
     divisions(reader, problem, at);
     experts(reader, problem, at);
+    states(reader, problem, at);
     stages(reader, problem, at);
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
         stages(reader, &choice.problem(problem), at);
@@ -140,6 +142,18 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
+/// Layers with a state are computed on whole sequences.
+fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+    let model = &problem.model;
+    let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::StateSpace | Mixer::Linear));
+    if n > 0 && problem.layout.cp > 1 {
+        let what =
+            format!("context parallel {}, and {n} layers of `{}` carry a state along", problem.layout.cp, model.name);
+        let help = "sequences are not cut where layers have a state: `cp = 1`";
+        reader.find(Finding::error(Code::UnsupportedModel, at.cp.clone(), what).help(help));
+    }
+}
+
 fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let (layout, n_layers) = (&problem.layout, problem.model.n_layers);
     let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize) as u64;
@@ -161,7 +175,7 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         );
         reader.find(
             Finding::error(Code::WrongStages, at.layers.clone(), what)
-                .help("one number per stage along the path, all layers in total"),
+                .help("one number per stage along the path, all layers in total; with `framework = \"megatron-core\"` those that predict further tokens too"),
         );
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {

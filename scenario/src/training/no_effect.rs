@@ -23,12 +23,24 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 15] = [
+const KEYS: [Key; 17] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "dispatcher", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
-    of_model("training", "graphs", no_launches, "launches of a host, which `framework = \"megatron-core\"` has"),
+    of_model(
+        "training",
+        "graphs",
+        no_launches,
+        "launches of a host, which `framework = \"megatron-core\"` and `\"pytorch\"` have",
+    ),
+    of_model(
+        "training",
+        "predicting_layers",
+        no_predicting,
+        "`framework = \"megatron-core\"`, which trains such layers",
+    ),
+    of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_model(
         "training",
@@ -80,6 +92,15 @@ const fn has_no_experts(problem: &Problem) -> bool {
 
 fn no_launches(problem: &Problem) -> bool {
     problem.execution.framework == Framework::Formulas
+}
+
+fn no_predicting(problem: &Problem) -> bool {
+    problem.execution.framework != Framework::MegatronCore
+}
+
+fn gathers_wide(problem: &Problem) -> bool {
+    let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
+    problem.execution.gathers_narrow && !(is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1)
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {

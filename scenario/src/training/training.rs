@@ -3,7 +3,9 @@
 use engine::formats::Formats;
 use hw::{Dtype, Seconds};
 use score::training::constants::Graphs;
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{
+    AttentionKernel, Casts, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute, TorchModules,
+};
 
 use planner::effort;
 
@@ -11,7 +13,7 @@ use super::compression;
 use crate::effort::is_within_reason;
 use crate::formats;
 use input::diagnostic::Code;
-use input::reader::Section;
+use input::reader::{Place, Section};
 
 /// What the section says besides the execution.
 pub struct Training {
@@ -25,6 +27,10 @@ pub struct Training {
     pub host_us: f64,
     /// What CUDA graphs replay.
     pub graphs: Graphs,
+    /// Layers that predict further tokens, where the model's own number is not meant.
+    pub predicting_layers: Option<u64>,
+    /// Where the formats of products stand.
+    pub products_at: Place,
     /// How a step is executed.
     pub execution: Execution,
 }
@@ -58,7 +64,10 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
-    let products = formats::all(&mut section, "products", Formats::of(Dtype::Bf16));
+    let products_at = section.place("products").unwrap_or_else(|| section.at());
+    let products = formats::products(&mut section, Formats::of(Dtype::Bf16));
+    let has_predicting = section.has("predicting_layers");
+    let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
         recompute,
         recompute_layers: u32::try_from(recompute_layers).expect("the range is that of u32"),
@@ -68,9 +77,9 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
-        framework: [Framework::Formulas, Framework::MegatronCore]
-            [section.word("framework", 0, &["formulas", "megatron-core"])],
+        framework: framework(&mut section, &products),
         formats: has_products.then_some(products),
+        gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
         fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
@@ -78,7 +87,35 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     };
     section.word("dtype", 0, &["bf16", "fp16"]);
     section.finish();
-    Training { batch_size, steps, bucket_tokens, host_us, graphs, execution }
+    let predicting_layers = has_predicting.then_some(predicting_layers);
+    Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, execution }
+}
+
+/// Words of frameworks, by their position.
+const FRAMEWORKS: [&str; 3] = ["formulas", "megatron-core", "pytorch"];
+
+/// Whether a value of `training.framework`, as it stands in the file, names a framework whose steps have layers that differ.
+pub fn is_of_framework(value: &str) -> bool {
+    FRAMEWORKS[1..].contains(&value.trim_matches('"'))
+}
+
+/// Whose kernels compute the layers, and how PyTorch's own modules run.
+fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
+    let word = section.word("framework", 0, &FRAMEWORKS);
+    let is_narrow = products.products().iter().any(|format| !format.is_whole());
+    if word < 2 {
+        section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");
+    } else if !is_narrow {
+        section.idle(&["casts"], "products of 8 bits or fewer");
+    }
+    let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
+    let modules = TorchModules {
+        compiled: section.flag("compile", false),
+        casts: if is_narrow { casts } else { Casts::Off },
+        // `[overlap]` says whether exchanges of the tensor group run behind products.
+        in_pieces: false,
+    };
+    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules)][word]
 }
 
 /// Reads `[overlap]`.

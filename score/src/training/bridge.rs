@@ -7,9 +7,8 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{
-    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute,
-};
+use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 use train::stage_text;
 
 use super::constants::{Constants, Graphs};
@@ -38,19 +37,12 @@ pub(super) const NEEDED: [&str; 11] = [
 const RACK: u32 = 64;
 /// GPUs of a node elsewhere.
 const NODE: u32 = 8;
-/// Share of tensor exchange that user buffers run behind products: of a ring of chunks all but one.
-const USER_BUFFERS: f64 = 0.75;
-/// Share of the all-to-all that runs behind the neighbour micro-batch (`--overlap-moe-expert-parallel-comm`).
-const EXPERT_OVERLAP: f64 = 1.0;
 
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
 /// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
 const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
 
-/// Launches of a host that interleaves a forward with a backward, over those of both one after the other: every module is a node with events of
-/// its own. Fitted on rows 229 and 288; no description says how much it is.
-const INTERLEAVED: f64 = 2.0;
 /// First release whose libraries have a fused attention with learned sinks: cuDNN 9.18 is needed for it, and earlier containers have 9.11 to
 /// 9.16 (verl-project/verl, issue 5224; NVIDIA/TransformerEngine, issue 2318).
 const FUSED_SINKS: &str = "26.06";
@@ -126,15 +118,9 @@ impl Printed {
             return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
         }
         let n_micro_batches = batch / step;
-        problem.execution.overlap.expert *= steady_share(&self.degrees, n_micro_batches);
+        problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
         Ok(Run { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
     }
-}
-
-/// Share of the passes of a rank that have a neighbour's to run beside: those of the steady state. The first forwards and the last backwards have
-/// none (Megatron-Core, `combined_1f1b.py`). The warm-up is as many passes as there are stages in the mean over ranks, with one more for the overlap.
-fn steady_share(degrees: &Degrees, n_micro_batches: u32) -> f64 {
-    1.0 - f64::from(degrees.pp.min(n_micro_batches)) / f64::from(n_micro_batches)
 }
 
 /// What a row may have run instead: passes one after another where the recipe is of another tag, and unfused attention with sinks.
@@ -162,7 +148,7 @@ fn one_after_another(execution: &mut Execution) {
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
+    let model = model(&label.model)?.with_predicting(cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.trains_adapters = cells.word("task") == "lora";
@@ -186,12 +172,8 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
 
 /// What graphs replay by a recipe.
 fn graphs(cells: &Cells<'_>) -> Graphs {
-    let has = |scope: &str| cells.word("cuda_graph_scope").split('+').any(|word| word == scope);
-    match cells.word("cuda_graph_impl") {
-        "" | "none" => Graphs::Off,
-        "transformer_engine" => Graphs::Modules(Captured { attention: has("attn"), router: has("moe_router") }),
-        _ => Graphs::Step,
-    }
+    let modules: Vec<&str> = cells.word("cuda_graph_scope").split('+').collect();
+    Graphs::of_options(cells.word("cuda_graph_impl"), &modules)
 }
 
 fn layers_of(model: &Model) -> u32 {
@@ -309,16 +291,6 @@ fn stage_layers(text: &str) -> Result<Vec<u32>, Reason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn first_forwards_and_last_backwards_hide_no_exchange() {
-        let degrees = |pp, chunks| Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks, expert_tp: 1 };
-        // One rank with five micro-batches: four of the five forwards meet a backward.
-        assert!((steady_share(&degrees(1, 1), 5) - 0.8).abs() < 1e-12);
-        // Two ranks of two chunks, four micro-batches: 4 and 2 passes of warm-up, and one more, of eight.
-        assert!((steady_share(&degrees(2, 2), 4) - 0.5).abs() < 1e-12);
-        assert!(steady_share(&degrees(8, 4), 2).abs() < 1e-12);
-    }
 
     #[test]
     fn layout_strings_of_recipes_are_read() {

@@ -8,6 +8,7 @@ use engine::cost::profile::{Operator, Profile};
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
+pub use train::megatron_core::Graphs;
 use train::problem::{Captured, Launches};
 
 /// Constants of a type of GPU.
@@ -136,29 +137,6 @@ pub static CONSTANTS: [Constants; 9] = [
 /// Launches per layer and pass that the device waits for where nothing replays them, though the host is ahead: the first ones behind an exchange.
 /// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
 const EXPOSED_LAUNCHES: f64 = 7.4;
-
-/// What CUDA graphs replay of a step, so that no host launches it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Graphs {
-    /// Nothing.
-    #[default]
-    Off,
-    /// Modules of every layer, which may be none with experts.
-    Modules(Captured),
-    /// The whole step.
-    Step,
-}
-
-impl Graphs {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 5] = [
-        ("none", Self::Off),
-        ("attention", Self::Modules(Captured { attention: true, router: false })),
-        ("router", Self::Modules(Captured { attention: false, router: true })),
-        ("attention+router", Self::Modules(Captured { attention: true, router: true })),
-        ("step", Self::Step),
-    ];
-}
 
 impl std::fmt::Display for Constants {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

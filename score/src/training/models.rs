@@ -77,33 +77,6 @@ const fn block(letter: char) -> Layer {
     }
 }
 
-/// A model with so many layers that predict a further token each, behind its own: as its others, or attention and experts in a hybrid.
-///
-/// # Panics
-/// Never: layers are few.
-#[must_use]
-pub fn predicting(model: Model, n: u64) -> Model {
-    if n == 0 || model.state_space.is_none() {
-        return Model { n_layers: model.n_layers + n, n_predicting: n, ..model };
-    }
-    let n_own = usize::try_from(model.n_layers).expect("few layers");
-    let mut layers: Vec<Layer> = (0..n_own as u64).map(|index| model.layers.layer(index)).collect();
-    (0..n).for_each(|_| layers.extend([block('*'), block('E')]));
-    Model { n_layers: layers.len() as u64, layers: Pattern::of_layers(&layers), n_predicting: n, ..model }
-}
-
-/// Layers that a training step does not time, in words; empty where there are none.
-#[must_use]
-pub fn not_timed(model: &Model) -> String {
-    let words = |layer: Layer| match layer.mixer {
-        Mixer::Chunked(_) => Some("attention in chunks"),
-        Mixer::Selected(_) => Some("attention to selected tokens"),
-        Mixer::Full | Mixer::Window(_) | Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
-    };
-    let found: Vec<&str> = model.layers.kinds().into_iter().filter_map(words).collect();
-    found.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -100,7 +100,7 @@ impl Machine {
     /// The problem of a model on it, with a distributed optimizer; sequences come with the plan.
     pub(super) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
         check(&model, degrees)?;
-        let not_timed = super::models::not_timed(&model);
+        let not_timed = model.not_trained();
         if !not_timed.is_empty() {
             return Err(Reason::Layers { what: not_timed });
         }

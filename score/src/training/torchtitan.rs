@@ -28,10 +28,6 @@ pub(super) const NEEDED: [&str; 9] = [
     "global_batch_seqs",
 ];
 
-/// Share of tensor exchange that asynchronous tensor parallelism hides. It cuts each product into as many pieces as ranks and sends one while another
-/// is computed (pytorch/pytorch, `_fused_all_gather_matmul`), and the pieces are slower than the whole. Fitted on rows 19 to 22.
-const ASYNC_TENSOR: f64 = 0.45;
-
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let dp = cells.count("fsdp_gpus").unwrap_or(1).max(1);
@@ -87,7 +83,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         gathers_narrow: casts == Casts::Whole,
         gradient_sync: GradientSync::Overlapped,
         gradient_dtype: hw::Dtype::Fp32,
-        overlap: Overlap { tensor: if cells.flag("async_tp") { ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },
+        overlap: Overlap { tensor: if cells.flag("async_tp") { Overlap::ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },
         ..Execution::default()
     };
     let mut problem = machine.problem(model, degrees, execution)?;

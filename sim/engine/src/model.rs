@@ -8,6 +8,7 @@ mod config;
 mod embedded;
 mod layers;
 mod parameters;
+mod predicting;
 mod unpriced;
 mod vision;
 

@@ -23,7 +23,7 @@ use hw::{GroupShape, real};
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
-use crate::lower::training::{self, mixed};
+use crate::lower::training::{self, hybrid, mixed};
 use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
@@ -171,6 +171,11 @@ impl<'a> Floor<'a> {
         for kind in [PassKind::Forward, PassKind::Backward] {
             let n = stage.n_layers();
             ops.extend(layer::host(problem.execution.host_overhead_per_layer, if tokens > 0 { n } else { 0 }));
+            if let Some(layers) = hybrid::beside_attention(problem, self.load, stage, tokens, kind) {
+                ops.extend(layers);
+                ops.extend(layer::head(&problem.shard(), tokens, kind));
+                continue;
+            }
             ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n));
             ops.extend(layer::repeated(&layer::after_attention(&problem.shard(), tokens, kind, None), stage.n_dense));
             if stage.n_expert > 0 {
@@ -203,6 +208,15 @@ impl<'a> Floor<'a> {
         self.attention_passes_s(tokens).iter().sum()
     }
 
+    /// Layers with attention.
+    fn n_attending(&self) -> f64 {
+        let model = &self.problem.model;
+        if hybrid::is_hybrid(model) {
+            return real(model.count(model.n_layers, |layer| layer.mixer.attends()));
+        }
+        f64::from(self.stage.n_layers())
+    }
+
     /// The same for forward and for backward.
     fn attention_passes_s(&self, tokens: u64) -> [f64; 2] {
         let masked = if self.problem.execution.attention == AttentionKernel::Unfused { 0.5 } else { 1.0 };
@@ -210,7 +224,7 @@ impl<'a> Floor<'a> {
         [Pass::Forward, Pass::Backward].map(|pass| {
             let ops = layer::attention(&self.problem.shard(), &documents, 1, pass);
             let layer_s = ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>();
-            layer_s * f64::from(self.stage.n_layers()) * masked
+            layer_s * self.n_attending() * masked
         })
     }
 

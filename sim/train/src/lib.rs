@@ -10,6 +10,7 @@ pub mod experts;
 pub mod layout;
 pub mod long_run;
 pub mod lower;
+pub mod megatron_core;
 pub mod memory;
 pub mod metrics;
 pub mod mixed_gpus;

@@ -57,6 +57,11 @@ pub struct Overlap {
 }
 
 impl Overlap {
+    /// Share of tensor exchange that asynchronous tensor parallelism hides. It cuts each product into as many pieces as ranks and sends one while
+    /// another is computed (pytorch/pytorch, `_fused_all_gather_matmul`), and the pieces are slower than the whole. Fitted on rows 19 to 22 of
+    /// torchtitan's table.
+    pub const ASYNC_TENSOR: f64 = 0.45;
+
     /// Nothing behind computation but messages between stages and gathers of ZeRO 3.
     pub const NONE: Self = Self {
         tensor: 0.0,

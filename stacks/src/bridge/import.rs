@@ -11,6 +11,7 @@ use crate::launch;
 use crate::megatron::{self, Shape};
 use crate::shell::{self, Word};
 use crate::{Imported, Machine, checkpoint};
+use train::stage_text;
 
 /// Sections of a configuration of Bridge.
 const SECTIONS: [&str; 14] = [
@@ -90,8 +91,11 @@ fn over(word: &Word) -> Option<Flag> {
     let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
     let other = if switch == "true" { "false" } else { "true" };
     match bare.to_lowercase() {
-        bare if bare == other || bare == "null" || bare == "none" => None,
-        bare if bare == switch => Some(Flag { name, values: Vec::new(), at }),
+        word if name == "mtp-num-layers" && (word == "null" || word == "none") => {
+            Some(Flag { name, values: vec!["0".to_owned()], at })
+        }
+        word if word == other || word == "null" || word == "none" => None,
+        word if word == switch => Some(Flag { name, values: Vec::new(), at }),
         _ => {
             let words = bare.split([' ', ',']).filter(|word| !word.is_empty());
             Some(Flag { name, values: words.map(str::to_owned).collect(), at })
@@ -103,7 +107,8 @@ fn over(word: &Word) -> Option<Flag> {
 fn narrow(flags: &mut Vec<Flag>) {
     let Some(recipe) = flags.iter().find(|flag| flag.name == "fp8-recipe").cloned() else { return };
     let name = if recipe.values == ["nvfp4"] { "fp4-format" } else { "fp8-format" };
-    flags.push(Flag { name: name.to_owned(), ..recipe });
+    let format = if name == "fp4-format" { "e2m1" } else { "hybrid" };
+    flags.push(Flag { name: name.to_owned(), values: vec![format.to_owned()], at: recipe.at });
     if name == "fp4-format" {
         flags.retain(|flag| flag.name != "fp8-recipe");
     }
@@ -134,11 +139,19 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
     let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
     Some(Shape {
         n_layers: model.n_layers,
+        n_predicting: predicting(flags).unwrap_or(model.n_predicting),
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,
         tokens: tokens?,
     })
+}
+
+/// Layers that predict further tokens, as an override or a layout says; the recipe's own where neither does.
+fn predicting(flags: &mut Flags<'_>) -> Option<u64> {
+    let layout = flags.text("pipeline-model-parallel-layout").and_then(|text| stage_text::read(&text).ok());
+    let of_layout = layout.map(|stages| stages.iter().map(|stage| u64::from(stage.predicting)).sum());
+    flags.count("mtp-num-layers", 0..=100).or(of_layout)
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     sizes(&mut flags, &mut job, [batch, micro_batch, accumulation]);
     let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
     job.key(("parallel", "zero"), stage, "zero_optimization.stage");
+    job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
     if cp > 1 {
         job.word(("parallel", "exchange"), "ulysses", "sequence_parallel_size");
     }

@@ -1,11 +1,12 @@
 //! A plan as the launch script of Megatron-LM.
 
+use engine::formats::Formats;
 use engine::model::{Mixer, Model, QueryKeyNorm};
 use hw::{Dtype, Format};
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
 use train::plan::Plan;
-use train::problem::{AttentionKernel, GradientSync, Recompute};
+use train::problem::{AttentionKernel, Framework, GradientSync, Launches, Recompute};
 
 use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
 use train::stage_text;
@@ -137,17 +138,17 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
             n("v-head-dim", latent.value_dim),
         ]);
     }
-    given.extend(experts(model));
+    given.extend(experts(model, problem));
     given
 }
 
-fn experts(model: &Model) -> Given {
+fn experts(model: &Model, problem: &Problem) -> Given {
     let Some(experts) = &model.experts else { return Vec::new() };
     let mut given = vec![
         n("num-experts", experts.n_routed),
         n("moe-router-topk", experts.top_k),
         n("moe-ffn-hidden-size", experts.intermediate),
-        n("moe-token-dispatcher-type", "alltoall"),
+        n("moe-token-dispatcher-type", if problem.execution.experts.once_per_node { "flex" } else { "alltoall" }),
         ("moe-grouped-gemm", None),
     ];
     if experts.shared_intermediate > 0 {
@@ -283,7 +284,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     ));
     if let Some(formats) = &execution.formats {
         products(formats.dense, &mut given, what);
+        if execution.gathers_narrow && !formats.dense.is_whole() {
+            given.push(("fp8-param-gather", None));
+        }
     }
+    graphs(problem, &mut given, what);
     if let Some(capacity) = execution.experts.capacity {
         given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
     }
@@ -293,7 +298,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     if execution.overlap.expert > 0.0 {
         given.push(("overlap-moe-expert-parallel-comm", None));
     }
+    let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
+    let predicts = execution.framework == Framework::MegatronCore && problem.model.n_predicting > 0;
     let odd = [
+        (predicts, "layers that predict further tokens"),
+        (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
         (execution.offload > 0.0, "a share of all activations in host memory"),
         (!execution.stragglers.is_empty(), "stages around devices that are slower"),
         (execution.unit_times.is_some(), "passes with times of their own"),
@@ -301,6 +310,19 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     ];
     what.extend(unsaid(&odd));
     given
+}
+
+/// Flags of what graphs replay.
+fn graphs(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
+    let execution = &problem.execution;
+    let captured = execution.launches.captured;
+    if captured.router {
+        what.push("graphs of the router".to_owned());
+    } else if captured.attention {
+        given.extend([n("cuda-graph-impl", "transformer_engine"), n("cuda-graph-scope", "attn")]);
+    } else if execution.framework == Framework::MegatronCore && execution.launches == Launches::UNSEEN {
+        given.extend([n("cuda-graph-impl", "local"), n("cuda-graph-scope", "full_iteration")]);
+    }
 }
 
 /// Flags of the format of products.

@@ -31,6 +31,16 @@ pub(super) fn frequency(text: &str, n_layers: u64) -> Option<Vec<u8>> {
     (list.len() == n).then_some(list)
 }
 
+/// Layers with a window (1) and without (0), as `--window-attn-skip-freq` says: every N-th one attends to all tokens.
+pub(super) fn windows(text: &str, n_layers: u64) -> Option<Vec<u8>> {
+    match text.parse::<u64>() {
+        Ok(every) => {
+            (every > 0).then(|| (1..=n_layers).map(|number| u8::from(!number.is_multiple_of(every))).collect())
+        }
+        Err(_) => frequency(text, n_layers),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +50,9 @@ mod tests {
         assert_eq!(frequency("([0]*1+[1]*3)", 4), Some(vec![0, 1, 1, 1]));
         assert_eq!(frequency("[0,1]*2", 4), Some(vec![0, 1, 0, 1]));
         assert_eq!(frequency("2", 4), Some(vec![1, 0, 1, 0]));
+        assert_eq!(windows("2", 4), Some(vec![1, 0, 1, 0]));
+        assert_eq!(windows("[1,1,1,0]", 4), Some(vec![1, 1, 1, 0]));
+        assert!(windows("0", 4).is_none());
         assert!(frequency("[1]*3", 4).is_none());
         assert!(frequency("[1]*99999999999", 4).is_none());
         assert!(frequency("__import__('os')", 4).is_none());

@@ -62,15 +62,44 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
     if flags.is("qk-layernorm") {
         out.set(SECTION, "use_qk_norm", true, "--qk-layernorm");
     }
-    if let Some(window) = flags.text("window-size") {
-        let first = window.split(|letter: char| !letter.is_ascii_digit()).find_map(|word| word.parse::<u64>().ok());
-        if let Some(first) = first {
-            out.set(SECTION, "sliding_window", first + 1, "--window-size");
-        }
-    }
+    windows(flags, out, n_layers);
     latent(flags, out);
     let n_experts = experts(flags, out, n_layers);
-    Some(Shape { n_layers, n_heads, n_groups, n_experts, tokens })
+    let n_predicting = flags.count("mtp-num-layers", 0..=100).unwrap_or(0);
+    Some(Shape { n_layers, n_predicting, n_heads, n_groups, n_experts, tokens })
+}
+
+/// Windows of attention, and the layers that have none.
+fn windows(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) {
+    const NAME: &str = "window-size";
+    const SKIP: &str = "window-attn-skip-freq";
+    let Some(window) = flags.text(NAME) else {
+        if flags.is(SKIP) {
+            flags.not_modelled(SKIP, "there is no `--window-size`, so all layers attend to all tokens");
+        }
+        return;
+    };
+    let bare = window.replace(['(', ')', '[', ']', ' '], ",");
+    let sides: Option<Vec<i64>> =
+        bare.split(',').filter(|side| !side.is_empty()).map(|side| side.parse().ok()).collect();
+    let Some([left, right]) = sides.as_deref().and_then(|sides| <[i64; 2]>::try_from(sides).ok()) else {
+        let help = "allowed are two numbers: tokens to the left and to the right, for example `127,0`; -1 is no limit";
+        return flags.wrong(NAME, format!("`--{NAME} {window}` is no window"), help.to_owned());
+    };
+    if right > 0 {
+        flags.not_modelled(NAME, "attention is causal: no token sees one to its right");
+    }
+    // A token sees itself too.
+    let Some(width) = u64::try_from(left).ok().map(|left| left + 1) else { return };
+    out.set(SECTION, "sliding_window", width, "--window-size");
+    let Some(skip) = flags.text(SKIP) else { return };
+    let Some(list) = super::layers::windows(&skip, n_layers) else {
+        let what = format!("`--{SKIP} {skip}` is no list of the {n_layers} layers");
+        return flags.wrong(SKIP, what, super::layers::allowed(n_layers));
+    };
+    let word = |has_window: &u8| if *has_window == 1 { "\"sliding_attention\"" } else { "\"full_attention\"" };
+    let words: Vec<&str> = list.iter().map(word).collect();
+    out.set(SECTION, "layer_types", format!("[{}]", words.join(", ")), "--window-attn-skip-freq");
 }
 
 fn feed_forward(flags: &mut Flags<'_>, out: &mut Document, hidden: u64, is_gated: bool) {

@@ -41,14 +41,12 @@ impl Degrees {
         let (ep, expert_tp) = if shape.n_experts == 0 || expert_tp == 1 || expert_tp == tp {
             (ep, expert_tp)
         } else {
-            let why =
-                "experts are cut over the whole tensor group or not at all: as many whole ones are taken on each GPU";
-            flags.not_modelled("expert-tensor-parallel-size", why);
-            (ep.saturating_mul(expert_tp), 1)
+            whole_experts(flags, shape, ep, expert_tp)
         };
         let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
         divisions(flags, shape, &degrees);
         degrees.split(flags, shape);
+        degrees.place_predicting(flags, shape);
         degrees.count_gpus(flags, gpus, machine);
         degrees
     }
@@ -141,6 +139,22 @@ impl Degrees {
         }
     }
 
+    /// Layers that predict further tokens stand on the last stage, unless a layout places them.
+    fn place_predicting(&mut self, flags: &Flags<'_>, shape: &Shape) {
+        let n_stages = self.pp.saturating_mul(self.chunks);
+        let is_placed = flags.find("pipeline-model-parallel-layout").is_some();
+        if shape.n_predicting == 0 || n_stages < 2 || is_placed {
+            return;
+        }
+        if self.layers.is_empty() {
+            let each = u32::try_from(shape.n_layers / u64::from(n_stages)).unwrap_or(u32::MAX);
+            self.layers = vec![each; n_stages as usize];
+        }
+        if let Some(last) = self.layers.last_mut() {
+            *last += u32::try_from(shape.n_predicting).expect("few layers predict");
+        }
+    }
+
     /// Stages that a string lists.
     fn of_layout(&mut self, flags: &mut Flags<'_>, text: &str, shape: &Shape) {
         const NAME: &str = "pipeline-model-parallel-layout";
@@ -157,12 +171,19 @@ impl Degrees {
             let what = format!("`{text}` has {n_stages} stages, which {} pipeline ranks do not share evenly", self.pp);
             return flags.wrong(NAME, what, format!("allowed are multiples of {}", self.pp));
         }
-        let layers: Vec<u32> = found.iter().map(|stage| stage.layers).collect();
-        let sum: u64 = layers.iter().map(|&n| u64::from(n)).sum();
-        if sum != shape.n_layers {
-            let what = format!("`{text}` holds {sum} layers, the model has {}", shape.n_layers);
-            return flags.wrong(NAME, what, format!("{} letters `t` are needed", shape.n_layers));
+        let count = |of: fn(&stage_text::Held) -> u32| found.iter().map(|stage| u64::from(of(stage))).sum::<u64>();
+        for (letter, sum, asked) in [
+            ('t', count(|stage| stage.layers), shape.n_layers),
+            ('m', count(|stage| stage.predicting), shape.n_predicting),
+        ] {
+            if sum != asked {
+                let kind =
+                    if letter == 't' { "layers" } else { "layers that predict further tokens (`--mtp-num-layers`)" };
+                let what = format!("`{text}` holds {sum} {kind}, the model has {asked}");
+                return flags.wrong(NAME, what, format!("{asked} letters `{letter}` are needed"));
+            }
         }
+        let layers: Vec<u32> = found.iter().map(|stage| stage.layers + stage.predicting).collect();
         self.chunks = (n_stages / self.pp).max(1);
         self.layers = layers;
     }
@@ -199,6 +220,26 @@ impl Degrees {
         let each: Vec<u32> = ranks.iter().map(|n| u32::try_from(n / chunks).unwrap_or(u32::MAX)).collect();
         self.layers = each.repeat(self.chunks as usize);
     }
+}
+
+/// Experts that are cut over a part of the tensor group: as many whole ones are taken on each GPU, where there are enough.
+fn whole_experts(flags: &mut Flags<'_>, shape: &Shape, ep: u32, expert_tp: u32) -> (u32, u32) {
+    const NAME: &str = "expert-tensor-parallel-size";
+    let ranks = u64::from(ep) * u64::from(expert_tp);
+    if shape.n_experts.is_multiple_of(ranks) || !shape.n_experts.is_multiple_of(u64::from(ep)) {
+        let why = "experts are cut over the whole tensor group or not at all: as many whole ones are taken on each GPU";
+        flags.not_modelled(NAME, why);
+        let is_whole = shape.n_experts.is_multiple_of(ranks);
+        return (if is_whole { ep.saturating_mul(expert_tp) } else { ep }, 1);
+    }
+    let what = format!(
+        "`--{NAME} {expert_tp}` with `--expert-model-parallel-size {ep}` cuts {} experts over {ranks} GPUs, which is not modelled",
+        shape.n_experts
+    );
+    let most = shape.n_experts / u64::from(ep);
+    let help = format!("allowed are 1, the tensor degree, and {}: experts are then whole on each GPU", divisors(most));
+    flags.wrong(NAME, what, help);
+    (ep, 1)
 }
 
 /// Heads, groups and experts that degrees cut.

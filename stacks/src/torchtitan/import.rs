@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 
 use crate::checkpoint;
-use crate::flags::{Flag, Flags, Table, of_words};
+use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
 use crate::launch::{self, Launch};
 use crate::{Imported, Machine, shell};
+use train::problem::Overlap;
 
 /// Options of torchtitan.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../../tables/torchtitan.tsv")));
@@ -50,7 +51,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     batch(&mut flags, &mut job);
     layout(&mut flags, &mut job);
     pipeline(&mut flags, &mut job, machine);
-    memory(&mut flags, &mut job);
+    memory(&mut flags, &mut job, machine);
+    modules(&mut flags, &mut job);
     job.import(flags, machine)
 }
 
@@ -79,13 +81,14 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job) {
         let why = "parameters are sharded over all replicas, not over groups of them that hold copies";
         flags.not_modelled("parallelism.data-parallel-replicate-degree", why);
     }
-    let words = [("default", None), ("always", Some(3_u32)), ("never", Some(2))];
-    let given = flags.find("parallelism.fsdp-reshard-after-forward").is_some();
-    let asked = if given { flags.word("parallelism.fsdp-reshard-after-forward", &words).flatten() } else { None };
-    // By default parameters are kept between the micro-batches of a pipeline, and given up without one.
-    let zero = asked.unwrap_or(if job.degrees[1] > 1 { 2 } else { 3 });
-    let remark = "--parallelism.data_parallel_shard_degree, --parallelism.fsdp_reshard_after_forward";
-    job.key(("parallel", "zero"), if is_sharded { zero } else { 0 }, remark);
+    // A pipeline gathers parameters once in a step, as it does by default; without one they are gathered in every pass.
+    const RESHARD: &str = "parallelism.fsdp-reshard-after-forward";
+    let is_usual = if job.degrees[1] > 1 { "never" } else { "always" };
+    if flags.text(RESHARD).is_some_and(|word| word != "default" && word != is_usual) {
+        flags.not_modelled(RESHARD, "a pipeline keeps gathered parameters for a step, other layouts for a pass");
+    }
+    job.key(("parallel", "zero"), if is_sharded { 3 } else { 0 }, "--parallelism.data_parallel_shard_degree");
+    job.word(("training", "framework"), "pytorch", "modules of PyTorch");
 }
 
 /// Sequences of a step and of a micro-batch.
@@ -174,7 +177,7 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
 }
 
 /// What backward computes again, and number formats.
-fn memory(flags: &mut Flags<'_>, job: &mut Job) {
+fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let words = [("none", "none"), ("selective", "selective"), ("full", "full")];
     let name = ["activation-checkpoint.mode", "ac.mode"].into_iter().find(|name| flags.find(name).is_some());
     let word = match name {
@@ -186,16 +189,64 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job) {
             "selective"
         }
     };
-    if word == "selective"
-        && let Some(name) = name
-    {
-        flags.not_modelled(name, "attention alone is computed again, and not a choice of operations");
+    let every = if word == "selective" { every_so_many(flags) } else { None };
+    let word = if every.is_some() { "full" } else { word };
+    job.word(
+        ("training", "recompute"),
+        word,
+        "--activation_checkpoint.mode, --activation_checkpoint.selective_ac_option",
+    );
+    let asked = machine.model.as_ref().or(job.model.as_ref());
+    let n_layers = asked.and_then(|asked| checkpoint::find(asked)).map(|model| model.n_layers);
+    if let Some((every, n_layers)) = every.zip(n_layers) {
+        // Every so many-th layer of a stage.
+        let n = n_layers.div_ceil(job.degrees[1]).div_ceil(every);
+        job.key(("training", "recompute_layers"), n, "--activation_checkpoint.selective_ac_option");
     }
-    job.word(("training", "recompute"), word, "--activation_checkpoint.mode");
     let is_narrow = flags.text("training.dtype").is_some_and(|word| word == "bfloat16");
     let gradients = if is_narrow { "bf16" } else { "fp32" };
     job.word(("training", "gradient_dtype"), gradients, "--training.dtype, --training.mixed_precision_reduce");
     job.word(("training", "gradient_sync"), "overlapped", "fully_shard reduces behind the backward pass");
+}
+
+/// Every how many-th layer is computed again whole, where operations are not chosen inside of layers (`op`).
+fn every_so_many(flags: &mut Flags<'_>) -> Option<u64> {
+    let names = ["activation-checkpoint.selective-ac-option", "ac.selective-ac-option"];
+    let name = names.into_iter().find(|name| flags.find(name).is_some())?;
+    if flags.text(name)? == "op" { None } else { flags.count(name, 1..=1000) }
+}
+
+/// How PyTorch's modules run: compiled or not, narrow products, exchanges in pieces.
+fn modules(flags: &mut Flags<'_>, job: &mut Job) {
+    let is_on = |flags: &Flags<'_>, name: &str| {
+        flags.is(name) && flags.find(name).is_some_and(|flag| !flag.value().eq_ignore_ascii_case("false"))
+    };
+    let is_compiled = ["compile.enable", "training.compile"].into_iter().any(|name| is_on(flags, name));
+    job.key(("training", "compile"), is_compiled, "--compile.enable");
+    let pieces = ["parallelism.enable-async-tensor-parallel", "experimental.enable-async-tensor-parallel"];
+    if job.degrees[0] > 1 && pieces.into_iter().any(|name| is_on(flags, name)) {
+        job.key(("overlap", "tensor"), Overlap::ASYNC_TENSOR, "--parallelism.enable_async_tensor_parallel");
+    }
+    let converters: Vec<String> =
+        ["model.converters", "model-converters"].into_iter().filter_map(|name| flags.text(name)).collect();
+    let has = |kind: &str| converters.iter().any(|text| words(text).any(|word| word.contains(kind)));
+    let is_float8 = has("float8") || is_on(flags, "float8.enable-float8-linear");
+    let product = if is_float8 { "fp8" } else { "mxfp8" };
+    if !is_float8 && !has("mx") {
+        return;
+    }
+    job.word(("training", "products"), product, "--model.converters");
+    if let Some(recipe) = flags.text("float8.recipe-name").filter(|_| is_float8) {
+        let recipes = [("tensorwise", "tensorwise"), ("rowwise", "rowwise"), ("rowwise_with_gw_hp", "rowwise")];
+        let casts = flags.word("float8.recipe-name", &recipes).unwrap_or("tensorwise");
+        job.word(("training", "casts"), casts, "--float8.recipe_name");
+        if recipe == "rowwise_with_gw_hp" {
+            flags.not_modelled("float8.recipe-name", "gradients of weights are computed in 8 bits too");
+        }
+    }
+    if is_float8 && is_on(flags, "float8.enable-fsdp-float8-all-gather") {
+        job.key(("training", "narrow_gather"), true, "--float8.enable_fsdp_float8_all_gather");
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +270,9 @@ mod tests {
             "chunks = 2",
             "schedule = \"interleaved\"",
             "llama-3-8b",
-            "zero = 2",
+            "zero = 3",
+            "framework = \"pytorch\"",
+            "compile = false",
             "nodes = 2",
         ] {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
@@ -227,6 +280,38 @@ mod tests {
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
         assert!(words.contains(&"`--training.enable-cpu-offload` is not modelled"), "{words:?}");
         assert!(words.contains(&"`--made.up` is not in the table of flags"), "{words:?}");
+    }
+
+    #[test]
+    fn modules_run_as_options_say() {
+        let base = "torchrun --nnodes=1 --nproc_per_node=8 -m torchtitan.train --config llama3_8b --parallelism.tensor_parallel_degree=2 ";
+        for (options, part) in [
+            ("--compile.enable", "compile = true"),
+            ("--compile.enable False", "compile = false"),
+            ("--model.converters=float8 --float8.recipe_name rowwise", "casts = \"rowwise\""),
+            ("--model.converters float8 --float8.enable_fsdp_float8_all_gather", "narrow_gather = true"),
+            ("--parallelism.enable_async_tensor_parallel", "tensor = 0.45"),
+            (
+                "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 2",
+                "recompute_layers = 16",
+            ),
+            (
+                "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op",
+                "recompute = \"selective\"",
+            ),
+        ] {
+            let found = found(&format!("{base}{options}\n"));
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        for options in [
+            "--training.mixed_precision_param foo",
+            "--float8.recipe_name foo --model.converters float8",
+            "--optimizer.name foo",
+        ] {
+            let found = found(&format!("{base}{options}\n"));
+            let wrong = found.findings.iter().filter(|finding| finding.code == Code::WrongFlag).count();
+            assert_eq!(wrong, 1, "{options}: {:?}", found.findings);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod beside;
 mod chains;
 mod durations;
 mod exchange;
-mod hybrid;
+pub(crate) mod hybrid;
 mod known;
 mod lanes;
 mod messages;

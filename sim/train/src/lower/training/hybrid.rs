@@ -13,6 +13,7 @@ use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
 use super::{Builder, Share};
+use crate::problem::Problem;
 use crate::stage::Stage;
 
 /// Passes of a delta rule's own products in backward: two gradients, and the states once more.
@@ -39,6 +40,28 @@ impl Builder<'_> {
     }
 }
 
+/// Least that the layers of a stage of a hybrid model compute beside attention, for a lower bound; none for another model. Products of a delta
+/// rule are left out, as they depend on how documents are cut.
+pub(crate) fn beside_attention(
+    problem: &Problem,
+    load: ExpertLoad,
+    stage: &Stage,
+    tokens: u64,
+    kind: PassKind,
+) -> Option<Ops> {
+    if !is_hybrid(&problem.model) {
+        return None;
+    }
+    let counts = counts(&problem.model, stage, problem.execution.wide_layers);
+    let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
+    let document = Document::causal(tokens);
+    let mut ops = products(&problem.shard(), load, &counts, tokens, kind);
+    for count in counts.iter().filter(|count| count.layer.mixer == Mixer::StateSpace) {
+        ops.extend(layer::repeated(&scanned(&problem.shard(), &[document], pass), count.n));
+    }
+    Some(ops)
+}
+
 /// Layers of a kind in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Count {
@@ -49,7 +72,7 @@ struct Count {
 }
 
 /// Whether some layer lacks attention or a feed-forward.
-pub(super) fn is_hybrid(model: &Model) -> bool {
+pub(crate) fn is_hybrid(model: &Model) -> bool {
     let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
     model.layers.kinds().iter().any(lacks)
 }
@@ -64,6 +87,19 @@ fn layers(shard: &Shard<'_>, load: ExpertLoad, counts: &[Count], documents: &[Do
         let load = Some(&load).filter(|_| layer.has_experts());
         ops.extend(layer::repeated(&layer::before_mixing(shard, layer.mixer, tokens, kind), n));
         ops.extend(layer::repeated(&mixed(shard, layer.mixer, documents, kind), n));
+        ops.extend(layer::repeated(&layer::after_mixing(shard, layer, tokens, kind, load), n));
+    }
+    ops
+}
+
+/// What such layers compute around their mixers.
+fn products(shard: &Shard<'_>, load: ExpertLoad, counts: &[Count], tokens: u64, kind: PassKind) -> Ops {
+    let wide = Shard { formats: Formats::of(shard.dtype), ..*shard };
+    let mut ops = Ops::new();
+    for &Count { layer, is_wide, n } in counts {
+        let shard = if is_wide { &wide } else { shard };
+        let load = Some(&load).filter(|_| layer.has_experts());
+        ops.extend(layer::repeated(&layer::before_mixing(shard, layer.mixer, tokens, kind), n));
         ops.extend(layer::repeated(&layer::after_mixing(shard, layer, tokens, kind, load), n));
     }
     ops

@@ -1,0 +1,141 @@
+//! What flags of Megatron-LM become, and what is said of those that do not.
+
+use input::diagnostic::{Code, Finding};
+
+use super::{FLAGS, import};
+use crate::{Imported, Machine};
+
+const BASE: &str = "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 \
+                    --seq-length 4096 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 64 ";
+
+fn found(flags: &str) -> Imported {
+    import(&format!("{BASE}{flags}\n"), &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+}
+
+fn of(found: &Imported, code: Code) -> Vec<&Finding> {
+    found.findings.iter().filter(|finding| finding.code == code).collect()
+}
+
+/// What is said with a code, and the help.
+fn said(flags: &str, code: Code) -> Vec<(String, String)> {
+    let found = found(flags);
+    of(&found, code).iter().map(|one| (one.what.clone(), one.help.clone().unwrap_or_default())).collect()
+}
+
+#[test]
+fn a_word_that_no_flag_takes_is_refused_with_what_is_allowed() {
+    let choices = FLAGS.rows().iter().filter(|known| !known.allowed.is_empty());
+    let mut n = 0;
+    for known in choices {
+        let wrong = said(&format!("--{} foo", known.name), Code::WrongFlag);
+        assert_eq!(wrong.len(), 1, "--{}: {wrong:?}", known.name);
+        let first = known.allowed.split(' ').next().expect("a word");
+        assert!(wrong[0].0.contains("foo") && wrong[0].1.contains(first), "{wrong:?}");
+        n += 1;
+    }
+    assert!(n > 40, "{n} flags with choices");
+}
+
+#[test]
+fn a_misspelt_word_is_shown_with_the_nearest() {
+    for (flags, near) in [
+        ("--attention-backend fussed", "fused"),
+        ("--position-embedding-type rop", "rope"),
+        ("--normalization RMSnorm", "RMSNorm"),
+        ("--optimizer adm", "adam"),
+        ("--cuda-graph-modules attn moe_rooter", "moe_router"),
+    ] {
+        let wrong = said(flags, Code::WrongFlag);
+        assert!(wrong.len() == 1 && wrong[0].1.contains(&format!("did you mean `{near}`?")), "{flags}: {wrong:?}");
+    }
+    assert_eq!(said("--attention-backend", Code::WrongFlag).len(), 1);
+    assert_eq!(said("--attention-backend fused --position-embedding-type rope", Code::WrongFlag), []);
+    // The last one counts where a flag stands twice.
+    assert_eq!(said("--optimizer foo --optimizer adam", Code::WrongFlag), []);
+}
+
+#[test]
+fn windows_are_read_layer_by_layer() {
+    let part = |flags: &str, part: &str| {
+        let found = found(flags);
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    };
+    part("--window-size 127,0", "sliding_window = 128");
+    part("--window-size '(127,0)' --window-attn-skip-freq 4", "sliding_window = 128");
+    let three = "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"full_attention\"";
+    part("--window-size 127,0 --window-attn-skip-freq 4", &format!("layer_types = [{three}, {three}]"));
+    part("--window-size 127,0 --window-attn-skip-freq [1,1,1,0]*2", &format!("layer_types = [{three}, {three}]"));
+    for wrong in ["--window-size foo", "--window-size 5", "--window-size 127,0 --window-attn-skip-freq [1]*3"] {
+        assert_eq!(said(wrong, Code::WrongFlag).len(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn keys_that_a_scenario_has_are_given() {
+    let experts = "--num-experts 16 --expert-model-parallel-size 8 --moe-ffn-hidden-size 512";
+    for (flags, part) in [
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "graphs = \"attention\""),
+        ("--cuda-graph-impl transformer_engine", "graphs = \"attention+router\""),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "graphs = \"step\""),
+        ("--enable-cuda-graph", "graphs = \"step\""),
+        ("--moe-token-dispatcher-type flex", "dispatcher = \"flex\""),
+        ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather", "narrow_gather = true"),
+        ("--moe-enable-deepep", "dispatcher = \"flex\""),
+        ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
+        // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
+        ("--pipeline-model-parallel-size 2 --overlap-moe-expert-parallel-comm", "expert = 0.75"),
+        ("--mtp-num-layers 2", "predicting_layers = 2"),
+    ] {
+        let found = found(&format!("{experts} {flags}"));
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        assert!(of(&found, Code::NotModelled).is_empty(), "{flags}: {:?}", found.findings);
+    }
+}
+
+#[test]
+fn what_matters_and_is_not_modelled_is_named() {
+    for flags in [
+        "--softmax-type learnable",
+        "--attention-output-gate",
+        "--no-fp8-wgrad",
+        "--keep-fp8-transpose-cache",
+        "--outer-dp-sharding-strategy optim",
+        "--enable-full-sharding-in-hsdp",
+        "--fsdp-double-buffer",
+        "--nccl-ub",
+        "--distribute-saved-activations",
+        "--fp16-lm-cross-entropy",
+        "--moe-shared-expert-gate",
+        "--use-transformer-engine-op-fuser",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+        "--cuda-graph-impl transformer_engine --cuda-graph-modules mlp",
+    ] {
+        let named = said(flags, Code::NotModelled);
+        assert!(named.len() == 1 && !named[0].1.is_empty(), "{flags}: {named:?}");
+    }
+    let silent =
+        ["--softmax-type vanilla", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"];
+    silent.iter().for_each(|flags| assert_eq!(said(flags, Code::NotModelled), []));
+}
+
+#[test]
+fn layers_that_predict_are_layers_of_a_stage() {
+    let layout = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*4|t*4mL'";
+    assert!(found(&format!("{layout} --mtp-num-layers 1")).scenario.contains("layers = [4, 5]"));
+    let even = found("--pipeline-model-parallel-size 4 --mtp-num-layers 2").scenario;
+    assert!(even.contains("layers = [2, 2, 2, 4]"), "{even}");
+    let wrong = said(layout, Code::WrongFlag);
+    assert!(wrong[0].0.contains("holds 1 layers that predict"), "{wrong:?}");
+}
+
+#[test]
+fn experts_cut_over_a_part_of_the_tensor_group_are_said_as_they_were_written() {
+    let flags =
+        "--num-experts 8 --expert-model-parallel-size 8 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 4";
+    let wrong = said(flags, Code::WrongFlag);
+    assert!(
+        wrong[0].0.contains("`--expert-tensor-parallel-size 4` with `--expert-model-parallel-size 8`"),
+        "{wrong:?}"
+    );
+    assert!(wrong.iter().all(|(what, _)| !what.contains("32`")), "{wrong:?}");
+}

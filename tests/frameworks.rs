@@ -1,0 +1,349 @@
+//! Steps of frameworks: a script or a scenario of a measured run gives the step that `score` predicts of its row, and what a card or a framework
+//! cannot do is refused.
+
+use std::collections::BTreeMap;
+
+use hw::Cluster;
+use input::diagnostic::{Code, Finding, Source};
+use scenario::Overrides;
+use scenario::training::Scenario;
+use score::training::constants;
+use score::training::play::{Predicted, predict};
+use score::training::row::{Asked, Run};
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
+use stacks::Machine;
+
+/// Predicted time of a row by a scenario, over that of `score`: the same engine plays both, so only rounding of units may differ.
+const SAME: std::ops::RangeInclusive<f64> = 0.999..=1.001;
+
+/// A table of measured rows as text, and each row's cells; `None` where it is absent.
+fn table(name: &str) -> Option<(String, Vec<BTreeMap<String, String>>)> {
+    let path = super::root().join("../shared/data/truth").join(name);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: shared data absent ({})", path.display());
+        return None;
+    };
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let rows = reader.deserialize().map(|row| row.expect("a row")).collect();
+    Some((text, rows))
+}
+
+/// The run of a row as `score` reads it, without the other one that it may have been.
+fn run_of(text: &str, row: &str) -> Run {
+    let rows = score::training::tables::read(text, &|_| None).expect("a table of steps").expect("no fault");
+    let found = rows.into_iter().find(|found| found.label.row == row).expect("the row");
+    match found.asked {
+        Ok(Asked::Layout(run)) => Run { other: None, ..*run },
+        other => panic!("row {row}: {other:?}"),
+    }
+}
+
+fn predicted(run: Run) -> Predicted {
+    let costs = |cluster: &Cluster| constants::costs(cluster, calibrate::profiles::training(&cluster.gpu));
+    predict(&Asked::from(run), &costs)
+}
+
+fn checked(text: String) -> (Option<Scenario>, Vec<Finding>) {
+    let source = Source { path: "scenario.toml".to_owned(), text };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    (checked.scenario.and_then(|scenario| scenario.training().cloned()), checked.findings)
+}
+
+fn scenario(text: &str) -> Scenario {
+    let (scenario, findings) = checked(text.to_owned());
+    scenario.unwrap_or_else(|| panic!("{findings:?}\n{text}"))
+}
+
+/// Step of the one policy of a scenario, seconds.
+fn step_s(scenario: &Scenario) -> f64 {
+    let result = pipeline::run(scenario, &|_| {}).result.results.remove(0);
+    assert!(result.status.is_ok(), "{}", result.why);
+    result.metrics["iteration_time_s"]
+}
+
+/// The options of a row of torchtitan's table.
+fn torchtitan(row: &BTreeMap<String, String>) -> String {
+    let cell = |name: &str| row[name].as_str();
+    let gpus: u32 = cell("gpus").parse().expect("a count");
+    let mut text = format!(
+        "torchrun --nnodes={} --nproc_per_node=8 -m torchtitan.train --training.seq_len={} --training.local_batch_size={}",
+        gpus / 8,
+        cell("seq_tokens"),
+        cell("local_batch_seqs")
+    );
+    for (column, option) in [
+        ("fsdp_gpus", "parallelism.data_parallel_shard_degree"),
+        ("tp_gpus", "parallelism.tensor_parallel_degree"),
+        ("cp_gpus", "parallelism.context_parallel_degree"),
+    ] {
+        text += &format!(" --{option}={}", cell(column));
+    }
+    let mode = cell("activation_checkpointing").split(' ').next().unwrap_or("none");
+    text += &format!(" --activation_checkpoint.mode={mode} --activation_checkpoint.selective_ac_option=op");
+    if cell("compile") == "1" {
+        text += " --compile.enable";
+    }
+    if let Some(recipe) = cell("precision").strip_prefix("float8 ") {
+        text += &format!(" --model.converters=float8 --float8.recipe_name={recipe}");
+        if recipe == "tensorwise" {
+            text += " --float8.enable_fsdp_float8_all_gather";
+        }
+    }
+    if cell("async_tp") == "1" {
+        text += " --parallelism.enable_async_tensor_parallel";
+    }
+    text + "\n"
+}
+
+#[test]
+fn a_script_of_torchtitan_gives_the_step_that_score_gives() {
+    let Some((text, rows)) = table("torchtitan.csv") else { return };
+    // Rows of the second, older table have no word on what was compiled, pipelines none on their micro-batches.
+    let is_asked = |row: &&BTreeMap<String, String>| {
+        !row["compile"].is_empty() && row["pp_stages"] == "1" && !row["activation_checkpointing"].contains("layer")
+    };
+    let mut n = 0;
+    for row in rows.iter().filter(is_asked) {
+        let model = format!("llama-{}", row["model"].trim_start_matches("Llama ").to_lowercase().replace(' ', "-"));
+        let gpu = if row["gpu"].contains("96 GB") { "h100-sxm-96g" } else { continue };
+        let machine = Machine { gpu: Some(gpu.to_owned()), model: Some(model), ..Machine::default() };
+        let script = torchtitan(row);
+        let imported = stacks::import(stacks::Stack::Torchtitan, &script, &machine);
+        let text_of = &imported.scenario;
+        let run = run_of(&text, &row["row"]);
+        let ratio = step_s(&scenario(text_of)) / predicted(run).step_s;
+        println!("row {}: {ratio:.4}", row["row"]);
+        assert!(SAME.contains(&ratio), "row {}: {ratio}\n{script}\n{text_of}", row["row"]);
+        n += 1;
+    }
+    assert!(n >= 3, "{n} rows");
+}
+
+/// A scenario of Megatron-Core with what a row of Bridge's table says. The run fitted into memory, whatever is counted of it.
+fn bridge(run: &Run, model: &str, graphs: &str) -> String {
+    let (problem, layout) = (&run.problem, &run.problem.layout);
+    let execution = &problem.execution;
+    let word = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
+    let formats = execution.formats.expect("formats of products");
+    let batch = u64::from(layout.dp * run.n_micro_batches * run.micro_batch);
+    let bucket = (u64::from(run.micro_batch) * run.tokens).div_ceil(u64::from(layout.cp));
+    let mut text = format!(
+        "kind = \"training\"\nname = \"row\"\n[model]\nname = \"{model}\"\n[workload]\ntokens = {}\n[policies]\nrun = [\"megatron\"]\n\
+         [cluster]\ngpu = \"{}\"\nnodes = {}\ngpus_per_node = {}\nmemory_gib = 100000\n[parallel]\n",
+        run.tokens, problem.cluster.gpu.name, problem.cluster.n_nodes, problem.cluster.gpus_per_node,
+    );
+    let mut line = |key: &str, value: &dyn std::fmt::Display| text += &format!("{key} = {value}\n");
+    let quoted = |word: &str| format!("\"{word}\"");
+    for (key, degree) in [("tp", layout.tp), ("pp", layout.pp), ("cp", layout.cp)] {
+        line(key, &degree);
+    }
+    if problem.model.experts.is_some() {
+        line("ep", &layout.ep);
+        line("expert_tp", &layout.expert_tp);
+    }
+    line("zero", &(layout.zero as u8));
+    line("sequence_parallel", &layout.sequence_parallel);
+    if layout.pp > 1 {
+        line("schedule", &quoted(problem.schedule.name));
+        line("chunks", &layout.chunks);
+        if !execution.layers.is_empty() {
+            line("layers", &format!("{:?}", execution.layers));
+        }
+    }
+    line("[training]\nframework", &quoted("megatron-core"));
+    line("batch_size", &batch);
+    line("bucket_tokens", &bucket);
+    line("graphs", &quoted(graphs));
+    line("predicting_layers", &problem.model.n_predicting);
+    line("recompute", &quoted(execution.recompute.word()));
+    line("gradient_dtype", &quoted(word(execution.gradient_dtype == hw::Dtype::Fp32, "fp32", "bf16")));
+    let is_overlapped = execution.gradient_sync == train::problem::GradientSync::Overlapped;
+    line("gradient_sync", &quoted(word(is_overlapped, "overlapped", "at_end")));
+    line("narrow_gather", &execution.gathers_narrow);
+    let [attention, dense, experts, head] = formats.products().map(hw::Format::word);
+    line("products.attention", &quoted(attention));
+    line("products.dense", &quoted(dense));
+    line("products.experts", &quoted(experts));
+    line("products.head", &quoted(head));
+    line("[overlap]\ntensor", &execution.overlap.tensor);
+    line("expert", &execution.overlap.expert);
+    line("stage", &execution.overlap.stage);
+    line("parameter_gather", &execution.overlap.parameter_gather);
+    line("[experts]\ndispatcher", &quoted(word(execution.experts.once_per_node, "flex", "alltoall")));
+    text
+}
+
+/// Rows of a model of Bridge's table whose graphs a scenario can say, with that word.
+fn bridge_rows(rows: &[BTreeMap<String, String>], model: &str) -> Vec<(String, &'static str)> {
+    let word = |row: &BTreeMap<String, String>| {
+        let modules: Vec<&str> = row["cuda_graph_scope"].split('+').collect();
+        train::megatron_core::Graphs::of_options(&row["cuda_graph_impl"], &modules).word()
+    };
+    let rows = rows.iter().filter(|row| row["model"] == model && row["task"] == "pretrain");
+    rows.map(|row| (row["row"].clone(), word(row))).collect()
+}
+
+/// Each row of a model that a scenario can say: as many seconds as `score` predicts.
+fn same_as_score(word: &str, model: &str, least: usize) {
+    let Some((text, rows)) = table("megatron_bridge.csv") else { return };
+    let mut n = 0;
+    for (row, graphs) in bridge_rows(&rows, word) {
+        let run = run_of(&text, &row);
+        let execution = &run.problem.execution;
+        // No key says which layers stay wide, and none which modules but attention and router graphs replay.
+        let is_said = execution.wide_layers == 0 && execution.experts.capacity.is_none();
+        let is_whole = run.problem.model.state_space.is_none() || run.problem.layout.cp == 1;
+        if !is_said || !is_whole || run.problem.cluster.n_gpus() > 512 {
+            continue;
+        }
+        let text_of = bridge(&run, model, graphs);
+        let ratio = step_s(&scenario(&text_of)) / predicted(run).step_s;
+        println!("{word} row {row}: {ratio:.4}");
+        assert!(SAME.contains(&ratio), "row {row}: {ratio}\n{text_of}");
+        n += 1;
+    }
+    assert!(n >= least, "{n} rows of {word}");
+}
+
+#[test]
+fn a_scenario_of_a_hybrid_gives_the_step_that_score_gives() {
+    same_as_score("Nemotron_3_Nano", "nemotron-3-nano-30b-a3b", 3);
+}
+
+#[test]
+fn a_scenario_with_experts_and_layers_that_predict_gives_the_step_that_score_gives() {
+    same_as_score("Qwen3_30B_a3B", "qwen3-30b-a3b", 3);
+    same_as_score("DeepSeekV3", "deepseek-v3", 3);
+}
+
+const BASE: &str = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-3-8b\"\n\
+                    [cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n[parallel]\ncp = 1\ntp = 2\nzero = 1\n\
+                    [training]\nbatch_size = 16\nbucket_tokens = 8192\nsteps = 1\n[workload]\ntokens = 4096\n\
+                    [policies]\nrun = [\"megatron\"]\n";
+
+/// The scenario above with lines for others.
+fn with(replaced: &[(&str, &str)]) -> String {
+    replaced.iter().fold(BASE.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+fn of(text: String, code: Code) -> Vec<Finding> {
+    checked(text).1.into_iter().filter(|finding| finding.code == code).collect()
+}
+
+#[test]
+fn every_way_that_modules_of_pytorch_run_changes_the_step() {
+    let time = |more: &str| {
+        let training = format!("[training]\nframework = \"pytorch\"\n{more}");
+        step_s(&scenario(&with(&[("[training]\n", &training), ("zero = 1", "zero = 3")])))
+    };
+    let plain = time("");
+    assert!(time("compile = true\n") < plain);
+    let narrow = time("products = \"fp8\"\n");
+    assert_ne!(narrow, plain);
+    assert_ne!(time("products = \"fp8\"\ncasts = \"rowwise\"\n"), narrow);
+    assert!(time("products = \"fp8\"\nnarrow_gather = true\n") < narrow);
+    let formulas = step_s(&scenario(&with(&[("zero = 1", "zero = 3")])));
+    assert!(formulas < plain, "no host, no launches: {formulas} and {plain}");
+}
+
+#[test]
+fn keys_of_other_frameworks_are_said_to_change_nothing() {
+    for line in [
+        "compile = true",
+        "casts = \"rowwise\"",
+        "predicting_layers = 1",
+        "narrow_gather = true",
+        "framework = \"pytorch\"\ncasts = \"rowwise\"",
+    ] {
+        let idle = of(with(&[("[training]\n", &format!("[training]\n{line}\n"))]), Code::NoEffect);
+        assert_eq!(idle.len(), 1, "{line}: {idle:?}");
+    }
+}
+
+#[test]
+fn products_are_given_by_part() {
+    let step = |products: &str| {
+        let training = format!("[training]\nframework = \"megatron-core\"\nproducts = {products}\n");
+        let scenario = scenario(&with(&[("[training]\n", &training), ("h100-sxm", "b200")]));
+        (scenario.problem.execution.formats.expect("formats"), step_s(&scenario))
+    };
+    let (formats, mixed) = step("{ attention = \"bf16\", dense = \"mxfp8\", experts = \"nvfp4\", head = \"bf16\" }");
+    let words = [formats.attention, formats.dense, formats.experts, formats.head].map(hw::Format::word);
+    assert_eq!(words, ["bf16", "mxfp8", "nvfp4", "bf16"]);
+    let [wide, narrow] = ["\"bf16\"", "\"mxfp8\""].map(|word| step(word).1);
+    assert!(narrow < mixed && mixed < wide, "{narrow} {mixed} {wide}");
+    // A word for all stands beside parts of its own.
+    assert_eq!(step("{ format = \"mxfp8\", attention = \"bf16\" }").0.dense, hw::Format::Mxfp8);
+    // Nothing is kept of keys and values between steps.
+    let kept = with(&[("[training]\n", "[training]\nproducts = { kv = \"fp8\" }\n")]);
+    assert_eq!(of(kept, Code::UnknownKey).len(), 1);
+}
+
+#[test]
+fn formats_that_a_card_does_not_multiply_are_refused_with_those_that_it_does() {
+    for (gpu, products, is_refused) in [
+        ("a100-sxm-80g", "\"fp8\"", true),
+        ("a100-sxm-80g", "\"nvfp4\"", true),
+        ("h100-sxm", "\"nvfp4\"", true),
+        ("h100-sxm", "{ format = \"fp8\", experts = \"nvfp4\" }", true),
+        ("h100-sxm", "\"fp8\"", false),
+        ("b200", "\"nvfp4\"", false),
+    ] {
+        let training = format!("[training]\nproducts = {products}\n");
+        let text = with(&[("[training]\n", &training), ("h100-sxm", gpu)]);
+        let place = text.find(&products[..4]).expect("it stands there");
+        let found = of(text, Code::WrongOperation);
+        assert_eq!(!found.is_empty(), is_refused, "{gpu} {products}: {found:?}");
+        for finding in found {
+            assert!(finding.what.starts_with(&format!("`{gpu}` multiplies no ")), "{}", finding.what);
+            assert!(finding.help.is_some_and(|help| help.contains("bf16")));
+            assert!(finding.at.is_some_and(|at| at.start.abs_diff(place) < 3));
+        }
+    }
+}
+
+#[test]
+fn layers_that_predict_further_tokens_take_time_and_memory_of_their_own() {
+    let played = |framework: &str, n: u64| {
+        let training = format!("[training]\nframework = \"{framework}\"\npredicting_layers = {n}\n");
+        let scenario = scenario(&with(&[("[training]\n", &training)]));
+        let result = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+        (scenario.problem.model.n_layers, result.metrics["iteration_time_s"], result.metrics["peak_memory_bytes"])
+    };
+    let [none, one, three] = [0, 1, 3].map(|n| played("megatron-core", n));
+    assert_eq!([none.0, one.0, three.0], [32, 33, 35]);
+    assert!(none.1 < one.1 && one.1 < three.1 && none.2 < one.2 && one.2 < three.2, "{none:?} {one:?} {three:?}");
+    // A layer has 218 M parameters, halved over two ranks; a parameter has 2 bytes, 2 to 4 of its gradient, and a quarter of 12.
+    let each = (three.2 - one.2) / 2.0 / (218.1e6 / 2.0);
+    assert!((7.0..20.0).contains(&each), "{each} bytes per parameter with its activations");
+    assert_eq!(played("formulas", 0).0, 32);
+}
+
+#[test]
+fn windows_are_timed_with_a_framework_and_named_without() {
+    let gemma = |framework: &str| {
+        let training = format!("[training]\nframework = \"{framework}\"\n");
+        with(&[
+            ("[training]\n", &training),
+            ("llama-3-8b", "gemma-3-27b"),
+            ("bucket_tokens = 8192", "bucket_tokens = 4096"),
+        ])
+    };
+    assert_eq!(of(gemma("formulas"), Code::LeftOut).len(), 1);
+    assert_eq!(of(gemma("megatron-core"), Code::LeftOut), []);
+    // Layers with a state are timed by a framework alone, on whole sequences.
+    let hybrid = |framework: &str| {
+        let training = format!("[training]\nframework = \"{framework}\"\n");
+        with(&[("[training]\n", &training), ("llama-3-8b", "nemotron-3-nano-30b-a3b")])
+    };
+    let refused = of(hybrid("formulas"), Code::UnsupportedModel);
+    assert!(refused[0].help.as_ref().is_some_and(|help| help.contains("megatron-core")), "{refused:?}");
+    assert_eq!(of(hybrid("megatron-core"), Code::UnsupportedModel), []);
+    assert_eq!(of(hybrid("megatron-core").replace("cp = 1", "cp = 4"), Code::UnsupportedModel).len(), 1);
+    let selected = hybrid("megatron-core").replace("nemotron-3-nano-30b-a3b", "glm-5");
+    assert!(of(selected, Code::UnsupportedModel)[0].what.contains("selected tokens"));
+}
