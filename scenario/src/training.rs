@@ -205,7 +205,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         layout: parallel.layout,
         schedule: parallel.schedule,
         workload,
-        dtype: Dtype::Bf16,
+        dtype: training.dtype,
         execution,
         bucket_tokens: training.bucket_tokens,
         reserved_memory,
