@@ -17,7 +17,7 @@ use std::path::Path;
 
 use engine::Model;
 use engine::cost::profile::Profile;
-use hw::{Dtype, Gpu, Seconds};
+use hw::{Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use score::training::constants::Constants;

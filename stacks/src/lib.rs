@@ -35,6 +35,7 @@ pub mod torchtitan;
 pub mod trtllm;
 pub mod verl;
 pub mod vllm;
+mod workers;
 pub mod yaml;
 
 use input::diagnostic::{Code, Finding};
@@ -159,7 +160,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
-    } else if has(&["vllm serve", "vllm.entrypoints"]) {
+    } else if has(&["vllm serve", "vllm.entrypoints"]) || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"]) {
         Some(Stack::Vllm)
     } else if has(&["sglang.launch_server", "sglang serve"]) {
         Some(Stack::Sglang)

@@ -167,9 +167,9 @@ pub fn read(text: &str) -> Result<&'static str, ReadError> {
     let is_split = ranks.iter().flatten().any(|action| action.kind == b'I');
     let held = ranks.iter().map(|actions| most_held(actions)).max().unwrap_or(0);
     match (is_v && p > 1, is_loop) {
-        // Two chunks of a rank hold half a micro-batch each: p of them in all, half of them and a third (arXiv:2405.15362, table 1).
-        (true, _) if held > p + 2 => Ok("zb-v"),
-        (true, _) if held > 2 * p / 3 + 2 => Ok("v-half"),
+        // Each forward is of half a rank's layers (`train/src/schedule/v_half.rs`, `v_min.rs`: the most that they hold).
+        (true, _) if held > (p + 2) / 2 * 2 => Ok("zb-v"),
+        (true, _) if held > (p + 4) / 3 * 2 => Ok("v-half"),
         (true, _) => Ok("v-min"),
         (false, true) if v > 1 => Ok("interleaved"),
         (false, true) if is_split => Ok(if held > p { "zb-2p" } else { "zb-1p" }),

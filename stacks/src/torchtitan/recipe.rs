@@ -10,11 +10,12 @@ use super::{Given, VERSION};
 use crate::export::{Words, comments};
 
 /// Models of the catalogue, and the module and function of their recipes.
-const RECIPES: [(&str, &str, &str); 9] = [
+const RECIPES: [(&str, &str, &str); 10] = [
     ("llama-3-8b", "llama3", "llama3_8b"),
+    ("llama-3.1-8b", "llama3", "llama3_8b"),
     ("llama-3-70b", "llama3", "llama3_70b"),
-    ("llama-3-405b", "llama3", "llama3_405b"),
-    ("qwen3-14b", "qwen3", "qwen3_14b"),
+    ("llama-3.1-70b", "llama3", "llama3_70b"),
+    ("llama-3.1-405b", "llama3", "llama3_405b"),
     ("qwen3-32b", "qwen3", "qwen3_32b"),
     ("qwen3-30b-a3b", "qwen3", "qwen3_30b_a3b"),
     ("deepseek-v3", "deepseek_v3", "deepseek_v3_671b"),
