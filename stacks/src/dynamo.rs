@@ -316,7 +316,7 @@ fn launch_of(container: &[Key<'_>]) -> Launch {
 }
 
 /// Words of an item of a list, or of a list in one line.
-fn listed(entry: &Entry) -> Vec<String> {
+pub(crate) fn listed(entry: &Entry) -> Vec<String> {
     let text = entry.value.as_str();
     if entry.key() == "-" {
         return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };

@@ -28,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) pp: u64,
     /// Replicas, or ranks of data-parallel attention with experts over all.
     pub(crate) dp: u64,
+    /// Such servers beside each other.
+    pub(crate) copies: u64,
     /// GPUs that share the experts, where they are not cut.
     pub(crate) ep: Option<u64>,
     /// Other keys of `[engine]`, with the flags that gave them.
@@ -50,6 +52,7 @@ impl Server {
             tp: 1,
             pp: 1,
             dp: 1,
+            copies: 1,
             ep: None,
             keys: Vec::new(),
             formats: [None, None],
@@ -185,7 +188,14 @@ impl Server {
 
     /// GPUs of all replicas.
     fn n_gpus(&self) -> u64 {
-        self.tp * self.pp * self.dp
+        self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
+    }
+
+    /// GPUs of a node where nobody says them: as many as up to eight that all replicas fill.
+    fn per_node(&self) -> u64 {
+        let (n_gpus, one) = (self.n_gpus(), self.tp.saturating_mul(self.pp).max(1));
+        let is_filled = |n: &u64| n_gpus.is_multiple_of(*n) && (n.is_multiple_of(one) || one.is_multiple_of(*n));
+        (1..=8).rev().find(is_filled).unwrap_or(8)
     }
 
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
@@ -197,7 +207,7 @@ impl Server {
             None => flags.findings.push(crate::no_gpu()),
         }
         let n_gpus = self.n_gpus();
-        let per_node = machine.gpus_per_node.map_or(8, u64::from).min(n_gpus);
+        let per_node = machine.gpus_per_node.map_or_else(|| self.per_node(), u64::from).min(n_gpus);
         out.set(
             "cluster",
             "nodes",

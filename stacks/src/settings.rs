@@ -461,7 +461,10 @@ mod tests {
         assert_eq!(told("engine.scheduling", "priority".into(), "trtllm"), None);
         assert_eq!(told("engine.preemption", "swap".into(), "vllm"), None);
         assert_eq!(told("engine.weights", "tiled-csl".into(), "vllm"), None);
-        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some(""), "the checkpoint says it");
+        assert_eq!(told("engine.weights", "fp8".into(), "trtllm").as_deref(), Some(""), "the checkpoint says it");
+        // Weights of 16 bits become narrow as they are loaded (vLLM and SGLang, `--quantization`).
+        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some("--quantization fp8"));
+        assert_eq!(told("engine.weights", "int4".into(), "sglang").as_deref(), Some(""));
         assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
         let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
         assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);

@@ -1,13 +1,16 @@
 //! Several servers of a file as a fleet: a script with several commands, or manifests of Kubernetes. Each is a group with its role and its replicas.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
+use crate::dynamo::listed;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
-use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
+use crate::{Imported, Machine, fleet, sglang, trtllm, vllm, yaml};
 
 /// The label by which nodes say their GPU (NVIDIA's feature discovery).
 pub(crate) const LABEL: &str = "nvidia.com/gpu.product";
@@ -50,7 +53,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         Ok(started) => started,
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
-    let is_alone = started.len() == 1 && started[0].replicas == 1;
+    let is_alone = started.len() == 1;
     let Some(first) = started.first() else {
         let help = "a command of `vllm serve`, `sglang.launch_server` or `trtllm-serve` with its options is needed";
         let finding = Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help);
@@ -60,8 +63,9 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         let (mut findings, gpu) = (Vec::new(), gpu_of(first.label.as_deref(), machine));
         findings.extend(gpu.as_ref().err().cloned());
         let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
-        let Started { engine, launch, .. } = started.remove(0);
-        let (server, mut flags) = ENGINES[engine].1(launch);
+        let Started { engine, launch, replicas, .. } = started.remove(0);
+        let (mut server, mut flags) = ENGINES[engine].1(launch);
+        server.copies = replicas;
         flags.findings.append(&mut findings);
         return server.import(flags, &machine);
     }
@@ -98,8 +102,7 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
     let mut start = 0;
     for document in documents(text) {
         // A group of pods starts the same server on each: the first says all.
-        let all = launch::all_of_script(document, &begins)?;
-        if let Some((engine, mut launch)) = all.into_iter().next() {
+        if let Some((engine, mut launch)) = of_manifest(document, &begins)? {
             launch.flags.iter_mut().for_each(|flag| flag.at = flag.at.start + start..flag.at.end + start);
             let name = word_of(document, "name:").unwrap_or_else(|| format!("server-{}", found.len() + 1));
             let replicas = word_of(document, "replicas:").and_then(|word| word.parse().ok()).unwrap_or(1);
@@ -109,6 +112,37 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
         start += document.len();
     }
     Ok(found)
+}
+
+/// The first container of a document that starts a server.
+fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
+    let entries = yaml::entries(document).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
+    // Words of containers by the keys that lead to them: a command comes before its arguments.
+    let mut containers: BTreeMap<&[String], ([Vec<String>; 2], Range<usize>)> = BTreeMap::new();
+    for entry in &entries {
+        let Some(at) = entry.path.iter().position(|key| key == "args" || key == "command") else { continue };
+        let (words, place) = containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
+        place.end = entry.at.end;
+        words[usize::from(entry.path[at] == "args")].extend(listed(entry));
+    }
+    for ([command, args], place) in containers.into_values() {
+        let words = [command, args].concat();
+        let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
+        let text = of_shell.cloned().unwrap_or_else(|| words.iter().map(|word| quoted(word)).collect());
+        let found = launch::all_of_script(&text, begins)?.into_iter().next();
+        if let Some((engine, mut launch)) = found {
+            launch.flags.iter_mut().for_each(|flag| flag.at = place.clone());
+            return Ok(Some((engine, launch)));
+        }
+    }
+    Ok(None)
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    format!("'{}' ", word.replace('\'', "'\\''"))
 }
 
 /// Groups that remarks of an export name: `# read: 3 × 2 GPUs of type h200-sxm`.
@@ -177,11 +211,12 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
         return Imported { findings, ..Imported::default() };
     };
     let mut flags = Flags::new(Vec::new(), table(first.server.engine));
-    flags.findings = findings;
+    let of_workers = findings;
     let mut out = first.server.document(&mut flags);
     out.set("policies", "run", format!("[\"{}\"]", first.server.policy), "the engine's own batching");
     let mut text = out.toml();
     let mut findings = std::mem::take(&mut flags.findings);
+    findings.extend(of_workers);
     for worker in &workers {
         let Worker { name, role, replicas, label, server } = worker;
         findings.extend(differences(worker, first));
