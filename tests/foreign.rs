@@ -151,9 +151,9 @@ fn four_of_five_functional_tests_of_megatron_become_scenarios_and_the_rest_has_a
     assert!(n_tests * 5 >= tests.len() * 4, "{n_tests} of {} tests", tests.len());
 }
 
-/// What a plan decides and how it is executed, without the name of its policy and the scenario that it carries. On one context rank nothing is
-/// exchanged, and whole sequences are where cut ones are. What files tell in remarks is left out: it is the prediction's, or the code's.
-fn decided(planned: &PlannedStep) -> (train::Layout, String, Vec<train::plan::Step>, hw::Dtype, Execution) {
+/// What a plan decides, without the name of its policy and the scenario that it carries. On one context rank nothing is
+/// exchanged, and whole sequences are where cut ones are.
+fn decided(planned: &PlannedStep) -> (train::Layout, String, Vec<train::plan::Step>) {
     let plan = &planned.decision.plan;
     let (mut layout, mut steps) = (plan.layout, plan.steps.clone());
     if layout.cp == 1 {
@@ -161,11 +161,11 @@ fn decided(planned: &PlannedStep) -> (train::Layout, String, Vec<train::plan::St
         let batches = steps.iter_mut().flat_map(|step| &mut step.groups).flatten();
         batches.flat_map(|batch| &mut batch.sequences).for_each(|one| one.place = train::plan::Place::Sharded);
     }
-    (layout, plan.schedule.clone(), steps, planned.problem.dtype, executed(&planned.problem))
+    (layout, plan.schedule.clone(), steps)
 }
 
-/// How a problem is executed, as far as a file can say it.
-fn executed(problem: &train::Problem) -> Execution {
+/// How a problem is executed, as far as a target's files can say it. What they tell in remarks is left out: it is the prediction's, or the code's.
+fn executed(problem: &train::Problem, target: &str) -> (hw::Dtype, Execution) {
     let mut execution = problem.execution.clone();
     let plain = Execution::default();
     execution.framework = plain.framework;
@@ -181,7 +181,12 @@ fn executed(problem: &train::Problem) -> Execution {
     if problem.layout.pp == 1 || problem.layout.chunks == 1 {
         overlap.stage = true;
     }
-    execution
+    execution.layers = train::stage::stages(problem).iter().map(train::stage::Stage::n_layers).collect();
+    // The model's code chooses its kernels.
+    if target == "deepspeed" {
+        execution.attention = plain.attention;
+    }
+    (problem.dtype, execution)
 }
 
 /// A policy's plan in a scenario, with what it was asked.
@@ -252,6 +257,7 @@ fn round_trip(name: &str, text: &str, policy: &str, target: &str) -> Option<()> 
     assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text());
     let again =
         planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}\n{}", imported.scenario));
+    assert_eq!(executed(&first.problem, target), executed(&again.problem, target), "{name} {policy}");
     assert_eq!(decided(&first), decided(&again), "{name} {policy}");
     Some(())
 }
@@ -404,7 +410,7 @@ seed = 0
 [model]
 name = "mixtral-8x7b"
 [cluster]
-gpu = "h100-sxm"
+gpu = "h200-sxm"
 nodes = 4
 gpus_per_node = 8
 [parallel]
@@ -546,6 +552,11 @@ fn every_key_of_an_execution_is_changed() {
         "overlap.parameter_gather",
         // A search in the place of degrees.
         "parallel.layout",
+        // Of plans that are written by hand, and of samples of other kinds.
+        "training.messages",
+        "training.micro_batch",
+        "training.micro_batches",
+        "training.tokens",
     ];
     let page = skrull_sim::commands::keys().page();
     for section in ["parallel", "training", "overlap", "experts"] {

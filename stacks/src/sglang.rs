@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
 use crate::launch::Launch;
-use crate::serving::{Server, format};
+use crate::serving::{Drafter, Server, format};
 use crate::{Imported, Machine, adapters, workers};
 
 /// Options of SGLang.
@@ -73,7 +73,8 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         let of_verified = verified.map(|n| n.saturating_sub(1).max(1));
         let n = if is_tree { of_verified.or(steps) } else { steps.or(of_verified) };
         let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
-        server.drafts = Some((n.unwrap_or(4), model));
+        let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
+        server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
     }
     (server, flags)
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format};
+use crate::serving::{Drafter, Server, format};
 use crate::{Imported, Machine, workers};
 
 /// Options of TensorRT-LLM; keys inside others have their path.
@@ -117,7 +117,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("speculative-config.decoding-type") {
         let n = flags.count("speculative-config.max-draft-len", 1..=64);
         let n = n.or_else(|| flags.count("speculative-config.num-nextn-predict-layers", 1..=64));
-        server.drafts = Some((n.unwrap_or(1), flags.text("speculative-config.speculative-model-dir")));
+        let method = flags.text("speculative-config.decoding-type").unwrap_or_default();
+        let model = flags.text("speculative-config.speculative-model-dir");
+        server.drafts = Some((n.unwrap_or(1), Drafter::of(&method, model)));
     }
     (server, flags)
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format};
+use crate::serving::{Drafter, Server, format};
 use crate::{Imported, Machine, adapters, workers};
 
 /// Options of vLLM.
@@ -90,9 +90,10 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
-fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Option<String>)> {
+fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Drafter)> {
     if let Some(n) = flags.count("spec-tokens", 1..=64) {
-        return Some((n, flags.text("spec-model")));
+        let method = flags.text("spec-method").unwrap_or_default();
+        return Some((n, Drafter::of(&method, flags.text("spec-model"))));
     }
     let text = flags.text("speculative-config")?;
     let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -101,5 +102,8 @@ fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Option<String>)> {
         flags.wrong("speculative-config", "`--speculative-config` has no number of drafted tokens".to_owned(), help);
         return None;
     };
-    Some((n, config["model"].as_str().map(str::to_owned)))
+    // Without a method the name of the draft model says it.
+    let model = config["model"].as_str().map(str::to_owned);
+    let method = config["method"].as_str().map_or_else(|| model.clone().unwrap_or_default(), str::to_owned);
+    Some((n, Drafter::of(&method, model)))
 }
