@@ -526,6 +526,9 @@ fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
             let before = told(base, &with, target);
             assert!(before.is_ok() || key == "parallel.exchange", "{target}: {before:?}");
             with.push(format!("{key}={value}"));
+            if key == "parallel.dp" {
+                with.push("cluster.nodes=1".to_owned());
+            }
             if key == "parallel.schedule" {
                 with.push("parallel.layers=[8,8,8,8]".to_owned());
             }
@@ -557,6 +560,7 @@ fn every_key_of_an_execution_is_changed() {
         "training.micro_batch",
         "training.micro_batches",
         "training.tokens",
+        "training.zero",
     ];
     let page = skrull_sim::commands::keys().page();
     for section in ["parallel", "training", "overlap", "experts"] {

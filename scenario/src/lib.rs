@@ -17,6 +17,7 @@ pub mod mixed_training;
 pub mod model;
 pub mod multi_task;
 pub mod serving;
+mod shipped;
 pub mod training;
 
 use std::path::{Path, PathBuf};
@@ -99,7 +100,7 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), NotFound> {
         Err(why) => why,
     };
     if let Some(text) = shipped(name) {
-        return Ok((Source { path: format!("{name} (shipped)"), text: text.to_owned() }, PathBuf::new()));
+        return Ok((Source { path: format!("{name} {}", shipped::MARK), text: text.to_owned() }, PathBuf::new()));
     }
     if path.exists() {
         return Err(NotFound::Unreadable { name: name.to_owned(), why });

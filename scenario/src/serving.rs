@@ -412,7 +412,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = fleet::machine(reader, &fleet);
     let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), folder, With::new(head.seed, &engine, model.as_ref()));
+    let of_trace = crate::shipped::folder(source, folder);
+    let asked = requests::trace(reader.section("trace"), &of_trace, With::new(head.seed, &engine, model.as_ref()));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;

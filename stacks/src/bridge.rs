@@ -71,6 +71,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
     let mut text = words.comments(VERSION);
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
+    text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);
     text += &comments(&megatron::export::rest(problem, plan).told);
     let mut unsaid = Vec::new();
     // The recipe has the model; how its tokens reach experts is a matter of the plan.

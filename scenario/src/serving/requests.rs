@@ -337,7 +337,7 @@ fn from_file(
     at: Place,
     n: usize,
 ) -> Option<Taken> {
-    let mut file = match input::text_file::lines(path) {
+    let mut file = match crate::shipped::lines(path) {
         Ok(file) => file,
         Err(error) => {
             section.wrong(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}"));
