@@ -84,7 +84,7 @@ fn of_candidate(run: &Run, candidate: &Candidate) -> Run {
     let micro_batch = u32::try_from(candidate.micro_batch).expect("few sequences");
     let n_sequences = run.problem.layout.dp * run.n_micro_batches * run.micro_batch;
     let n_micro_batches = n_sequences / (problem.layout.dp * micro_batch);
-    Run { problem, micro_batch, n_micro_batches, tokens: run.tokens, other: None }
+    Run { problem, micro_batch, n_micro_batches, other: None, ..run.clone() }
 }
 
 /// Memory of the fullest rank.

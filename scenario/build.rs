@@ -1,4 +1,4 @@
-//! Lists the scenarios that are shipped: every file of `scenarios/` but those of `scenarios/bad/`, by name.
+//! Lists the scenarios that are shipped, by name, and the files that they name: every file of `scenarios/` but those of `scenarios/bad/`.
 
 use std::fmt::Write as _;
 use std::io::Result;
@@ -11,7 +11,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         let path = entry?.path();
         if path.is_dir() && !path.ends_with("bad") {
             files(&path, found)?;
-        } else if path.extension().is_some_and(|ending| ending == "toml") {
+        } else if path.is_file() {
             found.push(path);
         }
     }
@@ -23,13 +23,27 @@ fn main() -> Result<()> {
     let mut found = Vec::new();
     files(&root, &mut found)?;
     found.sort();
+    let is_scenario = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "toml");
+    let (scenarios, data): (Vec<PathBuf>, Vec<PathBuf>) = found.into_iter().partition(is_scenario);
+    let names = scenarios.iter().map(|path| (path.with_extension(""), path));
+    write("scenarios.rs", &listed(&root, names, "include_str"))?;
+    let data = data.iter().filter(|path| path.extension().is_some_and(|ending| ending != "md"));
+    write("data.rs", &listed(&root, data.map(|path| (path.clone(), path)), "include_bytes"))
+}
+
+/// Names below a folder with what includes their files.
+fn listed<'a>(root: &Path, found: impl Iterator<Item = (PathBuf, &'a PathBuf)>, include: &str) -> String {
     let mut list = String::from("&[\n");
-    for path in found {
-        let name = path.strip_prefix(&root).expect("below it").with_extension("");
+    for (name, path) in found {
+        let name = name.strip_prefix(root).expect("below it");
         // Names have slashes on every system.
         let name = name.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
-        writeln!(list, "    ({name:?}, include_str!({:?})),", path.display().to_string()).expect("text");
+        writeln!(list, "    ({name:?}, {include}!({:?})),", path.display().to_string()).expect("text");
     }
     list.push(']');
-    std::fs::write(Path::new(&std::env::var_os("OUT_DIR").expect("cargo sets it")).join("scenarios.rs"), list)
+    list
+}
+
+fn write(name: &str, text: &str) -> Result<()> {
+    std::fs::write(Path::new(&std::env::var_os("OUT_DIR").expect("cargo sets it")).join(name), text)
 }

@@ -28,6 +28,7 @@ use crate::cli::{Cli, Command, Effort, ScenarioArgs, Sought};
 use crate::kinds::Kind;
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
+use input::text_file;
 use scenario::training::Scenario;
 use scenario::{self, Overrides};
 
@@ -190,7 +191,13 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
 /// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.
 fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
     let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
-    let found = stacks::import(stack, &source.text, machine);
+    // What it names beside it is read with it.
+    let folder =
+        std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
+    let names = stacks::named_beside(&source.text).into_iter();
+    let files = names.filter_map(|name| Some((name.clone(), text_file::read(&folder.join(name)).ok()?))).collect();
+    let machine = stacks::Machine { files, ..machine.clone() };
+    let found = stacks::import(stack, &source.text, &machine);
     let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);
     let path = format!("{}.toml (imported)", source.path);
     let text = ask::sound((!is_wrong).then_some(found.scenario), source, found.findings)?;

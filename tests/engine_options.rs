@@ -217,7 +217,8 @@ fn windows_and_states_move_with_their_sequence() {
     let set = ["model.name='gpt-oss-20b'", "model.weights='bf16'", "trace.rate_per_s=0.2", "trace.requests=50"];
     let moved = |tokens: u32| {
         let (mut source, folder) = scenario::find("serving/disaggregated").expect("shipped");
-        source.text = source.text.replace("lengths = \"azure-conv\"", &format!("prompt_tokens = {tokens}\noutput_tokens = 4"));
+        source.text =
+            source.text.replace("lengths = \"azure-conv\"", &format!("prompt_tokens = {tokens}\noutput_tokens = 4"));
         let base = ["policies.run=['split-far']", "policies.baseline='split-far'"];
         let set = base.iter().chain(&set).map(|text| (*text).to_owned()).collect();
         let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use engine::cost::roofline::Roofline;
+use engine::formats::Formats;
 use input::diagnostic::{Finding, Severity, Source};
 use scenario::Overrides;
 use skrull_sim::hardware::PlannedStep;
 use skrull_sim::kinds;
 use stacks::Machine;
 use stacks::export::{ExportError, File, Planned, Words};
+use train::problem::Execution;
 
 /// Columns of the table of functional tests and the flags of Megatron-LM that they were read from.
 const COLUMNS: [(&str, &str); 26] = [
@@ -149,9 +151,10 @@ fn four_of_five_functional_tests_of_megatron_become_scenarios_and_the_rest_has_a
     assert!(n_tests * 5 >= tests.len() * 4, "{n_tests} of {} tests", tests.len());
 }
 
-/// What a plan decides, without the name of its policy and the scenario that it carries. On one context rank nothing is exchanged, and whole
-/// sequences are where cut ones are.
-fn decided(plan: &train::Plan) -> (train::Layout, String, Vec<train::plan::Step>) {
+/// What a plan decides, without the name of its policy and the scenario that it carries. On one context rank nothing is
+/// exchanged, and whole sequences are where cut ones are.
+fn decided(planned: &PlannedStep) -> (train::Layout, String, Vec<train::plan::Step>) {
+    let plan = &planned.decision.plan;
     let (mut layout, mut steps) = (plan.layout, plan.steps.clone());
     if layout.cp == 1 {
         layout.exchange = train::layout::ContextExchange::Ring;
@@ -161,17 +164,45 @@ fn decided(plan: &train::Plan) -> (train::Layout, String, Vec<train::plan::Step>
     (layout, plan.schedule.clone(), steps)
 }
 
+/// How a problem is executed, as far as a target's files can say it. What they tell in remarks is left out: it is the prediction's, or the code's.
+fn executed(problem: &train::Problem, target: &str) -> (hw::Dtype, Execution) {
+    let mut execution = problem.execution.clone();
+    let plain = Execution::default();
+    execution.framework = plain.framework;
+    execution.host_overhead_per_layer = plain.host_overhead_per_layer;
+    execution.launches.each = plain.launches.each;
+    execution.fragmentation = plain.fragmentation;
+    execution.experts.imbalance = plain.experts.imbalance;
+    // A format that is said though it is that of the activations.
+    execution.formats = execution.formats.filter(|formats| *formats != Formats::of(problem.dtype));
+    // Switches have no shares.
+    let overlap = &mut execution.overlap;
+    (overlap.tensor, overlap.expert, overlap.slowdown) = (overlap.tensor.ceil(), overlap.expert.ceil(), 1.0);
+    if problem.layout.pp == 1 || problem.layout.chunks == 1 {
+        overlap.stage = true;
+    }
+    execution.layers = train::stage::stages(problem).iter().map(train::stage::Stage::n_layers).collect();
+    // The model's code chooses its kernels.
+    if target == "deepspeed" {
+        execution.attention = plain.attention;
+    }
+    (problem.dtype, execution)
+}
+
 /// A policy's plan in a scenario, with what it was asked.
-pub fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep, String> {
-    let scenario = training(text).ok_or("no training")?;
-    let cost = kinds::training::run::cost_model(&scenario);
+pub fn planned(text: &str, choice: &str) -> Result<PlannedStep, String> {
+    planned_of(&training(text).ok_or("no training")?, choice)
+}
+
+fn planned_of(scenario: &scenario::training::Scenario, choice: &str) -> Result<PlannedStep, String> {
+    let cost = kinds::training::run::cost_model(scenario);
     let topology = hw::topology::Topology::of(&scenario.problem.cluster);
     let choice = scenario.policies.iter().find(|known| known.name == choice).ok_or("no policy")?;
     let decided =
-        kinds::training::run::decide(&scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
+        kinds::training::run::decide(scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
     let graph = engine::TaskGraph::default();
     let policy = choice.name.clone();
-    Ok(skrull_sim::hardware::PlannedStep { policy, problem: decided.problem, decision: decided.decision, graph })
+    Ok(PlannedStep { policy, problem: decided.problem, decision: decided.decision, graph })
 }
 
 fn training(text: &str) -> Option<scenario::training::Scenario> {
@@ -226,7 +257,8 @@ fn round_trip(name: &str, text: &str, policy: &str, target: &str) -> Option<()> 
     assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text());
     let again =
         planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}\n{}", imported.scenario));
-    assert_eq!(decided(&first.decision.plan), decided(&again.decision.plan), "{name} {policy}");
+    assert_eq!(executed(&first.problem, target), executed(&again.problem, target), "{name} {policy}");
+    assert_eq!(decided(&first), decided(&again), "{name} {policy}");
     Some(())
 }
 
@@ -369,4 +401,177 @@ fn a_share_that_is_a_switch_elsewhere_stands_beside_it_in_words() {
         "{}",
         files[0].text()
     );
+}
+
+/// A scenario of experts on a pipeline, and one of a dense model without: bases of which single keys are changed.
+const EXPERTS: &str = r#"
+kind = "training"
+seed = 0
+[model]
+name = "mixtral-8x7b"
+[cluster]
+gpu = "h200-sxm"
+nodes = 4
+gpus_per_node = 8
+[parallel]
+tp = 2
+pp = 2
+ep = 4
+expert_tp = 1
+schedule = "interleaved"
+chunks = 2
+[training]
+batch_size = 32
+bucket_tokens = 4096
+framework = "megatron-core"
+recompute = "full"
+gradient_dtype = "fp32"
+[workload]
+tokens = 4096
+[policies]
+run = ["megatron"]
+"#;
+const DENSE: &str = r#"
+kind = "training"
+seed = 0
+[model]
+name = "llama-3-8b"
+[cluster]
+gpu = "h100-sxm"
+nodes = 2
+gpus_per_node = 8
+[parallel]
+tp = 2
+zero = 3
+sequence_parallel = false
+[training]
+batch_size = 16
+bucket_tokens = 4096
+gradient_dtype = "fp32"
+recompute = "full"
+[workload]
+tokens = 4096
+[policies]
+run = ["megatron"]
+"#;
+
+/// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
+const CHANGES: [(&str, &str, &str); 37] = [
+    ("parallel.tp", "1", DENSE),
+    ("parallel.pp", "4", EXPERTS),
+    ("parallel.cp", "2", DENSE),
+    ("parallel.ep", "2", EXPERTS),
+    ("parallel.expert_tp", "2", EXPERTS),
+    ("parallel.zero", "0", DENSE),
+    ("parallel.sequence_parallel", "true", DENSE),
+    ("parallel.schedule", "\"zb-v\"", EXPERTS),
+    ("parallel.chunks", "4", EXPERTS),
+    ("parallel.layers", "[7, 9, 9, 7]", EXPERTS),
+    ("parallel.order", "\"tp-cp-pp-dp\"", EXPERTS),
+    ("training.batch_size", "64", DENSE),
+    ("training.bucket_tokens", "8192", DENSE),
+    ("training.dtype", "\"fp16\"", DENSE),
+    ("training.gradient_dtype", "\"bf16\"", DENSE),
+    ("training.gradient_sync", "\"at_end\"", DENSE),
+    ("training.recompute", "\"selective\"", DENSE),
+    ("training.recompute_layers", "2", DENSE),
+    ("training.attention", "\"unfused\"", DENSE),
+    ("training.framework", "\"formulas\"", EXPERTS),
+    ("training.products", "\"fp8\"", DENSE),
+    ("training.offload_ratio", "0.5", DENSE),
+    ("training.fragmentation", "1.5", DENSE),
+    ("training.host_overhead_per_layer_us", "100.0", DENSE),
+    ("training.graphs", "\"attention\"", EXPERTS),
+    ("overlap.tensor", "0.4", DENSE),
+    ("overlap.expert", "0.4", EXPERTS),
+    ("overlap.slowdown", "1.3", DENSE),
+    ("overlap.stage", "false", EXPERTS),
+    ("overlap.forward_prefetch", "false", DENSE),
+    ("overlap.backward_prefetch", "false", DENSE),
+    ("experts.imbalance", "0.5", EXPERTS),
+    ("experts.capacity", "1.5", EXPERTS),
+    ("experts.dispatcher", "\"flex\"", EXPERTS),
+    ("workload.tokens", "2048", DENSE),
+    ("parallel.dp", "4", DENSE),
+    ("parallel.exchange", "\"ulysses\"", DENSE),
+];
+
+/// What a target makes of a scenario: its files, or what it cannot say.
+fn told(base: &str, set: &[String], target: &str) -> Result<String, String> {
+    let source = Source { path: "scenario.toml".to_owned(), text: base.to_owned() };
+    let overrides = Overrides { set: set.to_vec(), seed: None };
+    let checked = kinds::check(source, std::path::Path::new(""), &overrides);
+    let why = errors(&checked.findings);
+    let scenario = checked.scenario.unwrap_or_else(|| panic!("{set:?}: {why:?}"));
+    let scenario = scenario.training().cloned().expect("a training");
+    let planned = planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{set:?}: {why}"));
+    let files = exported(&planned, target).map_err(|why| why.to_string())?;
+    Ok(files.iter().map(|file| file.text().into_owned()).collect())
+}
+
+/// The rule of exports: what the target cannot say is an error that names it, never dropped.
+#[test]
+fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
+    for target in ["megatron", "bridge", "torchtitan", "deepspeed"] {
+        for (key, value, base) in CHANGES {
+            // Torchtitan shards all or nothing, DeepSpeed takes pipelines and experts from the module.
+            let base = if target == "deepspeed" { DENSE } else { base };
+            if base == DENSE && CHANGES.iter().any(|(known, _, own)| *known == key && *own == EXPERTS) {
+                continue;
+            }
+            let mut with = Vec::new();
+            if key == "parallel.exchange" {
+                with.extend(["parallel.cp=2".to_owned()]);
+            }
+            let before = told(base, &with, target);
+            assert!(before.is_ok() || key == "parallel.exchange", "{target}: {before:?}");
+            with.push(format!("{key}={value}"));
+            if key == "parallel.dp" {
+                with.push("cluster.nodes=1".to_owned());
+            }
+            if key == "parallel.schedule" {
+                with.push("parallel.layers=[8,8,8,8]".to_owned());
+            }
+            let after = told(base, &with, target);
+            assert!(before != after, "{target}: `{key} = {value}` is lost");
+        }
+    }
+}
+
+/// Keys of those sections are changed above, or stand here with the reason.
+#[test]
+fn every_key_of_an_execution_is_changed() {
+    let others = [
+        // The file has one step, and steps of one length are alike.
+        "training.steps",
+        // Layers of one framework, its compiler and its casts, and what needs narrow products: each by a test of its own.
+        "training.predicting_layers",
+        "training.narrow_gather",
+        "training.compile",
+        "training.casts",
+        // Merging is of policies that merge.
+        "experts.compression",
+        // ZeRO 1 and 2 alone have it.
+        "overlap.parameter_gather",
+        // A search in the place of degrees.
+        "parallel.layout",
+        // Of plans that are written by hand, and of samples of other kinds.
+        "training.messages",
+        "training.micro_batch",
+        "training.micro_batches",
+        "training.tokens",
+        "training.zero",
+    ];
+    let page = skrull_sim::commands::keys().page();
+    for section in ["parallel", "training", "overlap", "experts"] {
+        let rows = page.split(&format!("## `{section}`\n")).nth(1).expect("a section");
+        let rows = rows.split("\n## ").next().unwrap_or_default().lines();
+        for row in rows.filter(|row| row.starts_with("| `")) {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let key = format!("{section}.{}", cells[0].trim_matches(['|', ' ', '`']));
+            let is_training = cells.iter().any(|cell| cell.split(", ").any(|kind| kind == "training"));
+            let is_known = CHANGES.iter().any(|(known, ..)| *known == key) || others.contains(&key.as_str());
+            assert!(is_known || !is_training, "`{key}` is not changed: {row}");
+        }
+    }
 }

@@ -151,12 +151,15 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
             line("layers", &format!("{:?}", execution.layers));
         }
     }
+    let moment = |index: usize| quoted(word(execution.optimizer.moments[index] == hw::Dtype::Fp32, "fp32", "bf16"));
+    line("[optimizer]\nfirst_moment", &moment(0));
+    line("second_moment", &moment(1));
     line("[training]\nframework", &quoted("megatron-core"));
     line("batch_size", &batch);
     line("bucket_tokens", &bucket);
     line("graphs", &quoted(graphs));
     line("predicting_layers", &problem.model.n_predicting);
-    line("recompute", &quoted(execution.recompute.word()));
+    line("recompute", &execution.recompute.written());
     line("gradient_dtype", &quoted(word(execution.gradient_dtype == hw::Dtype::Fp32, "fp32", "bf16")));
     let is_overlapped = execution.gradient_sync == train::problem::GradientSync::Overlapped;
     line("gradient_sync", &quoted(word(is_overlapped, "overlapped", "at_end")));

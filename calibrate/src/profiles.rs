@@ -192,7 +192,8 @@ mod tests {
     fn a_faster_link_never_lengthens_an_exchange() {
         for card in hw::catalog::gpu_names().into_iter().filter(|card| *card != "cpu") {
             let usual = hw::catalog::gpu(card).expect("listed").intra_node_bandwidth.get() / 1e9;
-            let mut rates: Vec<f64> = vec![8.0, 32.0, 40.0, 64.0, 100.0, 300.0, 450.0, 600.0, 900.0, usual * 0.999, usual];
+            let mut rates: Vec<f64> =
+                vec![8.0, 32.0, 40.0, 64.0, 100.0, 300.0, 450.0, 600.0, 900.0, usual * 0.999, usual];
             rates.sort_by(f64::total_cmp);
             for engine in ["vllm", "sglang", "trtllm"] {
                 for kind in [Collective::AllReduce, Collective::AllToAll, Collective::AllGather, Collective::SendRecv] {

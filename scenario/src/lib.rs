@@ -18,6 +18,7 @@ pub mod model;
 pub mod multi_task;
 mod recompute;
 pub mod serving;
+mod shipped;
 pub mod training;
 
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), NotFound> {
         Err(why) => why,
     };
     if let Some(text) = shipped(name) {
-        return Ok((Source { path: format!("{name} (shipped)"), text: text.to_owned() }, PathBuf::new()));
+        return Ok((Source { path: format!("{name} {}", shipped::MARK), text: text.to_owned() }, PathBuf::new()));
     }
     if path.exists() {
         return Err(NotFound::Unreadable { name: name.to_owned(), why });

@@ -139,6 +139,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         host_us: 0.0,
         predicting_layers: None,
         products_at: None,
+        dtype: hw::Dtype::Bf16,
         execution: Execution::default(),
     };
     let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);

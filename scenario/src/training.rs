@@ -18,7 +18,7 @@ pub mod workload;
 use std::path::Path;
 
 use engine::cost::profile::Profile;
-use hw::{Dtype, Seconds};
+use hw::Seconds;
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
@@ -187,7 +187,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         layout: parallel.layout,
         schedule: parallel.schedule,
         workload,
-        dtype: Dtype::Bf16,
+        dtype: training.dtype,
         execution,
         bucket_tokens: training.bucket_tokens,
         reserved_memory,

@@ -94,6 +94,7 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
         is_named: false,
         model: args.model.clone(),
         tokens: args.tokens,
+        files: Vec::new(),
     };
     let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
     match &args.out {

@@ -2,7 +2,7 @@
 
 pub mod import;
 
-use crate::export::{ExportError, File, Planned, Target, Words, training};
+use crate::export::{ExportError, File, Planned, Target, Words, comments, training};
 use crate::megatron;
 
 const NAME: &str = "bridge";
@@ -12,7 +12,7 @@ const VERSION: &str = "Megatron Bridge 0.6 (megatron/bridge/training/config.py)"
 pub const TARGET: Target = Target::new(NAME, "overrides of a recipe", VERSION, write);
 
 /// Flags of Megatron-LM and the keys of Bridge that say the same; a value in the third place stands for a switch.
-const KEYS: [(&str, &str, &str); 36] = [
+const KEYS: [(&str, &str, &str); 40] = [
     ("tensor-model-parallel-size", "model.tensor_model_parallel_size", ""),
     ("pipeline-model-parallel-size", "model.pipeline_model_parallel_size", ""),
     ("context-parallel-size", "model.context_parallel_size", ""),
@@ -45,6 +45,11 @@ const KEYS: [(&str, &str, &str); 36] = [
     ("optimizer-cpu-offload", "optimizer.optimizer_cpu_offload", "true"),
     ("optimizer-offload-fraction", "optimizer.optimizer_offload_fraction", ""),
     ("attention-backend", "model.attention_backend", ""),
+    ("moe-token-dispatcher-type", "model.moe_token_dispatcher_type", ""),
+    ("cuda-graph-impl", "model.cuda_graph_impl", ""),
+    ("cuda-graph-scope", "model.cuda_graph_scope", "list"),
+    // Written for fp16 alone: elsewhere it is usual, and `grad-reduce-in-bf16` stands for its opposite.
+    ("accumulate-allreduce-grads-in-fp32", "ddp.grad_reduce_in_fp32", "true"),
     ("tp-comm-overlap", "comm_overlap.tp_comm_overlap", "true"),
     ("overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm", "true"),
     ("moe-expert-capacity-factor", "model.moe_expert_capacity_factor", ""),
@@ -58,6 +63,9 @@ const PRECISIONS: [(&str, &str); 4] = [
     ("nvfp4", "bf16_with_nvfp4_mixed"),
 ];
 
+/// Mixed precision of fp16 (`megatron/bridge/training/mixed_precision.py`).
+const HALF: &str = "fp16_mixed";
+
 /// A line with a word that a shell leaves as it is: layouts have `|` and `*`, lists brackets.
 fn word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._=,-".contains(letter);
@@ -67,11 +75,15 @@ fn word(text: &str) -> String {
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
-    let [_, (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
+    let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
     let mut text = words.comments(VERSION);
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
+    text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);
+    text += &comments(&megatron::export::rest(problem, plan).told);
     let mut unsaid = Vec::new();
-    for (flag, value) in parallel.into_iter().chain(training) {
+    // The recipe has the model; how its tokens reach experts is a matter of the plan.
+    let of_model = model.into_iter().filter(|(flag, _)| *flag == "moe-token-dispatcher-type");
+    for (flag, value) in of_model.chain(parallel).chain(training) {
         let value = value.unwrap_or_default();
         if let Some((_, key, fixed)) = KEYS.iter().find(|(known, _, _)| *known == flag) {
             let value = match *fixed {
@@ -83,9 +95,14 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         } else if flag == "fp8-recipe" || flag == "fp4-recipe" {
             let found = PRECISIONS.iter().find(|(recipe, _)| *recipe == value);
             text += &format!("mixed_precision={}\n", found.map_or(value.as_str(), |(_, name)| name));
+        } else if flag == "fp16" {
+            text += &format!("mixed_precision={HALF}\n");
         } else if !matches!(flag, "bf16" | "fp8-format" | "fp4-format") {
             unsaid.push(format!("`--{flag}`"));
         }
+    }
+    if problem.dtype == hw::Dtype::Fp16 && text.matches("mixed_precision=").count() > 1 {
+        unsaid.push("narrow products beside fp16".to_owned());
     }
     if unsaid.is_empty() { Ok(vec![File::new("overrides.txt", text)]) } else { Err(refused(unsaid)) }
 }

@@ -2,12 +2,14 @@
 
 pub mod import;
 
+use hw::Dtype;
 use serde_json::json;
-use train::layout::{ContextExchange, Zero};
-use train::optimizer::Optimizer;
-use train::problem::GradientSync;
+use train::Problem;
+use train::layout::Zero;
+use train::problem::{GradientSync, Recompute};
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
+use crate::fields::Stack;
 
 const NAME: &str = "deepspeed";
 const VERSION: &str = "DeepSpeed 0.19 (deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py)";
@@ -18,24 +20,7 @@ pub const TARGET: Target = Target::new(NAME, "the JSON configuration", VERSION, 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let (layout, execution) = (&problem.layout, &problem.execution);
-    let found = expressible(
-        (problem, plan),
-        NAME,
-        &[
-            (layout.pp > 1, "a pipeline: DeepSpeed takes it from the module, not from the configuration"),
-            (layout.cp > 1 && layout.exchange != ContextExchange::Ulysses, "a context exchange other than Ulysses"),
-            (
-                layout.tp > 1 && layout.sequence_parallel,
-                "activations that are cut over the tensor group between products",
-            ),
-            (layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module"),
-            (execution.offload > 0.0, "a share of all activations in host memory"),
-            (execution.formats.is_some_and(|formats| formats.dense != hw::Format::Bf16), "products in narrow formats"),
-            (execution.unit_times.is_some(), "passes with times of their own"),
-            (execution.optimizer != Optimizer::ADAM, "an optimizer other than Adam in 32 bits on the device"),
-            (execution.trains_adapters, "training of adapters alone"),
-        ],
-    )?;
+    let (found, told) = expressible((problem, plan), NAME, Stack::Deepspeed)?;
     let stage = match layout.zero {
         Zero::Off => 0,
         Zero::OptimizerStates => 1,
@@ -46,19 +31,38 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         "train_batch_size": found.batch,
         "train_micro_batch_size_per_gpu": found.micro_batch,
         "gradient_accumulation_steps": found.n_micro_batches,
-        "bf16": { "enabled": true },
         "zero_optimization": {
             "stage": stage,
             "overlap_comm": execution.gradient_sync != GradientSync::AtEnd,
             "contiguous_gradients": true,
         },
-        "data_types": { "grad_accum_dtype": if execution.gradient_dtype == hw::Dtype::Bf16 { "bf16" } else { "fp32" } },
+        "data_types": { "grad_accum_dtype": gradients(problem) },
     });
+    let half = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
+    config[half] = json!({ "enabled": true });
+    if execution.recompute == Recompute::Full {
+        let n_layers = problem.model.n_layers;
+        config["activation_checkpointing"] = json!({ "number_checkpoints": n_layers });
+    }
+    if layout.zero == Zero::Parameters && !execution.overlap.forward_prefetch {
+        config["zero_optimization"]["stage3_prefetch_bucket_size"] = json!(0);
+    }
     if layout.tp > 1 {
         config["tensor_parallel"] = json!({ "autotp_size": layout.tp });
     }
     if layout.cp > 1 {
         config["sequence_parallel_size"] = json!(layout.cp);
     }
-    Ok(vec![File::new("ds_config.json", format!("{config:#}\n")), words.beside(VERSION)])
+    let beside = words.lines(VERSION).into_iter().chain(told).collect::<Vec<_>>().join("\n") + "\n";
+    let config = File::new("ds_config.json", format!("{config:#}\n"));
+    Ok(vec![config, File::new(&words.beside(VERSION).name, beside)])
+}
+
+/// Format in which gradients are kept and reduced: of 16 bits, the one of the activations.
+fn gradients(problem: &Problem) -> &'static str {
+    match (problem.execution.gradient_dtype, problem.dtype) {
+        (Dtype::Fp32, _) => "fp32",
+        (_, Dtype::Fp16) => "fp16",
+        _ => "bf16",
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use crate::export::comments;
 
 /// Column at which remarks begin.
-const REMARK_COLUMN: usize = 34;
+const REMARK_COLUMN: usize = 33;
 
 /// A scenario as text, section by section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Document {
                 if key.remark.is_empty() {
                     let _ = writeln!(text, "{line}");
                 } else {
-                    let _ = writeln!(text, "{line:REMARK_COLUMN$}# {}", key.remark);
+                    let _ = writeln!(text, "{line:REMARK_COLUMN$} # {}", key.remark);
                 }
             }
         }

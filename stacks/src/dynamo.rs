@@ -11,11 +11,11 @@ use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::flags::{Flag, Flags, is_flag, named as flag_named};
+use crate::flags::{Flag, is_flag, named as flag_named};
 use crate::fleet::{Group, group, named, quoted, said_of};
 use crate::launch::Launch;
 use crate::servers::{self, shares};
-use crate::serving::Server;
+use crate::workers::{LABEL, Worker, fleet};
 use crate::yaml::{self, Entry};
 use crate::{Imported, Machine, sglang, vllm};
 
@@ -138,14 +138,6 @@ fn arguments(deployment: &Deployment, group: &Group<'_>) -> Vec<String> {
         words.extend(["--disaggregation-mode", role].map(str::to_owned));
     }
     words
-}
-
-/// A worker of a deployment, as it was read.
-struct Worker {
-    name: String,
-    role: Option<&'static str>,
-    replicas: u64,
-    server: Server,
 }
 
 /// Reads a deployment.
@@ -273,7 +265,9 @@ fn worker_of(name: &str, own: &[Key<'_>], text: &str, findings: &mut Vec<Finding
     flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
     flags.judge();
     findings.append(&mut flags.findings);
-    Some(Worker { name: name.to_owned(), role, replicas, server })
+    let label = own.iter().find(|key| key.path.last().is_some_and(|key| key == LABEL));
+    let label = label.map(|key| key.entry.value.clone());
+    Some(Worker { name: name.to_owned(), role, replicas, label, server })
 }
 
 /// Flags of Dynamo's wrappers that engines do not have, and the one by which roles are joined.
@@ -322,7 +316,7 @@ fn launch_of(container: &[Key<'_>]) -> Launch {
 }
 
 /// Words of an item of a list, or of a list in one line.
-fn listed(entry: &Entry) -> Vec<String> {
+pub(crate) fn listed(entry: &Entry) -> Vec<String> {
     let text = entry.value.as_str();
     if entry.key() == "-" {
         return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
@@ -330,47 +324,6 @@ fn listed(entry: &Entry) -> Vec<String> {
     let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return Vec::new() };
     serde_json::from_str(text)
         .unwrap_or_else(|_| inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect())
-}
-
-/// The scenario of a fleet: the first worker's engine, and a group for each.
-fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Machine) -> Imported {
-    let Some(first) = workers.iter().find(|worker| worker.role != Some("prefill")).or(workers.first()) else {
-        let mut findings = findings;
-        let what = "the deployment has no service that runs an engine";
-        findings.push(Finding::error(Code::UnsupportedJob, None, what).help("services of type `worker` are read"));
-        return Imported { findings, ..Imported::default() };
-    };
-    let table = if first.server.engine == "vllm" { &*vllm::FLAGS } else { &*sglang::FLAGS };
-    let mut flags = Flags::new(Vec::new(), table);
-    flags.findings = findings;
-    let mut out = first.server.document(&mut flags);
-    let Some(gpu) = &machine.gpu else {
-        flags.findings.push(crate::no_gpu());
-        return Imported { scenario: out.toml(), findings: flags.findings };
-    };
-    out.set("policies", "run", format!("[\"{}\"]", first.server.policy), "the engine's own batching");
-    let mut text = out.toml();
-    for worker in &workers {
-        let Worker { name, role, replicas, server } = worker;
-        if (server.pp, server.ep.unwrap_or(1)) != (first.server.pp, first.server.ep.unwrap_or(1)) {
-            let what = format!(
-                "stages or expert ranks of `{name}` that differ from those of `{}` are not modelled",
-                first.name
-            );
-            let help = "the engine's are taken for all groups";
-            flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
-        }
-        let (name, gpu) = (crate::document::quoted(name), crate::document::quoted(gpu));
-        let _ =
-            write!(text, "\n[[fleet.group]]\nname = {name}\ngpu = {gpu}\ntp = {}\nreplicas = {replicas}\n", server.tp);
-        if let Some(role) = role {
-            let _ = writeln!(text, "role = \"{role}\"");
-        }
-        for (key, value, _) in server.keys.iter().filter(|(key, ..)| *key == "max_sequences" || *key == "max_tokens") {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-    }
-    Imported { scenario: text, findings: flags.findings }
 }
 
 #[cfg(test)]

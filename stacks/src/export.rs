@@ -10,6 +10,7 @@ use serve::deployment::Deployment;
 use train::Problem;
 use train::plan::{Place, Plan};
 
+use crate::fields::{self, Asked, Stack};
 use crate::settings::Settings;
 
 /// A file that was written.
@@ -193,18 +194,26 @@ pub(crate) fn unsaid(parts: &[(bool, &str)]) -> impl Iterator<Item = String> {
     parts.iter().filter(|(is_there, _)| *is_there).map(|(_, words)| (*words).to_owned())
 }
 
-/// Micro-batches that are all alike, of a plan without the parts that a target has no words for.
+/// Micro-batches that are all alike, and what remarks tell, of a plan without parts that a stack cannot say.
 pub(crate) fn expressible(
     (problem, plan): (&Problem, &Plan),
     target: &'static str,
-    parts: &[(bool, &str)],
-) -> Result<Even, ExportError> {
+    stack: Stack,
+) -> Result<(Even, Vec<String>), ExportError> {
     let (found, mut what) = match even(problem, plan) {
         Ok(found) => (Some(found), Vec::new()),
         Err(what) => (None, what),
     };
-    what.extend(unsaid(parts));
-    found.filter(|_| what.is_empty()).ok_or(ExportError::NotExpressible { target, what })
+    let rest = fields::rest(&asked(problem, plan), stack);
+    what.extend(rest.unsaid);
+    let found = found.filter(|_| what.is_empty()).ok_or(ExportError::NotExpressible { target, what })?;
+    Ok((found, rest.told))
+}
+
+/// What is asked of the fields of a plan.
+pub(crate) fn asked<'a>(problem: &'a Problem, plan: &Plan) -> Asked<'a> {
+    let groups = plan.steps.iter().flat_map(|step| &step.groups);
+    Asked { problem, n_micro_batches: groups.map(Vec::len).max().unwrap_or(0) as u64 }
 }
 
 /// Micro-batches that are all alike; otherwise what they differ in.
@@ -221,13 +230,6 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
     let batches = || plan.steps.iter().flat_map(|step| &step.groups).flatten();
     if batches().any(|batch| !batch.offload_permille.is_empty()) {
         what.push("activations in host memory, micro-batch by micro-batch".to_owned());
-    }
-    let captured = problem.execution.launches.captured;
-    if captured.attention || captured.router {
-        what.push("modules that CUDA graphs replay".to_owned());
-    }
-    if problem.execution.experts.once_per_node {
-        what.push("a dispatcher that sends a token to a node once".to_owned());
     }
     if problem.workload.lengths.is_empty() || plan.steps.is_empty() {
         return Err(vec!["a plan without steps".to_owned()]);

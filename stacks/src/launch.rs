@@ -2,10 +2,9 @@
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, Table, is_flag, named, of_words};
+use crate::flags::{Flag, is_flag, named, of_words};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
-use crate::{Imported, Machine};
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub struct Launch {
 }
 
 /// Which word of a command begins the program.
-type Begins = fn(&[String]) -> Option<usize>;
+pub(crate) type Begins = fn(&[String]) -> Option<usize>;
 
 /// Lines of a text that are no remarks.
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
@@ -57,17 +56,23 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
     Ok(launch)
 }
 
-/// What a script that starts a server says, as a scenario; `begins` says where the server begins in a command, and `table` which flags it has.
-pub(crate) fn imported(
-    text: &str,
-    machine: &Machine,
-    (begins, table): (Begins, &Table),
-    of_launch: fn(Launch, &Machine) -> Imported,
-) -> Imported {
-    match of_script(text, begins, &|name| table.find(name).is_some()) {
-        Ok(launch) => of_launch(launch, machine),
-        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+/// Every command of a script that starts one of several programs, each with the position of what began it.
+///
+/// # Errors
+/// What is wrong with the script.
+pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
+    let commands = shell::commands(text).map_err(|why| {
+        let help = "only assignments, lists, sums and the command that starts the program are read";
+        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
+    })?;
+    let mut found = Vec::new();
+    for command in commands {
+        let words = unwrapped(command);
+        let texts: Vec<String> = words.iter().map(Word::text).collect();
+        let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
+        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start))));
     }
+    Ok(found)
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

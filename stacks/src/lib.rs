@@ -15,6 +15,7 @@ pub mod dynamo;
 #[cfg(test)]
 mod example;
 pub mod export;
+mod fields;
 pub mod flags;
 pub mod fleet;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub mod torchtitan;
 pub mod trtllm;
 pub mod verl;
 pub mod vllm;
+mod workers;
 pub mod yaml;
 
 use input::diagnostic::{Code, Finding};
@@ -97,6 +99,8 @@ pub struct Machine {
     pub model: Option<String>,
     /// Tokens of a sequence, in the place of those that a file says.
     pub tokens: Option<u64>,
+    /// Files beside the one that is read, by the names that it gives them.
+    pub files: Vec<(String, String)>,
 }
 
 impl Machine {
@@ -115,8 +119,27 @@ impl Machine {
             is_named: value("cluster.name").is_some(),
             model: value("model.name"),
             tokens: value("workload.tokens").and_then(|tokens| tokens.parse().ok()).filter(|tokens| *tokens > 0),
+            files: Vec::new(),
         }
     }
+
+    /// A file beside the one that is read.
+    pub(crate) fn beside(&self, name: &str) -> Option<&str> {
+        self.files.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+}
+
+/// Names of files that a text of a stack refers to and that are read with it: bare names, so that nothing outside of its folder is opened.
+#[must_use]
+pub fn named_beside(text: &str) -> Vec<String> {
+    const OPTION: &str = "pipeline_parallel_schedule_csv";
+    let values = launch::lines(text).filter_map(|line| {
+        let rest = line.split_once(OPTION)?.1.trim_start_matches(['=', ' ']);
+        rest.split([' ', '\\']).next()
+    });
+    let names = values.map(|value| value.trim_matches(['"', '\'']).to_owned());
+    let is_bare = |name: &String| !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
+    names.filter(is_bare).take(1).collect()
 }
 
 /// What a foreign file says, as a scenario.
@@ -137,7 +160,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
-    } else if has(&["vllm serve", "vllm.entrypoints"]) {
+    } else if has(&["vllm serve", "vllm.entrypoints"]) || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"]) {
         Some(Stack::Vllm)
     } else if has(&["sglang.launch_server", "sglang serve"]) {
         Some(Stack::Sglang)

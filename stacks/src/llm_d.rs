@@ -9,7 +9,7 @@ use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::fleet::{Group, group, named, quoted, said_of};
-use crate::servers::arguments;
+use crate::servers::{VLLM_IMAGE, arguments};
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -101,7 +101,7 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
     let data = stage.gpus.n() / tensor;
     let mut text = format!(
         "{role}:\n  create: true\n  replicas: {}\n  parallelism:\n    tensor: {tensor}\n    data: {data}\n    dataLocal: {data}\n  acceleratorTypes:\n    \
-         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: vllm/vllm-openai\n    modelCommand: vllmServe\n    args:\n",
+         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: {VLLM_IMAGE}\n    modelCommand: vllmServe\n    args:\n",
         group.replica.copies, group.label
     );
     // The chart itself gives model and degrees; both roles send and receive keys and values by the same connector.

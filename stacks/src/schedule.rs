@@ -113,6 +113,112 @@ fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Why a text is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// A word is no action.
+    #[error("`{word}` of rank {rank} is no action")]
+    Action {
+        /// The word.
+        word: String,
+        /// Its rank.
+        rank: usize,
+    },
+    /// A rank has no actions, or another number of stages than the first.
+    #[error("rank {rank} has not as many stages as the first")]
+    Stages {
+        /// The rank.
+        rank: usize,
+    },
+    /// Stages lie on ranks as no schedule has them.
+    #[error("stages lie neither in a row, nor in a loop, nor in a V")]
+    Placement,
+}
+
+/// An action of a rank: stage and kind.
+struct Action {
+    stage: usize,
+    kind: u8,
+}
+
+/// The schedule that a CSV is nearest to, by its shape: how stages lie, whether backward is split, and how many micro-batches a rank holds.
+///
+/// Orders of one schedule differ with the times of passes, so its name stands for all of them.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn read(text: &str) -> Result<&'static str, ReadError> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty()).enumerate();
+    let ranks: Vec<Vec<Action>> = lines.map(|(rank, line)| actions(rank, line)).collect::<Result<_, _>>()?;
+    let p = ranks.len();
+    let mut places = Vec::new();
+    for (rank, actions) in ranks.iter().enumerate() {
+        let mut stages: Vec<usize> = actions.iter().map(|action| action.stage).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        places.push(stages);
+        if places[rank].is_empty() || places[rank].len() != places[0].len() {
+            return Err(ReadError::Stages { rank });
+        }
+    }
+    let Some(v) = places.first().map(Vec::len) else { return Err(ReadError::Stages { rank: 0 }) };
+    let is_v = v == 2 && places.iter().enumerate().all(|(rank, stages)| *stages == [rank, 2 * p - 1 - rank]);
+    let is_loop = (0..p).all(|rank| (0..v).all(|chunk| places[rank][chunk] == chunk * p + rank));
+    let is_split = ranks.iter().flatten().any(|action| action.kind == b'I');
+    let held = ranks.iter().map(|actions| most_held(actions)).max().unwrap_or(0);
+    match (is_v && p > 1, is_loop) {
+        // Each forward is of half a rank's layers (`train/src/schedule/v_half.rs`, `v_min.rs`: the most that they hold).
+        (true, _) if held > (p + 2) / 2 * 2 => Ok("zb-v"),
+        (true, _) if held > (p + 4) / 3 * 2 => Ok("v-half"),
+        (true, _) => Ok("v-min"),
+        (false, true) if v > 1 => Ok("interleaved"),
+        (false, true) if is_split => Ok(if held > p { "zb-2p" } else { "zb-1p" }),
+        (false, true) => Ok(if is_all_forward_first(&ranks) { "gpipe" } else { "1f1b" }),
+        (false, false) => Err(ReadError::Placement),
+    }
+}
+
+/// Actions of a line; those that move data, or gather and reduce parameters, are none of the order.
+fn actions(rank: usize, line: &str) -> Result<Vec<Action>, ReadError> {
+    const OTHERS: [&str; 6] = ["SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD"];
+    let mut found = Vec::new();
+    for word in line.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        if OTHERS.iter().any(|other| word.contains(other)) || word.contains("REDUCE_GRAD") {
+            continue;
+        }
+        let wrong = || ReadError::Action { word: word.chars().take(20).collect(), rank };
+        let at = word.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(wrong)?;
+        let kind = word.as_bytes()[at];
+        let is_known = b"FBIW".contains(&kind) && word[at + 1..].parse::<u32>().is_ok();
+        let stage = word[..at].parse::<u16>().ok().filter(|_| is_known).ok_or_else(wrong)?;
+        found.push(Action { stage: stage.into(), kind });
+    }
+    Ok(found)
+}
+
+/// Most forwards of a rank whose backward has not come yet.
+fn most_held(actions: &[Action]) -> usize {
+    let (mut held, mut most) = (0_usize, 0);
+    for action in actions {
+        match action.kind {
+            b'F' => held += 1,
+            b'B' | b'I' => held = held.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(held);
+    }
+    most
+}
+
+/// Whether every rank ends its forwards before a backward; with one micro-batch for each rank or fewer the last rank tells.
+fn is_all_forward_first(ranks: &[Vec<Action>]) -> bool {
+    let is_first = |actions: &Vec<Action>| {
+        let n = actions.iter().filter(|action| action.kind == b'F').count();
+        n > 1 && actions[..n].iter().all(|action| action.kind == b'F')
+    };
+    ranks.iter().all(is_first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,8 +239,9 @@ mod tests {
         assert_eq!(csv(&problem, &order), "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n");
     }
 
+    use train::layout::{ContextExchange, Layout, Zero};
+
     fn problem() -> Problem {
-        use train::layout::{ContextExchange, Layout, Zero};
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let layout = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring) };
         Problem {
@@ -149,6 +256,21 @@ mod tests {
             reserved_memory: hw::Bytes::ZERO,
             seed: 0,
         }
+    }
+
+    /// Every schedule comes back from its file by its name, for equal passes and for passes of different lengths.
+    #[test]
+    fn a_schedule_is_known_by_its_file() {
+        for name in ["gpipe", "1f1b", "interleaved", "zb-1p", "zb-2p", "zb-v", "v-half", "v-min"] {
+            let schedule = train::schedule::named(name).expect("listed");
+            for (p, m, durations) in [(4, 8, [1, 1, 1]), (4, 16, [10, 12, 8]), (8, 24, [100, 130, 70])] {
+                let layout = Layout { pp: p, chunks: schedule.n_chunks as u32, ..problem().layout };
+                let problem = Problem { layout, schedule, ..problem() };
+                let order = (schedule.order)(&Pipeline::equal(p as usize, schedule, m, durations));
+                assert_eq!(read(&csv(&problem, &order)), Ok(name), "{p} ranks, {m} micro-batches");
+            }
+        }
+        assert!(read("").is_err() && read("0X0\n").is_err() && read("0F0\n5F0\n").is_err());
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::settings::{Said, said};
 
 const VLLM_VERSION: &str = "vLLM 0.32 (vllm/engine/arg_utils.py)";
 const SGLANG_VERSION: &str = "SGLang 0.5.23 (sglang/srt/arg_groups)";
+/// Images of the versions that commands are written for.
+pub(crate) const VLLM_IMAGE: &str = "vllm/vllm-openai:v0.32.0";
+pub(crate) const SGLANG_IMAGE: &str = "lmsysorg/sglang:v0.5.23";
 const TRTLLM_VERSION: &str = "TensorRT-LLM 1.2 (tensorrt_llm/commands/serve.py)";
 
 /// vLLM.

@@ -13,6 +13,30 @@ use crate::{Imported, Machine};
 /// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
 const ACCEPTANCE: f64 = 0.7;
 
+/// Who drafts tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Drafter {
+    /// The text itself is looked through.
+    Text,
+    /// A model of its own.
+    Model(String),
+    /// Layers of the served model that predict further tokens, or a head that was trained for it; by the name of the method.
+    Head(String),
+}
+
+impl Drafter {
+    /// Who drafts by a method that engines name, with the model that is given for it.
+    pub(crate) fn of(method: &str, model: Option<String>) -> Self {
+        let lower = method.to_lowercase();
+        let is_head = ["mtp", "nextn", "eagle", "medusa"].iter().any(|word| lower.contains(word));
+        match model {
+            _ if is_head => Self::Head(method.to_owned()),
+            Some(model) => Self::Model(model),
+            None => Self::Text,
+        }
+    }
+}
+
 /// What an engine's flags say.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -28,14 +52,16 @@ pub(crate) struct Server {
     pub(crate) pp: u64,
     /// Replicas, or ranks of data-parallel attention with experts over all.
     pub(crate) dp: u64,
+    /// Such servers beside each other.
+    pub(crate) copies: u64,
     /// GPUs that share the experts, where they are not cut.
     pub(crate) ep: Option<u64>,
     /// Other keys of `[engine]`, with the flags that gave them.
     pub(crate) keys: Vec<(&'static str, String, String)>,
     /// Format of the weights, of keys and values.
     pub(crate) formats: [Option<&'static str>; 2],
-    /// Drafted tokens, and the model that drafts them.
-    pub(crate) drafts: Option<(u64, Option<String>)>,
+    /// Drafted tokens, and who drafts them.
+    pub(crate) drafts: Option<(u64, Drafter)>,
     /// Adapters beside the model.
     pub(crate) adapters: Option<Adapters>,
 }
@@ -50,6 +76,7 @@ impl Server {
             tp: 1,
             pp: 1,
             dp: 1,
+            copies: 1,
             ep: None,
             keys: Vec::new(),
             formats: [None, None],
@@ -166,26 +193,34 @@ impl Server {
                 flags.findings.push(checkpoint::unknown(asked, at));
             }
         }
-        let is_fp8 = asked.trim_end_matches('/').to_lowercase().ends_with("fp8");
         let [weights, kv] = self.formats;
-        if let Some(weights) = weights.or(is_fp8.then_some("fp8")) {
-            match kv {
-                Some(kv) => out.set(
-                    "model",
-                    "weights",
-                    format!("{{ format = \"{weights}\", kv = \"{kv}\" }}"),
-                    "format of weights, keys and values",
-                ),
-                None => out.word("model", "weights", weights, "format of the checkpoint"),
+        let weights = weights.map(crate::document::quoted).or_else(|| checkpoint::weights(asked).map(str::to_owned));
+        match (weights, kv) {
+            (Some(weights), Some(kv)) => {
+                // A table of its own has one format for all and others for parts.
+                let parts = weights.strip_prefix('{').map(|parts| parts.trim_end_matches('}').trim().to_owned());
+                let parts = parts.unwrap_or_else(|| format!("format = {weights}"));
+                let remark = "format of weights, keys and values";
+                out.set("model", "weights", format!("{{ {parts}, kv = \"{kv}\" }}"), remark);
             }
-        } else if let Some(kv) = kv {
-            out.set("model", "weights", format!("{{ kv = \"{kv}\" }}"), "format of keys and values");
+            (Some(weights), None) => out.set("model", "weights", weights, "format of the checkpoint"),
+            (None, Some(kv)) => {
+                out.set("model", "weights", format!("{{ kv = \"{kv}\" }}"), "format of keys and values");
+            }
+            (None, None) => {}
         }
     }
 
     /// GPUs of all replicas.
     fn n_gpus(&self) -> u64 {
-        self.tp * self.pp * self.dp
+        self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
+    }
+
+    /// GPUs of a node where nobody says them: as many as up to eight that all replicas fill.
+    fn per_node(&self) -> u64 {
+        let (n_gpus, one) = (self.n_gpus(), self.tp.saturating_mul(self.pp).max(1));
+        let is_filled = |n: &u64| n_gpus.is_multiple_of(*n) && (n.is_multiple_of(one) || one.is_multiple_of(*n));
+        (1..=8).rev().find(is_filled).unwrap_or(8)
     }
 
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
@@ -197,7 +232,7 @@ impl Server {
             None => flags.findings.push(crate::no_gpu()),
         }
         let n_gpus = self.n_gpus();
-        let per_node = machine.gpus_per_node.map_or(8, u64::from).min(n_gpus);
+        let per_node = machine.gpus_per_node.map_or_else(|| self.per_node(), u64::from).min(n_gpus);
         out.set(
             "cluster",
             "nodes",
@@ -224,9 +259,8 @@ impl Server {
             out.set("trace", "adapters", trace, "stands for which adapters your requests ask for");
             flags.findings.push(assumed);
         }
-        let Some((n, model)) = &self.drafts else { return };
-        let known = model.as_ref().and_then(|model| checkpoint::find(model));
-        let draft = known.map_or_else(String::new, |model| format!(", draft_model = \"{}\"", model.name));
+        let Some((n, drafter)) = &self.drafts else { return };
+        let draft = self.drafter(drafter, flags).map_or_else(String::new, |name| format!(", draft_model = \"{name}\""));
         out.set(
             "engine",
             "speculation",
@@ -236,6 +270,31 @@ impl Server {
         let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
         let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
         flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+    }
+}
+
+impl Server {
+    /// The drafter as a scenario names it. What it does not know takes no time there, which a warning says.
+    fn drafter(&self, drafter: &Drafter, flags: &mut Flags<'_>) -> Option<String> {
+        let unknown = match drafter {
+            Drafter::Text => return None,
+            Drafter::Model(asked) => match checkpoint::find(asked) {
+                Some(model) => return Some(model.name),
+                None => format!("the draft model `{asked}` is not in the catalogue"),
+            },
+            Drafter::Head(method) => {
+                let served = self.model.as_ref().and_then(|asked| checkpoint::find(asked));
+                let is_own = ["mtp", "nextn"].iter().any(|word| method.to_lowercase().contains(word));
+                if is_own && served.is_some_and(|model| model.n_predicting > 0) {
+                    return Some("mtp".to_owned());
+                }
+                format!("layers that draft by `{method}` are not known")
+            }
+        };
+        let what = format!("{unknown}: its drafts take no time");
+        let help = "give `--set engine.speculation.draft_model=…`: a model of the catalogue, or `mtp`";
+        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        None
     }
 }
 

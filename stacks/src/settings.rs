@@ -34,7 +34,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 47] = [
+const ROWS: [(&str, Row); 49] = [
     ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -59,7 +59,9 @@ const ROWS: [(&str, Row); 47] = [
     ("engine.host_us_per_step", Row::Remark),
     ("engine.kv_blocks", Row::Told([blocks_vllm, nothing, nothing])),
     ("engine.layer_times", Row::Remark),
+    ("engine.link_gb_per_s", Row::Remark),
     ("engine.loop", Row::Told([loop_vllm, loop_sglang, loop_trtllm])),
+    ("engine.lose_gpu_of_machine", Row::Remark),
     ("engine.max_context", Row::Held),
     ("engine.max_sequences", Row::Held),
     ("engine.max_tokens", Row::Held),
@@ -81,7 +83,7 @@ const ROWS: [(&str, Row); 47] = [
     ("engine.version", Row::Remark),
     ("engine.watermark_ratio", Row::ToldTo("vllm", watermark)),
     ("engine.weights", Row::Told([weights_vllm, weights_sglang, weights_trtllm])),
-    ("engine.wire_bits", Row::Nowhere),
+    ("engine.wire_bits", Row::Told([whole_wire, whole_wire, whole_wire])),
 ];
 
 /// Keys of `[kv]`: where nobody borrows they say nothing.
@@ -98,6 +100,8 @@ pub(crate) struct Said {
     pub(crate) words: Vec<String>,
     /// What remarks tell, by key.
     pub(crate) remarks: Vec<String>,
+    /// Sentences for remarks.
+    pub(crate) notes: Vec<&'static str>,
     /// Keys for which it has no words.
     pub(crate) unsaid: Vec<String>,
 }
@@ -105,10 +109,9 @@ pub(crate) struct Said {
 impl Said {
     /// What is predicted and no server is told of, as remarks.
     pub(crate) fn lines(&self) -> String {
-        self.remarks
-            .iter()
-            .map(|remark| format!("# The prediction has {remark}, of which no flag tells the server.\n"))
-            .collect()
+        let of_no_flag = |remark| format!("# The prediction has {remark}, of which no flag tells the server.\n");
+        let notes = self.notes.iter().map(|note| format!("# {note}\n"));
+        self.remarks.iter().map(of_no_flag).chain(notes).collect()
     }
 }
 
@@ -120,7 +123,8 @@ pub fn knows(key: &str) -> bool {
 
 /// What becomes of a key; `None` where nobody knows it.
 fn row(settings: &Settings, key: &str) -> Option<Row> {
-    if CLIENTS.contains(&key) {
+    // How a fleet routes, grows and fails is no setting of a server.
+    if CLIENTS.contains(&key) || key.starts_with("fleet.") {
         return Some(Row::Remark);
     }
     if LENDING.contains(&key) {
@@ -150,6 +154,9 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
                 None => said.unsaid.push(format!("`{key} = {value}`")),
             },
             Some(Row::Nowhere) | None => said.unsaid.push(format!("`{key} = {value}`")),
+        }
+        if key == "engine.weights" {
+            said.notes.extend(of_checkpoint(value, server));
         }
     }
     said
@@ -191,6 +198,11 @@ fn arrival(value: &Value) -> Option<Vec<String>> {
 
 fn every(value: &Value) -> Option<Vec<String>> {
     (value.as_u64() == Some(1)).then(Vec::new)
+}
+
+/// What moves between machines is as it is kept.
+fn whole_wire(value: &Value) -> Option<Vec<String>> {
+    (value.as_u64() == Some(16)).then(Vec::new)
 }
 
 fn recv_sglang(value: &Value) -> Option<Vec<String>> {
@@ -365,12 +377,35 @@ fn weights(value: &Value, flag: impl Fn(&str) -> Vec<String>) -> Option<Vec<Stri
     }
 }
 
+/// What a server finds in the checkpoint, and what it makes of one of 16 bits.
+fn of_checkpoint(value: &Value, server: &str) -> Option<&'static str> {
+    let format = weight_format(value).filter(|format| !["bf16", "fp16"].contains(format))?;
+    Some(if format == "fp8" && server != "trtllm" {
+        "`--quantization fp8` converts weights of 16 bits as they are loaded: leave it out for a checkpoint in fp8."
+    } else {
+        "Weights are narrow in the prediction: the checkpoint decides it, so name one in that format."
+    })
+}
+
+/// The format of all weights, as far as one word says it.
+fn weight_format(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("format")?.as_str())
+}
+
+/// The flag that makes narrow weights of those of 16 bits.
+fn converted(value: &Value, mut words: Vec<String>) -> Vec<String> {
+    if weight_format(value) == Some("fp8") {
+        words.push("--quantization fp8".to_owned());
+    }
+    words
+}
+
 fn weights_vllm(value: &Value) -> Option<Vec<String>> {
-    weights(value, |format| one(format!("--kv-cache-dtype {format}")))
+    weights(value, |format| one(format!("--kv-cache-dtype {format}"))).map(|words| converted(value, words))
 }
 
 fn weights_sglang(value: &Value) -> Option<Vec<String>> {
-    weights(value, |format| one(format!("--kv-cache-dtype {format}_e4m3")))
+    weights(value, |format| one(format!("--kv-cache-dtype {format}_e4m3"))).map(|words| converted(value, words))
 }
 
 fn weights_trtllm(value: &Value) -> Option<Vec<String>> {
@@ -426,7 +461,10 @@ mod tests {
         assert_eq!(told("engine.scheduling", "priority".into(), "trtllm"), None);
         assert_eq!(told("engine.preemption", "swap".into(), "vllm"), None);
         assert_eq!(told("engine.weights", "tiled-csl".into(), "vllm"), None);
-        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some(""), "the checkpoint says it");
+        assert_eq!(told("engine.weights", "fp8".into(), "trtllm").as_deref(), Some(""), "the checkpoint says it");
+        // Weights of 16 bits become narrow as they are loaded (vLLM and SGLang, `--quantization`).
+        assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some("--quantization fp8"));
+        assert_eq!(told("engine.weights", "int4".into(), "sglang").as_deref(), Some(""));
         assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
         let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
         assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);

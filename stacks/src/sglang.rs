@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
-use crate::launch::{self, Launch};
-use crate::serving::{Server, format};
-use crate::{Imported, Machine, adapters};
+use crate::launch::Launch;
+use crate::serving::{Drafter, Server, format};
+use crate::{Imported, Machine, adapters, workers};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -16,16 +16,10 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
     of_serve.or_else(|| words.iter().position(|word| word.contains("sglang.launch_server")))
 }
 
-/// Reads a script that starts a server.
+/// Reads a script that starts servers.
 #[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    launch::imported(text, machine, (begins, &*FLAGS), of_launch)
-}
-
-/// A server as it is started.
-fn of_launch(launch: Launch, machine: &Machine) -> Imported {
-    let (server, flags) = server(launch);
-    server.import(flags, machine)
+    workers::imported(text, machine)
 }
 
 /// What its options say, and the options.
@@ -73,13 +67,21 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
     if flags.is("speculative-algorithm") {
-        let n = flags
-            .count("speculative-num-draft-tokens", 1..=64)
-            .or_else(|| flags.count("speculative-num-steps", 1..=64));
+        // Of the tokens that are verified at once one is no draft (`srt/arg_groups/speculative_hook.py`: steps and one more in a chain).
+        let (verified, steps) = (drafted(&mut flags, "num-draft-tokens"), drafted(&mut flags, "num-steps"));
+        let is_tree = flags.count("speculative-eagle-topk", 1..=64).is_some_and(|width| width > 1);
+        let of_verified = verified.map(|n| n.saturating_sub(1).max(1));
+        let n = if is_tree { of_verified.or(steps) } else { steps.or(of_verified) };
         let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
-        server.drafts = Some((n.unwrap_or(4), model));
+        let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
+        server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
     }
     (server, flags)
+}
+
+/// A number of speculation.
+fn drafted(flags: &mut Flags<'_>, name: &str) -> Option<u64> {
+    flags.count(&format!("speculative-{name}"), 1..=64)
 }
 
 /// Groups of attention in the tensor group, and replicas beside each other: `--attn-dp-size`, or `--dp-size` with `--enable-dp-attention` as it was called

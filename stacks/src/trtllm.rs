@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format};
-use crate::{Imported, Machine};
+use crate::serving::{Drafter, Server, format};
+use crate::{Imported, Machine, workers};
 
 /// Options of TensorRT-LLM; keys inside others have their path.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
@@ -31,13 +31,14 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
 #[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_script = launch::lines(text).any(|line| line.contains("trtllm-serve"));
-    let launch = if is_script {
-        launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()).map(|launch| with_options(launch, text))
-    } else {
-        launch::of_all_yaml(text)
-    };
-    match launch {
-        Ok(launch) => of_launch(launch, machine),
+    if is_script {
+        return workers::imported(text, machine);
+    }
+    match launch::of_all_yaml(text) {
+        Ok(launch) => {
+            let (server, flags) = server(launch);
+            server.import(flags, machine)
+        }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
 }
@@ -46,7 +47,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 const FILES: [&str; 2] = ["config", "extra-llm-api-options"];
 
 /// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`); options of a file that it does not write stay unread.
-fn with_options(mut launch: Launch, text: &str) -> Launch {
+pub(crate) fn with_options(mut launch: Launch, text: &str) -> Launch {
     let Some(asked) = launch.flags.iter().position(|flag| FILES.contains(&flag.name.as_str())) else { return launch };
     let name = launch.flags[asked].value();
     let Some((start, body)) = written(text, &name) else { return launch };
@@ -76,8 +77,8 @@ fn written<'a>(text: &'a str, name: &str) -> Option<(usize, &'a str)> {
     None
 }
 
-/// A server as it is started.
-fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+/// What its options say, and the options.
+pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
     let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
@@ -116,7 +117,9 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     if flags.is("speculative-config.decoding-type") {
         let n = flags.count("speculative-config.max-draft-len", 1..=64);
         let n = n.or_else(|| flags.count("speculative-config.num-nextn-predict-layers", 1..=64));
-        server.drafts = Some((n.unwrap_or(1), flags.text("speculative-config.speculative-model-dir")));
+        let method = flags.text("speculative-config.decoding-type").unwrap_or_default();
+        let model = flags.text("speculative-config.speculative-model-dir");
+        server.drafts = Some((n.unwrap_or(1), Drafter::of(&method, model)));
     }
-    server.import(flags, machine)
+    (server, flags)
 }

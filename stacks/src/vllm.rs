@@ -4,28 +4,33 @@ use std::sync::LazyLock;
 
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format};
-use crate::{Imported, Machine, adapters};
+use crate::serving::{Drafter, Server, format};
+use crate::{Imported, Machine, adapters, workers};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
 
+/// The image whose command is the server.
+const IMAGE: &str = "vllm/vllm-openai";
+
 /// Which word of a command begins the server.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
-    of_serve.or_else(|| words.iter().position(|word| word.contains("vllm.entrypoints")))
+    let of_module = || words.iter().position(|word| word.contains("vllm.entrypoints"));
+    of_serve.or_else(of_module).or_else(|| image(words))
 }
 
-/// Reads a script that starts a server.
+/// The image of the server in a command that runs a container: what follows are its options.
+fn image(words: &[String]) -> Option<usize> {
+    let run = words.iter().position(|word| word == "run")?;
+    let at = words.iter().skip(run).position(|word| word.contains(IMAGE))?;
+    Some(run + at)
+}
+
+/// Reads a script that starts servers.
 #[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    launch::imported(text, machine, (begins, &*FLAGS), of_launch)
-}
-
-/// A server as it is started.
-fn of_launch(launch: Launch, machine: &Machine) -> Imported {
-    let (server, flags) = server(launch);
-    server.import(flags, machine)
+    workers::imported(text, machine)
 }
 
 /// What its options say, and the options.
@@ -34,8 +39,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let mut flags = Flags::new(launch::with_short_names(flags), &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("vllm", "vllm-v1");
-    // `vllm serve MODEL`: the third word.
-    server.model = flags.text("model").or_else(|| program.get(2).cloned());
+    // `vllm serve MODEL`: the third word; behind an image the second.
+    let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
+    server.model = flags.text("model").or_else(|| program.get(if is_image { 1 } else { 2 }).cloned());
     server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
@@ -84,9 +90,10 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
-fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Option<String>)> {
+fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Drafter)> {
     if let Some(n) = flags.count("spec-tokens", 1..=64) {
-        return Some((n, flags.text("spec-model")));
+        let method = flags.text("spec-method").unwrap_or_default();
+        return Some((n, Drafter::of(&method, flags.text("spec-model"))));
     }
     let text = flags.text("speculative-config")?;
     let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -95,5 +102,8 @@ fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Option<String>)> {
         flags.wrong("speculative-config", "`--speculative-config` has no number of drafted tokens".to_owned(), help);
         return None;
     };
-    Some((n, config["model"].as_str().map(str::to_owned)))
+    // Without a method the name of the draft model says it.
+    let model = config["model"].as_str().map(str::to_owned);
+    let method = config["method"].as_str().map_or_else(|| model.clone().unwrap_or_default(), str::to_owned);
+    Some((n, Drafter::of(&method, model)))
 }

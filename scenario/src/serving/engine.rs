@@ -122,8 +122,16 @@ pub fn constants_without_key(serving: &Serving) -> Vec<String> {
     let constants = EngineConstants::of(preset.name);
     let ms = |time: Seconds| time.get() * 1e3;
     vec![
-        format!("start of a request of `{}` = {} ms: fitted ({}), without a key", preset.name, ms(constants.start), constants.fitted_on),
-        format!("tokenizer = {} us per token: published of one vocabulary, without a key", ms(constants.tokenize) * 1e3),
+        format!(
+            "start of a request of `{}` = {} ms: fitted ({}), without a key",
+            preset.name,
+            ms(constants.start),
+            constants.fitted_on
+        ),
+        format!(
+            "tokenizer = {} us per token: published of one vocabulary, without a key",
+            ms(constants.tokenize) * 1e3
+        ),
     ]
 }
 

@@ -337,7 +337,7 @@ fn from_file(
     at: Place,
     n: usize,
 ) -> Option<Taken> {
-    let mut file = match input::text_file::lines(path) {
+    let mut file = match crate::shipped::lines(path) {
         Ok(file) => file,
         Err(error) => {
             section.wrong(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}"));
@@ -366,7 +366,11 @@ fn from_file(
     }
     for (n, parts, help) in [
         (trace.n_with_other_parts, "parts of audio, video or files", "their tokens count only where `usage` has them"),
-        (trace.n_with_choices, "`n` or `best_of` above 1", "one answer of each is served; write a line for every answer"),
+        (
+            trace.n_with_choices,
+            "`n` or `best_of` above 1",
+            "one answer of each is served; write a line for every answer",
+        ),
     ] {
         if n > 0 {
             let what = format!("`{shown}`: {n} requests have {parts}, which are left out");

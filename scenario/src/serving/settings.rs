@@ -11,6 +11,10 @@ use toml::{Table, Value};
 const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
 const OF_CLIENTS: [&str; 5] = ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
+/// Keys of `[fleet]` that a deployment does not hold.
+const OF_FLEETS: [&str; 3] = ["link", "outage", "router"];
+/// Keys of its groups that a deployment does not hold.
+const OF_GROUPS: [&str; 7] = ["failures", "kv_blocks", "port_gb_per_s", "reserved_gib", "scaling", "share", "lend"];
 
 /// Values by key, as `engine.scheduling`. `chosen` are the values of a way that lists several, in words.
 #[must_use]
@@ -24,6 +28,9 @@ pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> B
     }
     for way in ways(&table).filter(|way| way.get("name").and_then(Value::as_str) == Some(policy)) {
         add_way(&mut found, way, chosen);
+    }
+    if let Some(fleet) = table.get("fleet") {
+        add_fleet(&mut found, fleet);
     }
     if let Some(trace) = table.get("trace") {
         add_clients(&mut found, trace);
@@ -80,6 +87,19 @@ fn word_of(value: &Value) -> String {
             name.map(str::to_owned).or(slots).unwrap_or_else(|| "table".to_owned())
         }
         other => other.to_string(),
+    }
+}
+
+/// What a fleet and its groups have besides engines on machines, by key; of groups by their names.
+fn add_fleet(found: &mut BTreeMap<String, Value>, fleet: &Value) {
+    for key in OF_FLEETS {
+        found.extend(fleet.get(key).map(|value| (format!("fleet.{key}"), value.clone())));
+    }
+    for group in fleet.get("group").and_then(Value::as_array).into_iter().flatten() {
+        let name = group.get("name").and_then(Value::as_str).unwrap_or("group");
+        for key in OF_GROUPS {
+            found.extend(group.get(key).map(|value| (format!("fleet.{name}.{key}"), value.clone())));
+        }
     }
 }
 

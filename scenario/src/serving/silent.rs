@@ -97,7 +97,8 @@ fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
         return None;
     }
     let what = format!("`{}` batches as `{}` does, and `engine.name` is `{}`", choice.name, owner.name, preset.name);
-    let help = format!("`policy = \"{}\"` is its own; costs and host times stay those of `{}`", preset.batcher, preset.name);
+    let help =
+        format!("`policy = \"{}\"` is its own; costs and host times stay those of `{}`", preset.batcher, preset.name);
     Some(Finding::warning(Code::OtherEngine, None, what).help(help))
 }
 
@@ -122,6 +123,7 @@ fn published(serving: &Serving, places: &Places) -> Option<Finding> {
         return None;
     }
     let what = format!("`{}` is served in 16 bits; its checkpoint is published in fewer", serving.model.name);
-    let help = format!("`weights = {word}` in `[model]` is the checkpoint, `weights = \"bf16\"` says that 16 bits are meant");
+    let help =
+        format!("`weights = {word}` in `[model]` is the checkpoint, `weights = \"bf16\"` says that 16 bits are meant");
     Some(Finding::warning(Code::PublishedFormat, at, what).help(help))
 }

@@ -31,6 +31,8 @@ pub struct Training {
     pub predicting_layers: Option<u64>,
     /// Where the formats of products stand.
     pub products_at: Place,
+    /// Number format of parameters and activations.
+    pub dtype: Dtype,
     /// How a step is executed.
     pub execution: Execution,
 }
@@ -65,7 +67,8 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
     let products_at = section.place("products").unwrap_or_else(|| section.at());
-    let products = formats::products(&mut section, Formats::of(Dtype::Bf16));
+    let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
+    let products = formats::products(&mut section, Formats::of(dtype));
     let has_predicting = section.has("predicting_layers");
     let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
@@ -85,10 +88,9 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
         ..Execution::default()
     };
-    section.word("dtype", 0, &["bf16", "fp16"]);
     section.finish();
     let predicting_layers = has_predicting.then_some(predicting_layers);
-    Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, execution }
+    Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, dtype, execution }
 }
 
 /// Words of frameworks, by their position.

@@ -39,7 +39,8 @@ const fn row(engine: &'static str, (part, format): (Part, &'static str), source:
 }
 
 const VLLM: &str = "vllm-project/vllm, vllm/model_executor/layers/quantization (mxfp4.py: linear layers stay as they are; modelopt.py), CacheDType";
-const SGLANG: &str = "sgl-project/sglang, python/sglang/srt/layers/quantization (mxfp4.py), server_args.py kv_cache_dtype";
+const SGLANG: &str =
+    "sgl-project/sglang, python/sglang/srt/layers/quantization (mxfp4.py), server_args.py kv_cache_dtype";
 const TRTLLM: &str = "NVIDIA/TensorRT-LLM, docs/source/features/quantization.md (PyTorch backend)";
 
 const fn linear_mxfp4(engine: &'static str, source: &'static str) -> Lacking {

@@ -82,8 +82,11 @@ impl Kind for Serving {
         if let Some(best) = self.best.iter().find(|best| best.name == choice) {
             return Some(best::planned(self, best::found(self, best)));
         }
-        let cut = plain.filter(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime)?;
-        Some(best::planned(self, (row(self, choice), Some(cut))))
+        // What a scenario fixes is a deployment too, where its engines stand on machines.
+        let fixed = plain.filter(|plain| {
+            plain.operation.kernels.chunk_sizes == Sizes::EqualTime || matches!(self.law, CostLaw::Operations)
+        });
+        Some(best::planned(self, (row(self, choice), Some(fixed?))))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {

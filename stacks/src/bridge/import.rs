@@ -4,7 +4,7 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::{KEYS, PRECISIONS};
+use super::{HALF, KEYS, PRECISIONS};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
 use crate::launch;
@@ -82,15 +82,20 @@ fn over(word: &Word) -> Option<Flag> {
     let bare = value.trim_matches(['[', ']']).replace(['"', '\''], "");
     if key == "mixed_precision" {
         let found = PRECISIONS.iter().find(|(_, name)| *name == value);
-        let (name, value) = found.map_or(("bf16", ""), |(recipe, _)| ("fp8-recipe", *recipe));
+        let whole = if value == HALF { ("fp16", "") } else { ("bf16", "") };
+        let (name, value) = found.map_or(whole, |(recipe, _)| ("fp8-recipe", *recipe));
         return Some(Flag { name: name.to_owned(), values: vec![value.to_owned()], at });
     }
-    let known = KEYS.iter().find(|(_, known, _)| *known == key);
+    let lower = bare.to_lowercase();
+    // A key may be the switch of two flags.
+    let mut rows = KEYS.iter().filter(|(_, known, _)| *known == key);
+    let first = rows.clone().next();
+    let known = rows.find(|(.., fixed)| *fixed == lower).or(first);
     let name = known.map_or_else(|| named(own), |(flag, ..)| (*flag).to_owned());
     // A switch is there or not; some keys say the opposite of theirs.
     let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
     let other = if switch == "true" { "false" } else { "true" };
-    match bare.to_lowercase() {
+    match lower {
         word if name == "mtp-num-layers" && (word == "null" || word == "none") => {
             Some(Flag { name, values: vec!["0".to_owned()], at })
         }

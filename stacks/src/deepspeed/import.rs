@@ -55,13 +55,33 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         job.key(("parallel", "sequence_parallel"), false, "tensor_parallel: activations are whole on every rank");
     }
     formats(&mut flags, &mut job);
-    let is_overlapped = flags.is("zero_optimization.overlap_comm");
-    let sync = if is_overlapped { "overlapped" } else { "at_end" };
-    job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm");
+    let is_several = accumulation.is_some_and(|steps| steps > 1);
+    let sync = match (flags.is("zero_optimization.overlap_comm"), stage) {
+        // Above ZeRO 1 a rank keeps its part of the gradients alone.
+        (true, 2) if is_several => "each_micro_batch",
+        (true, _) => "overlapped",
+        (false, _) => "at_end",
+    };
+    job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm, zero_optimization.stage");
+    if stage == 3 && flags.find("zero_optimization.stage3_prefetch_bucket_size").is_some_and(|flag| flag.value() == "0")
+    {
+        for direction in ["forward_prefetch", "backward_prefetch"] {
+            job.key(("overlap", direction), false, "zero_optimization.stage3_prefetch_bucket_size");
+        }
+    }
+    recompute(&mut flags, &mut job);
+    job.import(flags, machine)
+}
+
+/// What backward computes again: where checkpoints are counted, each layer is one.
+fn recompute(flags: &mut Flags<'_>, job: &mut Job) {
+    if flags.is("activation_checkpointing.number_checkpoints") {
+        return job.word(("training", "recompute"), "full", "activation_checkpointing.number_checkpoints");
+    }
+    job.word(("training", "recompute"), "none", "no number of checkpoints");
     let what = "the file does not say what backward computes again: nothing is taken";
     let help = "give `--set training.recompute=full` where the model's layers are checkpointed";
     flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
-    job.import(flags, machine)
 }
 
 /// Batch, micro-batch and steps of accumulation, of which one may be left out where the machine says it.

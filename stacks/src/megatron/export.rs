@@ -8,8 +8,10 @@ use train::layout::{Axis, ContextExchange, Zero};
 use train::optimizer::{Optimizer, Rule};
 use train::plan::Plan;
 use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Launches, Recompute};
+use train::schedule::Placement;
 
-use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
+use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
+use crate::fields::{self, Rest, Stack};
 use train::stage_text;
 
 const NAME: &str = "megatron";
@@ -28,7 +30,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let mut text = "#!/bin/bash\n".to_owned();
     text += &words.comments(VERSION);
     text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
-    text += &comments(&shares(problem));
+    text += &comments(&rest(problem, plan).told);
     text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
     text += &format!(
         "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
@@ -38,7 +40,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     for (name, given) in &groups {
         text += &format!("{name}=(\n");
         for (flag, value) in given {
-            let value = value.as_ref().map_or_else(String::new, |value| format!(" {}", shown(value)));
+            // A list is several words.
+            let words = value.iter().flat_map(|value| value.split(' '));
+            let value: String = words.map(|word| format!(" {}", shown(word))).collect();
             text += &format!("    --{flag}{value}\n");
         }
         text += ")\n";
@@ -50,16 +54,6 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     text += " \\\n    \"${DATA_ARGS[@]}\"\n";
     Ok(vec![File::new("train.sh", text)])
-}
-
-/// Shares of exchanges that are hidden: Megatron-LM has a switch for each, and no number.
-fn shares(problem: &Problem) -> Vec<String> {
-    let overlap = problem.execution.overlap;
-    let given = [("tp-comm-overlap", overlap.tensor), ("overlap-moe-expert-parallel-comm", overlap.expert)];
-    let given = given.into_iter().filter(|(_, share)| *share > 0.0);
-    given
-        .map(|(flag, share)| format!("--{flag} is a switch; the prediction takes {share} of that exchange as hidden."))
-        .collect()
 }
 
 /// A value in quotes where a shell would read it otherwise.
@@ -76,11 +70,17 @@ pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Gi
     let model = model(&problem.model, problem, &mut what);
     let layout = layout(problem, &mut what);
     let execution = execution(problem, found, &mut what);
+    what.extend(rest(problem, plan).unsaid);
     if what.is_empty() {
         Ok([("MODEL_ARGS", model), ("PARALLEL_ARGS", layout), ("TRAINING_ARGS", execution)])
     } else {
         Err(what)
     }
+}
+
+/// What flags do not say.
+pub(crate) fn rest(problem: &Problem, plan: &Plan) -> Rest {
+    fields::rest(&export::asked(problem, plan), Stack::Megatron)
 }
 
 /// A flag with a number.
@@ -209,6 +209,7 @@ fn layout(problem: &Problem, what: &mut Vec<String>) -> Given {
     match layout.order {
         [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline] => {}
         [Axis::Tensor, Axis::Context, Axis::Pipeline, Axis::Data] => given.push(("use-tp-pp-dp-mapping", None)),
+        _ if fields::is_usual_order(layout) => {}
         _ => what.push("ranks in another order than tensor, context, data, pipeline".to_owned()),
     }
     match layout.zero {
@@ -231,7 +232,9 @@ fn layout(problem: &Problem, what: &mut Vec<String>) -> Given {
 fn pipeline(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
     let layout = &problem.layout;
     if !matches!(problem.schedule.name, "1f1b" | "interleaved") {
-        what.push(format!("the schedule `{}`; `pytorch-schedule` writes it", problem.schedule.name));
+        let is_twice = problem.schedule.placement == Placement::Bidirectional;
+        let other = if is_twice { "" } else { "; `pytorch-schedule` writes it" };
+        what.push(format!("the schedule `{}`{other}", problem.schedule.name));
         return;
     }
     let layers: Vec<u32> = train::stage::stages(problem).iter().map(|stage| stage.n_layers()).collect();
@@ -258,11 +261,8 @@ const fn word(dtype: Dtype) -> &'static str {
 }
 
 /// The optimizer, where it is not Adam in 32 bits on the device.
-fn optimizer(execution: &Execution, zero: Zero, given: &mut Given, what: &mut Vec<String>) {
+fn optimizer(execution: &Execution, zero: Zero, given: &mut Given) {
     let Optimizer { rule, master, moments, on_host } = execution.optimizer;
-    if execution.trains_adapters {
-        what.push("training of adapters alone".to_owned());
-    }
     if rule == Rule::Muon {
         given.push(n("optimizer", if zero == Zero::Off { "muon" } else { "dist_muon" }));
     }
@@ -287,9 +287,12 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
             n("seq-length", found.tokens),
         ]);
     }
-    given.push(("bf16", None));
-    if execution.gradient_dtype == Dtype::Bf16 {
-        given.push(("grad-reduce-in-bf16", None));
+    // Beside fp16 gradients are of 16 bits unless they are added up in 32.
+    match (problem.dtype, execution.gradient_dtype) {
+        (Dtype::Fp16, Dtype::Fp32) => given.extend([("fp16", None), ("accumulate-allreduce-grads-in-fp32", None)]),
+        (Dtype::Fp16, _) => given.push(("fp16", None)),
+        (_, Dtype::Fp32) => given.push(("bf16", None)),
+        _ => given.extend([("bf16", None), ("grad-reduce-in-bf16", None)]),
     }
     match execution.gradient_sync {
         GradientSync::Overlapped => given.push(("overlap-grad-reduce", None)),
@@ -301,7 +304,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         given.push(("overlap-param-gather", None));
     }
     given.extend(recompute(problem));
-    optimizer(execution, layout.zero, &mut given, what);
+    optimizer(execution, layout.zero, &mut given);
     given.push(n(
         "attention-backend",
         if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
@@ -326,10 +329,6 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     let odd = [
         (problem.n_predicting() > 0, "layers that predict further tokens"),
         (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
-        (execution.offload > 0.0, "a share of all activations in host memory"),
-        (!execution.stragglers.is_empty(), "stages around devices that are slower"),
-        (execution.unit_times.is_some(), "passes with times of their own"),
-        (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
     ];
     what.extend(unsaid(&odd));
     given
@@ -370,7 +369,12 @@ fn graphs(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
     let execution = &problem.execution;
     let captured = execution.launches.captured;
     if captured.router {
-        what.push("graphs of the router".to_owned());
+        if captured.attention {
+            let scope = "attn moe_router".to_owned();
+            given.extend([n("cuda-graph-impl", "transformer_engine"), ("cuda-graph-scope", Some(scope))]);
+        } else {
+            what.push("graphs of the router alone".to_owned());
+        }
     } else if captured.attention {
         given.extend([n("cuda-graph-impl", "transformer_engine"), n("cuda-graph-scope", "attn")]);
     } else if execution.framework == Framework::MegatronCore && execution.launches == Launches::UNSEEN {

@@ -8,7 +8,7 @@ use crate::checkpoint;
 use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
 use crate::launch::{self, Launch};
-use crate::{Imported, Machine, shell};
+use crate::{Imported, Machine, schedule, shell};
 use train::problem::Overlap;
 
 /// Options of torchtitan.
@@ -134,14 +134,8 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     }
     let given = flags.find("parallelism.pipeline-parallel-schedule").is_some();
     let found = if given { flags.word("parallelism.pipeline-parallel-schedule", &SCHEDULES) } else { Some("1f1b") };
-    let schedule = found.unwrap_or("1f1b");
-    if flags.text("parallelism.pipeline-parallel-schedule").is_some_and(|word| word.starts_with('_')) {
-        flags.not_modelled(
-            "parallelism.pipeline-parallel-schedule",
-            "the schedule's own file is not read: 1F1B is taken",
-        );
-    }
-    job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule");
+    let schedule = of_file(flags, machine).unwrap_or_else(|| found.unwrap_or("1f1b"));
+    job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule, …_schedule_csv");
     let asked = machine.model.as_ref().or(job.model.as_ref());
     let n_layers = asked.and_then(|asked| checkpoint::find(asked)).map(|model| model.n_layers);
     let less = ["first", "last"].map(|end| {
@@ -149,7 +143,7 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     });
     let Some(all) = n_layers.map(|n| n + less[0] + less[1]) else { return };
     let each = flags.count("parallelism.pipeline-parallel-layers-per-stage", 1..=10_000);
-    let is_looped = matches!(schedule, "interleaved" | "zb-v");
+    let is_looped = matches!(schedule, "interleaved" | "zb-v" | "v-half" | "v-min");
     let n_stages = each.map_or(if is_looped { 2 * pp } else { pp }, |each| all.div_ceil(each));
     if !n_stages.is_multiple_of(pp) || n_stages > all {
         let what =
@@ -164,15 +158,32 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     if schedule == "interleaved" {
         job.key(("parallel", "chunks"), n_stages / pp, "--parallelism.pipeline_parallel_layers_per_stage");
     }
-    // The first stages take one more layer each; the ends count as layers of theirs.
-    let mut layers: Vec<u64> = (0..n_stages).map(|stage| all / n_stages + u64::from(stage < all % n_stages)).collect();
-    let last = layers.len() - 1;
-    layers[0] = layers[0].saturating_sub(less[0]);
-    layers[last] = layers[last].saturating_sub(less[1]);
+    let layers = super::stages(all, n_stages, less);
     if layers.iter().any(|n| *n != layers[0]) {
         let words: Vec<String> = layers.iter().map(u64::to_string).collect();
         let remark = "--parallelism.pipeline_parallel_first_stage_less_layers, …_last_stage_less_layers";
         job.key(("parallel", "layers"), format!("[{}]", words.join(", ")), remark);
+    }
+}
+
+/// The schedule of the file that the options name.
+fn of_file(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
+    const CSV: &str = "parallelism.pipeline-parallel-schedule-csv";
+    let name = flags.text(CSV)?;
+    let Some(text) = machine.beside(&name) else {
+        flags.not_modelled(CSV, "the schedule's file is not beside this one: that of the class is taken");
+        return None;
+    };
+    match schedule::read(text) {
+        Ok(found) => Some(found),
+        Err(why) => {
+            flags.wrong(
+                CSV,
+                format!("`{name}` is no schedule: {why}"),
+                "a line for each rank, `0F0,0B0` and so on".to_owned(),
+            );
+            None
+        }
     }
 }
 
@@ -206,7 +217,12 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let is_narrow = flags.text("training.dtype").is_some_and(|word| word == "bfloat16");
     let gradients = if is_narrow { "bf16" } else { "fp32" };
     job.word(("training", "gradient_dtype"), gradients, "--training.dtype, --training.mixed_precision_reduce");
-    job.word(("training", "gradient_sync"), "overlapped", "fully_shard reduces behind the backward pass");
+    // Copies of parameters are reduced with every micro-batch where no pipeline cuts the batch.
+    let is_several = job.batch.zip(job.dp).is_some_and(|(batch, dp)| batch > dp.saturating_mul(job.micro_batch));
+    let is_copied = job.keys.iter().any(|(_, name, value, _)| *name == "zero" && value == "0");
+    let is_each = is_copied && is_several && job.degrees[1] == 1;
+    let sync = if is_each { "each_micro_batch" } else { "overlapped" };
+    job.word(("training", "gradient_sync"), sync, "gradients are reduced behind the backward pass");
 }
 
 /// Every how many-th layer is computed again whole, where operations are not chosen inside of layers (`op`).
@@ -223,8 +239,8 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     };
     let is_compiled = ["compile.enable", "training.compile"].into_iter().any(|name| is_on(flags, name));
     job.key(("training", "compile"), is_compiled, "--compile.enable");
-    let pieces = ["parallelism.enable-async-tensor-parallel", "experimental.enable-async-tensor-parallel"];
-    if job.degrees[0] > 1 && pieces.into_iter().any(|name| is_on(flags, name)) {
+    let pieces = ["compile", "parallelism", "experimental"].map(|at| format!("{at}.enable-async-tensor-parallel"));
+    if job.degrees[0] > 1 && pieces.iter().any(|name| is_on(flags, name)) {
         job.key(("overlap", "tensor"), Overlap::ASYNC_TENSOR, "--parallelism.enable_async_tensor_parallel");
     }
     let converters: Vec<String> =

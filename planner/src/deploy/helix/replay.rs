@@ -71,7 +71,8 @@ impl Machines {
             n_layers: self.n_layers,
             nodes: self.nodes().map(node).collect(),
             links: self.nodes().map(|a| self.nodes().map(|b| link(a, b)).collect()).collect(),
-            border: self.inventory.network.coordinator.unwrap_or(self.inventory.network.within).bytes_per_s / TOKEN_BYTES,
+            border: self.inventory.network.coordinator.unwrap_or(self.inventory.network.within).bytes_per_s
+                / TOKEN_BYTES,
             hand_over: self.hand_over,
         }
     }

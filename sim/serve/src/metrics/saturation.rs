@@ -122,7 +122,8 @@ mod tests {
     fn queue(load: f64, n: usize, seed: u64) -> Queue {
         let limits = Limits { sequences_max: 1, tokens_max: 512, ..Limits::ROOMY };
         let table = StepTable::constant(Seconds::new(0.01));
-        let engine = Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
+        let engine =
+            Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
         let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); n]);
         lay(&mut requests, Arrivals::Poisson { per_s: load / 0.01 }, seed);
         let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());

@@ -208,5 +208,15 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let images = ImageParts { n: words.map_or(0, images), is_counted: recorded.0.is_some() };
     let has_other_parts = words.is_some_and(has_other_parts);
     let has_choices = body.n.into_iter().chain(body.best_of).any(|n| n > 1.0);
-    Parsed::Row(Row { at_ns, at_column, prompt, output, estimated, images, has_other_parts, has_choices, ..Row::default() })
+    Parsed::Row(Row {
+        at_ns,
+        at_column,
+        prompt,
+        output,
+        estimated,
+        images,
+        has_other_parts,
+        has_choices,
+        ..Row::default()
+    })
 }

@@ -34,12 +34,12 @@ pub fn planned(scenario: &Serving, (row, way): (Row, Option<&ServingChoice>)) ->
     let Some(way) = way.filter(|_| row.status.is_ok()) else {
         return Err(Refused { ended: row.status, why: row.why });
     };
-    let placed = scaling::deployment(scenario, way)?;
+    let placed = scaling::deployments(scenario, way)?;
     let words = way.candidate.as_ref().map_or(&[][..], |candidate| &candidate.words);
     let settings = settings(&scenario.head.origin, &row.policy, words);
     let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });
     let facts = row.planner.unwrap_or_default();
-    Ok(kinds::deployed_as(&scenario.head, &row.policy, &[placed], facts, &row.why).with(more))
+    Ok(kinds::deployed_as(&scenario.head, &row.policy, &placed, facts, &row.why).with(more))
 }
 
 /// The row of the best way, and that way.

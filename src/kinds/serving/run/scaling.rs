@@ -16,7 +16,7 @@ use serve::fleet::Fleet;
 
 use crate::kinds::{self, Planned};
 use scenario::serving::scaling;
-use scenario::serving::{Serving, ServingChoice};
+use scenario::serving::{Serving, ServingChoice, ServingGroup};
 
 /// What a choice's planner is asked, where it has one.
 pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
@@ -41,7 +41,7 @@ pub fn hold(
 /// # Errors
 /// Why the checker refuses the deployment.
 pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Refused> {
-    let deployment = deployment(scenario, choice)?;
+    let placed = deployments(scenario, choice)?;
     let (fleet, _) = super::fleet(scenario, choice, Case::Expected);
     let super::Figures { planner, why, values, steps, .. } = super::figures(scenario, choice, Case::Expected);
     let names: Vec<&str> = fleet.groups.iter().map(|group| group.name.as_str()).collect();
@@ -51,12 +51,27 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Re
     });
     let more = json!({ "schedule": schedule.collect::<Vec<_>>(), "predicted": values });
     let facts = planner.unwrap_or_default();
-    Ok(kinds::deployed_as(&scenario.head, &choice.name, &[deployment], facts, &why).with(more))
+    Ok(kinds::deployed_as(&scenario.head, &choice.name, &placed, facts, &why).with(more))
 }
 
-/// The fleet of a choice as a deployment that the checker holds.
-pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
+/// The fleet of a choice as deployments that the checker holds, one for each model.
+///
+/// # Errors
+/// Why the checker refuses one.
+pub fn deployments(scenario: &Serving, choice: &ServingChoice) -> Result<Vec<Deployment>, Refused> {
     let groups = scenario.groups_of(choice);
+    let mut models: Vec<u32> = groups.iter().map(|group| group.model_index).collect();
+    models.sort_unstable();
+    models.dedup();
+    if models.is_empty() {
+        return Err(Refused::infeasible("no group serves"));
+    }
+    let of_model = |model: u32| groups.iter().copied().filter(move |group| group.model_index == model).collect();
+    models.into_iter().map(|model| deployment(scenario, choice, of_model(model))).collect()
+}
+
+/// Groups of one model as a deployment.
+fn deployment(scenario: &Serving, choice: &ServingChoice, groups: Vec<&ServingGroup>) -> Result<Deployment, Refused> {
     let mut engines = Vec::new();
     for &group in &groups {
         engines.push(Lifted {
@@ -69,7 +84,7 @@ pub fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployme
             usd_per_gpu_hour: group.usd_per_gpu_hour,
         });
     }
-    let model = &groups.first().ok_or_else(|| Refused::infeasible("no group serves"))?.model;
+    let model = &groups[0].model;
     let deployment = of_engines(model, &engines);
     let (mut parameter_bytes, mut kv_bytes) = (2.0_f64, 2.0_f64);
     for config in groups.iter().map(|group| scenario.deployment_of(choice, group)) {
