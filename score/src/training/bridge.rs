@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn layout_strings_of_recipes_are_read() {
         // DeepSeek-V3: 61 layers and one that predicts, on sixteen stages, and on 32 (eight ranks of four).
-        let deepseek = super::super::models::predicting(model("DeepSeekV3").expect("a model"), 1);
+        let deepseek = model("DeepSeekV3").expect("a model").with_predicting(1);
         let degrees = |pp, chunks| Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks, expert_tp: 1 };
         let stage_layers = |text: &str, pp, chunks| setting::stage_layers(text, &degrees(pp, chunks), &deepseek);
         let text = "Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4|t*1mL";
