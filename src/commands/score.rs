@@ -43,8 +43,8 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         return of_operators(args, operators::LEFT_OUT, || operators::predict(&found));
     }
     if let Some(found) = networks::read(&table, &beside) {
-        let (networks, known) = found.map_err(broken)?;
-        return of_operators(args, operators::LEFT_OUT, || networks::predict(&networks, &known));
+        let found = found.map_err(broken)?;
+        return of_operators(args, operators::LEFT_OUT, || networks::predict(&found));
     }
     if let Some(found) = kernels::read(&table) {
         let found = found.map_err(broken)?;
