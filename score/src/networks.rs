@@ -24,21 +24,28 @@ pub struct Network {
     operators: Option<Vec<(f64, Operator)>>,
 }
 
-/// Runs of a table with the operators beside it; `None` where its header is of another one.
+/// Runs of a table with the measured operators beside it.
+#[derive(Clone, Debug)]
+pub struct Networks {
+    runs: Vec<Network>,
+    known: Vec<Operator>,
+}
+
+/// Runs of a table; `None` where its header is of another one.
 #[must_use]
-pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<(Vec<Network>, Vec<Operator>), Vec<Fault>>> {
+pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Networks, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     NEEDED.iter().all(|name| names.contains(name)).then(|| networks(text, beside))
 }
 
-fn networks(text: &str, beside: &Beside<'_>) -> Result<(Vec<Network>, Vec<Operator>), Vec<Fault>> {
+fn networks(text: &str, beside: &Beside<'_>) -> Result<Networks, Vec<Fault>> {
     let datasheets = Datasheets::read(beside)?;
     let absent =
         || vec![Fault { line: 1, column: String::new(), what: format!("needs `{OPERATORS}` in the same folder") }];
     let known = beside(OPERATORS).ok_or_else(absent)?;
     let known = operators::read(&known, beside).ok_or_else(absent)??;
-    let networks = Table::read(text, &NEEDED)?.read_rows(|cells| network(cells, &datasheets))?;
-    Ok((networks, known))
+    let runs = Table::read(text, &NEEDED)?.read_rows(|cells| network(cells, &datasheets))?;
+    Ok(Networks { runs, known })
 }
 
 /// Sizes of a run.
@@ -115,8 +122,8 @@ fn is_product(op: &str) -> bool {
 
 /// Every run from the devices that are not its own.
 #[must_use]
-pub fn predict(networks: &[Network], known: &[Operator]) -> Vec<Predicted> {
-    let known = operators::by_device(known);
+pub fn predict(networks: &Networks) -> Vec<Predicted> {
+    let known = operators::by_device(&networks.known);
     let time = |network: &Network| -> Option<f64> {
         network.operators.as_ref()?.iter().map(|(n, operator)| Some(n * operators::time(operator, &known)?)).sum()
     };
@@ -127,5 +134,63 @@ pub fn predict(networks: &[Network], known: &[Operator]) -> Vec<Predicted> {
         measured_s: network.measured_s,
         predicted_s: time(network),
     };
-    networks.iter().map(of).collect()
+    networks.runs.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "device,model,mode,seq_tokens,batch_seqs,fused,gpus,layers,hidden,heads,vocab,e2e_ms";
+
+    /// Every operator of one device takes twice its least time, and the other device's datasheet is twice as fast.
+    fn beside(name: &str) -> Option<String> {
+        let sheets = "device,memory_bandwidth_gb_per_s,fp32_gflop_per_s\none,1,1\ntwo,2,2\n";
+        let mut lines = "device,op,b,m,n,k,h,latency_ms\n".to_owned();
+        for op in ["bmm", "linear"] {
+            // 2 · 100³ operations at 1 GFLOP/s take 2 ms.
+            lines += &format!("one,{op},1,100,100,100,,4\n");
+        }
+        for (op, ms) in [("divu", 0.08), ("add", 0.12), ("softmax", 0.08), ("gelu", 0.08), ("ln", 0.08)] {
+            // 100 rows of 100 values of four bytes at 1 GB/s: 40 us a tensor.
+            lines += &format!("one,{op},100,,,,100,{}\n", 2.0 * ms);
+        }
+        Some(if name == "neusight_devices.csv" { sheets.to_owned() } else { lines })
+    }
+
+    fn read_rows(lines: &str) -> Vec<Predicted> {
+        predict(&read(&format!("{HEAD}\n{lines}"), &beside).expect("a table of networks").expect("no fault"))
+    }
+
+    #[test]
+    fn a_network_is_the_sum_of_its_operators() {
+        let found = read_rows("two,mine,inf,8,1,0,1,1,16,2,32,1\n");
+        // Products are bound by bytes or operations; each operator takes twice its least time.
+        let product = |b: f64, m: f64, n: f64, k: f64| {
+            (2.0 * b * m * n * k / 2e9_f64).max(4.0 * b * (m * k + k * n + m * n) / 2e9)
+        };
+        let elements = |tensors: f64, n: f64| 4.0 * tensors * n / 2e9;
+        let products = 4.0 * product(1.0, 8.0, 16.0, 16.0)
+            + product(1.0, 8.0, 64.0, 16.0)
+            + product(1.0, 8.0, 16.0, 64.0)
+            + product(1.0, 8.0, 32.0, 16.0)
+            + product(2.0, 8.0, 8.0, 8.0)
+            + product(2.0, 8.0, 8.0, 8.0);
+        let scores = 2.0 * 8.0 * 8.0;
+        let others = elements(2.0 + 3.0 + 2.0, scores)
+            + elements(2.0, 8.0 * 64.0)
+            + 2.0 * elements(3.0, 8.0 * 16.0)
+            + 3.0 * elements(2.0, 8.0 * 16.0);
+        let wanted = 2.0 * (products + others);
+        let predicted = found[0].predicted_s.expect("a time");
+        assert!((predicted / wanted - 1.0).abs() < 1e-9, "{predicted} {wanted}");
+    }
+
+    #[test]
+    fn training_is_longer_fused_is_shorter_and_experts_have_no_prediction() {
+        let rows = ["inf,8,1,0", "train,8,1,0", "inf,8,1,1"].map(|middle| format!("two,mine,{middle},1,1,16,2,32,1\n"));
+        let found = read_rows(&(rows.concat() + "two,switchxl4,inf,8,1,0,1,1,16,2,32,1\n"));
+        let times: Vec<Option<f64>> = found.iter().map(|row| row.predicted_s).collect();
+        assert!(times[1] > times[0].map(|time| 2.0 * time) && times[2] < times[0] && times[3].is_none(), "{times:?}");
+    }
 }

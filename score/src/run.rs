@@ -20,6 +20,16 @@ const NEEDED: [&str; 11] = [
     "silicon_tpot_ms",
 ];
 
+/// Whether a table has columns of measured serving runs.
+#[must_use]
+pub fn is_known(text: &str) -> bool {
+    text.lines()
+        .next()
+        .unwrap_or("")
+        .split(',')
+        .any(|name| NEEDED.contains(&name.trim()) && name.trim().starts_with("silicon"))
+}
+
 /// A measured run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {

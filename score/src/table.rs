@@ -7,6 +7,9 @@ use csv::StringRecord;
 /// Faults of a file that are listed; the rest is counted.
 const FAULTS_SHOWN: usize = 20;
 
+/// Likeness of names above which one may stand for the other.
+const ALIKE: f64 = 0.9;
+
 /// What is wrong with a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -84,11 +87,14 @@ impl Table {
     /// # Errors
     /// Every fault.
     pub fn read(text: &str, needed: &[&str]) -> Result<Self, Vec<Fault>> {
+        // The reader of lines counts one too few behind a carriage return.
+        let text = text.replace("\r\n", "\n");
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().map_err(|error| vec![broken(&error)])?.clone();
         let names: Vec<String> = header.iter().map(str::to_owned).collect();
         let missing = needed.iter().filter(|name| !names.iter().any(|known| known == *name));
-        let mut faults: Vec<Fault> = missing.map(|name| not_there(name)).collect();
+        let unasked: Vec<&str> = names.iter().map(String::as_str).filter(|name| !needed.contains(name)).collect();
+        let mut faults: Vec<Fault> = missing.map(|name| not_there(name, &unasked)).collect();
         let mut rows = Vec::new();
         for record in reader.records() {
             match record {
@@ -124,8 +130,15 @@ impl Table {
     }
 }
 
-fn not_there(name: &str) -> Fault {
-    Fault { line: 1, column: name.to_owned(), what: "no such column".to_owned() }
+/// A column that is missing, with the one of another name that it may be.
+fn not_there(name: &str, others: &[&str]) -> Fault {
+    let alike =
+        others.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let what = match alike.filter(|(likeness, _)| *likeness > ALIKE) {
+        Some((_, other)) => format!("no such column; did you mean `{other}`?"),
+        None => "no such column".to_owned(),
+    };
+    Fault { line: 1, column: name.to_owned(), what }
 }
 
 fn broken(error: &csv::Error) -> Fault {

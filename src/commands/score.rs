@@ -16,7 +16,7 @@ use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
 use score::training::play::Costs;
-use score::training::row::Row;
+use score::training::row::{Asked, Row};
 use score::training::{self, expert_layer, left_out, tables};
 use score::{kernels, networks, refit, residual, run, summary};
 
@@ -43,8 +43,8 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         return of_operators(args, operators::LEFT_OUT, || operators::predict(&found));
     }
     if let Some(found) = networks::read(&table, &beside) {
-        let (networks, known) = found.map_err(broken)?;
-        return of_operators(args, operators::LEFT_OUT, || networks::predict(&networks, &known));
+        let found = found.map_err(broken)?;
+        return of_operators(args, operators::LEFT_OUT, || networks::predict(&found));
     }
     if let Some(found) = kernels::read(&table) {
         let found = found.map_err(broken)?;
@@ -55,9 +55,32 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         return of_card(args, |costs| expert_layer::predicted(&found, costs));
     }
     match tables::read(&table, &beside) {
-        Some(rows) => steps(args, rows.map_err(broken)?),
-        None => runs(args, run::read(&table).map_err(broken)?),
+        Some(rows) => {
+            let rows = rows.map_err(broken)?;
+            note_absent(&path, &table);
+            steps(args, rows)
+        }
+        None if run::is_known(&table) => runs(args, run::read(&table).map_err(broken)?),
+        None => Err(wrong(&unknown_table())),
     }
+}
+
+/// Says once which columns a table lacks, and what is taken for them.
+fn note_absent(path: &str, table: &str) {
+    let absent = tables::absent(table);
+    let taken: Vec<String> = absent.iter().map(|(column, taken)| format!("`{column}` ({taken})")).collect();
+    if !taken.is_empty() {
+        crate::ask::tell(&format!("note: {path} has no column {}\n", taken.join(", ")));
+    }
+}
+
+/// Which tables are known, by the columns that tell them.
+fn unknown_table() -> String {
+    let mut known = vec!["measured serving runs (id, silicon_ttft_ms, silicon_tpot_ms)".to_owned()];
+    known.extend(tables::known_tables());
+    known.push("operators (device, op, latency_ms), whole models (device, model, e2e_ms)".to_owned());
+    known.push("kernels of training (op, stage, time_ms), layers of experts (dispatcher, forward_ms)".to_owned());
+    format!("its columns are those of no table that is known; these are\n  {}", known.join("\n  "))
 }
 
 fn width() -> usize {
@@ -95,6 +118,11 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     if leaves_models || args.is_of_serving() {
         return Err(unknown(
             "`--leave-out model`, `--corrected`, `--residual` and `--refit` are about serving, and the table is of training",
+        ));
+    }
+    if args.leave_out.is_some() && rows.iter().all(|row| matches!(row.asked, Ok(Asked::Stages(_)) | Err(_))) {
+        return Err(unknown(
+            "`--leave-out card` changes nothing here: layers were measured, and no card's tables are asked",
         ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;

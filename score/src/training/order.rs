@@ -36,7 +36,7 @@ pub struct Orders {
     pub groups: Vec<Ordered>,
 }
 
-/// A setting's predicted and measured tokens per second and GPU, one of each for every measurement.
+/// Predicted and measured figures of a setting: tokens per second and GPU, or seconds of a step.
 #[derive(Default)]
 struct Measurements {
     predicted: Vec<f64>,
@@ -46,17 +46,17 @@ struct Measurements {
 /// Predicted and measured time of a step of every setting, means over its measurements. Seconds.
 #[must_use]
 pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
-    let mut settings: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let mut settings: BTreeMap<(&str, &str), Measurements> = BTreeMap::new();
     for scored in rows {
         let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
         let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
-        let (predicted, measured) = settings.entry((&compared.among, &compared.setting)).or_default();
-        predicted.push(found.step_s);
-        measured.push(step_s);
-        measured.extend(&scored.row.measured.again_s);
+        let setting = settings.entry((&compared.among, &compared.setting)).or_default();
+        setting.predicted.push(found.step_s);
+        setting.measured.push(step_s);
+        setting.measured.extend(&scored.row.measured.again_s);
     }
     let middle = |values: &[f64]| mean(values).expect("a setting was measured");
-    settings.values().map(|(predicted, measured)| [middle(predicted), middle(measured)]).collect()
+    settings.values().map(|setting| [middle(&setting.predicted), middle(&setting.measured)]).collect()
 }
 
 /// Settings of every group by their words.
@@ -122,5 +122,57 @@ fn ordered(among: &str, settings: &BTreeMap<&str, Measurements>, factors: [f64; 
         n_settings: values.len(),
         all: Agreement::of(&values, 1.0),
         beyond: factors.map(|factor| Agreement::of(&values, factor)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dominant::Dominant;
+    use super::super::play::Predicted;
+    use super::super::row::{Compared, Label, Measured, Row};
+    use super::*;
+    use crate::training::reason::Reason;
+
+    /// A row of so many tokens per GPU and second as predicted and as measured.
+    fn row(setting: &str, predicted: f64, measured: f64) -> Scored {
+        let found = Predicted {
+            step_s: 1.0 / predicted,
+            says: Says::Value,
+            interval: [0.0, 1.0],
+            memory: Vec::new(),
+            source: engine::cost::Source::Measured,
+            dominant: Dominant::Products,
+            why: String::new(),
+        };
+        let compared = Compared { among: "a model".to_owned(), setting: setting.to_owned(), tokens_per_gpu: 1.0 };
+        let row = Row {
+            label: Label::default(),
+            asked: Err(Reason::Vocabulary),
+            measured: Measured { step_s: Some(1.0 / measured), ..Measured::default() },
+            compared: Some(compared),
+        };
+        Scored { row, outcome: Ok(found) }
+    }
+
+    #[test]
+    fn a_setting_of_several_releases_counts_once() {
+        // Two releases of `a` differ by a fifth. Their means are 3 and 11, above `b` and below `c` on both sides.
+        let rows = [row("a", 2.0, 10.0), row("a", 4.0, 12.0), row("b", 1.0, 10.5), row("c", 5.0, 20.0)];
+        let orders = Orders::of(rows.iter());
+        assert_eq!((orders.n_repeats, orders.groups.len(), orders.groups[0].n_settings), (1, 1, 3));
+        assert!(orders.apart.iter().all(|factor| (factor - 1.2).abs() < 1e-12), "{:?}", orders.apart);
+        let group = &orders.groups[0];
+        assert_eq!((group.all.n, group.all.tau()), (3, Some(1.0)));
+        // `a` and `b` lie 5 % apart, closer than repeats do.
+        assert_eq!(group.beyond.map(|pairs| pairs.n), [2, 2]);
+    }
+
+    #[test]
+    fn an_interval_alone_has_no_place_in_an_order() {
+        let mut open = row("b", 1.0, 2.0);
+        if let Ok(found) = &mut open.outcome {
+            found.says = Says::Interval;
+        }
+        assert!(Orders::of([row("a", 1.0, 1.0), open].iter()).groups.is_empty());
     }
 }

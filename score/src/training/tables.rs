@@ -7,42 +7,126 @@ use crate::table::{Beside, Fault, Table};
 /// Rows of a table, with files beside it where it needs them.
 type Rows = fn(&Table, &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>>;
 
+/// Columns of tables that are not needed, and what is taken where they are not there.
+const OPTIONAL: [(&str, &str); 13] = [
+    ("tp_gpus", "one GPU of a tensor group"),
+    ("pp_stages", "one stage"),
+    ("cp_gpus", "one GPU of a context group"),
+    ("vp_chunks", "one chunk of a stage"),
+    ("ep_gpus", "one GPU of an expert group"),
+    ("dp_replicas", "one replica"),
+    ("pipeline_layout", "an even split of layers"),
+    ("recompute_granularity", "no recompute"),
+    ("cuda_graph_impl", "no graphs"),
+    ("grad_reduce_overlap", "gradients are reduced at the end"),
+    ("distributed_optimizer", "optimizer states on every rank"),
+    ("fp8_recipe", "products in 16 bits"),
+    ("deterministic", "usual kernels"),
+];
+
 /// A table of measured steps.
 struct Known {
+    /// Its word for people.
+    name: &'static str,
+    /// Optional columns of its format.
+    optional: &'static [&'static str],
     /// Columns that tell it from every other.
     header: &'static [&'static str],
     needed: &'static [&'static str],
     rows: Rows,
 }
 
-const TABLES: [Known; 6] = [
+static TABLES: [Known; 6] = [
     Known {
+        name: "SimuMax, B200",
+        optional: &["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"],
         header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
+        name: "SimuMax, A100",
+        optional: &["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"],
         header: &["iter_time_s", "time_uncertainty_pct"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
+        name: "torchtitan",
+        optional: &["tp_gpus", "pp_stages", "cp_gpus"],
         header: &["fsdp_gpus", "activation_checkpointing"],
         needed: &torchtitan::NEEDED,
         rows: |table, _| table.read_rows(torchtitan::row),
     },
     Known {
+        name: "Megatron Bridge",
+        optional: &[
+            "tp_gpus",
+            "pp_stages",
+            "cp_gpus",
+            "vp_chunks",
+            "ep_gpus",
+            "dp_replicas",
+            "pipeline_layout",
+            "recompute_granularity",
+            "cuda_graph_impl",
+            "grad_reduce_overlap",
+        ],
         header: &["recipe_tag", "tokens_per_s_per_gpu_best"],
         needed: &bridge::NEEDED,
         rows: |table, _| table.read_rows(bridge::row),
     },
     Known {
+        name: "Megatron-LM's tests",
+        optional: &[
+            "tp_gpus",
+            "pp_stages",
+            "cp_gpus",
+            "vp_chunks",
+            "ep_gpus",
+            "dp_replicas",
+            "pipeline_layout",
+            "recompute_granularity",
+            "grad_reduce_overlap",
+            "distributed_optimizer",
+            "fp8_recipe",
+            "deterministic",
+        ],
         header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
         needed: &megatron::NEEDED,
         rows: |table, _| table.read_rows(megatron::row),
     },
-    Known { header: &["gpus_by_stage", "layers_by_stage", "iter_time_s"], needed: &sailor::NEEDED, rows: sailor::rows },
+    Known {
+        name: "Sailor",
+        optional: &[],
+        header: &["gpus_by_stage", "layers_by_stage", "iter_time_s"],
+        needed: &sailor::NEEDED,
+        rows: sailor::rows,
+    },
 ];
+
+/// Columns that a table of measured steps lacks though its format has them, each with what is taken for it.
+#[must_use]
+pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
+    let names = header(text);
+    let Some(known) = known(&names) else { return Vec::new() };
+    let is_absent = |(name, _): &&(&str, &str)| known.optional.contains(name) && !names.contains(name);
+    OPTIONAL.iter().filter(is_absent).copied().collect()
+}
+
+/// Every table of measured steps by its name, with the columns that tell it from others.
+#[must_use]
+pub fn known_tables() -> Vec<String> {
+    TABLES.iter().map(|known| format!("{} ({})", known.name, known.header.join(", "))).collect()
+}
+
+fn header(text: &str) -> Vec<&str> {
+    text.lines().next().unwrap_or("").split(',').map(str::trim).collect()
+}
+
+fn known(names: &[&str]) -> Option<&'static Known> {
+    TABLES.iter().find(|known| known.header.iter().all(|name| names.contains(name)))
+}
 
 /// The rows of a table of measured steps; `None` where its header is of no such table. `beside` reads files that some tables need beside them.
 ///
@@ -50,8 +134,7 @@ const TABLES: [Known; 6] = [
 /// Every fault of the file.
 #[must_use]
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    let known = TABLES.iter().find(|known| known.header.iter().all(|name| names.contains(name)))?;
+    let known = known(&header(text))?;
     Some(Table::read(text, known.needed).and_then(|table| (known.rows)(&table, beside)))
 }
 
@@ -98,6 +181,20 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_contradict_themselves_have_a_reason() {
+        let found = rows("1,llama3-70b,12,B200,8,4096,1,4,2,1,1,8,7,1,1").expect("a row");
+        let reason = found[0].asked.as_ref().expect_err("sixteen GPUs");
+        assert_eq!((reason.name(), reason.detail().as_str()), ("degrees", "tp2 dp8 is 16 GPUs, and `gpus` is 8"));
+    }
+
+    #[test]
+    fn columns_that_are_absent_are_named_with_what_is_taken() {
+        assert_eq!(absent(HEAD), [("cp_gpus", "one GPU of a context group")]);
+        assert_eq!(absent("id,silicon_ttft_ms"), []);
+        assert_eq!(known_tables().len(), 6);
+    }
+
+    #[test]
     fn faults_are_named_with_line_and_column() {
         let faults = rows("1,llama3-70b,twelve,B200,8,4096,1,4,2,1,1,4,-7,1,1").expect_err("faults");
         let words: Vec<String> = faults.iter().map(Fault::words).collect();
@@ -108,6 +205,13 @@ mod tests {
                 "line 2, column `iter_time_ms`: must be above 0, found `-7`",
             ]
         );
+        // A line counts as many with a carriage return before its end.
+        let with_returns = format!("{HEAD}\r\n1,llama3-70b,twelve,B200,8,4096,1,4,2,1,1,4,7,1,1\r\n");
+        let faults = read(&with_returns, &|_| None).expect("known").expect_err("a fault");
+        assert_eq!(faults[0].words(), "line 2, column `layers`: `twelve` is not a count");
+        let renamed = HEAD.replace("seq_tokens", "seq_token");
+        let faults = read(&format!("{renamed}\n"), &|_| None).expect("known").expect_err("a column");
+        assert_eq!(faults[0].words(), "line 1, column `seq_tokens`: no such column; did you mean `seq_token`?");
         let missing =
             read("iter_time_ms,peak_mem_allocated_mib_by_rank\n1,2\n", &|_| None).expect("known").expect_err("columns");
         assert!(missing.iter().any(|fault| fault.words() == "line 1, column `layers`: no such column"));
