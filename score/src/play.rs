@@ -29,7 +29,7 @@ const PORT_REACHED: f64 = 0.75;
 /// least that wide.
 const UNEXPLAINED_TTFT: [f64; 2] = [0.6, 3.0];
 /// The same of TPOT.
-const UNEXPLAINED_TPOT: [f64; 2] = [0.7, 1.5];
+const UNEXPLAINED_TPOT: [f64; 2] = [0.85, 1.35];
 
 /// Costs of a machine for an engine.
 pub type Costs<'c> = dyn Fn(&Cluster, &str) -> Box<dyn CostModel> + Sync + 'c;

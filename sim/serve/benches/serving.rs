@@ -5,8 +5,10 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use engine::cost::roofline::Roofline;
+use engine::formats::Formats;
 use engine::play::Case;
 use serve::arrivals::{Arrivals, lay};
+use serve::engine_preset::GraphRule;
 use serve::fleet::serve;
 use serve::replica::{Engine, Limits, Spans};
 use serve::request::Requests;
@@ -35,6 +37,49 @@ fn conversations(n: usize, per_s: f64) -> Requests {
     requests
 }
 
+/// An engine as it is run: weights, keys and values in 8 bits, batches padded to captured graphs, cached prefixes.
+fn engine_as_run() -> Engine {
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 1);
+    let model = engine::model::embedded("llama-3-8b").expect("listed");
+    let formats = Formats { kv: hw::Dtype::Fp8, ..Formats::weights(hw::Format::Fp8, hw::Dtype::Bf16) };
+    let graph_sizes = GraphRule::Vllm.sizes(256);
+    let deployment = ReplicaConfig {
+        formats,
+        graph_sizes,
+        prompt_graph_tokens: 256,
+        ..ReplicaConfig::new(&model, &cluster, 1)
+    };
+    let limits = Limits {
+        sequences_max: 256,
+        tokens_max: 2048,
+        context_max: 131_072,
+        kv_blocks: 52_000,
+        watermark_blocks: 520,
+        shares_prefixes: true,
+        ..Limits::ROOMY
+    };
+    let table = StepTable::new(&deployment, (2048, 256), &Roofline::new(&cluster), Case::Expected);
+    Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
+}
+
+/// The same requests as eight turns of sessions each: every turn has 64 tokens more that the one before had, in blocks of 16.
+fn turns(mut requests: Requests) -> Requests {
+    const TURNS: u32 = 8;
+    const BLOCKS: u32 = 4;
+    let n_sessions = u32::try_from(requests.len()).expect("few") / TURNS;
+    (requests.prefix_tokens, requests.n_prefix_ids) = (16, n_sessions * TURNS * BLOCKS);
+    for (at, request) in (0..).zip(&mut requests.list) {
+        let (session, turn) = (at % n_sessions, (at / n_sessions).min(TURNS - 1));
+        let (first, count) = (session * TURNS * BLOCKS, turn * BLOCKS);
+        request.prompt += count * 16;
+        request.prefix_first = u32::try_from(requests.prefix_ids.len()).expect("few");
+        // What this turn adds is shared by the next one.
+        request.prefix_count = count + BLOCKS.min(request.prompt / 16 - count);
+        requests.prefix_ids.extend(first..first + request.prefix_count);
+    }
+    requests
+}
+
 fn engines(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("serving");
     group.sample_size(10);
@@ -54,6 +99,11 @@ fn engines(criterion: &mut Criterion) {
             bencher.iter(|| serve(&requests, &engines, (kind.make)(0).as_mut()));
         });
     }
+    let (requests, as_run) = (turns(requests), engine_as_run());
+    let engines = vec![&as_run; 64];
+    group.bench_function("a million requests with formats, graphs and cached prefixes, 64 replicas", |bencher| {
+        bencher.iter(|| serve(&requests, &engines, (router::ROUTERS[0].make)(0).as_mut()));
+    });
     group.finish();
 }
 

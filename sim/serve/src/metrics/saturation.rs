@@ -132,6 +132,7 @@ mod tests {
 
     #[test]
     fn a_server_of_fixed_time_is_below_near_or_beyond_its_limit_as_its_load_says() {
+        let mut waits = 0.0;
         for seed in 0..10 {
             let found = |load| queue(load, 20_000, seed);
             let half = found(0.5);
@@ -139,9 +140,8 @@ mod tests {
             // W = ρ·D / (2·(1 − ρ)): half an iteration at 50 %.
             assert!((half.wait_steps - 0.5).abs() < 0.05, "{half:?}");
             assert_eq!(half.saturation(), Saturation::Below, "{half:?}");
-            // Nine and a half at 95 %, give or take what a draw scatters.
             let near = found(0.95);
-            assert!((6.0..15.0).contains(&near.wait_steps), "{near:?}");
+            waits += near.wait_steps / 10.0;
             assert_eq!(near.saturation(), Saturation::Near, "{near:?}");
             // 10 of 110 that come wait on: 909 of 10,000.
             let beyond = found(1.1);
@@ -149,6 +149,8 @@ mod tests {
             assert!((gained - 909.0).abs() < 400.0, "{beyond:?}");
             assert_eq!(beyond.saturation(), Saturation::Beyond, "{beyond:?}");
         }
+        // Nine and a half at 95 %: a draw scatters by a third, ten of them by a tenth.
+        assert!((waits / 9.5 - 1.0).abs() < 0.3, "{waits} iterations");
     }
 
     #[test]
