@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::ask::{self, WrongInput};
-use crate::cli::{Cli, Command, Effort, ScenarioArgs, Sought};
+use crate::cli::{Cli, Command, Effort, ScenarioArgs};
 use crate::kinds::Kind;
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
@@ -170,8 +170,7 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let Sought { maximize, minimize } = &args.sought;
-    let set = args.set.iter().chain(maximize).chain(minimize).cloned().collect();
+    let set = args.set.iter().chain(&args.sought.maximize).chain(&args.sought.minimize).cloned().collect();
     let overrides = Overrides { set, seed: args.seed };
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     // A plan carries its scenario; what other JSON there is, importers know.
