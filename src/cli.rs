@@ -224,6 +224,9 @@ pub struct ScenarioArgs {
     /// Seed of every random choice [default: the scenario's]
     #[arg(long, allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// Objective.
+    #[command(flatten)]
+    pub sought: Sought,
     /// Directory for output [default: out/NAME, with the scenario's name]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -232,24 +235,20 @@ pub struct ScenarioArgs {
     pub effort: Effort,
 }
 
-/// What is sought, where it is not what the scenario says.
+/// What is sought, where it is not what the scenario says; each as the key that it stands for.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Sought {
     /// Look for the layout, and compare policies, by most of this: tokens_per_s, tokens_per_usd (training)
-    #[arg(long, value_name = "METRIC", conflicts_with = "minimize")]
+    #[arg(long, value_name = "METRIC", conflicts_with = "minimize", value_parser = |of: &str| key("maximize", of))]
     pub maximize: Option<String>,
     /// The same by least of this: iteration_time_s, cost_usd_per_step (training)
-    #[arg(long, value_name = "METRIC")]
+    #[arg(long, value_name = "METRIC", value_parser = |of: &str| key("minimize", of))]
     pub minimize: Option<String>,
 }
 
-impl Sought {
-    /// The keys that it stands for.
-    #[must_use]
-    pub fn set(&self) -> Vec<String> {
-        let keys = [("maximize", &self.maximize), ("minimize", &self.minimize)];
-        keys.into_iter().filter_map(|(key, of)| Some(format!("policies.{key}={}", of.as_ref()?))).collect()
-    }
+/// What lies over a scenario for an objective.
+fn key(name: &str, metric: &str) -> Result<String, std::convert::Infallible> {
+    Ok(format!("policies.{name}={metric}"))
 }
 
 /// How much of the machine a verb uses, and for how long.
@@ -272,9 +271,6 @@ pub struct RunArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
-    /// Objective.
-    #[command(flatten)]
-    pub sought: Sought,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
@@ -304,9 +300,6 @@ pub struct PlanArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
-    /// Objective.
-    #[command(flatten)]
-    pub sought: Sought,
     /// Policy of the scenario [default: the last one]
     #[arg(long)]
     pub policy: Option<String>,

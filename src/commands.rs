@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::ask::{self, WrongInput};
-use crate::cli::{Cli, Command, Effort, ScenarioArgs, Sought};
+use crate::cli::{Cli, Command, Effort, ScenarioArgs};
 use crate::kinds::Kind;
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
@@ -170,14 +170,9 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 }
 
 /// Reads the scenario of a command line; warnings go to standard error.
-fn load_for(args: &ScenarioArgs, sought: &Sought) -> Result<Box<dyn Kind>, Failure> {
-    let set = [args.set.as_slice(), &sought.set()].concat();
-    load(&ScenarioArgs { scenario: args.scenario.clone(), set, seed: args.seed, out: None, effort: args.effort })
-}
-
-/// Reads a scenario with what is laid over it.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let overrides = Overrides { set: args.set.clone(), seed: args.seed };
+    let set = args.set.iter().chain(&args.sought.maximize).chain(&args.sought.minimize).cloned().collect();
+    let overrides = Overrides { set, seed: args.seed };
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     // A plan carries its scenario; what other JSON there is, importers know.
     if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {

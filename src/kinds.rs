@@ -11,7 +11,6 @@ pub mod multi_task;
 pub mod serving;
 pub mod training;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::Origin;
@@ -303,21 +302,6 @@ fn timeout(name: &str) -> PolicyResult {
 fn weakest(rows: Vec<(PolicyResult, CostSource)>) -> (Vec<PolicyResult>, CostSource) {
     let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(CostSource::Datasheet);
     (rows.into_iter().map(|(row, _)| row).collect(), source)
-}
-
-/// What every row is worth over what the baseline is; rows without a worth are left out.
-fn gains(
-    results: &[PolicyResult],
-    baseline: &str,
-    worth: impl Fn(&PolicyResult) -> Option<f64>,
-) -> BTreeMap<String, f64> {
-    let base = results.iter().find(|row| row.policy == baseline).and_then(&worth);
-    results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect()
-}
-
-/// The same for a metric of which more is better.
-fn gains_of(results: &[PolicyResult], baseline: &str, key: &str) -> BTreeMap<String, f64> {
-    gains(results, baseline, |row| row.metrics.get(key).copied())
 }
 
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.

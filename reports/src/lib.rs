@@ -12,6 +12,7 @@ pub mod curves;
 pub mod draws;
 pub mod expect;
 pub mod frame;
+pub mod gains;
 pub mod gate;
 mod graph;
 pub mod html;

@@ -28,6 +28,16 @@ pub const RUN_OF_DAYS: [(&str, &str); 6] = [
     ("peak_memory_bytes", "peak mem"),
 ];
 
+/// What the table shows of training steps, the metric first by which rows are compared; nothing for steps that are compared by their time.
+#[must_use]
+pub const fn of_steps(is_of_days: bool, is_by_cost: bool) -> &'static [(&'static str, &'static str)] {
+    match (is_of_days, is_by_cost) {
+        (true, _) => &RUN_OF_DAYS,
+        (false, true) => &STEP_BY_COST,
+        (false, false) => &[],
+    }
+}
+
 /// Training steps by what they cost.
 pub const STEP_BY_COST: [(&str, &str); 6] = [
     ("tokens_per_usd", "tokens/USD"),

@@ -147,20 +147,19 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
-    let lists = search::search(reader.section("search"), cluster.as_ref().map(|(cluster, _)| &cluster.gpu));
+    let machine = cluster.as_ref().map(|(cluster, _)| cluster);
+    let lists = search::search(reader.section("search"), machine.map(|cluster| &cluster.gpu));
     let training = training::training(reader.section("training"), n_played(&parallel.layout));
-    let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
-    let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
-    let long_run = long_run::long_run(reader, cluster.as_ref().map(|(cluster, _)| cluster), !stragglers.is_empty());
+    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
+    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let (optimizer, trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
-    let card = cluster.as_ref().map(|(cluster, _)| &cluster.gpu);
+    let card = machine.map(|cluster| &cluster.gpu);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
-    let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);

@@ -77,8 +77,9 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             for offset in 0..args.seeds {
                 let scenario = ScenarioArgs {
                     scenario: name.clone(),
-                    set: [args.set.as_slice(), &args.sought.set(), &variation.set].concat(),
+                    set: [args.set.as_slice(), &variation.set].concat(),
                     seed: Some(args.seed + offset),
+                    sought: args.sought.clone(),
                     out: None,
                     effort: Effort::default(),
                 };

@@ -1,6 +1,6 @@
 //! `plan`: only decide, and write the plan.
 
-use super::{Failure, begin, load_for, out_dir, print, write};
+use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::PlanArgs;
 use crate::kinds;
 use crate::progress;
@@ -9,7 +9,7 @@ use input::diagnostic::{self, Code};
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     begin(args.scenario.effort)?;
-    let scenario = load_for(&args.scenario, &args.sought)?;
+    let scenario = load(&args.scenario)?;
     let head = scenario.head();
     let choice = chosen(args, &scenario.choices())?;
     let line = progress::line(args.scenario.effort.no_progress, "planning; Ctrl-C takes the best plan so far");

@@ -5,7 +5,7 @@ use std::path::Path;
 use reports::expect::{self, Expectation};
 use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, begin, load_for, out_dir, print, write, write_bytes};
+use super::{Failure, begin, load, out_dir, print, write, write_bytes};
 use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
@@ -15,7 +15,7 @@ use input::diagnostic::Code;
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     begin(args.scenario.effort)?;
-    let scenario = load_for(&args.scenario, &args.sought)?;
+    let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
         return Err(Failure::input(Code::WrongKind, what));

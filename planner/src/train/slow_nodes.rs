@@ -6,6 +6,7 @@ use hw::Rank;
 use hw::topology::Topology;
 use train::Problem;
 use train::long_run::slow::{Asked, Beside, Reaction, SlowNodes, Slowed};
+use train::long_run::{Lasted, LongRun};
 use train::plan::Plan;
 use train::straggler::Straggler;
 
@@ -16,11 +17,28 @@ use super::{orders, policies, search};
 /// The policy that plans around slow devices.
 const REPLANS: &str = "malleus";
 
+/// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
+///
+/// # Errors
+/// As `beside`.
+pub fn lasted(
+    run: &LongRun,
+    choices: &[Choice],
+    (problem, plan, step_s): (&Problem, &Plan, f64),
+    costs: (&dyn CostModel, &Topology),
+) -> Result<Lasted, PlanError> {
+    let Some(slow) = &run.slow_nodes else { return Ok(run.play(problem, step_s, None)) };
+    let unnamed = Choice::default();
+    let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
+    let beside = beside(slow, choice, (problem, plan), costs)?;
+    Ok(run.play(problem, step_s, Some(&beside)))
+}
+
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.
 ///
 /// # Errors
 /// When its plan is to change, and `malleus` has none for its layout.
-pub fn beside(
+fn beside(
     slow: &SlowNodes,
     choice: &Choice,
     (problem, plan): (&Problem, &Plan),

@@ -8,14 +8,16 @@
 //! of work τ behind which a checkpoint stalls δ takes M e^(R/M) (e^((τ+δ)/M) − 1) in the mean, with failures every M and restarts of R. Young's
 //! √(2 δ M) is where it ends for rare failures. Units: seconds.
 
+mod clock;
 pub mod slow;
 #[cfg(test)]
 mod slow_tests;
 
 use std::collections::BTreeMap;
 
+use clock::Clock;
 use engine::random;
-use slow::{Begins, Beside, Change, Reaction, SlowNodes, Slowed, Spells};
+use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
 use crate::memory::bytes_per_parameter;
 use crate::problem::Problem;
@@ -348,148 +350,6 @@ impl LongRun {
     }
 }
 
-/// A run while it is played.
-struct Clock<'r> {
-    run: &'r LongRun,
-    times: &'r CheckpointTimes,
-    now_s: f64,
-    /// The next failure.
-    strike_s: f64,
-    next: &'r mut dyn FnMut() -> f64,
-    /// When each spare node is there.
-    spares: Vec<f64>,
-    /// A checkpoint that is written behind: its work, and when it can be read.
-    written: Option<(f64, f64)>,
-    /// Work that is done.
-    done_s: f64,
-    /// Work that a checkpoint holds.
-    safe_s: f64,
-    spells: Option<Spells<'r>>,
-    spent: Spent,
-}
-
-impl Clock<'_> {
-    /// Work up to the next checkpoint, and the checkpoint; or up to a failure, and the restart.
-    fn segment(&mut self, every_s: f64) {
-        engine::stop::pause();
-        self.work(every_s);
-        if self.is_struck() {
-            return self.restart();
-        }
-        // Storage that still writes the one before is waited for.
-        let behind_s = self.written.map_or(0.0, |(_, ready_s)| (ready_s - self.now_s).max(0.0));
-        self.spent.checkpoint_s += self.pass(behind_s + self.times.stall_s);
-        if self.is_struck() {
-            return self.restart();
-        }
-        if self.now_s < self.run.span_s {
-            self.settle();
-            self.written = Some((self.done_s, self.now_s + self.times.behind_s));
-        }
-    }
-
-    /// Does so much work, up to the next failure or the end of the run; slow nodes make it longer and stop it.
-    fn work(&mut self, work_s: f64) {
-        let Some(spells) = &self.spells else {
-            self.done_s += self.pass(work_s);
-            return;
-        };
-        let mut left_s = work_s;
-        let (mut pace, mut changes_s) = (spells.pace(), spells.changes_s());
-        while left_s > 0.0 && self.now_s < self.run.span_s && !self.is_struck() {
-            if changes_s <= self.now_s {
-                self.react();
-            } else {
-                let passed_s = self.pass((left_s * pace).min(changes_s - self.now_s));
-                let done_s = passed_s / pace;
-                self.done_s += done_s;
-                self.spent.slow_s += passed_s - done_s;
-                left_s -= done_s;
-                // What rounding leaves over is shorter than the clock tells apart, and would never end.
-                if left_s < work_s * 1e-9 || passed_s == 0.0 {
-                    left_s = 0.0;
-                }
-            }
-            let spells = self.spells.as_ref().expect("there are some");
-            (pace, changes_s) = (spells.pace(), spells.changes_s());
-        }
-    }
-
-    /// What the job does when a node becomes slow or recovers.
-    fn react(&mut self) {
-        engine::stop::pause();
-        let (now_s, spares) = (self.now_s, &mut self.spares);
-        let mut spare = |ends_s: f64| {
-            let ready = spares.iter().position(|ready_s| *ready_s <= now_s);
-            // The slow node is a spare one when it has recovered.
-            ready.is_some_and(|at| {
-                spares[at] = ends_s;
-                true
-            })
-        };
-        let change = self.spells.as_mut().expect("there are some").change(&mut spare);
-        match change {
-            Change::Pace => {}
-            Change::Stop(stop_s) => self.spent.reacting_s += self.pass(stop_s),
-            Change::Restart => {
-                self.spent.reacting_s += self.pass(self.times.stall_s + self.times.behind_s);
-                if !self.is_struck() && self.now_s < self.run.span_s {
-                    (self.safe_s, self.written) = (self.done_s, None);
-                    self.spent.reacting_s += self.pass(self.run.restart_s + self.times.restore_s);
-                }
-            }
-        }
-    }
-
-    /// Lets so much time pass, up to the next failure or the end of the run: the time that passed.
-    fn pass(&mut self, span_s: f64) -> f64 {
-        let until_s = (self.now_s + span_s).min(self.run.span_s).min(self.strike_s.max(self.now_s));
-        let passed_s = until_s - self.now_s;
-        self.now_s = until_s;
-        passed_s
-    }
-
-    fn is_struck(&self) -> bool {
-        self.strike_s <= self.now_s && self.now_s < self.run.span_s
-    }
-
-    /// A checkpoint that is written by now is safe.
-    fn settle(&mut self) {
-        if let Some((work_s, _)) = self.written.filter(|(_, ready_s)| *ready_s <= self.now_s) {
-            self.safe_s = work_s;
-            self.written = None;
-        }
-    }
-
-    /// Takes the job back to its last safe checkpoint and starts it again, as often as it is struck meanwhile.
-    fn restart(&mut self) {
-        self.settle();
-        self.written = None;
-        self.spent.again_s += self.done_s - self.safe_s;
-        self.done_s = self.safe_s;
-        while self.is_struck() {
-            self.spent.failures += 1.0;
-            self.replace();
-            self.spent.restart_s += self.pass(self.run.restart_s + self.times.restore_s);
-        }
-    }
-
-    /// Puts the first node that is there in the place of one that fails now. What fails while the job waits costs nothing more.
-    fn replace(&mut self) {
-        self.spares.push(self.now_s + self.run.repair_s);
-        let earlier = |a: &usize, b: &usize| self.spares[*a].total_cmp(&self.spares[*b]);
-        let first = (0..self.spares.len()).min_by(earlier).expect("one was added");
-        let ready_s = self.spares.swap_remove(first);
-        self.strike_s = f64::INFINITY;
-        self.spent.waiting_s += self.pass((ready_s - self.now_s).max(0.0));
-        self.strike_s = (self.next)();
-        while self.strike_s <= self.now_s {
-            engine::stop::pause();
-            self.strike_s = (self.next)();
-        }
-    }
-}
-
 impl Lasted {
     /// Share of the run that is useful.
     fn useful(&self) -> f64 {
@@ -518,14 +378,16 @@ impl Lasted {
     }
 
     fn of(all: &[Spent], span_s: f64) -> Self {
-        let Spent { useful_s, again_s, checkpoint_s, restart_s, waiting_s, failures, .. } = mean(all);
+        let Spent { useful_s, again_s, checkpoint_s, restart_s, waiting_s, slow_s, reacting_s, failures } = mean(all);
         let lost = [
+            ("slow nodes", slow_s),
+            ("reactions to slow nodes", reacting_s),
             ("work done again", again_s),
             ("checkpoints", checkpoint_s),
             ("restarts", restart_s),
             ("waits for a node", waiting_s),
         ];
-        let most = lost.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("four of them");
+        let most = lost.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("some of them");
         let useful = all.iter().map(|spent| spent.useful_s / span_s);
         let goodput = useful.fold([f64::INFINITY, 0.0], |[least, most], share| [least.min(share), most.max(share)]);
         let values = [

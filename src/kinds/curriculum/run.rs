@@ -53,7 +53,7 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
             ..kinds::costs(kinds::profile_name(scenario.profile.as_ref()), source.name(), &scenario.free_parameters)
         },
         columns: views::columns(&columns),
-        speedup_ratio: kinds::gains_of(&results, &scenario.head.baseline, views::CURRICULUM[0].0),
+        speedup_ratio: reports::gains::of_metric(&results, &scenario.head.baseline, views::CURRICULUM[0].0),
         results,
         ..kinds::blank(&scenario.head)
     }

@@ -115,7 +115,7 @@ fn result(scenario: &GraphScenario, results: Vec<PolicyResult>, source: Source) 
             &scenario.free_parameters,
         ),
         columns: views::columns(&columns),
-        speedup_ratio: kinds::gains(&results, &scenario.head.baseline, shorter),
+        speedup_ratio: reports::gains::of_worth(&results, &scenario.head.baseline, shorter),
         results,
         ..kinds::blank(&scenario.head)
     }

@@ -37,7 +37,7 @@ impl Kind for MixedTraining {
 }
 
 fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
-    let speedup_ratio = kinds::gains_of(&results, &scenario.head.baseline, "tokens_per_s");
+    let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, "tokens_per_s");
     let (profile, source) = match &scenario.job.problem {
         Some(_) => ("of every card", engine::cost::Source::Published),
         None => ("times of the scenario", engine::cost::Source::Measured),

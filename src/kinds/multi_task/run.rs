@@ -53,7 +53,7 @@ fn asked(scenario: &MultiTaskScenario) -> Asked {
 
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {
     let speed = |row: &PolicyResult| row.metrics.get(views::MULTI_TASK[0].0).map(|seconds| 1.0 / seconds);
-    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, speed);
+    let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, speed);
     let is_given = |call: &train::multi_task::Call| !call.times.is_empty();
     let (profile, source) = match &scenario.profile {
         _ if scenario.training.calls.iter().all(is_given) => {

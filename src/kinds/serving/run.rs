@@ -132,7 +132,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
         row.metrics.get(key).copied()
     };
-    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
+    let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));
     let result = RunResult {
         cost_model: CostModelFacts {

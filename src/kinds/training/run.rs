@@ -2,7 +2,6 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::provenance::Provenance;
@@ -15,10 +14,7 @@ use planner::train::chosen::{self, layout_words, searched, simulate};
 use planner::train::search::space::Objective;
 use planner::train::slow_nodes;
 use rayon::prelude::*;
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
-use train::Plan;
-use train::long_run::LongRun;
-use train::long_run::slow::Beside;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult, gains, views};
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
@@ -95,13 +91,6 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     of_rows(scenario, vec![row])
 }
 
-/// The baseline's step over that of every row.
-fn speedups(results: &[PolicyResult], scenario: &Scenario) -> BTreeMap<String, f64> {
-    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
-    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
-    results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect()
-}
-
 fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let mut facts = CostModelFacts {
         profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
@@ -126,13 +115,13 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     facts.shares = kinds::shares(&provenance);
-    let view = view(scenario);
-    if scenario.objective == Objective::Usd {
-        results.iter_mut().for_each(|row| row.metrics.extend(chosen::tokens_per_usd(&row.metrics)));
-    }
+    let is_by_cost = scenario.objective == Objective::Usd;
+    let priced = results.iter_mut().filter(|_| is_by_cost);
+    priced.for_each(|row| row.metrics.extend(chosen::tokens_per_usd(&row.metrics)));
+    let view = views::of_steps(scenario.long_run.is_some(), is_by_cost);
     let speedup_ratio = match view.first() {
-        Some((key, _)) => kinds::gains_of(&results, &scenario.head.baseline, key),
-        None => speedups(&results, scenario),
+        Some((key, _)) => gains::of_metric(&results, &scenario.head.baseline, key),
+        None => gains::of_least(&results, &scenario.head.baseline, "iteration_time_s"),
     };
     let columns = views::columns(view);
     let result = RunResult { cost_model: facts, columns, results, speedup_ratio, ..kinds::blank(&scenario.head) };
@@ -144,27 +133,6 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
         lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
         device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
     }
-}
-
-/// What the table shows, the metric first by which rows are compared; nothing for steps that are compared by their time.
-fn view(scenario: &Scenario) -> &'static [(&'static str, &'static str)] {
-    match (&scenario.long_run, scenario.objective) {
-        (Some(_), _) => &views::RUN_OF_DAYS,
-        (None, Objective::Usd) => &views::STEP_BY_COST,
-        (None, Objective::Seconds) => &[],
-    }
-}
-
-/// What steps take beside the slow nodes of a run of days, where it has some.
-fn of_days(
-    scenario: &Scenario,
-    run: &LongRun,
-    planned: (&Problem, &Plan),
-    costs: (&dyn CostModel, &Topology),
-) -> Result<Option<Beside>, PlanError> {
-    let Some(slow) = &run.slow_nodes else { return Ok(None) };
-    let named = scenario.policies.iter().find(|choice| choice.name == planned.1.policy);
-    slow_nodes::beside(slow, named.unwrap_or(&PolicyChoice::default()), planned, costs).map(Some)
 }
 
 struct Row {
@@ -239,7 +207,6 @@ fn judged(
     result.planner = Some(kinds::facts(&decision));
     result.chosen = chosen::fields(&problem, found.as_ref());
     let begun = Instant::now();
-    // A search may take fewer nodes.
     let simulated = simulate(&problem, &decision, cost, &Topology::of(&problem.cluster));
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let (steps, interval) = match simulated {
@@ -252,15 +219,12 @@ fn judged(
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
-    let days =
-        scenario.long_run.as_ref().map(|run| of_days(scenario, run, (&problem, &decision.plan), (cost, topology)));
-    if let Some(beside) = days {
-        let run = scenario.long_run.as_ref().expect("it has days");
-        let beside = match beside {
-            Ok(beside) => beside,
+    if let Some(run) = &scenario.long_run {
+        let planned = (&problem, &decision.plan, metrics.step_s());
+        let lasted = match slow_nodes::lasted(run, &scenario.policies, planned, (cost, topology)) {
+            Ok(lasted) => lasted,
             Err(why) => return Row::failed(result, why),
         };
-        let lasted = run.play(&problem, metrics.step_s(), beside.as_ref());
         result.interval.insert("run_goodput_ratio".to_owned(), lasted.goodput);
         result.metrics.extend(lasted.values);
         result.why = format!("{}; {}", result.why, lasted.why);

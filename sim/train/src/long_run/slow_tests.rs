@@ -15,7 +15,7 @@ fn run(span_s: f64, spares: u32) -> LongRun {
 
 /// A run beside nodes that become slow at these moments, for so long each.
 fn spent(run: &LongRun, reaction: Reaction, slowed: Slowed, (at_s, lasts_s): (&[f64], f64), n_nodes: u32) -> Spent {
-    let mut rest = at_s.to_vec().into_iter();
+    let mut rest = at_s.iter().copied();
     let next = Box::new(move || rest.next().unwrap_or(f64::INFINITY));
     let spells = Spells::new((reaction, slowed), (lasts_s, n_nodes), next);
     let times = CheckpointTimes { stall_s: 10.0, behind_s: 0.0, restore_s: 100.0 };

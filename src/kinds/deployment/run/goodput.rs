@@ -30,7 +30,7 @@ impl Kind for Goodput {
         Run::from(RunResult {
             cost_model: kinds::costs("roofline of a stage", "datasheet", &self.free_parameters),
             columns: views::columns(&views::GOODPUT),
-            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::GOODPUT[0].0),
+            speedup_ratio: reports::gains::of_metric(&results, &self.head.baseline, views::GOODPUT[0].0),
             results,
             ..kinds::blank(&self.head)
         })

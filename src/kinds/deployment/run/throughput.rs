@@ -32,7 +32,7 @@ impl Kind for Throughput {
         Run::from(RunResult {
             cost_model: kinds::costs("times of a layer by batch size", &self.times, &self.free_parameters),
             columns: views::columns(&views::THROUGHPUT),
-            speedup_ratio: kinds::gains_of(&results, &self.head.baseline, views::THROUGHPUT[0].0),
+            speedup_ratio: reports::gains::of_metric(&results, &self.head.baseline, views::THROUGHPUT[0].0),
             results,
             ..kinds::blank(&self.head)
         })
