@@ -204,7 +204,7 @@ fn keys_and_values_in_8_bits_move_in_8_bits() {
     let alone = ["trace.rate_per_s=0.2"];
     let [wide, narrow] = ["bf16", "fp8"].map(|kv| {
         let weights = format!("model.weights={{format=\"bf16\",kv=\"{kv}\"}}");
-        split(&[&alone[..], &[&weights]].concat())["transfer_s.mean"]
+        split(&[&alone[..], &[weights.as_str()]].concat())["transfer_s.mean"]
     });
     // 500 us of latency whatever moves.
     let ratio = (narrow - 500e-6) / (wide - 500e-6);

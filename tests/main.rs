@@ -47,7 +47,6 @@ mod schema;
 mod serving;
 mod settings;
 mod shell;
-mod step_terms;
 mod style;
 mod sweep;
 mod tidy;

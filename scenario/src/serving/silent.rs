@@ -72,7 +72,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
                     Part::Kv => "keys and values",
                 };
                 let what = format!("`{}` has no kernel for {part} in {}", preset.name, row.format);
-                let help = format!("they are priced as if it had; it runs {}", row.instead);
+                let help = format!("they are priced as if it had; it has {}", row.instead);
                 found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));
             }
         }

@@ -47,7 +47,8 @@ fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
     match queue.saturation() {
         Saturation::Below => None,
         Saturation::Near => Some(format!(
-            "near saturation ({busy:.0} % busy, a wait of {:.0} iterations): one draw says little of waits{advice}",
+            "near saturation ({busy:.0} % busy, a wait of {:.0} iterations; {middle} wait halfway, {end} at the last arrival): one draw says \
+             little of waits{advice}",
             queue.wait_steps
         )),
         Saturation::Beyond => Some(format!(
