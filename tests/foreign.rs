@@ -520,6 +520,9 @@ fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
                 continue;
             }
             let mut with = Vec::new();
+            if target == "torchtitan" {
+                with.push("parallel.zero=3".to_owned());
+            }
             if key == "parallel.exchange" {
                 with.extend(["parallel.cp=2".to_owned()]);
             }

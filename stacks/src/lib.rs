@@ -154,9 +154,11 @@ pub struct Imported {
 /// Whose file a text is, where it is one of a known stack.
 #[must_use]
 pub fn recognise(text: &str) -> Option<Stack> {
-    if text.len() > BYTES_MAX || toml_span::parse(text).is_ok() {
+    if toml_span::parse(text).is_ok() {
         return None;
     }
+    // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
+    let text = &text[..text.floor_char_boundary(BYTES_MAX)];
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
