@@ -198,7 +198,8 @@ fn no_scenario(name: &str, what: &str) -> Failure {
 fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
     let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
     // What it names beside it is read with it.
-    let folder = std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
+    let folder =
+        std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
     let names = stacks::named_beside(&source.text).into_iter();
     let files = names.filter_map(|name| Some((name.clone(), text_file::read(&folder.join(name)).ok()?))).collect();
     let machine = stacks::Machine { files, ..machine.clone() };

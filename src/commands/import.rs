@@ -25,7 +25,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     let name = args.dir.display().to_string();
     let known = text.as_deref().and_then(recognised::of_text);
-    if let Some(what) = known.or_else(|| recognised::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file())) {
+    if let Some(what) =
+        known.or_else(|| recognised::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
+    {
         return Err(no_scenario(&name, what));
     }
     let needed = |value: &Option<String>, name: &str| {

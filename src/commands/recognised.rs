@@ -25,7 +25,9 @@ pub fn of_text(text: &str) -> Option<&'static str> {
         "\"time_to_first_token\"",
     ];
     if has(head, &runs) {
-        return Some("a run as a benchmark client measured it: give it to `skrull-sim validate SCENARIO --measured FILE`");
+        return Some(
+            "a run as a benchmark client measured it: give it to `skrull-sim validate SCENARIO --measured FILE`",
+        );
     }
     let line: Value = serde_json::from_str(first.lines().next()?).ok()?;
     let is_tokens = ["input_ids", "tokens", "length", "text"].iter().any(|key| line.get(key).is_some());

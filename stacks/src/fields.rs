@@ -180,12 +180,8 @@ fn order(asked: &Asked<'_>) -> Fate {
 
 /// Whether ranks count along tensor, context, data and pipeline; where an axis stands that has one rank makes no difference.
 pub(crate) fn is_usual_order(layout: &Layout) -> bool {
-    let degrees = [
-        (Axis::Tensor, layout.tp),
-        (Axis::Context, layout.cp),
-        (Axis::Data, layout.dp),
-        (Axis::Pipeline, layout.pp),
-    ];
+    let degrees =
+        [(Axis::Tensor, layout.tp), (Axis::Context, layout.cp), (Axis::Data, layout.dp), (Axis::Pipeline, layout.pp)];
     let usual = degrees.iter().filter(|(_, degree)| *degree > 1).map(|(axis, _)| *axis);
     let is_cut = |axis: &Axis| degrees.iter().any(|(known, degree)| known == axis && *degree > 1);
     layout.order.into_iter().filter(is_cut).eq(usual)
@@ -392,7 +388,10 @@ fn offload(asked: &Asked<'_>) -> Fate {
 
 fn fragmentation(asked: &Asked<'_>) -> Fate {
     let fragmentation = asked.problem.execution.fragmentation;
-    told(fragmentation > 1.0, format!("The prediction takes {fragmentation} times the memory that activations ask for."))
+    told(
+        fragmentation > 1.0,
+        format!("The prediction takes {fragmentation} times the memory that activations ask for."),
+    )
 }
 
 fn host(asked: &Asked<'_>) -> Fate {
@@ -442,17 +441,40 @@ mod tests {
 
     #[test]
     fn every_field_of_a_plan_has_a_row_and_every_row_a_field() {
-        let execution = fields!("execution", Execution {
-            recompute, recompute_layers, gradient_sync, gradient_dtype, attention, framework, formats, wide_layers,
-            gathers_narrow, overlap, experts, offload, fragmentation, host_overhead_per_layer, launches,
-            context_in_blocks, trains_adapters, unit_times, layers, places, stragglers,
-        });
-        let layout = fields!("layout", Layout {
-            dp, cp, tp, pp, chunks, ep, expert_tp, sequence_parallel, zero, exchange, order,
-        });
-        let overlap = fields!("overlap", Overlap {
-            tensor, expert, slowdown, stage, parameter_gather, forward_prefetch, backward_prefetch,
-        });
+        let execution = fields!(
+            "execution",
+            Execution {
+                recompute,
+                recompute_layers,
+                gradient_sync,
+                gradient_dtype,
+                attention,
+                framework,
+                formats,
+                wide_layers,
+                gathers_narrow,
+                overlap,
+                experts,
+                offload,
+                fragmentation,
+                host_overhead_per_layer,
+                launches,
+                context_in_blocks,
+                trains_adapters,
+                unit_times,
+                layers,
+                places,
+                stragglers,
+            }
+        );
+        let layout = fields!(
+            "layout",
+            Layout { dp, cp, tp, pp, chunks, ep, expert_tp, sequence_parallel, zero, exchange, order }
+        );
+        let overlap = fields!(
+            "overlap",
+            Overlap { tensor, expert, slowdown, stage, parameter_gather, forward_prefetch, backward_prefetch }
+        );
         let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node });
         let launches = fields!("launches", Launches { each, captured });
         let mut known: Vec<&str> = ["problem.dtype", "problem.schedule"].to_vec();

@@ -36,7 +36,8 @@ const ENGINES: [(Begins, fn(Launch) -> (Server, Flags<'static>)); 3] =
 const TRTLLM: usize = 2;
 
 /// Flags that join roles, which engines do not have otherwise.
-const OF_ROLES: [&str; 4] = ["kv-transfer-config", "disaggregation-mode", "server-role", "disaggregation-transfer-backend"];
+const OF_ROLES: [&str; 4] =
+    ["kv-transfer-config", "disaggregation-mode", "server-role", "disaggregation-transfer-backend"];
 
 /// A command that starts a server, and what stands around it.
 struct Started {
@@ -56,7 +57,8 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     let is_alone = started.len() == 1;
     let Some(first) = started.first() else {
         let help = "a command of `vllm serve`, `sglang.launch_server` or `trtllm-serve` with its options is needed";
-        let finding = Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help);
+        let finding =
+            Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help);
         return Imported { findings: vec![finding], ..Imported::default() };
     };
     if is_alone {
@@ -123,7 +125,8 @@ fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launc
     let mut containers: BTreeMap<&[String], ([Vec<String>; 2], Range<usize>)> = BTreeMap::new();
     for entry in &entries {
         let Some(at) = entry.path.iter().position(|key| key == "args" || key == "command") else { continue };
-        let (words, place) = containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
+        let (words, place) =
+            containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
         place.end = entry.at.end;
         words[usize::from(entry.path[at] == "args")].extend(listed(entry));
     }
@@ -315,7 +318,9 @@ mod tests {
             )
         };
         let both = found(&(one("a", 3, "NVIDIA-L4") + &one("b", 1, "NVIDIA-A40")), None);
-        for part in ["name = \"a\"\ngpu = \"l4\"\ntp = 2\nreplicas = 3", "name = \"b\"\ngpu = \"a40\"\ntp = 2\nreplicas = 1"] {
+        for part in
+            ["name = \"a\"\ngpu = \"l4\"\ntp = 2\nreplicas = 3", "name = \"b\"\ngpu = \"a40\"\ntp = 2\nreplicas = 1"]
+        {
             assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
         }
         let odd = found(&one("a", 3, "NVIDIA-Unheard-Of"), None);

@@ -63,7 +63,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         (false, _) => "at_end",
     };
     job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm, zero_optimization.stage");
-    if stage == 3 && flags.find("zero_optimization.stage3_prefetch_bucket_size").is_some_and(|flag| flag.value() == "0") {
+    if stage == 3 && flags.find("zero_optimization.stage3_prefetch_bucket_size").is_some_and(|flag| flag.value() == "0")
+    {
         for direction in ["forward_prefetch", "backward_prefetch"] {
             job.key(("overlap", direction), false, "zero_optimization.stage3_prefetch_bucket_size");
         }

@@ -177,7 +177,11 @@ fn of_file(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
     match schedule::read(text) {
         Ok(found) => Some(found),
         Err(why) => {
-            flags.wrong(CSV, format!("`{name}` is no schedule: {why}"), "a line for each rank, `0F0,0B0` and so on".to_owned());
+            flags.wrong(
+                CSV,
+                format!("`{name}` is no schedule: {why}"),
+                "a line for each rank, `0F0,0B0` and so on".to_owned(),
+            );
             None
         }
     }

@@ -71,11 +71,7 @@ pub fn deployments(scenario: &Serving, choice: &ServingChoice) -> Result<Vec<Dep
 }
 
 /// Groups of one model as a deployment.
-fn deployment(
-    scenario: &Serving,
-    choice: &ServingChoice,
-    groups: Vec<&ServingGroup>,
-) -> Result<Deployment, Refused> {
+fn deployment(scenario: &Serving, choice: &ServingChoice, groups: Vec<&ServingGroup>) -> Result<Deployment, Refused> {
     let mut engines = Vec::new();
     for &group in &groups {
         engines.push(Lifted {
