@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-/// Bytes of a file that are looked at.
-const HEAD_BYTES: usize = 1 << 20;
-
 /// What a file is, and what takes it; `None` where it is nothing that is known.
 pub fn of_text(text: &str) -> Option<&'static str> {
-    let head = &text[..text.floor_char_boundary(HEAD_BYTES)];
+    let head = stacks::head(text);
     let first = head.trim_start();
     if !first.starts_with(['{', '[']) {
         return None;
