@@ -12,6 +12,7 @@ mod import;
 mod init;
 mod list;
 mod plan;
+mod recognised;
 mod run;
 mod schema;
 mod score;
@@ -173,14 +174,25 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let set = args.set.iter().chain(&args.sought.maximize).chain(&args.sought.minimize).cloned().collect();
     let overrides = Overrides { set, seed: args.seed };
-    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| match recognised::of_name(&args.scenario) {
+        Some(what) if std::path::Path::new(&args.scenario).exists() => no_scenario(&args.scenario, what),
+        _ => Failure::input(Code::NoScenario, why),
+    })?;
     // A plan carries its scenario; what other JSON there is, importers know.
     if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {
         let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
         return given::of_file(std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
     }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
+    if let Some(what) = recognised::of_text(&source.text) {
+        return Err(no_scenario(&args.scenario, what));
+    }
     Ok(ask::scenario(source, &folder, &overrides)?)
+}
+
+/// A file that belongs elsewhere.
+fn no_scenario(name: &str, what: &str) -> Failure {
+    Failure::input(Code::NoScenario, format!("`{name}` is no scenario\n  = it is {what}"))
 }
 
 /// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.

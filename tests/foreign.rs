@@ -464,7 +464,7 @@ const CHANGES: [(&str, &str, &str); 37] = [
     ("parallel.expert_tp", "2", EXPERTS),
     ("parallel.zero", "0", DENSE),
     ("parallel.sequence_parallel", "true", DENSE),
-    ("parallel.schedule", "\"zb-v\"", EXPERTS),
+    ("parallel.schedule", "\"1f1b\"", EXPERTS),
     ("parallel.chunks", "4", EXPERTS),
     ("parallel.layers", "[7, 9, 9, 7]", EXPERTS),
     ("parallel.order", "\"tp-cp-pp-dp\"", EXPERTS),
@@ -496,15 +496,20 @@ const CHANGES: [(&str, &str, &str); 37] = [
     ("parallel.exchange", "\"ulysses\"", DENSE),
 ];
 
-/// What a target makes of a scenario: its files, or what it cannot say.
-fn told(base: &str, set: &[String], target: &str) -> Result<String, String> {
+/// The plan of a scenario with values laid over it.
+fn planned_with(base: &str, set: &[String]) -> PlannedStep {
     let source = Source { path: "scenario.toml".to_owned(), text: base.to_owned() };
     let overrides = Overrides { set: set.to_vec(), seed: None };
     let checked = kinds::check(source, std::path::Path::new(""), &overrides);
     let why = errors(&checked.findings);
     let scenario = checked.scenario.unwrap_or_else(|| panic!("{set:?}: {why:?}"));
     let scenario = scenario.training().cloned().expect("a training");
-    let planned = planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{set:?}: {why}"));
+    planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{set:?}: {why}"))
+}
+
+/// What a target makes of a scenario: its files, or what it cannot say.
+fn told(base: &str, set: &[String], target: &str) -> Result<String, String> {
+    let planned = planned_with(base, set);
     let files = exported(&planned, target).map_err(|why| why.to_string())?;
     Ok(files.iter().map(|file| file.text().into_owned()).collect())
 }
@@ -520,6 +525,9 @@ fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
                 continue;
             }
             let mut with = Vec::new();
+            if target == "torchtitan" {
+                with.push("parallel.zero=3".to_owned());
+            }
             if key == "parallel.exchange" {
                 with.extend(["parallel.cp=2".to_owned()]);
             }
@@ -528,9 +536,6 @@ fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
             with.push(format!("{key}={value}"));
             if key == "parallel.dp" {
                 with.push("cluster.nodes=1".to_owned());
-            }
-            if key == "parallel.schedule" {
-                with.push("parallel.layers=[8,8,8,8]".to_owned());
             }
             let after = told(base, &with, target);
             assert!(before != after, "{target}: `{key} = {value}` is lost");
@@ -573,5 +578,68 @@ fn every_key_of_an_execution_is_changed() {
             let is_known = CHANGES.iter().any(|(known, ..)| *known == key) || others.contains(&key.as_str());
             assert!(is_known || !is_training, "`{key}` is not changed: {row}");
         }
+    }
+}
+
+/// Options name the schedule's file, and the recipe is a module that Python compiles.
+#[test]
+fn a_schedule_comes_back_from_torchtitans_options_and_its_recipe_is_python() {
+    let set = ["parallel.pp=4", "parallel.schedule=\"zb-1p\"", "parallel.zero=0"].map(str::to_owned);
+    let first = planned_with(DENSE, &set);
+    let files = exported(&first, "torchtitan").expect("torchtitan says it");
+    let text = |name: &str| files.iter().find(|file| file.name == name).expect(name).text().into_owned();
+    let machine = Machine {
+        files: vec![("schedule.csv".to_owned(), text("schedule.csv"))],
+        ..machine_of(&first.problem, "torchtitan")
+    };
+    let options = text("options.txt");
+    assert_eq!(stacks::named_beside(&options), ["schedule.csv"]);
+    let found = stacks::import(stacks::recognise(&options).expect("options"), &options, &machine);
+    assert_eq!(errors(&found.findings), Vec::<String>::new(), "{options}");
+    for part in ["schedule = \"zb-1p\"", "pp = 4", "tp = 2", "zero = 0", "gradient_dtype = \"fp32\""] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+    // Even stages: torchtitan would count the ends as layers.
+    assert!(!found.scenario.contains("layers = ["), "{}", found.scenario);
+    let recipe = text("recipe.py");
+    for part in [
+        "from torchtitan.models.llama3.config_registry import llama3_8b",
+        "def planned():\n    config = llama3_8b()",
+        "config.parallelism.pipeline_parallel_schedule_csv = str(HERE / \"schedule.csv\")",
+        "config.activation_checkpoint = FullAC.Config()",
+    ] {
+        assert!(recipe.contains(part), "{part} in {recipe}");
+    }
+    let path = std::env::temp_dir().join(format!("skrull-recipe-{}.py", std::process::id()));
+    std::fs::write(&path, &recipe).expect("a file");
+    let code = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+    match std::process::Command::new("python3").args(["-c", code]).arg(&path).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(_) => println!("skipped: no python3"),
+    }
+    std::fs::remove_file(path).ok();
+}
+
+/// Fleets that a scenario fixes are deployments, one for each model, which servers take.
+#[test]
+fn fleets_that_are_fixed_have_plans() {
+    for (name, n_models, targets) in [
+        ("serving/disaggregated", 1, &["vllm", "kubernetes"][..]),
+        ("serving/mixed-fleet", 1, &["vllm", "kubernetes", "skypilot"]),
+        ("together/two-models", 2, &["vllm", "sglang", "kubernetes"]),
+    ] {
+        let text = scenario::EMBEDDED.iter().find(|(known, _)| *known == name).expect("shipped").1;
+        let source = Source { path: format!("{name} (shipped)"), text: text.to_owned() };
+        let scenario = kinds::check(source, std::path::Path::new(""), &Overrides::default()).scenario.expect(name);
+        let choice = scenario.choices()[0].to_owned();
+        let plan = scenario.plan(&choice).expect("a plan").unwrap_or_else(|why| panic!("{name}: {}", why.why)).json;
+        let deployments: Vec<serve::deployment::Deployment> =
+            serde_json::from_value(plan["deployments"].clone()).expect("deployments");
+        assert_eq!(deployments.len(), n_models, "{name}");
+        let settings: stacks::settings::Settings = serde_json::from_value(plan["settings"].clone()).expect("settings");
+        let asked = Planned::Serving { deployments: &deployments, settings: &settings };
+        let taken = |target: &&str| stacks::targets::export(target, &asked, &Words::default()).is_ok();
+        println!("{name} {choice}: {:?}", targets.iter().map(|target| (target, taken(target))).collect::<Vec<_>>());
+        assert!(targets.iter().any(taken), "{name}");
     }
 }

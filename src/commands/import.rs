@@ -11,7 +11,7 @@ use score::learned::Learned;
 use score::run;
 use score::table::listed;
 
-use super::{Failure, imported, print, write};
+use super::{Failure, imported, no_scenario, print, recognised, write};
 use crate::cli::{ImportArgs, ImportFormat};
 use calibrate::costs::of_serving;
 use input::diagnostic::{Code, Source};
@@ -22,6 +22,13 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let text = text_file::read(&args.dir).ok();
     if let Some(text) = text.as_ref().filter(|text| stacks::recognise(text).is_some()) {
         return script(args, text.clone());
+    }
+    let name = args.dir.display().to_string();
+    let known = text.as_deref().and_then(recognised::of_text);
+    if let Some(what) =
+        known.or_else(|| recognised::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
+    {
+        return Err(no_scenario(&name, what));
     }
     let needed = |value: &Option<String>, name: &str| {
         let what = format!("`{}` is no script of a known stack; tables need `--{name}`", args.dir.display());

@@ -51,11 +51,15 @@ mkdir -p "$work/deepspeed"
 for scenario in scenarios/megatron/*.toml scenarios/pipeline/*.toml; do
   for target in torchtitan bridge; do
     name="$target-$(basename "$scenario" .toml)"
-    "$program" plan "$scenario" --out "$work/$name" --export "$target" >/dev/null 2>&1 || rm -rf "${work:?}/$name"
+    # torchtitan reduces gradients in 32 bits, and shards all or nothing.
+    set --
+    [ "$target" = torchtitan ] && set -- --set training.gradient_dtype=fp32 --set parallel.zero=0
+    "$program" plan "$scenario" "$@" --out "$work/$name" --export "$target" >/dev/null 2>&1 || rm -rf "${work:?}/$name"
   done
 done
 "$environment/bin/python" stacks/check/bridge_keys.py "$work"/bridge-*/overrides.txt
 "$titan/bin/python" -W ignore stacks/check/torchtitan_options.py "$work"/torchtitan-*/options.txt 2>/dev/null
+for recipe in "$work"/torchtitan-*/recipe.py; do python3 -m py_compile "$recipe"; done
 # Every shipped plan of servers, and plans that no shipped scenario has, for every target that takes them.
 plans="$work/plans"
 for scenario in scenarios/serving/*.toml scenarios/together/*.toml scenarios/cloud/*.toml; do

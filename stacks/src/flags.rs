@@ -207,7 +207,9 @@ impl<'t> Flags<'t> {
         let value = flag.value();
         if value.contains(UNKNOWN) {
             let what = format!("the value of `{}{name}` is known only when the script runs", self.mark);
-            let help = "write the value into the script, or set the variable in it";
+            let of_script = "write the value into the script, or set the variable in it";
+            let of_file = "write the value into the file: what is `auto` there a trainer fills in";
+            let help = if self.mark.is_empty() { of_file } else { of_script };
             self.findings.push(Finding::error(Code::UnknownValue, Some(flag.at), what).help(help));
             return None;
         }

@@ -154,9 +154,11 @@ pub struct Imported {
 /// Whose file a text is, where it is one of a known stack.
 #[must_use]
 pub fn recognise(text: &str) -> Option<Stack> {
-    if text.len() > BYTES_MAX || toml_span::parse(text).is_ok() {
+    if toml_span::parse(text).is_ok() {
         return None;
     }
+    // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
+    let text = head(text);
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
@@ -179,6 +181,13 @@ pub fn recognise(text: &str) -> Option<Stack> {
     } else {
         None
     }
+}
+
+/// The beginning of a text, up to `BYTES_MAX` bytes.
+#[must_use]
+pub fn head(text: &str) -> &str {
+    let end = (0..=BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Reads a file of a stack.

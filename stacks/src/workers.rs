@@ -29,8 +29,13 @@ pub(crate) struct Worker {
     pub(crate) server: Server,
 }
 
+/// What the options of a started server say, and the options.
+type Read = fn(Launch) -> (Server, Flags<'static>);
+/// Words of a container's command and of its arguments, and where they stand.
+type Container = ([Vec<String>; 2], Range<usize>);
+
 /// Engines whose commands are read: what begins one, and what its options say.
-const ENGINES: [(Begins, fn(Launch) -> (Server, Flags<'static>)); 3] =
+const ENGINES: [(Begins, Read); 3] =
     [(vllm::begins, vllm::server), (sglang::begins, sglang::server), (trtllm::begins, trtllm::server)];
 /// TensorRT-LLM among them.
 const TRTLLM: usize = 2;
@@ -122,7 +127,7 @@ fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launc
         Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
     })?;
     // Words of containers by the keys that lead to them: a command comes before its arguments.
-    let mut containers: BTreeMap<&[String], ([Vec<String>; 2], Range<usize>)> = BTreeMap::new();
+    let mut containers: BTreeMap<&[String], Container> = BTreeMap::new();
     for entry in &entries {
         let Some(at) = entry.path.iter().position(|key| key == "args" || key == "command") else { continue };
         let (words, place) =

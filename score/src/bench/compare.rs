@@ -85,6 +85,8 @@ pub fn compare(runs: &[&Bench], predicted: &BTreeMap<String, f64>, intervals: &B
         let predicted = *predicted.get(*key)?;
         let measured = mean(&values)?;
         let spread = if values.len() > 1 { deviation(&values) } else { within(&runs[0].requests, key) };
+        // Requests that stand for sums are all alike, and say nothing of a spread.
+        let spread = spread.filter(|spread| values.len() > 1 || *spread > 0.0);
         // Of sums alone nothing but means can be compared: requests that are all alike have no tails of their own.
         let is_tail = key.contains(".p") && runs[0].has_sums_alone;
         (!is_tail).then(|| Term { key, measured, spread, predicted, interval: intervals.get(*key).copied() })

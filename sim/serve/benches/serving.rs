@@ -43,12 +43,8 @@ fn engine_as_run() -> Engine {
     let model = engine::model::embedded("llama-3-8b").expect("listed");
     let formats = Formats { kv: hw::Dtype::Fp8, ..Formats::weights(hw::Format::Fp8, hw::Dtype::Bf16) };
     let graph_sizes = GraphRule::Vllm.sizes(256);
-    let deployment = ReplicaConfig {
-        formats,
-        graph_sizes,
-        prompt_graph_tokens: 256,
-        ..ReplicaConfig::new(&model, &cluster, 1)
-    };
+    let deployment =
+        ReplicaConfig { formats, graph_sizes, prompt_graph_tokens: 256, ..ReplicaConfig::new(&model, &cluster, 1) };
     let limits = Limits {
         sequences_max: 256,
         tokens_max: 2048,

@@ -67,7 +67,19 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     narrow(&mut launch.flags);
     launch.program.clear();
     let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, recipe.as_deref(), machine);
-    megatron::of_job(launch, machine, "Megatron Bridge", &model)
+    let mut imported = megatron::of_job(launch, machine, "Megatron Bridge", &model);
+    imported.findings.iter_mut().for_each(|finding| as_written(finding, text));
+    imported
+}
+
+/// A finding about an override names the key that the user wrote, not the flag of Megatron-LM that says the same.
+fn as_written(finding: &mut Finding, text: &str) {
+    let Some(word) = finding.at.as_ref().and_then(|at| text.get(at.clone())) else { return };
+    let Some((key, _)) = word.trim_start_matches(['+', '\'', '"']).split_once('=') else { return };
+    let Some(start) = finding.what.find("`--").filter(|_| key.contains('.')) else { return };
+    let name = &finding.what[start + 1..];
+    let end = name.find([' ', '`']).map_or(finding.what.len(), |end| start + 1 + end);
+    finding.what.replace_range(start + 1..end, key);
 }
 
 /// An override as the flag of Megatron-LM that says the same.
@@ -185,6 +197,6 @@ mod tests {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
-        assert_eq!(words, ["`--made-up-key` is not in the table of flags"]);
+        assert_eq!(words, ["`model.made_up_key` is not in the table of flags"]);
     }
 }

@@ -44,7 +44,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let tp = count("tensor_parallel.autotp_size").or_else(|| count("tensor_parallel.tp_size")).unwrap_or(1);
     let cp = count("sequence_parallel_size").unwrap_or(1);
     job.degrees = [tp, 1, cp];
-    sizes(&mut flags, &mut job, [batch, micro_batch, accumulation]);
+    sizes(&mut flags, &mut job, machine, [batch, micro_batch, accumulation]);
     let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
     job.key(("parallel", "zero"), stage, "zero_optimization.stage");
     job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
@@ -85,7 +85,12 @@ fn recompute(flags: &mut Flags<'_>, job: &mut Job) {
 }
 
 /// Batch, micro-batch and steps of accumulation, of which one may be left out where the machine says it.
-fn sizes(flags: &mut Flags<'_>, job: &mut Job, [batch, micro_batch, accumulation]: [Option<u64>; 3]) {
+fn sizes(
+    flags: &mut Flags<'_>,
+    job: &mut Job,
+    machine: &Machine,
+    [batch, micro_batch, accumulation]: [Option<u64>; 3],
+) {
     job.batch = batch;
     job.micro_batch = micro_batch.unwrap_or(1);
     match (batch, micro_batch, accumulation) {
@@ -109,9 +114,16 @@ fn sizes(flags: &mut Flags<'_>, job: &mut Job, [batch, micro_batch, accumulation
             flags.missing("train_batch_size", "a scenario needs it, or `train_micro_batch_size_per_gpu`")
         }
         (Some(_), None, _) | (None, Some(_), None) | (Some(_), Some(_), None) => {}
+        // The machine says how many replicas there are.
+        (None, Some(micro_batch), Some(accumulation)) if machine.nodes.is_some() => {
+            let per_node = machine.gpus_per_node.map_or(8, u64::from);
+            let n_gpus = machine.nodes.map_or(0, u64::from).saturating_mul(per_node);
+            let dp = (n_gpus / job.degrees.iter().product::<u64>().max(1)).max(1);
+            job.batch = Some(micro_batch.saturating_mul(accumulation).saturating_mul(dp));
+        }
         (None, Some(_), Some(_)) => {
             let what = "the file does not say the batch of all replicas";
-            let help = "give `train_batch_size`: it is the micro-batch times accumulation times replicas";
+            let help = "give `train_batch_size`, or the GPUs with `--set cluster.nodes=…`: it is the micro-batch times accumulation times replicas";
             flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
         }
     }
@@ -189,6 +201,21 @@ mod tests {
         // Places are those of the names in the text.
         let at = found.findings.iter().find(|finding| finding.what.contains("made_up")).and_then(|one| one.at.clone());
         assert_eq!(at.map(|at| &CONFIG[at]), Some("\"key\""));
+    }
+
+    #[test]
+    fn the_machine_gives_the_batch_where_the_file_does_not() {
+        let machine = Machine {
+            gpu: Some("h100-sxm".to_owned()),
+            model: Some("llama-3-8b".to_owned()),
+            tokens: Some(8192),
+            nodes: Some(2),
+            ..Machine::default()
+        };
+        let text = r#"{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "tensor_parallel": {"autotp_size": 2}}"#;
+        let found = import(text, &machine);
+        // 16 GPUs are 8 replicas of two.
+        assert!(found.scenario.contains("batch_size = 64"), "{} {:?}", found.scenario, found.findings);
     }
 
     #[test]
