@@ -10,13 +10,13 @@ use train::metrics::Metrics;
 use super::row::{Kernels, Run};
 
 /// By how much kernels are off that the card's own tables have.
-const OWN: f64 = 0.07;
+const OWN: f64 = 0.06;
 /// The same of kernels that are lent, follow from a datasheet, or are not those of the tables.
 const LENT: f64 = 0.30;
 /// The same of exchanges that nothing hides.
 const EXCHANGE: f64 = 0.40;
 /// The same of a host that launches.
-pub(super) const HOST: f64 = 0.10;
+pub(super) const HOST: f64 = 0.20;
 
 /// Half of the width that is left open, as the logarithm of a factor.
 #[must_use]
@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_err_together_add_up_as_squares() {
-        // 0.07 · 0.6 = 0.042 and 0.4 · 0.14 = 0.056: 0.07 together.
-        let found = joined([(OWN, 0.6), (LENT, 0.0), (EXCHANGE, 0.14), (HOST, 0.0)]);
+        // 0.06 · 0.7 = 0.042 and 0.4 · 0.14 = 0.056: 0.07 together.
+        let found = joined([(OWN, 0.7), (LENT, 0.0), (EXCHANGE, 0.14), (HOST, 0.0)]);
         assert!((found - 0.07).abs() < 1e-12, "{found}");
     }
 }
