@@ -39,7 +39,7 @@ impl Looks {
 
     /// Whether it looks when one more decode iteration is counted.
     pub(super) const fn next(self, interval: NonZeroU32) -> bool {
-        (self.since + 1) % interval.get() as u64 == 0
+        (self.since + 1).is_multiple_of(interval.get() as u64)
     }
 }
 
