@@ -12,7 +12,6 @@ mod import;
 mod init;
 mod list;
 mod plan;
-mod recognised;
 mod run;
 mod schema;
 mod score;
@@ -20,6 +19,7 @@ mod sweep;
 mod tune;
 mod validate;
 
+use stacks::elsewhere;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -174,7 +174,7 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let set = args.set.iter().chain(&args.sought.maximize).chain(&args.sought.minimize).cloned().collect();
     let overrides = Overrides { set, seed: args.seed };
-    let (source, folder) = scenario::find(&args.scenario).map_err(|why| match recognised::of_name(&args.scenario) {
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| match elsewhere::of_name(&args.scenario) {
         Some(what) if std::path::Path::new(&args.scenario).exists() => no_scenario(&args.scenario, what),
         _ => Failure::input(Code::NoScenario, why),
     })?;
@@ -184,7 +184,7 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         return given::of_file(std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
     }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
-    if let Some(what) = recognised::of_text(&source.text) {
+    if let Some(what) = elsewhere::of_text(&source.text) {
         return Err(no_scenario(&args.scenario, what));
     }
     Ok(ask::scenario(source, &folder, &overrides)?)

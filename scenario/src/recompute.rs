@@ -54,7 +54,11 @@ pub fn of_value(value: &Value<'_>) -> Option<Recompute> {
 fn modules(section: &mut Section<'_>, items: &[Value<'_>], at: Place) -> Modules {
     let mut modules = Modules::NONE;
     for item in items {
-        let word = item.as_str().unwrap_or_default();
+        let Some(word) = item.as_str() else {
+            let what = format!("`{}` holds something that is no word", section.full(KEY));
+            section.refuse(Code::WrongType, place_of(item), what, format!("allowed are {ALLOWED}"));
+            continue;
+        };
         match Module::named(word) {
             None => {
                 let what = format!("`{}` holds `{word}`, which is no module of a layer", section.full(KEY));

@@ -434,9 +434,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);
     free_parameters.extend(costs.free_parameters());
     let ServingCost { cost, law, attention_flops_ratio } = costs;
-    let baseline = policies.baseline;
     let mut serving = Serving {
-        head: Head { baseline, expectations, ..head },
+        head: Head { baseline: policies.baseline, expectations, ..head },
         model,
         cluster,
         requests: asked.requests,
@@ -467,26 +466,25 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     };
     let before = reader.n_errors();
     build(reader, &mut serving);
-    if let Some((_, at)) = skew.filter(|_| serving.groups.iter().all(|group| group.model.experts.is_none())) {
-        let what = "`engine.expert_skew` changes nothing";
-        reader.find(Finding::warning(Code::NoEffect, at, what).help("it needs a model with experts"));
-    }
-    if serving.groups.iter().all(|group| group.model.experts.is_none()) {
-        serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
-    }
+    silent::without_experts(reader, &mut serving, skew);
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     tell_efforts(reader, &serving);
-    let is_played = !matches!(serving.law, CostLaw::PublishedRuns(_));
-    if is_played && reader.n_errors() == before {
-        silent::formats(reader, &serving, &places);
-    }
-    check(reader, &mut serving, before);
-    if is_played && reader.n_errors() == before {
-        silent::check(reader, &serving, &places);
-    }
+    all_checks(reader, &mut serving, &places, before);
     serving.free_parameters.extend(engine::constants_without_key(&serving));
     Some(serving)
+}
+
+/// Checks between sections, and what is not heeded where they hold.
+fn all_checks(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places, before: usize) {
+    let is_played = !matches!(serving.law, CostLaw::PublishedRuns(_));
+    if is_played && reader.n_errors() == before {
+        silent::formats(reader, serving, places);
+    }
+    check(reader, serving, before);
+    if is_played && reader.n_errors() == before {
+        silent::check(reader, serving, places);
+    }
 }
 
 /// Tells how long comparisons of many ways may take.

@@ -12,10 +12,11 @@ static DATA: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/data.rs"));
 /// What stands behind the name of a shipped scenario, and before the names of its files.
 pub(crate) const MARK: &str = "(shipped)";
 
-/// Where a scenario's files are: its own folder, or that of the shipped ones.
+/// Where a scenario's files are: the folder that is given, or that of the shipped ones.
 pub(crate) fn folder<'a>(source: &Source, folder: &'a Path) -> Cow<'a, Path> {
     let name = source.path.strip_suffix(MARK).map(str::trim_end);
     let below = name.map(|name| Path::new(name).parent().map_or_else(PathBuf::new, Path::to_path_buf));
+    let below = below.filter(|_| folder.as_os_str().is_empty());
     below.map_or(Cow::Borrowed(folder), |below| Cow::Owned(Path::new(MARK).join(below)))
 }
 

@@ -149,11 +149,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let parallel = parallel::parallel(reader.section("parallel"));
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let lists = search::search(reader.section("search"), machine.map(|cluster| &cluster.gpu));
-    let training = training::training(reader.section("training"), n_played(&parallel.layout));
+    let mut training = training::training(reader.section("training"), n_played(&parallel.layout));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
-    let (optimizer, trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
+    let execution = &mut training.execution;
+    (execution.optimizer, execution.trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
     let card = machine.map(|cluster| &cluster.gpu);
@@ -176,8 +177,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         unit_times: cost.units,
         layers: parallel.layers,
         stragglers,
-        optimizer,
-        trains_adapters,
         ..training.execution
     };
     let mut problem = Problem {
@@ -196,9 +195,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
-    if let Some(given) = &compressed {
-        compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
-    }
+    compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },

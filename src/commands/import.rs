@@ -1,6 +1,7 @@
 //! `import`: a launch script → a scenario, measured operator tables → a profile, or measured serving runs → what the request loop leaves over, with the
 //! error on what the fit did not see.
 
+use stacks::elsewhere;
 use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
@@ -11,7 +12,7 @@ use score::learned::Learned;
 use score::run;
 use score::table::listed;
 
-use super::{Failure, imported, no_scenario, print, recognised, write};
+use super::{Failure, imported, no_scenario, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
 use calibrate::costs::of_serving;
 use input::diagnostic::{Code, Source};
@@ -24,9 +25,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         return script(args, text.clone());
     }
     let name = args.dir.display().to_string();
-    let known = text.as_deref().and_then(recognised::of_text);
+    let known = text.as_deref().and_then(elsewhere::of_text);
     if let Some(what) =
-        known.or_else(|| recognised::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
+        known.or_else(|| elsewhere::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
     {
         return Err(no_scenario(&name, what));
     }

@@ -287,7 +287,8 @@ const WRAPPER: [&str; 9] = [
 fn launch_of(container: &[Key<'_>]) -> Launch {
     let words = |key: &str| {
         let own = container.iter().filter(|one| one.path.first().is_some_and(|first| first == key));
-        own.flat_map(|one| listed(one.entry).into_iter().map(|word| (word, one.entry.at.clone()))).collect::<Vec<_>>()
+        own.flat_map(|one| yaml::listed(one.entry).into_iter().map(|word| (word, one.entry.at.clone())))
+            .collect::<Vec<_>>()
     };
     let (command, args) = (words("command"), words("args"));
     let has_shell = command.iter().any(|(word, _)| word == "-c");
@@ -313,17 +314,6 @@ fn launch_of(container: &[Key<'_>]) -> Launch {
         }
     }
     launch
-}
-
-/// Words of an item of a list, or of a list in one line.
-pub(crate) fn listed(entry: &Entry) -> Vec<String> {
-    let text = entry.value.as_str();
-    if entry.key() == "-" {
-        return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
-    }
-    let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return Vec::new() };
-    serde_json::from_str(text)
-        .unwrap_or_else(|_| inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect())
 }
 
 #[cfg(test)]

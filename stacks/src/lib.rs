@@ -12,6 +12,7 @@ pub mod data_order;
 pub mod deepspeed;
 pub mod document;
 pub mod dynamo;
+pub mod elsewhere;
 #[cfg(test)]
 mod example;
 pub mod export;
@@ -199,8 +200,8 @@ pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
     }
     match stack {
         Stack::Megatron => megatron::import(text, machine),
-        Stack::Vllm => vllm::import(text, machine),
-        Stack::Sglang => sglang::import(text, machine),
+        Stack::Vllm | Stack::Sglang => workers::imported(text, machine),
+        Stack::Trtllm if trtllm::is_script(text) => workers::imported(text, machine),
         Stack::Trtllm => trtllm::import(text, machine),
         Stack::Deepspeed => deepspeed::import::import(text, machine),
         Stack::Torchtitan => torchtitan::import::import(text, machine),

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
+use crate::adapters;
 use crate::flags::{Flags, Table};
 use crate::launch::Launch;
 use crate::serving::{Drafter, Server, format};
-use crate::{Imported, Machine, adapters, workers};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -14,12 +14,6 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("sglang") && pair[1] == "serve");
     of_serve.or_else(|| words.iter().position(|word| word.contains("sglang.launch_server")))
-}
-
-/// Reads a script that starts servers.
-#[must_use]
-pub fn import(text: &str, machine: &Machine) -> Imported {
-    workers::imported(text, machine)
 }
 
 /// What its options say, and the options.

@@ -27,8 +27,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let mut given = degrees(problem, found);
     let mut files = Vec::new();
     if problem.layout.pp > 1 {
-        let refused = |what| ExportError::NotExpressible { target: NAME, what: vec![what] };
-        given.extend(pipeline(problem, found).map_err(refused)?);
+        given.extend(pipeline(problem, found)?);
         files = schedule::write(planned, words)?;
     }
     if problem.execution.framework.torch().is_some_and(|modules| modules.compiled) {
@@ -79,7 +78,7 @@ fn degrees(problem: &Problem, found: Even) -> Vec<Given> {
 }
 
 /// The schedule's file, and how stages are cut and placed; otherwise which layers of stages its rule does not give.
-fn pipeline(problem: &Problem, found: Even) -> Result<Vec<Given>, String> {
+fn pipeline(problem: &Problem, found: Even) -> Result<Vec<Given>, ExportError> {
     let layers: Vec<u64> = train::stage::stages(problem).iter().map(|stage| stage.n_layers().into()).collect();
     // With a file its runtime plays what is listed; the class says how many stages a rank has, and where.
     let (class, usual) = match problem.schedule.placement {
@@ -88,7 +87,10 @@ fn pipeline(problem: &Problem, found: Even) -> Result<Vec<Given>, String> {
         Placement::Loop | Placement::Linear | Placement::Bidirectional => ("1F1B", 1),
     };
     let is_usual = layers.len() as u64 == usual * u64::from(problem.layout.pp);
-    let (less, each) = cut(&layers, is_usual).ok_or_else(|| format!("stages of {layers:?} layers"))?;
+    let (less, each) = cut(&layers, is_usual).ok_or_else(|| {
+        let what = vec![format!("stages of {layers:?} layers")];
+        ExportError::NotExpressible { target: NAME, what }
+    })?;
     let mut words = vec![
         ("parallelism", "pipeline_parallel_microbatch_size", found.micro_batch.to_string()),
         ("parallelism", "pipeline_parallel_first_stage_less_layers", less[0].to_string()),

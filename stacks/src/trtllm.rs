@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
-use crate::{Imported, Machine, workers};
+use crate::{Imported, Machine};
 
 /// Options of TensorRT-LLM; keys inside others have their path.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
@@ -27,13 +27,14 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
     launch::lines(text).any(|line| keys.iter().any(|key| line.starts_with(key)))
 }
 
-/// Reads a script that starts a server, or a file of options.
+/// Whether a text is a script that starts servers, and no file of options.
+pub(crate) fn is_script(text: &str) -> bool {
+    launch::lines(text).any(|line| line.contains("trtllm-serve"))
+}
+
+/// Reads a file of options.
 #[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    let is_script = launch::lines(text).any(|line| line.contains("trtllm-serve"));
-    if is_script {
-        return workers::imported(text, machine);
-    }
     match launch::of_all_yaml(text) {
         Ok(launch) => {
             let (server, flags) = server(launch);

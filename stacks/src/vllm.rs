@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
+use crate::adapters;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
-use crate::{Imported, Machine, adapters, workers};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -25,12 +25,6 @@ fn image(words: &[String]) -> Option<usize> {
     let run = words.iter().position(|word| word == "run")?;
     let at = words.iter().skip(run).position(|word| word.contains(IMAGE))?;
     Some(run + at)
-}
-
-/// Reads a script that starts servers.
-#[must_use]
-pub fn import(text: &str, machine: &Machine) -> Imported {
-    workers::imported(text, machine)
 }
 
 /// What its options say, and the options.

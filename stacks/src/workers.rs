@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
-use crate::dynamo::listed;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
@@ -133,7 +132,7 @@ fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launc
         let (words, place) =
             containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
         place.end = entry.at.end;
-        words[usize::from(entry.path[at] == "args")].extend(listed(entry));
+        words[usize::from(entry.path[at] == "args")].extend(yaml::listed(entry));
     }
     for ([command, args], place) in containers.into_values() {
         let words = [command, args].concat();

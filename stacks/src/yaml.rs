@@ -174,6 +174,17 @@ fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
+/// Words of an item of a list, or of a list in one line.
+pub(crate) fn listed(entry: &Entry) -> Vec<String> {
+    let text = entry.value.as_str();
+    if entry.key() == "-" {
+        return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+    }
+    let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return Vec::new() };
+    serde_json::from_str(text)
+        .unwrap_or_else(|_| inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

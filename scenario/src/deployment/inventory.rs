@@ -77,25 +77,31 @@ fn is_planned(section: &mut Section<'_>, offers: &[Offer], objective: Objective)
     is_within_reason(section, effort, (at, &what, "lower `count` in `[[inventory.gpus]]`"))
 }
 
-/// Links of machines within a region and between two; `usual` is that within one, GB per second and milliseconds.
-fn links(section: &mut Section<'_>, usual: (f64, f64)) -> Network {
-    let mut link = |gb: &'static str, ms: &'static str, usual: (f64, f64)| Link {
+/// A link by its keys; what is not there is as the usual one, GB per second and milliseconds.
+fn link(section: &mut Section<'_>, [gb, ms]: [&'static str; 2], usual: (f64, f64)) -> Link {
+    Link {
         bytes_per_s: section.number(gb, usual.0, 1e-6..=1e6) * 1e9,
         latency_s: section.number(ms, usual.1, 0.0..=1e5) / 1e3,
-    };
-    let within = link("link_gb_per_s", "latency_ms", usual);
-    let usual = (within.bytes_per_s / 1e9, within.latency_s * 1e3);
-    let between = link("region_link_gb_per_s", "region_latency_ms", usual);
+    }
+}
+
+/// GB per second and milliseconds.
+fn as_written(link: Link) -> (f64, f64) {
+    (link.bytes_per_s / 1e9, link.latency_s * 1e3)
+}
+
+/// Links of machines within a region and between two; `usual` is that within one, GB per second and milliseconds.
+fn links(section: &mut Section<'_>, usual: (f64, f64)) -> Network {
+    let within = link(section, ["link_gb_per_s", "latency_ms"], usual);
+    let between = link(section, ["region_link_gb_per_s", "region_latency_ms"], as_written(within));
     Network { within, between, card_bytes_per_s: f64::INFINITY, coordinator: None }
 }
 
 /// The link between a machine and the coordinator, where the section says something of it; what it leaves out is as within a region.
 fn coordinator(section: &mut Section<'_>, usual: Link) -> Option<Link> {
-    let is_given = section.has("coordinator_gb_per_s") || section.has("coordinator_latency_ms");
-    let link = Link {
-        bytes_per_s: section.number("coordinator_gb_per_s", usual.bytes_per_s / 1e9, 1e-6..=1e6) * 1e9,
-        latency_s: section.number("coordinator_latency_ms", usual.latency_s * 1e3, 0.0..=1e5) / 1e3,
-    };
+    let keys = ["coordinator_gb_per_s", "coordinator_latency_ms"];
+    let is_given = keys.iter().any(|key| section.has(key));
+    let link = link(section, keys, as_written(usual));
     is_given.then_some(link)
 }
 

@@ -115,23 +115,24 @@ impl EngineSection {
     }
 }
 
+/// Microseconds.
+fn us(time: Seconds) -> f64 {
+    time.get() * 1e6
+}
+
 /// Constants of a named engine that have no key: those of a client that holds its load.
 pub fn constants_without_key(serving: &Serving) -> Vec<String> {
     let holds = serving.streams.iter().any(|stream| stream.users.is_some());
     let Some(preset) = serving.engine.preset.filter(|_| holds) else { return Vec::new() };
     let constants = EngineConstants::of(preset.name);
-    let ms = |time: Seconds| time.get() * 1e3;
     vec![
         format!(
-            "start of a request of `{}` = {} ms: fitted ({}), without a key",
+            "start of a request of `{}` = {} us: fitted ({}), without a key",
             preset.name,
-            ms(constants.start),
+            us(constants.start),
             constants.fitted_on
         ),
-        format!(
-            "tokenizer = {} us per token: published of one vocabulary, without a key",
-            ms(constants.tokenize) * 1e3
-        ),
+        format!("tokenizer = {} us per token: published of one vocabulary, without a key", us(constants.tokenize)),
     ]
 }
 
@@ -204,7 +205,7 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
 /// of layers alone holds for all.
 fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] {
     let written = section.some_number("host_us_per_layer", 0.0..=1e6);
-    let of = |time: Seconds| written.unwrap_or(time.get() * 1e6);
+    let of = |time: Seconds| written.unwrap_or(us(time));
     [
         of(constants.host_per_layer),
         section.number("host_us_per_expert_layer", of(constants.host_per_expert_layer), 0.0..=1e6),
@@ -253,7 +254,6 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let gather = batch_wait(&mut section, None, small(tokens_max));
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);

@@ -33,6 +33,18 @@ impl Places {
     }
 }
 
+/// What says something of experts, where no model has any.
+pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, skew: Option<(String, Place)>) {
+    if serving.groups.iter().any(|group| group.model.experts.is_some()) {
+        return;
+    }
+    if let Some((_, at)) = skew {
+        let what = "`engine.expert_skew` changes nothing";
+        reader.find(Finding::warning(Code::NoEffect, at, what).help("it needs a model with experts"));
+    }
+    serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
+}
+
 /// Refuses formats that a card does not multiply, where they stand.
 pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     let mut told = Vec::new();

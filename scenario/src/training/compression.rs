@@ -161,11 +161,12 @@ pub fn of_policy(section: &mut Section<'_>, given: Option<&Question>) -> Option<
 /// What only shows with the model, the layout and the policies.
 pub fn cross_checks(
     reader: &mut Reader<'_>,
-    given: &Given,
+    given: Option<&Given>,
     problem: &Problem,
     searched: bool,
     policies: &[PolicyChoice],
 ) {
+    let Some(given) = given else { return };
     let mut find = |what: String, help: &str| {
         reader.find(Finding::error(Code::WrongCompression, given.at.clone(), what).help(help.to_owned()));
     };

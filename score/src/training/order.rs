@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::play::Says;
-use super::summary::Scored;
+use super::play::Scored;
 use crate::order::Agreement;
 use crate::summary::{mean, median};
 

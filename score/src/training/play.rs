@@ -11,7 +11,8 @@ use train::problem::Problem;
 use train::schedule::Pipeline;
 
 use super::dominant::Dominant;
-use super::row::{Asked, Run, Weighs};
+use super::reason::Reason;
+use super::row::{Asked, Row, Run, Weighs};
 use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
@@ -178,4 +179,13 @@ fn plan(asked: &Run, problem: &Problem) -> Plan {
         step.order_of = vec![0; problem.layout.dp as usize];
     }
     plan
+}
+
+/// A row with what became of it.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// The row.
+    pub row: Row,
+    /// Its prediction, or why there is none.
+    pub outcome: Result<Predicted, Reason>,
 }

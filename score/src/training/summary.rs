@@ -8,20 +8,10 @@ use rayon::prelude::*;
 
 use super::dominant::Dominant;
 use super::order::{self, Orders};
-use super::play::{Costs, Predicted, Says, predict};
-use super::reason::Reason;
+use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
 use crate::summary::{holds, median};
-
-/// A row with what became of it.
-#[derive(Clone, Debug)]
-pub struct Scored {
-    /// The row.
-    pub row: Row,
-    /// Its prediction, or why there is none.
-    pub outcome: Result<Predicted, Reason>,
-}
 
 /// Errors over some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]

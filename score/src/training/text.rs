@@ -2,8 +2,9 @@
 
 use super::order::Orders;
 use super::play::Says;
+use super::play::Scored;
 use super::row::{Bound, Label};
-use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
+use super::summary::{Errors, GroupErrors, HostBound, Score};
 use crate::order::Agreement;
 use crate::text::{cut, percent_1, signed_1};
 

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::order::{Ordered, Orders};
 use super::play::Says;
+use super::play::Scored;
 use super::reason::Reason;
-use super::summary::{Errors, GroupErrors, HostBound, Score, Scored};
+use super::summary::{Errors, GroupErrors, HostBound, Score};
 use crate::order::Agreement;
 
 #[derive(Serialize)]

@@ -7,11 +7,9 @@
 use hw::{Dtype, Format, Seconds};
 
 use engine::layer;
-use engine::shard::{ExpertLoad, Shard};
+use engine::shard::{ExpertLoad, Framework, Shard};
+use engine::stage::Stage;
 use engine::task::{CopyKind, Op, Ops, PassKind};
-
-use crate::problem::Framework;
-use crate::stage::Stage;
 
 /// Iterations that make a matrix nearly orthogonal (`--muon-num-ns-steps`).
 const NEWTON_SCHULZ_STEPS: u32 = 5;

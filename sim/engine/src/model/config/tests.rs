@@ -39,7 +39,8 @@ fn public_configurations_give_the_embedded_models() {
         "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
         "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
         "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840 }"#;
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840,
+        "num_nextn_predict_layers": 1 }"#;
     let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024 }"#;
     for (name, config) in [("qwen2.5-0.5b", qwen), ("mixtral-8x7b", mixtral), ("deepseek-v3", deepseek)] {
         assert_eq!(Some(Model::from_config(name, config).expect(name)), crate::model::embedded(name));
