@@ -19,6 +19,7 @@ mod determinism;
 mod docs;
 mod engine_options;
 mod errors;
+mod exports;
 mod foreign;
 mod frameworks;
 mod graph;

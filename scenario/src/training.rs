@@ -141,8 +141,7 @@ fn n_played(layout: &Layout) -> u64 {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
-    let given = no_effect::Given::of(reader);
-    let asked = Asked::of(reader);
+    let (given, asked) = (no_effect::Given::of(reader), Asked::of(reader));
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));

@@ -1,0 +1,251 @@
+//! What exports of training plans say: every key of a plan stands in a file, in a remark, or is refused by name; fleets that are fixed have plans.
+
+use input::diagnostic::Source;
+use scenario::Overrides;
+use skrull_sim::hardware::PlannedStep;
+use skrull_sim::kinds;
+use stacks::Machine;
+use stacks::export::{Planned, Words};
+
+use super::foreign::{errors, exported, machine_of, planned_of};
+
+/// A scenario of experts on a pipeline, and one of a dense model without: bases of which single keys are changed.
+const EXPERTS: &str = r#"
+kind = "training"
+seed = 0
+[model]
+name = "mixtral-8x7b"
+[cluster]
+gpu = "h200-sxm"
+nodes = 4
+gpus_per_node = 8
+[parallel]
+tp = 2
+pp = 2
+ep = 4
+expert_tp = 1
+schedule = "interleaved"
+chunks = 2
+[training]
+batch_size = 32
+bucket_tokens = 4096
+framework = "megatron-core"
+recompute = "full"
+gradient_dtype = "fp32"
+[workload]
+tokens = 4096
+[policies]
+run = ["megatron"]
+"#;
+const DENSE: &str = r#"
+kind = "training"
+seed = 0
+[model]
+name = "llama-3-8b"
+[cluster]
+gpu = "h100-sxm"
+nodes = 2
+gpus_per_node = 8
+[parallel]
+tp = 2
+zero = 3
+sequence_parallel = false
+[training]
+batch_size = 16
+bucket_tokens = 4096
+gradient_dtype = "fp32"
+recompute = "full"
+[workload]
+tokens = 4096
+[policies]
+run = ["megatron"]
+"#;
+
+/// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
+const CHANGES: [(&str, &str, &str); 37] = [
+    ("parallel.tp", "1", DENSE),
+    ("parallel.pp", "4", EXPERTS),
+    ("parallel.cp", "2", DENSE),
+    ("parallel.ep", "2", EXPERTS),
+    ("parallel.expert_tp", "2", EXPERTS),
+    ("parallel.zero", "0", DENSE),
+    ("parallel.sequence_parallel", "true", DENSE),
+    ("parallel.schedule", "\"1f1b\"", EXPERTS),
+    ("parallel.chunks", "4", EXPERTS),
+    ("parallel.layers", "[7, 9, 9, 7]", EXPERTS),
+    ("parallel.order", "\"tp-cp-pp-dp\"", EXPERTS),
+    ("training.batch_size", "64", DENSE),
+    ("training.bucket_tokens", "8192", DENSE),
+    ("training.dtype", "\"fp16\"", DENSE),
+    ("training.gradient_dtype", "\"bf16\"", DENSE),
+    ("training.gradient_sync", "\"at_end\"", DENSE),
+    ("training.recompute", "\"selective\"", DENSE),
+    ("training.recompute_layers", "2", DENSE),
+    ("training.attention", "\"unfused\"", DENSE),
+    ("training.framework", "\"formulas\"", EXPERTS),
+    ("training.products", "\"fp8\"", DENSE),
+    ("training.offload_ratio", "0.5", DENSE),
+    ("training.fragmentation", "1.5", DENSE),
+    ("training.host_overhead_per_layer_us", "100.0", DENSE),
+    ("training.graphs", "\"attention\"", EXPERTS),
+    ("overlap.tensor", "0.4", DENSE),
+    ("overlap.expert", "0.4", EXPERTS),
+    ("overlap.slowdown", "1.3", DENSE),
+    ("overlap.stage", "false", EXPERTS),
+    ("overlap.forward_prefetch", "false", DENSE),
+    ("overlap.backward_prefetch", "false", DENSE),
+    ("experts.imbalance", "0.5", EXPERTS),
+    ("experts.capacity", "1.5", EXPERTS),
+    ("experts.dispatcher", "\"flex\"", EXPERTS),
+    ("workload.tokens", "2048", DENSE),
+    ("parallel.dp", "4", DENSE),
+    ("parallel.exchange", "\"ulysses\"", DENSE),
+];
+
+/// The plan of a scenario with values laid over it.
+fn planned_with(base: &str, set: &[String]) -> PlannedStep {
+    let source = Source { path: "scenario.toml".to_owned(), text: base.to_owned() };
+    let overrides = Overrides { set: set.to_vec(), seed: None };
+    let checked = kinds::check(source, std::path::Path::new(""), &overrides);
+    let why = errors(&checked.findings);
+    let scenario = checked.scenario.unwrap_or_else(|| panic!("{set:?}: {why:?}"));
+    let scenario = scenario.training().cloned().expect("a training");
+    planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{set:?}: {why}"))
+}
+
+/// What a target makes of a scenario: its files, or what it cannot say.
+fn told(base: &str, set: &[String], target: &str) -> Result<String, String> {
+    let planned = planned_with(base, set);
+    let files = exported(&planned, target).map_err(|why| why.to_string())?;
+    Ok(files.iter().map(|file| file.text().into_owned()).collect())
+}
+
+/// The rule of exports: what the target cannot say is an error that names it, never dropped.
+#[test]
+fn a_key_that_is_changed_changes_the_file_or_a_remark_or_is_refused() {
+    for target in ["megatron", "bridge", "torchtitan", "deepspeed"] {
+        for (key, value, base) in CHANGES {
+            // Torchtitan shards all or nothing, DeepSpeed takes pipelines and experts from the module.
+            let base = if target == "deepspeed" { DENSE } else { base };
+            if base == DENSE && CHANGES.iter().any(|(known, _, own)| *known == key && *own == EXPERTS) {
+                continue;
+            }
+            let mut with = Vec::new();
+            if target == "torchtitan" {
+                with.push("parallel.zero=3".to_owned());
+            }
+            if key == "parallel.exchange" {
+                with.extend(["parallel.cp=2".to_owned()]);
+            }
+            let before = told(base, &with, target);
+            assert!(before.is_ok() || key == "parallel.exchange", "{target}: {before:?}");
+            with.push(format!("{key}={value}"));
+            if key == "parallel.dp" {
+                with.push("cluster.nodes=1".to_owned());
+            }
+            let after = told(base, &with, target);
+            assert!(before != after, "{target}: `{key} = {value}` is lost");
+        }
+    }
+}
+
+/// Keys of those sections are changed above, or stand here with the reason.
+#[test]
+fn every_key_of_an_execution_is_changed() {
+    let others = [
+        // The file has one step, and steps of one length are alike.
+        "training.steps",
+        // Layers of one framework, its compiler and its casts, and what needs narrow products: each by a test of its own.
+        "training.predicting_layers",
+        "training.narrow_gather",
+        "training.compile",
+        "training.casts",
+        // Merging is of policies that merge.
+        "experts.compression",
+        // ZeRO 1 and 2 alone have it.
+        "overlap.parameter_gather",
+        // A search in the place of degrees.
+        "parallel.layout",
+        // Of plans that are written by hand, and of samples of other kinds.
+        "training.messages",
+        "training.micro_batch",
+        "training.micro_batches",
+        "training.tokens",
+        "training.zero",
+    ];
+    let page = skrull_sim::commands::keys().page();
+    for section in ["parallel", "training", "overlap", "experts"] {
+        let rows = page.split(&format!("## `{section}`\n")).nth(1).expect("a section");
+        let rows = rows.split("\n## ").next().unwrap_or_default().lines();
+        for row in rows.filter(|row| row.starts_with("| `")) {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let key = format!("{section}.{}", cells[0].trim_matches(['|', ' ', '`']));
+            let is_training = cells.iter().any(|cell| cell.split(", ").any(|kind| kind == "training"));
+            let is_known = CHANGES.iter().any(|(known, ..)| *known == key) || others.contains(&key.as_str());
+            assert!(is_known || !is_training, "`{key}` is not changed: {row}");
+        }
+    }
+}
+
+/// Options name the schedule's file, and the recipe is a module that Python compiles.
+#[test]
+fn a_schedule_comes_back_from_torchtitans_options_and_its_recipe_is_python() {
+    let set = ["parallel.pp=4", "parallel.schedule=\"zb-1p\"", "parallel.zero=0"].map(str::to_owned);
+    let first = planned_with(DENSE, &set);
+    let files = exported(&first, "torchtitan").expect("torchtitan says it");
+    let text = |name: &str| files.iter().find(|file| file.name == name).expect(name).text().into_owned();
+    let machine = Machine {
+        files: vec![("schedule.csv".to_owned(), text("schedule.csv"))],
+        ..machine_of(&first.problem, "torchtitan")
+    };
+    let options = text("options.txt");
+    assert_eq!(stacks::named_beside(&options), ["schedule.csv"]);
+    let found = stacks::import(stacks::recognise(&options).expect("options"), &options, &machine);
+    assert_eq!(errors(&found.findings), Vec::<String>::new(), "{options}");
+    for part in ["schedule = \"zb-1p\"", "pp = 4", "tp = 2", "zero = 0", "gradient_dtype = \"fp32\""] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+    // Even stages: torchtitan would count the ends as layers.
+    assert!(!found.scenario.contains("layers = ["), "{}", found.scenario);
+    let recipe = text("recipe.py");
+    for part in [
+        "from torchtitan.models.llama3.config_registry import llama3_8b",
+        "def planned():\n    config = llama3_8b()",
+        "config.parallelism.pipeline_parallel_schedule_csv = str(HERE / \"schedule.csv\")",
+        "config.activation_checkpoint = FullAC.Config()",
+    ] {
+        assert!(recipe.contains(part), "{part} in {recipe}");
+    }
+    let path = std::env::temp_dir().join(format!("skrull-recipe-{}.py", std::process::id()));
+    std::fs::write(&path, &recipe).expect("a file");
+    let code = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+    match std::process::Command::new("python3").args(["-c", code]).arg(&path).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(_) => println!("skipped: no python3"),
+    }
+    std::fs::remove_file(path).ok();
+}
+
+/// Fleets that a scenario fixes are deployments, one for each model, which servers take.
+#[test]
+fn fleets_that_are_fixed_have_plans() {
+    for (name, n_models, targets) in [
+        ("serving/disaggregated", 1, &["vllm", "kubernetes"][..]),
+        ("serving/mixed-fleet", 1, &["vllm", "kubernetes", "skypilot"]),
+        ("together/two-models", 2, &["vllm", "sglang", "kubernetes"]),
+    ] {
+        let text = scenario::EMBEDDED.iter().find(|(known, _)| *known == name).expect("shipped").1;
+        let source = Source { path: format!("{name} (shipped)"), text: text.to_owned() };
+        let scenario = kinds::check(source, std::path::Path::new(""), &Overrides::default()).scenario.expect(name);
+        let choice = scenario.choices()[0].to_owned();
+        let plan = scenario.plan(&choice).expect("a plan").unwrap_or_else(|why| panic!("{name}: {}", why.why)).json;
+        let deployments: Vec<serve::deployment::Deployment> =
+            serde_json::from_value(plan["deployments"].clone()).expect("deployments");
+        assert_eq!(deployments.len(), n_models, "{name}");
+        let settings: stacks::settings::Settings = serde_json::from_value(plan["settings"].clone()).expect("settings");
+        let asked = Planned::Serving { deployments: &deployments, settings: &settings };
+        let taken = |target: &&str| stacks::targets::export(target, &asked, &Words::default()).is_ok();
+        println!("{name} {choice}: {:?}", targets.iter().map(|target| (target, taken(target))).collect::<Vec<_>>());
+        assert!(targets.iter().any(taken), "{name}");
+    }
+}
