@@ -38,5 +38,5 @@ fn on_host(section: &mut Section<'_>) -> Option<OnHost> {
         section.missing("host_memory_gb_per_s", help);
     }
     let bandwidth = section.number("host_memory_gb_per_s", 50.0, 0.1..=10_000.0);
-    (share > 0.0).then(|| OnHost { share, bytes_per_second: bandwidth * 1e9 })
+    (share > 0.0).then_some(OnHost { share, bytes_per_second: bandwidth * 1e9 })
 }
