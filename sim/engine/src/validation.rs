@@ -414,6 +414,7 @@ mod tests {
             unsteady: 1.0,
         };
         assert!(validation.guilty().starts_with("gemm is predicted 5.0 % above"), "{}", validation.guilty());
-        assert!((validation.median_error() - 1.0).abs() < 1e-9 || (validation.median_error() - 0.05).abs() < 1e-9);
+        // Host time is left out. Of the two errors that remain, 0.05 and 1, the larger is the one in the middle.
+        assert!((validation.median_error() - 1.0).abs() < 1e-9, "{}", validation.median_error());
     }
 }
