@@ -14,9 +14,8 @@ use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, Gradi
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
-use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize, same_gpus};
-use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -128,16 +127,7 @@ impl Printed {
         }
         let n_micro_batches = batch / step;
         problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
-        Ok(Run {
-            problem,
-            micro_batch: self.micro_batch,
-            n_micro_batches,
-            tokens: self.tokens,
-            kernels: Kernels::Usual,
-            host_off: unexplained::HOST,
-            host_waits_s: 0.0,
-            other: None,
-        })
+        Ok(Run::usual(problem, [self.micro_batch, n_micro_batches], self.tokens))
     }
 }
 

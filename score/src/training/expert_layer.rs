@@ -12,9 +12,8 @@ use train::problem::{Execution, ExpertTraffic, Framework};
 use super::constants::{Constants, Graphs};
 use super::play::{Costs, predict};
 use super::reason::Reason;
-use super::row::{Asked, Kernels, Run};
+use super::row::{Asked, Run};
 use super::setting::{Degrees, Machine};
-use super::unexplained;
 use crate::operators::Predicted;
 use crate::table::{Cells, Fault, Table};
 
@@ -70,16 +69,7 @@ fn step(cells: &mut Cells<'_>) -> Result<Run, Reason> {
     let mut problem = machine.problem(model(cells), &degrees, execution(cells)?)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(Graphs::Off);
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
-    Ok(Run {
-        problem,
-        micro_batch: 1,
-        n_micro_batches: 1,
-        tokens,
-        kernels: Kernels::Usual,
-        host_off: unexplained::HOST,
-        host_waits_s: 0.0,
-        other: None,
-    })
+    Ok(Run::usual(problem, [1, 1], tokens))
 }
 
 /// Layers of experts alone, with the smallest vocabulary.

@@ -8,9 +8,8 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Kernels, Label, Measured, Row, Run};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, MEBIBYTE, Machine, StepSize};
-use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -42,16 +41,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
         let mut problem = machine.problem(model, &degrees, execution())?;
         problem.layout.exchange = ContextExchange::Ulysses;
-        Ok(Asked::from(Run {
-            problem,
-            micro_batch,
-            n_micro_batches,
-            tokens,
-            kernels: Kernels::Usual,
-            host_off: unexplained::HOST,
-            host_waits_s: 0.0,
-            other: None,
-        }))
+        Ok(Asked::from(Run::usual(problem, [micro_batch, n_micro_batches], tokens)))
     });
     let size =
         StepSize { sequences: micro_batch * n_micro_batches * degrees.dp, micro_batch, tokens, gpus: degrees.n_gpus() };

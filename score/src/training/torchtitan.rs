@@ -11,9 +11,8 @@ use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompu
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, GIBIBYTE, Machine, StepSize};
-use super::unexplained;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -44,16 +43,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let sound = super::setting::same_gpus(cells, &degrees);
     let asked = sound.and_then(|()| asked(cells, &label, &degrees)).map(|problem| {
-        let run = Run {
-            problem,
-            micro_batch,
-            n_micro_batches,
-            tokens,
-            kernels: Kernels::Usual,
-            host_off: unexplained::HOST,
-            host_waits_s: 0.0,
-            other: None,
-        };
+        let run = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
         let other = other(&run, &label, cells.word("compile").is_empty()).map(Box::new);
         Asked::from(Run { other, ..run })
     });

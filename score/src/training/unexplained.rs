@@ -6,6 +6,7 @@
 
 use engine::cost::Source;
 use train::metrics::Metrics;
+use train::problem::Problem;
 
 use super::row::{Kernels, Run};
 
@@ -53,6 +54,23 @@ fn own_share(metrics: &Metrics) -> f64 {
         }
     }
     if all > 0.0 { own / all } else { 0.0 }
+}
+
+impl Run {
+    /// With usual kernels and a host that is off as others are; nothing else may have run. A step has so many sequences in a micro-batch, and so many
+    /// micro-batches in each group.
+    pub(super) fn usual(problem: Problem, [micro_batch, n_micro_batches]: [u32; 2], tokens: u64) -> Self {
+        Self {
+            problem,
+            micro_batch,
+            n_micro_batches,
+            tokens,
+            kernels: Kernels::Usual,
+            host_off: HOST,
+            host_waits_s: 0.0,
+            other: None,
+        }
+    }
 }
 
 #[cfg(test)]

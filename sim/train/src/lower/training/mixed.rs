@@ -16,7 +16,7 @@ use super::{Ends, Fold, GRADIENT_BUCKETS, NO_MICRO_BATCH, lower_passes};
 use crate::layout::{Layout, Position, Zero};
 use crate::memory::{self, States};
 use crate::plan::{PipelineShape, PlacedStage, Plan, Step};
-use crate::problem::{GradientSync, Problem};
+use crate::problem::{Framework, GradientSync, Problem};
 use crate::stage::{Stage, stages};
 use engine::task::{Collective, LaneId, MeetingId, Op, Role, Stream, Task, TaskGraph, TaskId};
 
@@ -186,7 +186,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         _ => Stream::InterNode,
     };
     let share = parameters(problem) / f64::from(optimizer_ranks(problem, parts));
-    let update = graph.add_op(Op::Sequence(problem.execution.optimizer.least_step(share)));
+    let update = graph.add_op(Op::Sequence(problem.execution.optimizer.step(Framework::Formulas, share, share, share)));
     let (reduce, gather) = (graph.add_op(reduce), graph.add_op(gather));
     let reductions: Vec<MeetingId> = (0..n_pieces).map(|_| graph.add_meeting(group)).collect();
     let gathering = graph.add_meeting(group);
