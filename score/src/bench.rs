@@ -8,11 +8,14 @@ pub mod compare;
 mod guidellm;
 mod inference_perf;
 mod lines;
+mod pruned;
 mod vllm;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 
 use hw::{Seconds, Span, Time};
+use pruned::Values;
 use serde_json::Value;
 use serve::arrivals::{self, ARRIVAL_S_MAX, Schedule};
 use serve::fleet::held::Users;
@@ -21,6 +24,8 @@ use serve::request::{Request, Requests, TOKENS_MAX};
 
 /// Requests that are kept of a run.
 const REQUESTS_MAX: usize = 1_000_000;
+/// What some editors write before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What is wrong with a file of a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +49,15 @@ pub enum BenchError {
         /// What is wrong.
         what: String,
     },
+    /// It holds more than is kept of a file.
+    #[error("it holds more than {parts} numbers and words beside texts and token times: give a part of it")]
+    TooLong {
+        /// What is kept.
+        parts: u64,
+    },
+    /// It cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
 }
 
 /// Files that are read, in words.
@@ -53,7 +67,7 @@ pub const CLIENTS: [&str; 7] = [
     "aiperf (profile_export_aiperf.json)",
     "aiperf (profile_export.jsonl)",
     "inference-perf (per_request_lifecycle_metrics.json)",
-    "spans with gen_ai attributes (JSON lines)",
+    "OpenTelemetry spans with gen_ai attributes (JSON, one by one or as a collector writes them)",
     "an engine's log of requests (JSON lines with queued_ts, first_token_ts, last_token_ts)",
 ];
 
@@ -100,25 +114,29 @@ pub struct Bench {
     pub requests: Vec<Seen>,
     /// What was measured.
     pub figures: BTreeMap<String, f64>,
+    /// Standard deviations over the requests, of means by the name of the mean; of clients that kept sums alone.
+    pub deviations: BTreeMap<String, f64>,
     /// Whether requests are all alike because the client kept sums alone.
     pub has_sums_alone: bool,
     /// Requests that failed or were cancelled.
     pub n_failed: usize,
 }
 
-/// Reads a file of a client: one run, or several.
+/// Reads a file of a client: one run, or several. It may be of any length: texts and token times are passed over as they come.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(text: &str) -> Result<Vec<Bench>, BenchError> {
-    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    if let Ok(Value::Object(first)) = serde_json::from_str::<Value>(first)
-        && let Some(client) = lines::client(&first)
-    {
-        return lines::read(text, client).map(|bench| vec![bench]);
+pub fn read(source: impl Read) -> Result<Vec<Bench>, BenchError> {
+    let mut source = BufReader::new(source);
+    let head = source.fill_buf().map_err(|why| BenchError::Unreadable(why.to_string()))?;
+    let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    source.consume(mark);
+    let mut values = Values::of(source);
+    let root = values.next()?.ok_or(BenchError::Unknown)?;
+    if let Some(client) = lines::client(&root) {
+        return lines::read(root, values, client).map(|bench| vec![bench]);
     }
-    let root: Value =
-        serde_json::from_str(text).map_err(|error| BenchError::Json { line: error.line(), what: error.to_string() })?;
+    values.end()?;
     if root["benchmarks"].is_array() {
         guidellm::read(&root)
     } else if root.get("total_input_tokens").is_some() && root.get("completed").is_some() {
@@ -135,6 +153,11 @@ pub fn read(text: &str) -> Result<Vec<Bench>, BenchError> {
 /// A number that is none of NaN and infinities.
 fn number(value: &Value) -> Option<f64> {
     value.as_f64().filter(|number| number.is_finite())
+}
+
+/// A number in words: large ones with an exponent and not with three hundred digits.
+fn shown(number: f64) -> String {
+    if number.abs() < 1e15 { number.to_string() } else { format!("{number:e}") }
 }
 
 /// A count of tokens.
@@ -176,11 +199,13 @@ impl Bench {
         }
         let start = first.sent_s;
         if last.sent_s - start > ARRIVAL_S_MAX {
-            return wrong(format!("requests are {} s apart; at most {ARRIVAL_S_MAX} s are read", last.sent_s - start));
+            let apart = shown(last.sent_s - start);
+            return wrong(format!("requests are {apart} s apart; at most {ARRIVAL_S_MAX} s are read"));
         }
         requests.iter_mut().for_each(|seen| seen.sent_s -= start);
         let figures = figures(&requests);
-        Ok(Self { client, model: None, load, requests, figures, has_sums_alone: false, n_failed })
+        let deviations = BTreeMap::new();
+        Ok(Self { client, model: None, load, requests, figures, deviations, has_sums_alone: false, n_failed })
     }
 
     /// A run whose client kept sums alone: so many requests of mean lengths.
@@ -193,7 +218,8 @@ impl Bench {
         let [prompt, output] = lengths.map(|mean| u32::try_from(hw::whole(mean.max(0.0))).unwrap_or(u32::MAX));
         let is_sound = (1..=REQUESTS_MAX).contains(&n) && [prompt, output].iter().all(|n| (1..=TOKENS_MAX).contains(n));
         if !is_sound {
-            let what = format!("{n} requests of {} + {} tokens cannot be played", lengths[0], lengths[1]);
+            let [prompt, output] = lengths.map(shown);
+            let what = format!("{n} requests of {prompt} + {output} tokens cannot be played");
             return Err(BenchError::Wrong { client, what });
         }
         if !figures.contains_key("ttft_s.mean") || !figures.contains_key("tpot_s.mean") {
@@ -202,7 +228,8 @@ impl Bench {
         }
         let seen = Seen { sent_s: 0.0, prompt, output, ttft_s: 0.0, e2e_s: 0.0, queue_s: None };
         let requests = vec![seen; n];
-        Ok(Self { client, model: None, load, requests, figures, has_sums_alone: true, n_failed: 0 })
+        let deviations = BTreeMap::new();
+        Ok(Self { client, model: None, load, requests, figures, deviations, has_sums_alone: true, n_failed: 0 })
     }
 
     /// What is sent again. Moments that were not kept are drawn.

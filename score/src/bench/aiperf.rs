@@ -35,9 +35,10 @@ pub fn is_summary(root: &Value) -> bool {
 /// Reads a summary.
 pub fn read(root: &Value) -> Result<Bench, BenchError> {
     let metrics = metrics(root);
-    let mut figures = BTreeMap::new();
+    let (mut figures, mut deviations) = (BTreeMap::new(), BTreeMap::new());
     for (key, word) in LATENCIES {
         let found = &metrics[word];
+        deviations.extend(number(&found["std"]).map(|value| (format!("{key}.mean"), seconds(value, &found["unit"]))));
         for (figure, name) in [("mean", "avg"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99")] {
             let value = number(&found[name]).map(|value| seconds(value, &found["unit"]));
             figures.extend(value.map(|value| (format!("{key}.{figure}"), value)));
@@ -57,6 +58,7 @@ pub fn read(root: &Value) -> Result<Bench, BenchError> {
     let mean = |name: &str| number(&metrics[name]["avg"]).unwrap_or(0.0);
     let lengths = [mean("input_sequence_length"), mean("output_sequence_length")];
     let mut bench = Bench::of_sums(CLIENT, load, (n, lengths), figures)?;
+    bench.deviations = deviations;
     bench.model = root["input_config"]["endpoint"]["model_names"][0].as_str().map(str::to_owned);
     bench.n_failed =
         number(&metrics["error_request_count"]["avg"]).map_or(0, |n| usize::try_from(hw::whole(n)).unwrap_or(0));

@@ -1,7 +1,8 @@
 //! A measured run beside its prediction, term by term, with what repeated runs differ by.
 //!
 //! The spread is the standard deviation of repeated runs of one setting; of a single run, that of the means of ten parts of it, over the root of ten,
-//! which knows nothing of what differs from run to run.
+//! which knows nothing of what differs from run to run. A client that kept sums alone says the standard deviation over its requests; divided by the
+//! root of their number it stands for the same, and is too small where requests that follow each other are alike.
 
 use crate::summary::mean;
 use std::collections::BTreeMap;
@@ -84,7 +85,7 @@ pub fn compare(runs: &[&Bench], predicted: &BTreeMap<String, f64>, intervals: &B
         let values: Vec<f64> = runs.iter().filter_map(|bench| bench.figures.get(*key).copied()).collect();
         let predicted = *predicted.get(*key)?;
         let measured = mean(&values)?;
-        let spread = if values.len() > 1 { deviation(&values) } else { within(&runs[0].requests, key) };
+        let spread = if values.len() > 1 { deviation(&values) } else { alone(runs[0], key) };
         // Requests that stand for sums are all alike, and say nothing of a spread.
         let spread = spread.filter(|spread| values.len() > 1 || *spread > 0.0);
         // Of sums alone nothing but means can be compared: requests that are all alike have no tails of their own.
@@ -106,6 +107,14 @@ pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// How well a single run knows a mean.
+fn alone(run: &Bench, key: &str) -> Option<f64> {
+    if !run.has_sums_alone {
+        return within(&run.requests, key);
+    }
+    run.deviations.get(key).map(|deviation| deviation / libm::sqrt(hw::real(run.requests.len() as u64)))
+}
+
+/// The same by parts of its requests.
 fn within(requests: &[Seen], key: &str) -> Option<f64> {
     let of: fn(&Seen) -> Option<f64> = match key {
         "ttft_s.mean" => |seen| Some(seen.ttft_s),

@@ -60,9 +60,10 @@ fn strategy(benchmark: &Value) -> &Value {
 fn of_sums(benchmark: &Value) -> Result<Bench, BenchError> {
     let metrics = &benchmark["metrics"];
     let of = |name: &str| &metrics[name]["successful"];
-    let mut figures = BTreeMap::new();
+    let (mut figures, mut deviations) = (BTreeMap::new(), BTreeMap::new());
     for (key, word, unit) in LATENCIES {
         let found = of(word);
+        deviations.extend(number(&found["std_dev"]).map(|value| (format!("{key}.mean"), value * unit)));
         for (figure, value) in [
             ("mean", &found["mean"]),
             ("p50", &found["median"]),
@@ -84,5 +85,5 @@ fn of_sums(benchmark: &Value) -> Result<Bench, BenchError> {
         (None, Some(rate)) => Load::Rate(rate),
         (None, None) => Load::Together,
     };
-    Bench::of_sums(CLIENT, load, (n, lengths), figures)
+    Ok(Bench { deviations, ..Bench::of_sums(CLIENT, load, (n, lengths), figures)? })
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// Two requests: 10 + 3 tokens, first at 0.1 s, last at 0.3 s; 20 + 1 tokens sent half a second later, 0.2 s. And one that failed.
 /// TTFT is 0.15 s, TPOT 0.1 s, the last token comes at 0.7 s: 4 tokens in 0.7 s.
 fn holds(text: &str, n_failed: usize) {
-    let runs = read(text).expect("a measured run");
+    let runs = read(text.as_bytes()).expect("a measured run");
     let [bench] = &runs[..] else { panic!("{} runs", runs.len()) };
     let figure = |key: &str| bench.figures[key];
     for (key, value) in
@@ -45,7 +45,24 @@ const INFERENCE_PERF: &str = r#"[
 const SPANS: &str = r#"{"startTimeUnixNano": "7000000000", "endTimeUnixNano": "7300000000", "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "10"}}, {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "3"}}, {"key": "gen_ai.latency.time_to_first_token", "value": {"doubleValue": 0.1}}]}
 {"startTimeUnixNano": 7500000000, "attributes": {"gen_ai.usage.prompt_tokens": 20, "gen_ai.usage.completion_tokens": 1, "gen_ai.latency.time_to_first_token": 0.2, "gen_ai.latency.e2e": 0.2}}
 {"startTimeUnixNano": 7600000000, "attributes": {"http.route": "/health"}}
+{"startTimeUnixNano": 7600000000, "attributes": {"gen_ai.usage.prompt_tokens": 20}}
 "#;
+
+/// A file of a collector: other spans stand between the requests.
+const OTLP: &str = r#"{"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": [{"startTimeUnixNano": "1", "attributes": [{"key": "http.route", "value": {"stringValue": "/health"}}]},
+  {"startTimeUnixNano": "7000000000", "endTimeUnixNano": "7300000000", "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "10"}}, {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "3"}}, {"key": "gen_ai.latency.time_to_first_token", "value": {"doubleValue": 0.1}}]}]}]}]}
+{"resource_spans": [{"scope_spans": [{"spans": [{"start_time_unix_nano": 7500000000, "end_time_unix_nano": 7700000000, "attributes": [{"key": "gen_ai.usage.prompt_tokens", "value": {"int_value": 20}}, {"key": "gen_ai.usage.completion_tokens", "value": {"int_value": 1}}, {"key": "gen_ai.latency.time_to_first_token", "value": {"double_value": 0.2}}]},
+  {"attributes": [{"key": "gen_ai.system", "value": {"string_value": "x"}}]}]}]}]}"#;
+
+/// The console exporter of OpenTelemetry's Python package: objects over several lines, with dates.
+const CONSOLE: &str = r#"{
+    "name": "llm_request", "start_time": "1970-01-01T00:00:07.000000Z", "end_time": "1970-01-01T00:00:07.300000Z",
+    "attributes": {"gen_ai.usage.prompt_tokens": 10, "gen_ai.usage.completion_tokens": 3, "gen_ai.latency.time_to_first_token": 0.1, "gen_ai.latency.time_in_queue": 0.02}
+}
+{
+    "start_time": "1970-01-01T00:00:07.500000Z", "end_time": "1970-01-01T00:00:07.700000Z",
+    "attributes": {"gen_ai.usage.prompt_tokens": 20, "gen_ai.usage.completion_tokens": 1, "gen_ai.latency.time_to_first_token": 0.2, "gen_ai.latency.time_in_queue": 0.0}
+}"#;
 
 const ENGINE: &str = r#"{"request_id": "a", "input_toks": 10, "output_toks": 3, "queued_ts": 7.0, "scheduled_ts": 7.02, "first_token_ts": 7.1, "last_token_ts": 7.3}
 {"request_id": "b", "input_toks": 20, "output_toks": 1, "queued_ts": 7.5, "scheduled_ts": 7.5, "first_token_ts": 7.7, "last_token_ts": 7.7}
@@ -53,35 +70,80 @@ const ENGINE: &str = r#"{"request_id": "a", "input_toks": 10, "output_toks": 3, 
 
 #[test]
 fn every_client_says_the_same_of_the_same_requests() {
-    for text in [VLLM, GUIDELLM, AIPERF, INFERENCE_PERF, SPANS] {
+    for text in [VLLM, GUIDELLM, AIPERF, INFERENCE_PERF, SPANS, OTLP] {
         holds(text, 1);
+        holds(&format!("\u{feff}{text}"), 1);
     }
-    holds(ENGINE, 0);
-    let queue = read(ENGINE).expect("a log")[0].figures["queue_s.mean"];
-    assert!((queue - 0.01).abs() < 1e-9, "{queue}");
+    for text in [ENGINE, CONSOLE] {
+        holds(text, 0);
+        let queue = read(text.as_bytes()).expect("a log")[0].figures["queue_s.mean"];
+        assert!((queue - 0.01).abs() < 1e-9, "{queue}");
+    }
+}
+
+/// A file that is made while it is read: one request again and again.
+struct Long {
+    n: usize,
+    request: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Long {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.at == self.request.len() {
+            if self.n == 0 {
+                return Ok(0);
+            }
+            (self.n, self.at) = (self.n - 1, 0);
+        }
+        let n = buffer.len().min(self.request.len() - self.at);
+        buffer[..n].copy_from_slice(&self.request[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+#[test]
+fn a_file_of_any_length_takes_the_memory_of_its_requests() {
+    let times: Vec<String> = (1..=400).map(|index| format!("{}", 7.0 + f64::from(index) / 100.0)).collect();
+    let text = "word ".repeat(400);
+    let request = format!(
+        r#",{{"start_time": 7.0, "request": "{text}", "response": "{text}", "info": {{"input_tokens": 10, "output_tokens": 400, "output_token_times": [{}]}}, "error": null}}"#,
+        times.join(",")
+    );
+    // 7 KB each, 160 MB in all: more than what is read whole.
+    let rest = Long { n: 25_000, at: request.len(), request: request.clone().into_bytes() };
+    let file = "[".as_bytes().chain(&request.as_bytes()[1..]).chain(rest).chain("]".as_bytes());
+    let bench = &read(file).expect("a measured run")[0];
+    assert_eq!((bench.requests.len(), bench.n_failed), (25_001, 0));
+    assert!((bench.figures["ttft_s.mean"] - 0.01).abs() < 1e-9 && (bench.figures["e2e_s.mean"] - 4.0).abs() < 1e-9);
 }
 
 #[test]
 fn sums_alone_are_requests_that_are_all_alike() {
     let of_vllm = r#"{"model_id": "org/M", "request_rate": "inf", "max_concurrency": 16, "completed": 4, "total_input_tokens": 4000,
-      "total_output_tokens": 402, "mean_ttft_ms": 150.0, "mean_tpot_ms": 20.0, "p99_tpot_ms": 30.0, "request_throughput": 3.5}"#;
-    let of_aiperf = r#"{"request_count": {"avg": 4.0}, "time_to_first_token": {"unit": "ms", "avg": 150.0}, "inter_token_latency": {"unit": "ms",
+      "total_output_tokens": 402, "mean_ttft_ms": 150.0, "std_ttft_ms": 80.0, "mean_tpot_ms": 20.0, "p99_tpot_ms": 30.0, "request_throughput": 3.5}"#;
+    let of_aiperf = r#"{"request_count": {"avg": 4.0}, "time_to_first_token": {"unit": "ms", "avg": 150.0, "std": 80.0}, "inter_token_latency": {"unit": "ms",
       "avg": 20.0}, "input_sequence_length": {"avg": 1000.0}, "output_sequence_length": {"avg": 100.5}, "input_config": {"loadgen": {"concurrency": 16}}}"#;
     let of_guidellm = r#"{"benchmarks": [{"args": {"strategy": {"type_": "concurrent", "streams": 16}}, "requests": {}, "metrics": {
-      "time_to_first_token_ms": {"successful": {"mean": 150.0}}, "inter_token_latency_ms": {"successful": {"mean": 20.0}},
+      "time_to_first_token_ms": {"successful": {"mean": 150.0, "std_dev": 80.0}}, "inter_token_latency_ms": {"successful": {"mean": 20.0}},
       "request_latency": {"successful": {"mean": 2.2, "count": 4}}, "prompt_token_count": {"successful": {"mean": 1000.0}},
       "output_token_count": {"successful": {"mean": 100.5}}}}]}"#;
     for text in [of_vllm, of_aiperf, of_guidellm] {
-        let bench = &read(text).expect("a measured run")[0];
+        let bench = &read(text.as_bytes()).expect("a measured run")[0];
         assert_eq!((bench.load, bench.has_sums_alone, bench.requests.len()), (Load::InFlight(16), true, 4), "{text}");
         assert_eq!((bench.requests[0].prompt, bench.requests[0].output), (1000, 101), "{text}");
         assert!((bench.figures["tpot_s.mean"] - 0.02).abs() < 1e-12);
+        // 80 ms over four requests: the mean is known to 40 ms.
+        let predicted = [("ttft_s.mean".to_owned(), 0.15)].into();
+        let spread = compare(&[bench], &predicted, &BTreeMap::new()).terms[0].spread;
+        assert!((spread.expect("told") - 0.04).abs() < 1e-12, "{text}");
     }
 }
 
 #[test]
 fn what_is_no_measured_run_is_refused_in_words() {
-    let words = |text: &str| read(text).expect_err(text).to_string();
+    let words = |text: &str| read(text.as_bytes()).expect_err(text).to_string();
     assert!(words("{}").starts_with("no measured run: known are vllm bench serve"));
     assert!(words("{\"a\": ").starts_with("line 1: broken JSON"));
     assert_eq!(
@@ -94,12 +156,15 @@ fn what_is_no_measured_run_is_refused_in_words() {
         words(no_stream),
         "vllm bench serve: no mean time to first token and per output token; was the answer streamed?"
     );
+    let no_end = r#"{"completed": 4, "total_input_tokens": 1e308, "total_output_tokens": 40}"#;
+    assert_eq!(words(no_end), "vllm bench serve: 4 requests of 2.5e307 + 10 tokens cannot be played");
+    assert!(words(&format!("{VLLM} {{}}")).contains("trailing characters"));
 }
 
 #[test]
 fn repeated_runs_are_one_setting_with_what_they_differ_by() {
     let slower = VLLM.replace("[0.1, 0.2, 0.0]", "[0.1, 0.4, 0.0]");
-    let runs = [read(VLLM), read(&slower)].map(|runs| runs.expect("a run").remove(0));
+    let runs = [read(VLLM.as_bytes()), read(slower.as_bytes())].map(|runs| runs.expect("a run").remove(0));
     let found = settings(&runs);
     assert_eq!(found.len(), 1);
     let predicted = [("ttft_s.mean".to_owned(), 0.22)].into();
@@ -121,8 +186,8 @@ const PIECES: [&str; 10] = ["null", "-1", "1e308", "18446744073709551616", "[]",
 proptest! {
     #![proptest_config(cases())]
     #[test]
-    fn no_change_of_a_file_stops_its_reader(which in 0..6_usize, changes in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..8)) {
-        let mut letters: Vec<char> = [VLLM, GUIDELLM, AIPERF, INFERENCE_PERF, SPANS, ENGINE][which].chars().collect();
+    fn no_change_of_a_file_stops_its_reader(which in 0..8_usize, changes in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..8)) {
+        let mut letters: Vec<char> = [VLLM, GUIDELLM, AIPERF, INFERENCE_PERF, SPANS, ENGINE, OTLP, CONSOLE][which].chars().collect();
         for (at, what, how) in changes {
             let at = at % (letters.len() + 1);
             let end = (at + what % 24).min(letters.len());
@@ -130,7 +195,7 @@ proptest! {
             letters.splice(at..end, piece.chars());
         }
         let text: String = letters.into_iter().collect();
-        for bench in read(&text).into_iter().flatten() {
+        for bench in read(text.as_bytes()).into_iter().flatten() {
             prop_assert!(bench.figures.values().all(|value| value.is_finite()), "{text}");
             prop_assert_eq!(bench.played().len(), bench.requests.len(), "{}", text);
         }

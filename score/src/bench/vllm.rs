@@ -21,6 +21,10 @@ const FIGURES: [(&str, &str); 9] = [
     ("e2e_s.mean", "mean_e2el_ms"),
 ];
 
+/// Means of the contract and the client's words of what requests differ by; milliseconds.
+const DEVIATIONS: [(&str, &str); 3] =
+    [("ttft_s.mean", "std_ttft_ms"), ("tpot_s.mean", "std_tpot_ms"), ("e2e_s.mean", "std_e2el_ms")];
+
 /// Reads a result.
 pub fn read(root: &Value) -> Result<Bench, BenchError> {
     let in_flight = tokens(&root["max_concurrency"]).filter(|n| *n > 0);
@@ -40,8 +44,8 @@ pub fn read(root: &Value) -> Result<Bench, BenchError> {
             };
             let request = |index: usize| {
                 let ttft = number(&ttfts[index])?;
-                let after = || root["itls"][index].as_array().map(|gaps| gaps.iter().filter_map(number).sum::<f64>());
-                let e2e = number(&root["latencies"][index]).or_else(|| Some(ttft + after()?))?;
+                let gaps = || number(&root["itls"][index]);
+                let e2e = number(&root["latencies"][index]).or_else(|| Some(ttft + gaps()?))?;
                 let at = starts.and_then(|starts| number(starts.get(index)?)).unwrap_or(hw::real(index as u64) * 1e-9);
                 let lengths = [tokens(&prompts[index])?, tokens(outputs.get(index)?)?];
                 let is_failed = root["errors"][index].as_str().is_some_and(|words| !words.is_empty());
@@ -73,6 +77,9 @@ fn of_sums(root: &Value, in_flight: Option<u32>, rate: Option<f64>) -> Result<Be
     }
     let lengths = [mean("total_input_tokens"), mean("total_output_tokens")];
     let mut bench = Bench::of_sums(CLIENT, load, (n as usize, lengths), figures)?;
+    for (key, word) in DEVIATIONS {
+        bench.deviations.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
+    }
     bench.n_failed = tokens(&root["failed"]).map_or(0, |n| n as usize);
     Ok(bench)
 }

@@ -30,8 +30,8 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     let mut benches = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let text = text_file::read(path).map_err(|why| wrong(&why))?;
-        benches.extend(bench::read(&text).map_err(|why| wrong(&why))?);
+        let file = text_file::lines(path).map_err(|why| wrong(&why))?;
+        benches.extend(bench::read(file).map_err(|why| wrong(&why))?);
     }
     let plain = compared(serving, choice, &benches, None);
     let mut text = format!("policy `{}`\n\n{}", choice.name, compare::markdown(&plain));
