@@ -104,6 +104,48 @@ fn gates_hold_and_wrong_files_are_refused() {
     );
 }
 
+#[test]
+fn a_recorded_step_calibrates_a_profile_that_predicts_what_its_refit_said() {
+    let out = folder("recorded");
+    // Two steps: products of 500 ms, an exchange of 1 ms.
+    let events = |step: u32| {
+        let at = step * 1_000_000;
+        format!(
+            r#"{{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{step}", "ts": {at}, "dur": 900000}},
+            {{"ph": "X", "cat": "kernel", "name": "nvjet_tst", "ts": {at}, "dur": 500000, "args": {{"device": 0}}}},
+            {{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_ReduceScatter_Sum", "ts": {}, "dur": 1000, "args": {{"device": 0}}}}"#,
+            at + 500_000
+        )
+    };
+    let file = out.join("rank0.json");
+    let text = format!(r#"{{"distributedInfo": {{"rank": 0}}, "traceEvents": [{}, {}]}}"#, events(1), events(2));
+    std::fs::write(&file, text).expect("a file");
+    let measured = ["--measured", file.to_str().expect("a path")];
+    let first = run(&[&["validate", "quickstart"], &measured[..], &["--refit"]].concat(), &out);
+    assert!(first.status.success(), "{}", said(&first));
+    assert!(
+        said(&first).contains("left as it is: attention forward: it is predicted and was not recorded"),
+        "{}",
+        said(&first)
+    );
+    let products = |path: &Path, pointer: &str| {
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("a report")).expect("JSON");
+        let terms = report.pointer(pointer).and_then(Value::as_array).unwrap_or_else(|| panic!("{report:#}")).clone();
+        terms.iter().find(|term| term["term"] == "product").expect("products")["predicted_s"].as_f64().expect("seconds")
+    };
+    let fitted = products(&out.join("measured.json"), "/calibrated/0/found/terms");
+    assert!((fitted / 0.5 - 1.0).abs() < 1e-3, "{fitted}");
+    let profile = out.join("profile.toml");
+    let text = std::fs::read_to_string(&profile).expect("a profile");
+    assert!(text.contains("calibrated on 1 run\"") && text.contains("2 recorded steps, rank 0"), "{text}");
+    let again = folder("recorded-again");
+    let set = format!("cost.profile=\"{}\"", profile.display());
+    let second = run(&[&["validate", "quickstart", "--set", &set], &measured[..]].concat(), &again);
+    assert!(second.status.success(), "{}", said(&second));
+    let predicted = products(&again.join("measured.json"), "/files/0/found/terms");
+    assert!((predicted / fitted - 1.0).abs() < 1e-9, "{predicted} {fitted}");
+}
+
 /// vLLM 0.19 on two cards, 300 requests each (casys-kaist/LLMServingSim @ 5daddb21a545).
 #[test]
 fn replayed_runs_of_two_cards_are_near() {

@@ -1,17 +1,22 @@
 //! `validate --measured` of a training step: a trace that says what was predicted agrees with it, and one that does not names the term.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 
+use engine::cost::calibrated::Calibrated;
+use engine::cost::kernel_kind::KernelKind;
 use engine::task::{LaneId, Stream};
-use engine::{TaskGraph, Timeline};
+use engine::validation::elementary;
+use engine::{CostModel, Op, TaskGraph, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use scenario::training::Scenario;
 use score::profiler::compare::{self, Compared, Predicted};
 use score::profiler::step::measured;
 use score::profiler::term::Term;
-use score::profiler::{read, text};
+use score::profiler::{self, read, text};
 use serde_json::{Value, json};
-use skrull_sim::hardware;
+use skrull_sim::hardware::{self, PlannedStep};
 use skrull_sim::kinds::training::run::cost_model;
 
 /// A kernel of a stream's lane.
@@ -34,12 +39,109 @@ fn trace(graph: &TaskGraph, timeline: &Timeline, lane: LaneId, slower: f64) -> S
     json!({ "distributedInfo": { "rank": graph.lanes[lane.index()].rank.0 }, "traceEvents": of_lane.map(event).collect::<Vec<Value>>() }).to_string()
 }
 
-/// A shipped scenario's first policy, and a trace of its last lane.
-fn compared(name: &str, slower: f64) -> Compared {
+/// A shipped scenario.
+fn shipped(name: &str) -> Scenario {
     let text = scenario::EMBEDDED.iter().find(|(known, _)| *known == name).expect("shipped").1;
     let source = input::diagnostic::Source { path: name.to_owned(), text: text.to_owned() };
     let checked = skrull_sim::kinds::check(source, std::path::Path::new(""), &scenario::Overrides::default());
-    let scenario = checked.scenario.and_then(|kind| kind.training().cloned()).expect("a training scenario");
+    checked.scenario.and_then(|kind| kind.training().cloned()).expect("a training scenario")
+}
+
+/// A name that a profiler prints for a kernel of a term.
+fn name_of(term: Term) -> &'static str {
+    match term {
+        Term::Product => "nvjet_tst_128x256",
+        Term::AttentionForward => "flash_fwd_kernel",
+        Term::AttentionBackward => "flash_bwd_kernel",
+        Term::Embedding => "indexSelectLargeIndex",
+        Term::Optimizer => "multi_tensor_apply_kernel<FusedAdam>",
+        Term::AllReduce => "ncclDevKernel_AllReduce_Sum_bf16",
+        Term::AllGather => "ncclDevKernel_AllGather_RING_LL",
+        Term::ReduceScatter => "ncclDevKernel_ReduceScatter_Sum_bf16",
+        Term::Message => "ncclDevKernel_SendRecv",
+        _ => "vectorized_elementwise_kernel",
+    }
+}
+
+/// A trace of rank 0 as it was predicted, a kernel for every operation of a task, each `slower` times slower by its term.
+fn trace_by_term(
+    planned: &PlannedStep,
+    timeline: &Timeline,
+    cost: &dyn CostModel,
+    slower: &dyn Fn(Term) -> f64,
+) -> String {
+    let graph = &planned.graph;
+    let mut events = Vec::new();
+    for (id, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == LaneId(0)) {
+        let [start, end] = [timeline.start[id], timeline.end[id]].map(|at| hw::real(at.as_ns()) / 1e3);
+        let parts = elementary(&graph.ops[task.op.0 as usize]);
+        let times: Vec<f64> = parts.iter().map(|(op, n)| cost.estimate(op).time.get() * f64::from(*n)).collect();
+        let mut at = start;
+        for ((op, _), time) in parts.iter().zip(&times) {
+            let term = Term::of_op(op, task.role);
+            let took = time / times.iter().sum::<f64>() * (end - start) * slower(term);
+            events.push(json!({ "ph": "X", "cat": "kernel", "name": name_of(term), "ts": at, "dur": took, "args": { "device": 0 } }));
+            at += took;
+        }
+    }
+    json!({ "distributedInfo": { "rank": 0 }, "traceEvents": events }).to_string()
+}
+
+/// How much slower a term is recorded than it was predicted.
+fn slower(term: Term) -> f64 {
+    match term {
+        Term::Product => 1.25,
+        Term::AttentionBackward => 0.8,
+        Term::AllReduce | Term::AllGather => 1.5,
+        Term::ReduceScatter => 0.5,
+        _ => 1.0,
+    }
+}
+
+#[test]
+fn factors_of_a_recorded_step_are_what_its_kernels_are_slower_by() {
+    let scenario = shipped("quickstart");
+    let profile = scenario.profile.clone().expect("a measured card");
+    let cost = cost_model(&scenario);
+    let (_, planned) = hardware::plans(&scenario, cost.as_ref()).remove(0);
+    let planned = planned.map_err(|why| why.why).expect("a plan");
+    let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(|why| why.why).expect("a step");
+    let text = trace_by_term(&planned, &timeline, cost.as_ref(), &slower);
+    let found = measured(read(text.as_bytes()).expect("a trace")).expect("a step");
+    let asked = (&planned.problem, &planned.graph);
+    let found = profiler::compared(found, asked, (&timeline, ends), cost.as_ref());
+    let factors = profiler::refit::factors(&[("a".to_owned(), found.clone())], &BTreeMap::new());
+    let chosen = |kind: KernelKind| factors.kernels.get(&kind).copied();
+    let near = |kind, factor: f64| {
+        assert!((chosen(kind).expect("recorded") / factor - 1.0).abs() < 1e-3, "{kind:?}: {factors:?}")
+    };
+    near(KernelKind::Product, 1.25);
+    near(KernelKind::AttentionForward, 1.0);
+    near(KernelKind::AttentionBackward, 0.8);
+    near(KernelKind::ReduceScatter, 0.5);
+    // One rank alone cannot tell a slow exchange from a wait.
+    near(KernelKind::AllGather, 1.0);
+    assert!(factors.left_out.iter().any(|why| why.starts_with("optimizer: ")), "{factors:?}");
+    // Of two ranks the one that waited less counts.
+    let mut waited = found.clone();
+    waited
+        .rows
+        .iter_mut()
+        .filter(|row| row.term == Term::AllGather)
+        .for_each(|row| row.measured_s = row.measured_s.map(|s| 2.0 * s));
+    let of_two = profiler::refit::factors(&[("a".to_owned(), waited), ("b".to_owned(), found)], &BTreeMap::new());
+    assert!((of_two.kernels[&KernelKind::AllGather] - 1.5).abs() < 1e-3, "{of_two:?}");
+    // A product then takes 1.25 times as long, in any other plan as well.
+    let calibrated = profile.calibrated(Calibrated { kernels: factors.kernels, ..Calibrated::plain(0.0) });
+    let product = Op::Gemm { m: 4096, n: 4096, k: 4096, format: hw::Format::Bf16 };
+    let time =
+        |profile| cost_model(&Scenario { profile: Some(profile), ..scenario.clone() }).estimate(&product).time.get();
+    assert!((time(calibrated) / time(profile) - 1.25).abs() < 1e-3);
+}
+
+/// A shipped scenario's first policy, and a trace of its last lane.
+fn compared(name: &str, slower: f64) -> Compared {
+    let scenario = shipped(name);
     let cost = cost_model(&scenario);
     let (_, planned) = hardware::plans(&scenario, cost.as_ref()).remove(0);
     let planned = planned.map_err(|why| why.why).expect("a plan");

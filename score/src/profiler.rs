@@ -1,11 +1,12 @@
 //! A training step as a profiler recorded it on one GPU, beside its prediction: term by term, lane by lane, with the gaps between kernels.
 //!
 //! Readers (`kineto.rs` of PyTorch, `nsys.rs` of Nsight Systems) fill a `Recorded`; `term.rs` says what a kernel is; `step.rs` counts what a step took; `compare.rs` sets the prediction
-//! beside it and `text.rs` writes it. Times are nanoseconds of the profiler's clock; figures are seconds of a step.
+//! beside it, `refit.rs` chooses factors of a profile, and `text.rs` writes. Times are nanoseconds of the profiler's clock; figures are seconds of a step.
 
 pub mod compare;
 pub mod kineto;
 pub mod nsys;
+pub mod refit;
 pub mod sqlite;
 pub mod step;
 pub mod term;
@@ -17,6 +18,7 @@ use std::io::BufRead;
 use compare::Compared;
 use engine::{CostModel, TaskGraph, Timeline};
 use sqlite::SqliteError;
+use step::Measured;
 use thiserror::Error;
 use train::Problem;
 
@@ -181,18 +183,15 @@ pub fn read(mut source: impl BufRead) -> Result<Recorded, ProfilerError> {
 }
 
 /// Sets the predicted step of its rank beside what a file holds.
-///
-/// # Errors
-/// Why it says nothing of a step.
+#[must_use]
 pub fn compared(
-    recorded: Recorded,
+    measured: Measured,
     asked: (&Problem, &TaskGraph),
     timeline: (&Timeline, [f64; 2]),
     cost: &dyn CostModel,
-) -> Result<Compared, ProfilerError> {
-    let measured = step::measured(recorded)?;
+) -> Compared {
     let predicted = compare::predicted(asked, timeline, cost, measured.rank.unwrap_or_default());
-    Ok(compare::compare(measured, predicted, asked.0.layout.n_ranks()))
+    compare::compare(measured, predicted, asked.0.layout.n_ranks())
 }
 
 /// The largest |error| of a step among files.

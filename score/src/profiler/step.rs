@@ -108,6 +108,15 @@ pub fn measured(mut recorded: Recorded) -> Result<Measured, ProfilerError> {
     })
 }
 
+impl Measured {
+    /// What it is of, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let device = self.device.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+        format!("{} recorded steps{device}, rank {}", self.steps.len(), self.rank.unwrap_or_default())
+    }
+}
+
 /// Nanoseconds as seconds.
 pub(super) fn seconds(ns: u64) -> f64 {
     hw::real(ns) / 1e9

@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use engine::Op;
-use engine::task::{Collective, CopyKind, Pass, Role};
+use engine::cost::kernel_kind::KernelKind;
+use engine::task::{CopyKind, Role};
 
 /// A part of a step, and the order in which it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,23 +120,38 @@ impl Term {
     #[must_use]
     pub const fn of_op(op: &Op, role: Role) -> Self {
         match op {
-            Op::Collective { kind, .. } => match kind {
-                Collective::AllReduce => Self::AllReduce,
-                Collective::AllGather => Self::AllGather,
-                Collective::ReduceScatter => Self::ReduceScatter,
-                Collective::AllToAll => Self::AllToAll,
-                Collective::RingShift | Collective::SendRecv => Self::Message,
-            },
             Op::Copy { kind: CopyKind::HostToDevice, .. } => Self::CopyIn,
             Op::Copy { kind: CopyKind::DeviceToHost, .. } => Self::CopyOut,
             Op::Host { .. } => Self::Host,
-            _ if matches!(role, Role::Optimizer) => Self::Optimizer,
-            Op::Gemm { .. } | Op::GroupedGemm { .. } => Self::Product,
-            Op::Attention { pass: Pass::Forward, .. } => Self::AttentionForward,
-            Op::Attention { pass: Pass::Backward, .. } => Self::AttentionBackward,
-            Op::Embedding { .. } => Self::Embedding,
-            _ => Self::Elementwise,
+            _ => match KernelKind::of(op) {
+                Some(kind) if kind.is_exchange() => Self::of_kind(kind),
+                _ if matches!(role, Role::Optimizer) => Self::Optimizer,
+                Some(kind) => Self::of_kind(kind),
+                None => Self::Elementwise,
+            },
         }
+    }
+
+    /// The term of a kind of kernels.
+    const fn of_kind(kind: KernelKind) -> Self {
+        match kind {
+            KernelKind::Product => Self::Product,
+            KernelKind::AttentionForward => Self::AttentionForward,
+            KernelKind::AttentionBackward => Self::AttentionBackward,
+            KernelKind::Memory => Self::Elementwise,
+            KernelKind::Embedding => Self::Embedding,
+            KernelKind::AllReduce => Self::AllReduce,
+            KernelKind::AllGather => Self::AllGather,
+            KernelKind::ReduceScatter => Self::ReduceScatter,
+            KernelKind::AllToAll => Self::AllToAll,
+            KernelKind::Message => Self::Message,
+        }
+    }
+
+    /// The kind of kernels whose factor it says; the optimizer's kernels are priced as those of memory, and a factor of both would be neither's.
+    #[must_use]
+    pub fn kind(self) -> Option<KernelKind> {
+        KernelKind::ALL.into_iter().find(|kind| Self::of_kind(*kind) == self)
     }
 
     /// The term of a kernel, by its name and what PyTorch calls the collective.

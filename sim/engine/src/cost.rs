@@ -8,6 +8,7 @@ pub mod decode;
 pub mod experts;
 pub mod fixed;
 pub mod host;
+pub mod kernel_kind;
 pub mod law;
 pub mod mixed;
 pub mod names;

@@ -6,10 +6,14 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
+use engine::cost::profile::Profile;
+use engine::verdict::Refused;
 use hw::Seconds;
 use reports::gate::Gate;
 use scenario::serving::{Serving, ServingChoice};
+use scenario::training::Scenario;
 use score::bench::{self, Bench, Load, compare};
+use score::profiler::{compare::Compared, step::Measured, text};
 use score::{profiler, refit};
 use serve::engine_constants::EngineConstants;
 
@@ -58,43 +62,66 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     })
 }
 
-/// Sets every trace of a profiler beside the predicted step of its rank, and writes `measured.json` and `measured.md`.
-pub fn recorded(args: &ValidateArgs, scenario: &scenario::training::Scenario) -> Result<(), Failure> {
-    let gates = gates(&args.gate)?;
+/// Sets every trace of a profiler beside the predicted step of its rank, refits where it is asked, and writes `measured.json` and `measured.md`.
+pub fn recorded(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure> {
+    let (gates, policy) = (gates(&args.gate)?, &scenario.head.baseline);
+    let traces = args.measured.iter().map(|path| trace(path)).collect::<Result<Vec<_>, Failure>>()?;
+    let mut found = beside(scenario, &traces)?;
+    let (mut words, mut document) = (text::page(policy, &found), text::document(policy, &found));
+    let dir = out_dir(&args.scenario, &scenario.head.name)?;
     if args.refit {
-        let what = "`--refit` calibrates on runs of engines that serve; a recorded step has no factor to fit yet";
-        return Err(Failure::input(Code::WrongKind, what));
+        let (profile, chosen) = of_steps(scenario, &traces)?;
+        let path = dir.join("profile.toml");
+        write(&path, &profile.to_toml())?;
+        found = beside(&Scenario { profile: Some(profile), is_of_card: false, ..scenario.clone() }, &traces)?;
+        words += &format!("Calibrated on these steps, {}: {chosen}\n{}", path.display(), text::page(policy, &found));
+        document["calibrated"] = text::document(policy, &found)["files"].take();
     }
-    let cost = cost_model(scenario);
-    let wanted = &scenario.head.baseline;
-    let (policy, planned) = hardware::plans(scenario, cost.as_ref())
-        .into_iter()
-        .find(|(policy, _)| policy == wanted)
-        .expect("a baseline is one of the policies");
-    let refused = |why: engine::verdict::Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
+    write(&dir.join("measured.md"), &words)?;
+    write(&dir.join("measured.json"), &format!("{document:#}\n"))?;
+    print(&if args.format == Format::Json { format!("{document:#}\n") } else { words })?;
+    hold_figures(&gates, &|gate| if gate.metric() == "step_error" { profiler::worst(&found) } else { f64::NAN })
+}
+
+/// A trace of a profiler, under its name.
+fn trace(path: &Path) -> Result<(String, Measured), Failure> {
+    let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
+    let mut file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
+    let recorded = if profiler::nsys::is_report(file.fill_buf().map_err(|why| wrong(&why))?) {
+        profiler::nsys::read(file)
+    } else {
+        profiler::read(text_file::unpacked(file).map_err(|why| wrong(&why))?)
+    };
+    let measured = recorded.and_then(profiler::step::measured).map_err(|why| wrong(&why))?;
+    Ok((path.display().to_string(), measured))
+}
+
+/// Traces beside the step that a scenario's baseline predicts.
+fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(String, Compared)>, Failure> {
+    let (cost, policy) = (cost_model(scenario), &scenario.head.baseline);
+    let plans = hardware::plans(scenario, cost.as_ref());
+    let (_, planned) = plans.into_iter().find(|(of, _)| of == policy).expect("a baseline is one of the policies");
+    let refused = |why: Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
     let planned = planned.map_err(refused)?;
     let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(refused)?;
     let asked = (&planned.problem, &planned.graph);
-    let mut found = Vec::new();
-    for path in &args.measured {
-        let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let mut file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
-        let recorded = if profiler::nsys::is_report(file.fill_buf().map_err(|why| wrong(&why))?) {
-            profiler::nsys::read(file)
-        } else {
-            profiler::read(text_file::unpacked(file).map_err(|why| wrong(&why))?)
-        };
-        let compared = recorded.and_then(|of| profiler::compared(of, asked, (&timeline, ends), cost.as_ref()));
-        let compared = compared.map_err(|why| wrong(&why))?;
-        found.push((path.display().to_string(), compared));
-    }
-    let (words, document) =
-        (profiler::text::page(&policy, &found), format!("{:#}\n", profiler::text::document(&policy, &found)));
-    let dir = out_dir(&args.scenario, &scenario.head.name)?;
-    write(&dir.join("measured.md"), &words)?;
-    write(&dir.join("measured.json"), &document)?;
-    print(if args.format == Format::Json { &document } else { &words })?;
-    hold_figures(&gates, &|gate| if gate.metric() == "step_error" { profiler::worst(&found) } else { f64::NAN })
+    let compared = |of: &Measured| profiler::compared(of.clone(), asked, (&timeline, ends), cost.as_ref());
+    Ok(traces.iter().map(|(name, of)| (name.clone(), compared(of))).collect())
+}
+
+/// The scenario's profile with factors of recorded steps, and what was chosen in words. A file that names the profile has no other constants of the
+/// card, so factors are of what the profile alone predicts.
+fn of_steps(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<(Profile, String), Failure> {
+    let Some(profile) = &scenario.profile else {
+        let what = "`--refit` needs a profile, and the scenario has none of its cluster's GPU";
+        return Err(Failure::input(Code::WrongProfile, what));
+    };
+    let own = beside(&Scenario { is_of_card: false, ..scenario.clone() }, traces)?;
+    let before = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
+    let chosen = profiler::refit::factors(&own, &before.kernels);
+    let words = chosen.words();
+    let on = traces.iter().map(|(name, of)| format!("{name}: {}", of.words())).collect();
+    Ok((profile.calibrated(Calibrated { kernels: chosen.kernels, date: today(), on, ..before }), words))
 }
 
 /// Every setting beside its prediction.

@@ -1,18 +1,22 @@
-//! What runs of a whole engine say of a profile: factors on the time of arithmetic and of memory, with the runs that they were chosen on.
+//! What measured runs say of a profile: factors on its times, with the runs that they were chosen on.
 //!
-//! Tables are measured kernel by kernel. A card under load has other clocks, and an engine of another version other kernels. An operation takes
-//! its table's time, times `compute` to the share of arithmetic and `memory` to the rest; the share is that of the datasheet's times of both.
-//! Exchanges and copies from the host keep their times: a run says too little of them.
+//! Tables are measured kernel by kernel. A card under load has other clocks, and an engine of another version other kernels. A run of a whole engine
+//! says two factors: an operation takes its table's time, times `compute` to the share of arithmetic and `memory` to the rest; the share is that of the
+//! datasheet's times of both. Of exchanges and copies such a run says too little, and they keep their times. A step that a profiler recorded says a
+//! factor of every kind of kernels, which then stands in place of the two.
+
+use std::collections::BTreeMap;
 
 use hw::{Bytes, Flops, Format, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::experts::FusedExperts;
+use crate::cost::kernel_kind::KernelKind;
 use crate::cost::unusable::Unusable;
 use crate::task::{CopyKind, Op};
 
 /// Factors that are taken for real.
-const FACTORS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+pub const FACTORS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 /// Longest time from a client to an engine's queue, seconds.
 const START_S_MAX: f64 = 60.0;
 
@@ -30,13 +34,17 @@ pub struct Calibrated {
     pub date: String,
     /// Runs that they were chosen on.
     pub on: Vec<String>,
+    /// On what kernels of a kind take, in place of both.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kernels: BTreeMap<KernelKind, f64>,
 }
 
 impl Calibrated {
     /// Nothing is changed but what is said.
     #[must_use]
     pub const fn plain(start_s: f64) -> Self {
-        Self { compute: 1.0, memory: 1.0, start_s, date: String::new(), on: Vec::new() }
+        let kernels = BTreeMap::new();
+        Self { compute: 1.0, memory: 1.0, start_s, date: String::new(), on: Vec::new(), kernels }
     }
 
     /// What it changes, in words.
@@ -59,15 +67,37 @@ impl Calibrated {
                 return Err(Unusable::range(format!("`{key}` is {value},"), FACTORS.start(), FACTORS.end()));
             }
         }
+        if let Some((kind, factor)) = self.kernels.iter().find(|(_, factor)| !FACTORS.contains(factor)) {
+            return Err(Unusable::range(
+                format!("`kernels` has {factor} for {kind:?},"),
+                FACTORS.start(),
+                FACTORS.end(),
+            ));
+        }
         if !(0.0..=START_S_MAX).contains(&self.start_s) {
             return Err(Unusable::range(format!("`start_s` is {},", self.start_s), 0, START_S_MAX));
         }
         Ok(())
     }
 
+    /// The factor of a recorded step on an operation's time, if there is one.
+    fn of_kind(&self, op: &Op) -> Option<f64> {
+        self.kernels.get(&KernelKind::of(op)?).copied()
+    }
+
+    /// The least factor of any piece that an operation is cut into.
+    #[must_use]
+    pub fn least(&self, op: &Op) -> f64 {
+        // The datasheet's share of arithmetic grows as an operation is cut less, so no piece is faster than by the lesser factor.
+        self.of_kind(op).unwrap_or_else(|| self.compute.min(self.memory))
+    }
+
     /// Factor of an operation's time.
     #[must_use]
     pub fn of_operation(&self, op: &Op, gpu: &Gpu) -> f64 {
+        if let Some(factor) = self.of_kind(op) {
+            return factor;
+        }
         match op {
             Op::Gemm { m, n, k, format } => self.between(op.flops(), format.product_bytes(*m, *n, *k), (gpu, *format)),
             Op::GroupedGemm { rows, n, k, format, .. } => {
@@ -111,6 +141,8 @@ impl Calibrated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Collective;
+    use hw::GroupShape;
 
     #[test]
     fn what_reads_weights_follows_memory_and_what_multiplies_follows_arithmetic() {
@@ -122,6 +154,23 @@ mod tests {
         assert!(product(65_536) > 1.8 && product(65_536) < 2.0, "{}", product(65_536));
         assert!((found.of_operation(&Op::Elementwise { bytes: 1 << 20 }, &gpu) - 0.5).abs() < 1e-12);
         assert!((found.of_operation(&Op::Host { ns: 5 }, &gpu) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_recorded_step_says_a_factor_of_every_kind_of_kernels() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let kernels = [(KernelKind::Product, 1.5), (KernelKind::AllReduce, 0.5)].into();
+        let found = Calibrated { compute: 2.0, memory: 3.0, kernels, ..Calibrated::plain(0.0) };
+        let product = Op::Gemm { m: 1, n: 8192, k: 8192, format: Format::Bf16 };
+        let exchange = |kind| Op::Collective { kind, bytes: 8, shape: GroupShape { n_ranks: 2, n_nodes: 1 } };
+        let factors =
+            [product, exchange(Collective::AllReduce), exchange(Collective::AllGather), Op::Elementwise { bytes: 8 }]
+                .map(|op| found.of_operation(&op, &gpu));
+        assert_eq!(factors, [1.5, 0.5, 1.0, 3.0]);
+        let again: Calibrated = toml::from_str(&toml::to_string(&found).expect("TOML")).expect("TOML");
+        assert_eq!(again, found);
+        let wrong = Calibrated { kernels: [(KernelKind::Memory, 0.0)].into(), ..Calibrated::plain(0.0) };
+        assert!(wrong.check().is_err());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Profile {
     /// GPU of the catalogue that it is for.
     pub gpu: String,
     /// GPU that was measured, where it stands for another one.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lent_by: Option<String>,
     /// Where the rows come from.
     pub source: String,

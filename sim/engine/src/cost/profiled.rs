@@ -420,8 +420,7 @@ impl CostModel for Profiled {
             }
             _ => None,
         };
-        // The datasheet's share of arithmetic grows as an operation is cut less, so no piece is faster than by the lesser factor.
-        let factor = self.profile.calibrated.as_ref().map_or(1.0, |found| found.compute.min(found.memory));
+        let factor = self.profile.calibrated.as_ref().map_or(1.0, |found| found.least(op));
         known.unwrap_or_else(|| self.roofline.least(op)) * factor
     }
 }

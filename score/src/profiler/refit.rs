@@ -1,0 +1,79 @@
+//! Factors of a profile from recorded steps: what each kind of kernels took over what was predicted of it.
+//!
+//! Factors are of sums over all files, so a kernel that takes long counts much. A recorded exchange also waits for its last rank, and a predicted one
+//! does not. Of several files the one that waited least counts, for each kind of exchange; of a single one a factor is 1 at most, because what is longer
+//! than predicted may be a wait. What is predicted without a kernel, or recorded without a prediction, says no factor.
+
+use std::collections::BTreeMap;
+
+use engine::cost::calibrated::FACTORS;
+use engine::cost::kernel_kind::KernelKind;
+
+use super::compare::{Compared, Row};
+use super::term::Term;
+
+/// Factors, and in words what says none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Factors {
+    /// By kind; those that the prediction had already are in it.
+    pub kernels: BTreeMap<KernelKind, f64>,
+    /// Terms without a factor, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// Chooses factors on recorded steps. `found` were predicted with the factors `before`.
+#[must_use]
+pub fn factors(found: &[(String, Compared)], before: &BTreeMap<KernelKind, f64>) -> Factors {
+    let mut chosen = Factors { kernels: before.clone(), left_out: Vec::new() };
+    for term in Term::ALL {
+        let rows: Vec<&Row> =
+            found.iter().filter_map(|(_, found)| found.rows.iter().find(|row| row.term == term)).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        match factor(term, &rows) {
+            Ok((kind, factor)) => {
+                let all = chosen.kernels.entry(kind).or_insert(1.0);
+                *all = (*all * factor).clamp(*FACTORS.start(), *FACTORS.end());
+            }
+            Err(why) => chosen.left_out.push(format!("{}: {why}", term.name())),
+        }
+    }
+    chosen
+}
+
+/// The factor of a term, or why it has none.
+fn factor(term: Term, rows: &[&Row]) -> Result<(KernelKind, f64), &'static str> {
+    let kind = term.kind().ok_or("a profile has no time of its own for it")?;
+    let times: Vec<[f64; 2]> = rows.iter().map(|row| [row.measured_s.unwrap_or(0.0), row.predicted_s]).collect();
+    let [measured, predicted] = times.iter().fold([0.0, 0.0], |sum, time| [sum[0] + time[0], sum[1] + time[1]]);
+    if predicted <= 0.0 {
+        return Err("it was recorded and is not predicted");
+    }
+    if measured <= 0.0 {
+        return Err("it is predicted and was not recorded");
+    }
+    let ratio = if kind.is_exchange() {
+        let waited_least = times.iter().map(|[measured, predicted]| measured / predicted).fold(f64::INFINITY, f64::min);
+        if times.len() == 1 { waited_least.min(1.0) } else { waited_least }
+    } else {
+        measured / predicted
+    };
+    if !FACTORS.contains(&ratio) {
+        return Err("it is off by more than ten times, so other kernels ran than are predicted");
+    }
+    Ok((kind, ratio))
+}
+
+impl Factors {
+    /// What was chosen, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let name =
+            |kind: KernelKind| Term::ALL.into_iter().find(|term| term.kind() == Some(kind)).map_or("", Term::name);
+        let each: Vec<String> =
+            self.kernels.iter().map(|(kind, factor)| format!("{} × {factor:.3}", name(*kind))).collect();
+        let left_out: String = self.left_out.iter().map(|why| format!("- left as it is: {why}\n")).collect();
+        format!("{}\n\n{left_out}", each.join(", "))
+    }
+}
