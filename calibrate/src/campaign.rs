@@ -371,6 +371,8 @@ fn add(profile: &mut Profile, family: Family, samples: &[&Sample], facts: &Facts
         Family::Collective(kind, n_ranks) => profile.collectives.push(CollectiveCurve {
             kind: collective_name(kind).to_owned(),
             n_ranks,
+            n_nodes: 1,
+            port_gb_per_s: None,
             residuals: curve.residuals,
             bytes: curve.bytes,
             seconds: curve.seconds,

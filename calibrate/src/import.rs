@@ -267,7 +267,15 @@ pub(crate) fn curve_through(kind: String, n_ranks: u64, points: BTreeMap<u64, f6
     let ratios: Vec<f64> =
         inner.map(|index| seconds[index] / (seconds[index - 1] * seconds[index + 1]).sqrt()).collect();
     let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, bytes.len() - ratios.len());
-    CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
+    CollectiveCurve {
+        kind,
+        n_ranks: u32::try_from(n_ranks).expect("few ranks"),
+        n_nodes: 1,
+        port_gb_per_s: None,
+        residuals,
+        bytes,
+        seconds,
+    }
 }
 
 #[cfg(test)]

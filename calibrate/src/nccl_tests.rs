@@ -2,12 +2,12 @@
 //!
 //! Text holds one or several tests, each after `# Collective test starting: all_reduce_perf`; a JSON report (`-J FILE`) holds one. Ranks and hosts are
 //! those of the device list. Sizes are the program's, which for every test that is read are what `task::Collective` calls bytes. The time is that out of
-//! place; the median where a size comes more than once. Exchanges over several hosts have no curve in a profile and are left out, with the reason;
-//! messages over hosts are a link. Source: NVIDIA/nccl-tests, src/util.cu, read at cfa8a9674b46.
+//! place; the median where a size comes more than once. Messages are a link, other exchanges a curve of their ranks and hosts. Over several hosts the
+//! bandwidth of a port is needed, so that a cluster with other ports is told apart, and as many ranks on each host. Source: NVIDIA/nccl-tests, src/util.cu, read at cfa8a9674b46.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::cost::profile::Profile;
+use engine::cost::profile::{CollectiveCurve, Profile};
 use serde_json::Value;
 
 use crate::import::curve_through;
@@ -37,7 +37,7 @@ pub enum NcclError {
     )]
     NoName,
     /// No table has enough sizes.
-    #[error("no test has {SIZES_MIN} sizes or more inside a node{}", .left_out.iter().map(|why| format!("; {why}")).collect::<String>())]
+    #[error("no test has {SIZES_MIN} sizes or more{}", .left_out.iter().map(|why| format!("; {why}")).collect::<String>())]
     Empty {
         /// Tests that were left out, with the reason.
         left_out: Vec<String>,
@@ -116,21 +116,25 @@ fn add(profile: &mut Profile, test: &Test, port_gb_per_s: Option<f64>) -> Result
         )));
     }
     let crosses_nodes = test.hosts.len() > 1;
+    if crosses_nodes && port_gb_per_s.is_none() {
+        return Ok(Some(format!("{} over {} hosts: `--port-gb-per-s` is needed", test.name, test.hosts.len())));
+    }
+    let port_gb_per_s = port_gb_per_s.filter(|_| crosses_nodes);
     if *kind == MESSAGE {
-        if crosses_nodes && port_gb_per_s.is_none() {
-            return Ok(Some(format!("{} over {} hosts: `--port-gb-per-s` is needed", test.name, test.hosts.len())));
-        }
         let points: Vec<(f64, f64)> = points.into_iter().map(|(bytes, seconds)| (hw::real(bytes), seconds)).collect();
         profile.links.retain(|link| link.crosses_nodes != crosses_nodes);
-        profile.links.push(link(&points, crosses_nodes, port_gb_per_s.filter(|_| crosses_nodes)));
+        profile.links.push(link(&points, crosses_nodes, port_gb_per_s));
         return Ok(None);
     }
-    if crosses_nodes {
-        let why = "a profile's curves are of one node; the datasheet's ports are taken between nodes";
-        return Ok(Some(format!("{} over {} hosts: {why}", test.name, test.hosts.len())));
+    let n_nodes = u32::try_from(test.hosts.len()).unwrap_or(u32::MAX).max(1);
+    if n_ranks % n_nodes != 0 {
+        return Ok(Some(format!("{}: {n_ranks} ranks over {n_nodes} hosts, not as many on each", test.name)));
     }
-    profile.collectives.retain(|curve| curve.kind != *kind || curve.n_ranks != n_ranks);
-    profile.collectives.push(curve_through((*kind).to_owned(), n_ranks.into(), points));
+    profile
+        .collectives
+        .retain(|curve| (curve.kind.as_str(), curve.n_ranks, curve.n_nodes) != (*kind, n_ranks, n_nodes));
+    let curve = curve_through((*kind).to_owned(), n_ranks.into(), points);
+    profile.collectives.push(CollectiveCurve { n_nodes, port_gb_per_s, ..curve });
     Ok(None)
 }
 
@@ -271,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_links_and_exchanges_over_hosts_are_left_out_aloud() {
-        let text = output("sendrecv_perf", 2, true) + &output("all_gather_perf", 16, true);
+    fn over_several_hosts_messages_are_links_and_exchanges_curves_of_their_ports() {
+        let text = output("sendrecv_perf", 2, true) + &output("all_gather_perf", 2, true);
         let (profile, left_out) = measured(base(), &text, Some(50.0)).expect("a link");
         let link = &profile.links[0];
         assert!(
@@ -280,9 +284,14 @@ mod tests {
                 && (link.gb_per_s / 100.0 - 1.0).abs() < 0.02
                 && (link.alpha_s / 1e-5 - 1.0).abs() < 0.05
         );
-        assert_eq!(left_out.len(), 1);
-        assert!(left_out[0].starts_with("all_gather_perf over 2 hosts"), "{left_out:?}");
-        assert!(matches!(measured(base(), &output("all_gather_perf", 16, true), None), Err(NcclError::Empty { .. })));
+        let curve = &profile.collectives[0];
+        assert_eq!((curve.n_ranks, curve.n_nodes, curve.port_gb_per_s), (2, 2, Some(50.0)));
+        assert_eq!((Profile::parse(&profile.to_toml()), left_out), (Ok(profile), Vec::new()));
+        let uneven = measured(base(), &output("all_gather_perf", 3, true), Some(50.0));
+        let words = |found: Result<(Profile, Vec<String>), NcclError>| found.expect_err("nothing is left").to_string();
+        assert!(words(uneven).contains("3 ranks over 2 hosts, not as many on each"));
+        let no_port = measured(base(), &output("all_gather_perf", 2, true), None);
+        assert!(words(no_port).contains("`--port-gb-per-s` is needed"));
     }
 
     #[test]

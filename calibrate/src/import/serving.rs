@@ -63,7 +63,15 @@ pub(super) fn all_reduce(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError
         let fitted = curve::fit(&points)?;
         let n_ranks = u32::try_from(n_ranks).ok()?;
         let (residuals, bytes, seconds) = (fitted.residuals, fitted.bytes, fitted.seconds);
-        Some(CollectiveCurve { kind: CUSTOM_ALL_REDUCE.to_owned(), n_ranks, residuals, bytes, seconds })
+        Some(CollectiveCurve {
+            kind: CUSTOM_ALL_REDUCE.to_owned(),
+            n_ranks,
+            n_nodes: 1,
+            port_gb_per_s: None,
+            residuals,
+            bytes,
+            seconds,
+        })
     };
     Ok(points.into_iter().filter_map(of).collect())
 }

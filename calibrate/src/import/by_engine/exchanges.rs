@@ -53,7 +53,15 @@ fn curves(points: Points) -> Vec<CollectiveCurve> {
         let fitted = curve::fit(&points)?;
         let n_ranks = u32::try_from(n_ranks).ok()?;
         let [bytes, seconds] = [fitted.bytes, fitted.seconds].map(|values| values.into_iter().map(rounded).collect());
-        Some(CollectiveCurve { kind, n_ranks, residuals: fitted.residuals, bytes, seconds })
+        Some(CollectiveCurve {
+            kind,
+            n_ranks,
+            n_nodes: 1,
+            port_gb_per_s: None,
+            residuals: fitted.residuals,
+            bytes,
+            seconds,
+        })
     };
     points.into_iter().filter_map(of).collect()
 }

@@ -47,7 +47,7 @@ pub struct Profile {
     /// Fitted kernels and copies whose time depends on bytes alone, by name: `elementwise`, `embedding`, `device_to_host` and so on.
     #[serde(default)]
     pub memory: BTreeMap<String, Curve>,
-    /// Fitted collectives inside a node.
+    /// Fitted collectives, inside a node and over several.
     pub collectives: Vec<CollectiveCurve>,
     /// Fitted messages between two GPUs.
     #[serde(default)]
@@ -121,7 +121,7 @@ pub struct Operator {
     pub surface: Surface,
 }
 
-/// A fitted collective inside a node.
+/// A fitted collective, inside a node or over several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveCurve {
@@ -129,12 +129,27 @@ pub struct CollectiveCurve {
     pub kind: String,
     /// Ranks.
     pub n_ranks: u32,
+    /// Nodes that they lie on, the same number on each.
+    #[serde(default = "one_node", skip_serializing_if = "is_one_node")]
+    pub n_nodes: u32,
+    /// Bandwidth of the port of each GPU between nodes, where there are several, GB/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_gb_per_s: Option<f64>,
     /// Error on unseen sizes.
     pub residuals: Residuals,
     /// Bytes as `task::Collective` defines them, increasing.
     pub bytes: Vec<f64>,
     /// Seconds at each size.
     pub seconds: Vec<f64>,
+}
+
+const fn one_node() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+const fn is_one_node(n: &u32) -> bool {
+    *n == 1
 }
 
 /// Names of memory-bound kernels and copies in profile files.
@@ -194,6 +209,11 @@ impl Profile {
         }
         for curve in &profile.collectives {
             let part = || format!("collective `{}` of {} ranks", curve.kind, curve.n_ranks);
+            let is_even = curve.n_nodes > 0 && curve.n_ranks % curve.n_nodes == 0;
+            let has_port = curve.port_gb_per_s.is_none_or(|port| (1e-9..=1e15).contains(&port));
+            if !(is_even && has_port) {
+                return Err(Unusable::Nodes.of(part()));
+            }
             if !names::COLLECTIVES.contains(&curve.kind.as_str()) || curve.n_ranks < 2 {
                 return Err(Unusable::Collective { allowed: names::COLLECTIVES.join(", ") }.of(part()));
             }

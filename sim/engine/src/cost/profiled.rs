@@ -150,6 +150,14 @@ impl Profiled {
         is_same_kind.then(|| measured.intra_node_bandwidth.get() / cluster.gpu.intra_node_bandwidth.get())
     }
 
+    /// How much slower the ports of the cluster are than those over which a curve between nodes was measured; `None` where it says nothing of them.
+    fn port_ratio(&self, curve: &CollectiveCurve) -> Option<f64> {
+        let cluster = self.roofline.cluster();
+        let [_, usual_across] = starts_are_usual(cluster);
+        let measured = curve.port_gb_per_s.filter(|_| usual_across)?;
+        Some(measured * 1e9 / cluster.nic_bandwidth.get())
+    }
+
     /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
     /// counts as outside the hull.
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, format: Format) -> Option<Estimate> {
@@ -218,22 +226,29 @@ impl Profiled {
         if *kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
             return self.message(*bytes, *shape);
         }
-        let link = self.link_ratio(*shape)?;
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
-        let is_measured = |name: &str| self.profile.collectives.iter().any(|curve| curve.kind == name);
+        let crosses = shape.n_nodes > 1;
+        let of_place = |curve: &&CollectiveCurve| (curve.n_nodes > 1) == crosses;
+        let is_measured = |name: &str| self.profile.collectives.iter().filter(of_place).any(|curve| curve.kind == name);
         let (name, bytes, factor) = if *kind == Collective::RingShift && !is_measured("ring_shift") {
             let n = f64::from(shape.n_ranks);
             ("all_gather", hw::real(*bytes) * n, 1.0 / (n - 1.0).max(1.0))
         } else {
             (collective_name(*kind), hw::real(*bytes), 1.0)
         };
-        let curves = self.profile.collectives.iter().filter(|curve| curve.kind == name);
+        let of_node = |curve: &&CollectiveCurve| {
+            !crosses || curve.n_ranks / curve.n_nodes == shape.n_ranks / shape.n_nodes.max(1)
+        };
+        let curves =
+            self.profile.collectives.iter().filter(of_place).filter(|curve| curve.kind == name).filter(of_node);
         let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
+        let link = if crosses { self.port_ratio(curve)? } else { self.link_ratio(*shape)? };
         // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
         let moves = |n: u32| f64::from(n - 1) / f64::from(n);
         let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
         let (seconds, outside) = over_link(curve, bytes, link);
-        let outside = (outside || curve.n_ranks != shape.n_ranks).then_some(0);
+        let is_other = curve.n_ranks != shape.n_ranks || (crosses && !is_same(link));
+        let outside = (outside || is_other).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
         Some(self.over_other_link(*shape, fitted.estimate(["collective bytes or ranks", "", ""])))
     }
@@ -504,6 +519,8 @@ mod tests {
         let curve = CollectiveCurve {
             kind: "all_gather".to_owned(),
             n_ranks: 8,
+            n_nodes: 1,
+            port_gb_per_s: None,
             residuals,
             bytes: vec![1e3, 1e6],
             seconds: vec![1e-5, 1e-4],
@@ -550,6 +567,35 @@ mod tests {
         assert_eq!(found.outside, found.time);
         assert!(found.high.get() > found.time.get() * 1.5);
         assert_eq!(estimate(&Op::Gemm { m: 1, n: 1, k: 1, format: Format::Fp32 }).source, Source::Datasheet);
+    }
+
+    #[test]
+    fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
+        let mut profile = profile();
+        let inside = profile.collectives[0].clone();
+        let across = CollectiveCurve { n_ranks: 16, n_nodes: 2, port_gb_per_s: Some(50.0), ..inside };
+        profile.collectives.push(CollectiveCurve { seconds: vec![2e-5, 4e-4], ..across });
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let seconds = |n_ranks, n_nodes, nic: f64| {
+            let mut cluster = hw::catalog::cluster(&gpu, 4, 8);
+            cluster.nic_bandwidth = hw::BytesPerSecond::new(nic * 1e9);
+            let shape = hw::GroupShape { n_ranks, n_nodes };
+            let op = Op::Collective { kind: Collective::AllGather, bytes: 1_000_000, shape };
+            let found = Profiled::new(&profile, &cluster).estimate(&op);
+            (found.time.get(), found.outside == Seconds::ZERO, found.source)
+        };
+        for (shape, expected) in [((8, 1), 1e-4), ((16, 2), 4e-4)] {
+            let (found, is_measured, source) = seconds(shape.0, shape.1, 50.0);
+            assert!((found - expected).abs() < 1e-12 && is_measured && source == Source::Measured, "{found}");
+        }
+        // Ports of half the bandwidth take twice as long above the start, and were not measured.
+        let (slow, is_measured, _) = seconds(16, 2, 25.0);
+        assert!((slow - (2e-5 + 2.0 * 3.8e-4)).abs() < 1e-9 && !is_measured, "{slow}");
+        // 32 ranks on four nodes move 31/32 of the bytes, 16 on two 15/16.
+        let (more, is_measured, _) = seconds(32, 4, 50.0);
+        assert!((more - 4e-4 * (31.0 / 32.0) / (15.0 / 16.0)).abs() < 1e-9 && !is_measured, "{more}");
+        // One rank in each of two nodes is another exchange.
+        assert_eq!(seconds(2, 2, 50.0).2, Source::Datasheet);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub enum Unusable {
         /// Known names.
         allowed: String,
     },
+    /// An exchange over nodes that cannot be.
+    #[error("`n_nodes` has to divide the ranks, and `port_gb_per_s` to be a bandwidth")]
+    Nodes,
     /// A kernel has a name that no kernel has.
     #[error("no kernel has that name; allowed are {allowed}")]
     NoKernel {

@@ -34,7 +34,8 @@ impl Profiled {
 
     /// An exchange by an engine's own kernel inside a node.
     fn exchange(&self, kind: &str, bytes: u64, shape: GroupShape) -> Option<Estimate> {
-        let is_measured = |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks;
+        let is_measured =
+            |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks && curve.n_nodes == 1;
         let curve = self.profile.collectives.iter().find(is_measured)?;
         let (seconds, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape)?);
         let outside = outside.then_some(0);
