@@ -45,16 +45,17 @@ done
 export_to pipeline/schedules zb-2p pytorch-schedule schedule-zb-2p
 "$environment/bin/python" -W ignore stacks/check/validate_schedule.py "$work"/schedule-*/schedule.csv
 mkdir -p "$work/deepspeed"
-"$program" plan quickstart --policy deepspeed --set workload.tokens=8192 --set parallel.cp=1 --set parallel.dp=32 --out "$work/deepspeed" \
-  --export deepspeed >/dev/null
-# Every shipped plan of training that torchtitan and Bridge can say.
-for scenario in scenarios/megatron/*.toml scenarios/pipeline/*.toml; do
-  for target in torchtitan bridge; do
-    name="$target-$(basename "$scenario" .toml)"
-    # torchtitan reduces gradients in 32 bits, and shards all or nothing.
-    set --
-    [ "$target" = torchtitan ] && set -- --set training.gradient_dtype=fp32 --set parallel.zero=0
-    "$program" plan "$scenario" "$@" --out "$work/$name" --export "$target" >/dev/null 2>&1 || rm -rf "${work:?}/$name"
+"$program" plan quickstart --policy deepspeed --set workload.tokens=8192 --set parallel.cp=1 --set parallel.dp=32 \
+  --set training.gradient_sync=each_micro_batch --out "$work/deepspeed" --export deepspeed >/dev/null
+# Every shipped plan of training that Bridge can say as it is, and torchtitan with gradients of 32 bits that are reduced as it reduces them, without
+# ZeRO 1 or 2 and with flash attention: it has nothing else.
+for scenario in scenarios/megatron/*.toml scenarios/megatron-large/*.toml scenarios/pipeline/*.toml; do
+  name="$(basename "$scenario" .toml)"
+  "$program" plan "$scenario" --out "$work/bridge-$name" --export bridge >/dev/null 2>&1 || rm -rf "${work:?}/bridge-$name"
+  for sync in overlapped each_micro_batch; do
+    "$program" plan "$scenario" --set training.gradient_dtype=fp32 --set parallel.zero=0 --set training.attention=flash \
+      --set training.gradient_sync=$sync --out "$work/torchtitan-$name" --export torchtitan >/dev/null 2>&1 && break
+    rm -rf "${work:?}/torchtitan-$name"
   done
 done
 "$environment/bin/python" stacks/check/bridge_keys.py "$work"/bridge-*/overrides.txt

@@ -34,8 +34,9 @@ const PORT: u32 = 8000;
 
 /// A GPU of the catalogue, its label of NVIDIA's feature discovery, and its name in SkyPilot's catalogue; empty where there is none.
 ///
-/// Labels are the driver's names of products with dashes (NVIDIA/k8s-device-plugin, `gpu-feature-discovery`). SkyPilot's names: 0.14.1,
-/// `sky/utils/gpu_names.py` and `sky/catalog/data_fetchers/`. The 96 GB H100 of one owner is offered nowhere.
+/// Labels are the driver's names of products with dashes (NVIDIA/k8s-device-plugin, `gpu-feature-discovery`); those of B300, GB300 and RTX PRO 6000 as
+/// published manifests select them. SkyPilot's names: 0.14.1, `sky/utils/gpu_names.py` and `sky/catalog/data_fetchers/`. The 96 GB H100 of one owner
+/// is offered nowhere.
 const GPUS: [(&str, &str, &str); 23] = [
     ("a100-sxm-40g", "NVIDIA-A100-SXM4-40GB", "A100"),
     ("a100-sxm-80g", "NVIDIA-A100-SXM4-80GB", "A100-80GB"),
