@@ -37,6 +37,48 @@ fn exhaustive(by: &str, within: &str, load: &str) -> Option<f64> {
     result.results[0].metrics.get(by).copied()
 }
 
+/// Figures of the first policy of `serving/tune`, two GPUs a replica and 300 requests, with another fleet and other policies.
+fn figures(fleet: &str, policies: &str) -> std::collections::BTreeMap<String, f64> {
+    let (mut source, folder) = scenario::find("serving/tune").expect("shipped");
+    let part = |text: &str, name: &str| text.find(name).unwrap_or_else(|| panic!("{name} in {text}"));
+    source.text.replace_range(part(&source.text, "\n[policies]").., policies);
+    let (from, to) = (part(&source.text, "\n[fleet]"), part(&source.text, "\n[slo]"));
+    source.text.replace_range(from..to, fleet);
+    let set = vec!["trace.requests=300".to_owned()];
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let result = checked.scenario.expect("a good scenario").run(&|_| {});
+    result.results[0].metrics.clone()
+}
+
+#[test]
+fn replicas_that_share_prompts_and_answers_are_the_groups_that_one_would_write() {
+    let variant = "\n[policies]\nrun = ['split']\n[[policies.variant]]\nname = 'split'\npolicy = 'vllm-v1'\n";
+    let own = format!("{variant}replicas = 4\nprefill_replicas = 1\n");
+    let split = figures("\n[fleet]\nusd_per_gpu_hour = 2.25\n", &own);
+    let group = |role: &str, n: u32| {
+        format!("\n[[fleet.group]]\nname = '{role}'\nrole = '{role}'\ngpu = 'h100-sxm'\nreplicas = {n}\n")
+    };
+    let groups = format!("\n[fleet]\nusd_per_gpu_hour = 2.25\n{}{}", group("prefill", 1), group("decode", 3));
+    let written = figures(&groups, variant);
+    for key in ["ttft_s.mean", "tpot_s.p99", "cost_usd_per_mtok"] {
+        assert!((split[key] / written[key] - 1.0).abs() < 1e-9, "{key}: {} against {}", split[key], written[key]);
+    }
+    let whole = figures("\n[fleet]\nusd_per_gpu_hour = 2.25\n", &format!("{variant}replicas = 4\n"));
+    assert!((whole["tpot_s.p99"] / split["tpot_s.p99"] - 1.0).abs() > 0.01, "{whole:?} {split:?}");
+}
+
+#[test]
+fn a_search_looks_at_roles_as_at_any_other_key() {
+    let small = ["tune.replicas=[2,4]", "tune.tp=[2]", "tune.max_sequences=[128]", "tune.max_tokens=[8192]"];
+    let more = ["tune.prefill_replicas=[0,1,2]", "trace.rate_per_s=6", "tune.by='tpot_s.p99'", "tune.within={}"];
+    let found = tuned(&[&small[..], &more[..]].concat());
+    // Two formats, two numbers of replicas, three of prompts; two of two leaves nobody to decode.
+    assert_eq!((found.counts.settings, found.counts.unfit), (12, 2), "{:?}", found.counts);
+    // Who decodes alone waits for no prompt.
+    let best = found.answer().expect("no limits");
+    assert_ne!(best.values["prefill_replicas"], "0", "{best:?}");
+}
+
 #[test]
 fn a_search_gives_what_serving_everything_gives() {
     let within = "{ slo_attainment_ratio = { min = 0.95 } }";

@@ -89,6 +89,8 @@ pub struct ServingChoice {
     pub streams: Vec<String>,
     /// Replicas of the only group, where they are not as many as its GPUs give.
     pub replicas: Option<u32>,
+    /// How many of them compute prompts for the others, which decode; 0 where each does both.
+    pub prefill_replicas: u32,
     /// What was listed of a choice that is one of several to choose among; `None` for any other.
     pub candidate: Option<Candidate>,
 }
@@ -147,6 +149,8 @@ pub struct Serving {
     pub reserved: Bytes,
     /// Replicas by group.
     pub groups: Vec<ServingGroup>,
+    /// The only group of a fleet twice, as replicas that compute prompts and as those that decode; for choices that share its replicas so.
+    pub roles: Vec<ServingGroup>,
     /// Shares that routers with a plan follow, for all groups.
     pub assignment: Assignment,
     /// Links between groups.
@@ -280,7 +284,9 @@ impl Serving {
     /// Groups that serve under a choice.
     #[must_use]
     pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
-        self.groups.iter().filter(|group| choice.serves(group)).collect()
+        let roles = choice.prefill_replicas > 0 && !self.roles.is_empty();
+        let groups = if roles { &self.roles } else { &self.groups };
+        groups.iter().filter(|group| roles || choice.serves(group)).collect()
     }
 
     /// Requests that a choice serves.
@@ -376,7 +382,13 @@ impl Serving {
     /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
     #[must_use]
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
-        choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus())
+        let of_gpus = || self.gpus_of(group) / self.deployment_of(choice, group).n_gpus();
+        let all = choice.replicas.unwrap_or_else(of_gpus);
+        match group.role {
+            Role::Prefill if choice.prefill_replicas > 0 => choice.prefill_replicas,
+            Role::Decode if choice.prefill_replicas > 0 => all.saturating_sub(choice.prefill_replicas),
+            _ => all,
+        }
     }
 
     /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
@@ -448,6 +460,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         engine,
         reserved,
         groups: Vec::new(),
+        roles: Vec::new(),
         assignment: Assignment::default(),
         links: Vec::new(),
         outages: Vec::new(),

@@ -22,7 +22,8 @@ def check(path):
         name, _, value = option.removeprefix("--").partition("=")
         section, key = name.split(".")
         if not value:
-            continue
+            is_on, key = not key.startswith("no_"), key.removeprefix("no_")
+            value = str(is_on)
         have = getattr(getattr(found, section), key)
         assert str(have) == value, (path, name, have, value)
         n_checked += 1

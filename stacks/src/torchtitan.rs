@@ -40,7 +40,12 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let kept = problem.execution.recompute.name();
     text += &format!("# Activation checkpointing is set by recipe.py: {kept}. Model: {}.\n", problem.model.name);
     for (section, name, value) in &given {
-        text += &format!("--{section}.{name}={value}\n");
+        // Its reader takes switches without a value.
+        text += &match value.as_str() {
+            "True" => format!("--{section}.{name}\n"),
+            "False" => format!("--{section}.no_{name}\n"),
+            value => format!("--{section}.{name}={value}\n"),
+        };
     }
     files.insert(0, File::new("options.txt", text));
     files.push(File::new("recipe.py", recipe::text(problem, &given, words, &told)));

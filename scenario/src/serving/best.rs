@@ -19,10 +19,11 @@ use input::diagnostic::Code;
 use input::reader::{self, Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 14] = [
+const LISTS: [&str; 15] = [
     "policy",
     "router",
     "replicas",
+    "prefill_replicas",
     "tp",
     "pp",
     "ep",

@@ -376,6 +376,11 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         lends: true,
         borrows: true,
     }];
+    let as_role =
+        |(name, role): (&str, Role)| ServingGroup { name: name.to_owned(), role, ..serving.groups[0].clone() };
+    if serving.choices.iter().any(|choice| choice.prefill_replicas > 0) {
+        serving.roles = [("prefill", Role::Prefill), ("decode", Role::Decode)].map(as_role).into();
+    }
 }
 
 /// A tensor group is a whole part of the heads.

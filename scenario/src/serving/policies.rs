@@ -49,6 +49,7 @@ pub fn policies(
         groups: Vec::new(),
         streams: Vec::new(),
         replicas: None,
+        prefill_replicas: 0,
         candidate: None,
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();

@@ -43,6 +43,7 @@ pub fn way(
     let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);
+    let prefill_replicas = section.small("prefill_replicas", Some(0), 0..=4096);
     let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
     let groups = some_of(section, "groups", "[[fleet.group]]");
     let streams = some_of(section, "streams", "[[trace.stream]]");
@@ -59,6 +60,7 @@ pub fn way(
         groups,
         streams,
         replicas,
+        prefill_replicas,
         candidate,
     };
     Some((name, choice))

@@ -39,7 +39,7 @@ fn under(scenario: &Serving, bench: &Bench, found: Option<&Calibrated>) -> Servi
     let mut scenario = scenario.clone();
     (scenario.requests, scenario.warm_up) = (bench.played(), Seconds::ZERO);
     scenario.streams = vec![Stream { users: bench.users(), ..Stream::default() }];
-    let of_groups = scenario.groups.iter_mut().map(|group| &mut group.profile);
+    let of_groups = scenario.groups.iter_mut().chain(&mut scenario.roles).map(|group| &mut group.profile);
     for profile in of_groups.chain([&mut scenario.profile]).flatten() {
         profile.calibrated = found.cloned().or_else(|| profile.calibrated.take());
     }

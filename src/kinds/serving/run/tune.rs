@@ -122,8 +122,11 @@ impl Settings<'_> {
     fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
         let (way, group) = (self.ways[at], self.scenario.groups.first()?);
         let (_, replica) = self.replicas.iter().find(|(operation, _)| **operation == way.operation)?;
-        // Drafted tokens and lent memory are not priced.
-        let is_plain = way.operation.drafts.is_none() && way.kv == self.scenario.kv && way.streams.is_empty();
+        // Drafted tokens, lent memory and hand-overs are not priced.
+        let is_plain = way.prefill_replicas == 0
+            && way.operation.drafts.is_none()
+            && way.kv == self.scenario.kv
+            && way.streams.is_empty();
         let limits = self.scenario.limits(way, group);
         let n_gpus = self.scenario.deployment_of(way, group).n_gpus();
         let n_replicas = self.scenario.replicas_of(way, group);
