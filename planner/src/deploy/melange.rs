@@ -11,7 +11,7 @@
 
 mod budget;
 
-pub use budget::{limit_under_budget, second_under_budget, under_budget};
+pub use budget::{limit_under_budget, second_under_budget, second_within, under_budget, within};
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 

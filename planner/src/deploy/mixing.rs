@@ -36,8 +36,15 @@ pub struct Settled {
 /// The best plan with other replicas than one's.
 pub type Second<'a> = dyn Fn(&Problem, &Plan) -> Option<Plan> + 'a;
 
+/// What a policy counts of a plan that was served, to be least; infinite where the plan keeps no promise.
+pub type Worth<'a> = dyn Fn(&Plan) -> f64 + 'a;
+
 /// How a policy decides.
 pub struct Decide<'a> {
+    /// What is counted, to be least.
+    pub aim: Aim,
+    /// How much of it a plan has.
+    pub worth: &'a Worth<'a>,
     /// Replicas and shares with their proof.
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Shares of given replicas.
@@ -61,7 +68,7 @@ struct Search<'a> {
     /// What was learned of every configuration last.
     mixing: Vec<f64>,
     seen: Vec<Vec<u32>>,
-    /// Soonest first, of equals the one that was served first.
+    /// The best first, of equals the one that was served first.
     tried: Vec<Tried>,
 }
 
@@ -97,7 +104,8 @@ impl Search<'_> {
         let found = shares(self.problem, &mut self.mixing, &replicas, self.decide, self.serve);
         self.seen.push(replicas);
         if let Some(found) = found {
-            let after = self.tried.partition_point(|other| other.plan.makespan_s <= found.plan.makespan_s);
+            let worth = (self.decide.worth)(&found.plan);
+            let after = self.tried.partition_point(|other| (self.decide.worth)(&other.plan) <= worth);
             self.tried.insert(after, found);
         }
         true
@@ -116,21 +124,27 @@ impl Search<'_> {
         }
     }
 
-    /// The plan that ends soonest, beside the next one where somebody asks.
+    /// The best plan, beside the next one where somebody asks.
     fn answer(self) -> Result<Settled, RentalError> {
         let n_rounds = self.seen.len();
+        let Decide { aim, worth, .. } = self.decide;
         let mut tried = self.tried.into_iter();
         let best = tried.next().ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
-        let second =
-            tried.find(|other| other.plan.replicas != best.plan.replicas).filter(|_| self.decide.second.is_some());
+        let objective = worth(&best.plan);
+        if objective.is_infinite() {
+            let ends_s = best.plan.makespan_s;
+            let why = format!("no plan that was served keeps the deadline; the first one ends after {ends_s:.1} s");
+            return Err(RentalError::Infeasible(why));
+        }
+        let second = tried.find(|other| other.plan.replicas != best.plan.replicas && worth(&other.plan).is_finite());
+        let second = second.filter(|_| self.decide.second.is_some());
         let problem = corrected(self.problem, &best.mixing);
         let solved = (self.decide.solve)(&problem)?;
         // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
         let status = if solved.plan.replicas == best.plan.replicas { solved.status } else { Status::Feasible };
-        let makespan_s = best.plan.makespan_s;
-        let bound = solved.bound().map(|bound_s| Bound::plain(bound_s.min(makespan_s)));
-        let decision = Decision::new(best.plan, Aim::Seconds, makespan_s).bounded(bound, status);
-        let second = second.map(|other| RunnerUp { objective: other.plan.makespan_s, plan: other.plan });
+        let bound = solved.bound().map(|bound| Bound::plain(bound.min(objective)));
+        let decision = Decision::new(best.plan, *aim, objective).bounded(bound, status);
+        let second = second.map(|other| RunnerUp { objective: worth(&other.plan), plan: other.plan });
         Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
     }
 }
@@ -208,7 +222,9 @@ mod tests {
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
         let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
-        settle(&problem(), &[1.0; 2], &Decide { solve: &solve, assign: &assign, second: Some(&second) }, serve)
+        let decide =
+            Decide { aim: Aim::Seconds, worth: &|plan| plan.makespan_s, solve: &solve, assign: &assign, second: Some(&second) };
+        settle(&problem(), &[1.0; 2], &decide, serve)
             .expect("a plan")
     }
 

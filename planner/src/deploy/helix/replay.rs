@@ -27,6 +27,8 @@ pub struct Machines {
     pub types: Vec<NodeType>,
     /// Nodes, a row each, of these types by name; the coordinator sits in region 0.
     pub inventory: Inventory,
+    /// Host of every node, and bytes per second between nodes of it; empty where each node has a host of its own.
+    pub hosts: Vec<(usize, f64)>,
     /// What batches are planned for.
     pub typical: Typical,
     /// How a token may go on.
@@ -66,7 +68,7 @@ impl Machines {
             let rates = rates[self.type_of(node)].iter().take(most).map(|rate| rate.min(card));
             Node { name: of.name.clone(), tokens_per_s: rates.collect() }
         };
-        let link = |a: usize, b: usize| self.inventory.link(a, b).bytes_per_s / self.activation_bytes;
+        let link = |a: usize, b: usize| self.link(Some(a), Some(b)).bytes_per_s / self.activation_bytes;
         FlowProblem {
             n_layers: self.n_layers,
             nodes: self.nodes().map(node).collect(),
@@ -96,6 +98,10 @@ impl Machines {
     fn link(&self, a: Option<usize>, b: Option<usize>) -> Link {
         let region = |node: Option<usize>| node.map_or(0, |node| self.inventory.offers[node].region);
         let network = self.inventory.network;
+        let host = |node: Option<usize>| self.hosts.get(node?);
+        if let Some((a, b)) = host(a).zip(host(b)).filter(|(a, b)| a.0 == b.0) {
+            return Link { bytes_per_s: a.1.min(b.1), ..network.within };
+        }
         if let Some(link) = network.coordinator.filter(|_| a.is_none() || b.is_none()) {
             return link;
         }
