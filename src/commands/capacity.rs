@@ -5,6 +5,7 @@ use reports::capacity::{Capacity, html, markdown};
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::ask;
 use crate::cli::{CapacityArgs, Format};
+use crate::kinds::{Kind, Planned};
 use crate::progress;
 use input::diagnostic::Code;
 use scenario::{self, Overrides};
@@ -22,6 +23,9 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
     write(&dir.join("capacity.html"), &html(&found))?;
+    if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
+        write(&dir.join("plan.json"), &format!("{:#}\n", planned.json))?;
+    }
     print(&match args.format {
         Format::Json => json + "\n",
         Format::Markdown => markdown(&found),
@@ -36,15 +40,35 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     }
 }
 
+/// The chosen fleet as a deployment; `None` where none is chosen.
+fn plan_of(job: &dyn Kind, found: &Capacity) -> Option<Result<Planned, Failure>> {
+    let name = &found.points[found.chosen?].name;
+    let refused = |why| Failure::Gate(format!("error: fleet `{name}` has no plan: {why}"));
+    Some(job.capacity_plan(name)?.map_err(refused))
+}
+
+/// The deployment that a scenario's question about capacity ends in, with keys laid over it.
+///
+/// # Errors
+/// As `capacity_of`, and why the fleet that is chosen has no plan.
+pub fn capacity_plan_of(name: &str, set: &[&str]) -> Result<Option<Planned>, Failure> {
+    let job = asked(name, set)?;
+    let found = job.capacity().ok_or_else(|| nothing_asked(name))?;
+    plan_of(job.as_ref(), &found).transpose()
+}
+
 /// The report of a scenario with keys laid over it.
 ///
 /// # Errors
 /// When the scenario is wrong or asks nothing about capacity.
 pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, Failure> {
+    asked(name, set)?.capacity().ok_or_else(|| nothing_asked(name))
+}
+
+fn asked(name: &str, set: &[&str]) -> Result<Box<dyn Kind>, Failure> {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
     let (source, folder) = scenario::find(name).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let job = ask::scenario(source, &folder, &Overrides { set, ..Overrides::default() }).map_err(Failure::Findings)?;
-    job.capacity().ok_or_else(|| nothing_asked(name))
+    ask::scenario(source, &folder, &Overrides { set, ..Overrides::default() }).map_err(Failure::Findings)
 }
 
 fn nothing_asked(name: &str) -> Failure {

@@ -5,13 +5,14 @@
 
 mod layers;
 
+pub use layers::Layers;
+
 use std::collections::BTreeMap;
 
 use serve::deployment::Deployment as Served;
 use serve::request::Requests;
 
 use super::RentalError;
-use super::helix::{Placed, Placement};
 use super::thunderserve::played::{self, Played};
 use super::thunderserve::{
     self, Deployment, Groups, Phase, PlayedBest, Stage, Tabu, Task, Trial, Working, bound, colocated,
@@ -37,7 +38,7 @@ pub enum Method {
     Stale,
     /// The same with flipped phases: no weight is loaded again.
     Flip,
-    /// Layers on single GPUs by maximum flow, requests by its weights.
+    /// Layers on nodes by maximum flow, requests by its weights.
     Helix,
 }
 
@@ -70,8 +71,8 @@ pub struct Load<'l> {
 pub enum Layout {
     /// Groups that hold all layers each, and pairs of them.
     Groups(Groups),
-    /// GPUs with a range of the layers each.
-    Layers(Placed),
+    /// Nodes with a range of the layers each.
+    Layers(Layers),
 }
 
 /// What is played.
@@ -129,7 +130,7 @@ pub fn plan(choice: &Choice, load: &Load<'_>, begins: &mut dyn FnMut()) -> Resul
             begins();
             asked.adapted(choice.method, before)
         }
-        Method::Helix => asked.of_layers(load.requests, choice.working),
+        Method::Helix => asked.of_layers(load.requests, &trial),
     }
 }
 
@@ -194,20 +195,24 @@ impl Asked<'_> {
         Ok(self.held(Found { plan, most_per_s: planned_per_s, notes }, bound_per_s))
     }
 
-    /// Layers on single GPUs. The flow is planned without limits, and counts as far as there are arrivals.
-    fn of_layers(&self, requests: &Requests, working: Working) -> Result<Decision<Plan>, RentalError> {
-        layers::check_working(working)?;
-        let machines = layers::machines(self.task, &requests.list)?;
-        let placed = machines.place(&Placement::Searched { solver_s: 0.0 })?;
-        let planned_per_s = layers::planned_per_s(&placed.plan, &requests.list);
-        let notes = vec![
-            format!("layers {}", placed.plan.words()),
-            "planned for most tokens at typical batches, without limits: the rate that is played has them".to_owned(),
-        ];
-        let why = format!("limit: {}", placed.limit);
-        let plan = Plan { layout: Layout::Layers(placed.plan), planned_per_s, n_gpus: [0, 0], why };
-        let most_per_s = planned_per_s.min(self.any_per_s);
-        Ok(self.held(Found { plan, most_per_s, notes }, layers::bound_per_s(self.task, &requests.list)))
+    /// Layers on nodes. The flow is planned without limits, and counts as far as there are arrivals.
+    fn of_layers(&self, requests: &Requests, trial: &Trial<'_>) -> Result<Decision<Plan>, RentalError> {
+        let found = layers::plan(self.task, trial)?;
+        let planned_per_s = layers::planned_per_s(&found.plan, &requests.list);
+        let mut notes = vec![found.plan.words()];
+        notes.push("the flow is at typical batches, without limits: the rate that is played has them".to_owned());
+        notes.extend(found.runner_up().map(|other| {
+            let rate = other.objective;
+            format!(
+                "runner-up of those played, which meets the targets at {rate:.3} requests/s: {}",
+                other.plan.words()
+            )
+        }));
+        let why = format!("limit: {}", found.plan.limit);
+        let plan = Plan { layout: Layout::Layers(found.plan), planned_per_s, n_gpus: [0, 0], why };
+        let bound_per_s = layers::bound_per_s(self.task, &requests.list);
+        let most_per_s = planned_per_s.min(bound_per_s);
+        Ok(self.held(Found { plan, most_per_s, notes }, bound_per_s))
     }
 
     /// What a loss leaves of a plan, as it is or with flipped phases.
@@ -298,10 +303,7 @@ impl Playable {
     pub fn goodput(&self, task: &Task, requests: &Requests, share: f64) -> (f64, Played) {
         match self {
             Self::Replicas(playable) => played::goodput(task, playable, requests, share),
-            Self::Layers(playable) => played::highest(share, &|per_s| {
-                let faster = played::faster(requests, per_s);
-                played::seen(task, &faster, &layers::play(playable, &faster))
-            }),
+            Self::Layers(playable) => layers::goodput(task, playable, requests, share),
         }
     }
 }
@@ -315,11 +317,7 @@ pub fn playable_of(choice: &Choice, plan: &Plan, requests: &Requests) -> Result<
         Layout::Groups(groups) => {
             played::playable(&choice.task, groups, choice.working, &requests.list).map(Playable::Replicas)
         }
-        Layout::Layers(placed) => {
-            let after = after_losses(choice);
-            let machines = layers::machines(&after, &requests.list)?;
-            layers::playable(&after, &machines, placed).map(Playable::Layers)
-        }
+        Layout::Layers(layers) => layers::playable(&after_losses(choice), layers, &requests.list).map(Playable::Layers),
     }
 }
 

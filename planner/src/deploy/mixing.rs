@@ -17,6 +17,8 @@ use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 const ROUNDS_MAX: usize = 4;
 /// Times that shares of one choice are decided at most.
 const SHARES_MAX: usize = 5;
+/// Times that a plan may take over its promise before it is served: rates of another mix are off by as much.
+const SLACKS: [f64; 4] = [1.1, 1.05, 1.025, 1.0125];
 /// Relative difference of planned and served time that counts as agreement.
 const AGREES: f64 = 0.01;
 
@@ -47,6 +49,8 @@ pub struct Decide<'a> {
     pub worth: &'a Worth<'a>,
     /// Replicas and shares with their proof.
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
+    /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
+    pub hopeful: Option<&'a dyn Fn(&Problem, f64) -> Option<Vec<u32>>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -68,6 +72,8 @@ struct Search<'a> {
     /// What was learned of every configuration last.
     mixing: Vec<f64>,
     seen: Vec<Vec<u32>>,
+    /// How many of those were served in hope.
+    n_hopeful: usize,
     /// The best first, of equals the one that was served first.
     tried: Vec<Tried>,
 }
@@ -84,8 +90,9 @@ pub fn settle(
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
     let (seen, tried) = (Vec::new(), Vec::new());
-    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, tried };
-    while search.seen.len() < ROUNDS_MAX {
+    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
+    search.hopeful();
+    while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
         let replicas = (decide.solve)(&corrected(problem, &search.mixing))?.plan.replicas;
         if !search.settle(replicas) {
             break;
@@ -109,6 +116,20 @@ impl Search<'_> {
             self.tried.insert(after, found);
         }
         true
+    }
+
+    /// Serves what might keep the promise, with less hope each time, until something does.
+    fn hopeful(&mut self) {
+        let Some(hopeful) = self.decide.hopeful else { return };
+        for slack in SLACKS {
+            if let Some(replicas) = hopeful(&corrected(self.problem, &self.mixing), slack) {
+                self.settle(replicas);
+            }
+            if self.tried.first().is_some_and(|best| (self.decide.worth)(&best.plan).is_finite()) {
+                break;
+            }
+        }
+        self.n_hopeful = self.seen.len();
     }
 
     /// Serves the second choice beside the best one, as long as that changes what is best.
@@ -222,10 +243,15 @@ mod tests {
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
         let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
-        let decide =
-            Decide { aim: Aim::Seconds, worth: &|plan| plan.makespan_s, solve: &solve, assign: &assign, second: Some(&second) };
-        settle(&problem(), &[1.0; 2], &decide, serve)
-            .expect("a plan")
+        let decide = Decide {
+            aim: Aim::Seconds,
+            worth: &|plan| plan.makespan_s,
+            solve: &solve,
+            hopeful: None,
+            assign: &assign,
+            second: Some(&second),
+        };
+        settle(&problem(), &[1.0; 2], &decide, serve).expect("a plan")
     }
 
     fn sum_s(c: usize, work: &[f64]) -> f64 {

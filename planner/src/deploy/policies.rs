@@ -63,12 +63,8 @@ pub struct Policy {
 /// A policy that does nothing yet.
 const NONE: Policy = Policy { name: "", about: "", rents: None, places: None, flows: None, limit: "" };
 /// A policy that rents by a program and gives up a decision.
-const GIVES_UP: Renting = Renting {
-    solve: cost_efficiency::one_type,
-    cheapest: None,
-    explain: None,
-    assignment: Assignment::Soonest,
-};
+const GIVES_UP: Renting =
+    Renting { solve: cost_efficiency::one_type, cheapest: None, explain: None, assignment: Assignment::Soonest };
 const EXPLAIN: Explain = Explain { limit: cost_efficiency::limit, second: cost_efficiency::second };
 /// Why a policy of renting does not place.
 const RENTS: &str = "it gives up a decision of renting, and what it keeps has no meaning for GPUs that are there";
@@ -137,11 +133,7 @@ pub static POLICIES: &[Policy] = &[
     Policy {
         name: "round-robin",
         about: "every replica gets the same requests, composed and deployed at best",
-        rents: Some(Renting {
-            solve: cost_efficiency::round_robin,
-            assignment: Assignment::Alike,
-            ..GIVES_UP
-        }),
+        rents: Some(Renting { solve: cost_efficiency::round_robin, assignment: Assignment::Alike, ..GIVES_UP }),
         limit: "its program is linear in the time at which work ends, and needs that as its objective",
         ..NONE
     },

@@ -152,7 +152,11 @@ impl Question {
             Decider::Given(index) => given(problem, &self.plans[*index], choice.limit)?,
             Decider::Policy(policy) => {
                 let asked = Asked { policy, options: self.options(), limit: choice.limit };
-                if rated.engines.is_empty() { by_rates(&asked, problem)? } else { self.by_serving(&asked, &problem, rated)? }
+                if rated.engines.is_empty() {
+                    by_rates(&asked, problem)?
+                } else {
+                    self.by_serving(&asked, &problem, rated)?
+                }
             }
         };
         Ok(words::said(decided))
@@ -165,10 +169,12 @@ impl Question {
     /// By a policy at rates that are corrected by serving the plan's own mix.
     fn by_serving(&self, asked: &Asked<'_>, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
         let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
+        let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
         let decide = mixing::Decide {
             aim: asked.aim(),
             worth: &|plan| asked.worth(plan),
             solve: &|problem| asked.solve(problem),
+            hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
             second: asked.has_second().then_some(&second),
         };
@@ -202,14 +208,15 @@ const SEEN: [&str; 6] =
     ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
 
 /// A policy that is asked within a limit.
+#[derive(Clone, Copy)]
 struct Asked<'p> {
     policy: &'p Renting,
     options: Options,
     limit: Limit,
 }
 
-/// Part of a deadline by which serving may miss it where planned times agree with it.
-const IN_TIME: f64 = 1.01;
+/// Part of a deadline that is rounding.
+const IN_TIME: f64 = 1.0 + 1e-6;
 
 impl Asked<'_> {
     const fn aim(&self) -> Aim {
@@ -236,6 +243,13 @@ impl Asked<'_> {
                 (cheapest.solve)(problem, seconds, self.options)
             }
         }
+    }
+
+    /// Replicas that would miss the deadline by little.
+    fn hopeful(&self, problem: &Problem, slack: f64) -> Option<Vec<u32>> {
+        let Limit::Deadline { seconds } = self.limit else { return None };
+        let later = Self { limit: Limit::Deadline { seconds: seconds * slack }, ..*self };
+        Some(later.solve(problem).ok()?.plan.replicas)
     }
 
     fn has_second(&self) -> bool {

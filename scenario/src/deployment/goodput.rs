@@ -18,8 +18,8 @@ use serve::replica::batcher::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
-use super::objective::{self, Targets};
 use super::lengths_table;
+use super::objective::{self, Targets};
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};

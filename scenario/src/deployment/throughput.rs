@@ -120,6 +120,7 @@ fn machines(
         activation_bytes: 2.0 * hw::real(model.hidden),
         types,
         inventory: stock.inventory.by_machine(),
+        tensor: 1,
         hosts: Vec::new(),
         typical,
         hand_over,

@@ -102,6 +102,10 @@ impl Kind for Serving {
         capacity::capacity(self)
     }
 
+    fn capacity_plan(&self, fleet: &str) -> Option<Result<Planned, Refused>> {
+        capacity::written(self, fleet)
+    }
+
     fn tuned(&self) -> Option<Tuned> {
         tune::tuned(self)
     }

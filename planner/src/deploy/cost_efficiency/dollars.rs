@@ -78,8 +78,7 @@ pub fn limit_of_price(problem: &Problem, deadline_s: f64, plan: &Plan, options: 
         // Nobody who is not short of a type gains by more of it.
         let mut more = problem.clone();
         more.inventory.offers[at].n_available = offer.n_available.saturating_mul(2).max(1);
-        let usd_per_hour =
-            cheapest(&more, deadline_s, options).map_or(f64::INFINITY, |found| found.plan.usd_per_hour);
+        let usd_per_hour = cheapest(&more, deadline_s, options).map_or(f64::INFINITY, |found| found.plan.usd_per_hour);
         if usd_per_hour < best.0 {
             best = (usd_per_hour, Some(offer));
         }

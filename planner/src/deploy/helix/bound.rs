@@ -25,6 +25,8 @@
 //! layers has the cache of k layers, and the layers held are at least M. A token makes at least ⌈M / longest range⌉ + 1 hops,
 //! the first over a node's link with the coordinator.
 //!
+//! Where tokens have a limit of time, the times that requests spend in batches and on the way add up to at most that for every generated token.
+//!
 //! Units: tokens per second; times in seconds per token and layer; the program's flows are in units of the fastest node.
 
 use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
@@ -127,6 +129,18 @@ impl Columns {
             }
         }
         (node_s, held)
+    }
+
+    /// Generated tokens take at most so long on average, in batches and on the way.
+    fn in_time(&self, speeds: &[Speed], latency_s: f64, token_s_max: f64) -> good_lp::Constraint {
+        let mut spent = Expression::from(0.0);
+        for (of, speed) in self.made.iter().zip(speeds) {
+            for made in of {
+                made.iter().zip(&speed.batches).for_each(|(&made, batch)| spent.add_mul(batch.1, made));
+            }
+        }
+        let generated: f64 = self.classes.iter().map(|class| class.1).sum();
+        constraint!(spent <= (token_s_max - latency_s) * generated * self.total)
     }
 
     /// Room that a hop's tokens take when a prompt's spends `prompt_s` and a generated one `decode_s` seconds.
@@ -344,6 +358,9 @@ impl Machines {
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
         let nearest = within.latency_s.min(between.latency_s);
         let latency_s = hops * coordinator.map_or(nearest, |link| nearest.min(link.latency_s));
+        if traffic.token_s_max.is_finite() {
+            constraints.push(columns.in_time(&speeds, latency_s, traffic.token_s_max));
+        }
         let read: Expression = reads.iter().map(|&read| Expression::from(read)).sum();
         constraints.push(constraint!(read == n_layers * traffic.prompt_share * columns.total));
         for (class, &(holds, share)) in columns.classes.iter().enumerate() {

@@ -27,6 +27,8 @@ pub struct Machines {
     pub types: Vec<NodeType>,
     /// Nodes, a row each, of these types by name; the coordinator sits in region 0.
     pub inventory: Inventory,
+    /// Tensor-parallel GPUs of every node.
+    pub tensor: u32,
     /// Host of every node, and bytes per second between nodes of it; empty where each node has a host of its own.
     pub hosts: Vec<(usize, f64)>,
     /// What batches are planned for.
@@ -108,14 +110,14 @@ impl Machines {
         if region(a) == region(b) { network.within } else { network.between }
     }
 
-    /// The machines of a deployment: a GPU each.
+    /// The machines of a deployment: a node each.
     #[must_use]
     pub fn machines(&self) -> Vec<deployment::Machine> {
         let machine = |offer: &Offer| deployment::Machine {
             name: offer.name.clone(),
-            gpu: offer.name.clone(),
-            n_gpus: 1,
-            gpus_per_node: 1,
+            gpu: offer.gpu.as_ref().map_or(&offer.name, |gpu| &gpu.name).clone(),
+            n_gpus: self.tensor,
+            gpus_per_node: self.tensor,
             memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
             ..offer.terms()
         };
@@ -174,12 +176,12 @@ impl Machines {
             return Err(RentalError::Infeasible(format!("{n_layers} layers do not fit a node of type `{name}`")));
         };
         let layers = deployment::Range::new(range.first, n_layers);
-        let gpus = deployment::Range::new(0, 1);
+        let gpus = deployment::Range::new(0, self.tensor);
         Ok(deployment::Replica {
             name: format!("{node} ({})", of.name),
             copies: 1,
             role: Role::Both,
-            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: 1, layers }],
+            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: self.tensor, layers }],
             engine: EngineOptions {
                 batcher: STATION_BATCHER.to_owned(),
                 sequences_max: room.decodes,

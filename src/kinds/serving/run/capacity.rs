@@ -3,14 +3,15 @@
 use engine::play::Case;
 use engine::stop;
 use engine::verdict::Refused;
-use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
+use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served, Variation};
 use rayon::prelude::*;
-use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
+use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
 use serve::metrics::Slo;
 use serve::request::Requests;
 
-use super::{fleet, policy, profiles};
+use super::{best, fleet, policy, profiles, scaling};
+use crate::kinds::Planned;
 use scenario::serving::Serving;
 
 /// What the price of a token counts.
@@ -38,6 +39,48 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     sources.push(PER_TOKEN.to_owned());
     sources.extend(question.quoted.iter().filter_map(quote));
     Some(report(scenario, answer, sources))
+}
+
+/// `plan.json` of a fleet that was tried: the deployment that it is, checked, with the requests as they come.
+///
+/// # Errors
+/// Why it cannot be served, or why the checker refuses it.
+pub fn written(scenario: &Serving, fleet: &str) -> Option<Result<Planned, Refused>> {
+    let capacity = scenario.capacity.as_ref()?;
+    let candidate = capacity.question.candidates.iter().find(|candidate| candidate.name == fleet)?;
+    Some(planned(scenario, candidate))
+}
+
+fn planned(scenario: &Serving, candidate: &Candidate) -> Result<Planned, Refused> {
+    let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
+    let quoted = &capacity.question.quoted;
+    let mut varied = scenario.varied(&capacity.policy, &candidate.variation, quoted, scenario.requests.clone())?;
+    varied.head.origin.set.extend(overrides(&candidate.variation, quoted));
+    let choice = &varied.choices[0];
+    let planned = if scaling::asked(&varied, choice).is_some() {
+        scaling::written(&varied, choice)?
+    } else {
+        best::planned(&varied, (policy(&varied, choice), Some(choice)))?
+    };
+    let (origin, how) = (crate::kinds::origin(&varied.head), Some(format!("for {}", candidate.name)));
+    Ok(Planned { how, ..planned.with(serde_json::json!({ "origin": origin, "fleet": candidate.name })) })
+}
+
+/// What makes the scenario's fleet the one that is asked, as `--set` takes it.
+fn overrides(variation: &Variation, quoted: &[Quoted]) -> Vec<String> {
+    match variation {
+        Variation::Groups(counts) => {
+            counts.iter().map(|(group, n)| format!("fleet.group.{group}.replicas={n}")).collect()
+        }
+        Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => vec![
+            format!("cluster.gpu='{}'", quoted[*at].name),
+            format!("cluster.nodes={n_nodes}"),
+            format!("cluster.gpus_per_node={gpus_per_node}"),
+            format!("engine.tp={tensor_degree}"),
+            format!("fleet.replicas={n_replicas}"),
+            format!("fleet.usd_per_gpu_hour={}", quoted[*at].usd_per_gpu_hour),
+        ],
+    }
 }
 
 /// Serves what is asked by the fleet that is asked.
@@ -101,12 +144,12 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         origin: crate::kinds::origin(&scenario.head),
         limits: words(&question.limits),
         target_ratio: question.target_ratio,
-        points: answer.points.into_iter().map(point).collect(),
+        points: answer.points,
         left_out: answer.left_out,
         chosen: answer.chosen,
         safe: answer.safe,
-        headroom: answer.headroom.map(|found| headroom(&question.peak, found)),
-        sensitivity: answer.sensitivity.into_iter().map(sensitivity).collect(),
+        headroom: answer.headroom,
+        sensitivity: answer.sensitivity,
         sources,
     }
 }
@@ -115,45 +158,4 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
 fn words(limits: &[(&str, f64)]) -> String {
     let name = |key: &str| key.trim_end_matches("_s").to_uppercase();
     limits.iter().map(|(key, seconds)| format!("{} {seconds} s", name(key))).collect::<Vec<_>>().join(" and ")
-}
-
-fn point(found: asked::Point) -> Point {
-    Point {
-        name: found.name,
-        gpu: found.gpu,
-        n_gpus: found.n_gpus,
-        usd_per_hour: found.usd_per_hour,
-        usd_per_mtok: found.usd_per_mtok,
-        usd_per_mtok_interval: found.usd_per_mtok_interval,
-        attainment_ratio: found.attainment_ratio,
-        attainment_interval: found.attainment_interval,
-        is_on_front: found.is_on_front,
-    }
-}
-
-fn headroom(peak: &Peak, found: asked::Headroom) -> Headroom {
-    let Peak { from_s, to_s, requests_per_s, is_whole } = *peak;
-    let window =
-        if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
-    let asked::Headroom { meets, fails, loads, breaks } = found;
-    Headroom {
-        window,
-        from_s,
-        to_s,
-        requests_per_s,
-        meets,
-        fails,
-        loads: loads.into_iter().map(load).collect(),
-        breaks,
-    }
-}
-
-const fn load(found: asked::Load) -> Load {
-    let asked::Load { factor, attainment_ratio, attainment_interval } = found;
-    Load { factor, attainment_ratio, attainment_interval }
-}
-
-fn sensitivity(found: asked::Sensitivity) -> Sensitivity {
-    let asked::Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio } = found;
-    Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio }
 }

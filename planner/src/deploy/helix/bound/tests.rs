@@ -130,6 +130,7 @@ fn machines() -> impl Strategy<Value = Machines> {
                     .collect(),
                 network: Network { within, between, card_bytes_per_s: 1e8, coordinator: None },
             },
+            tensor: 1,
             hosts: Vec::new(),
             types,
             typical: Typical { prompt: 100.0, output: 20.0, cache_ratio: 0.3 },
