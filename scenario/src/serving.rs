@@ -247,6 +247,7 @@ impl Serving {
         let (groups, draws) = (Vec::new(), Vec::new());
         let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
+        varied.head.origin.set.extend(capacity::overrides(policy, variation, quoted));
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
             Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {

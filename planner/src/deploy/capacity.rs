@@ -34,6 +34,15 @@ pub struct Quoted {
     pub quote: String,
 }
 
+impl Quoted {
+    /// A price that somebody quoted, in words.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let Self { name, usd_per_gpu_hour, quote } = self;
+        (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
+    }
+}
+
 /// Replicas with one price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
@@ -277,7 +286,20 @@ fn attainment(row: &Served) -> (f64, [f64; 2]) {
     (value, row.interval.get(KEY).copied().unwrap_or([value, value]))
 }
 
+/// A limit by its key, as reports call it.
+fn limit_name(key: &str) -> String {
+    key.trim_end_matches("_s").to_uppercase()
+}
+
 impl Question {
+    /// The limits in words.
+    #[must_use]
+    pub fn limits_words(&self) -> String {
+        let all: Vec<String> =
+            self.limits.iter().map(|(key, seconds)| format!("{} {seconds} s", limit_name(key))).collect();
+        all.join(" and ")
+    }
+
     /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
     fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &Served) -> f64 {
         let figure = |key: &str| row.metrics.get(key).copied();
@@ -408,7 +430,7 @@ fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
     let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
     let Some((ratio, key, metrics)) = worst else { return "not known: the fleet could not be served again".to_owned() };
     let limit = question.limits.iter().find(|(known, _)| *known == key).map_or(0.0, |(_, seconds)| *seconds);
-    let name = key.trim_end_matches("_s").to_uppercase();
+    let name = limit_name(key);
     let shown = format!("the limit of {name}, {limit} s, which {:.1} % of requests meet", ratio * 100.0);
     format!("{shown}; {}", cause(key, &metrics))
 }

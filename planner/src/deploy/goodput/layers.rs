@@ -217,3 +217,60 @@ pub fn bound_per_s(task: &Task, requests: &[Request]) -> f64 {
     };
     degrees(task).map(of_degree).fold(0.0, f64::max).min(task.requests_per_s)
 }
+
+#[cfg(test)]
+mod tests {
+    use serve::arrivals::{self, Arrivals};
+
+    use super::super::super::inventory::{Link, Network};
+    use super::super::super::throughput::Lengths;
+    use super::*;
+
+    /// Llama-3-8B on two L4 and one A100 behind 40 Gb/s, with targets of which single L4s miss that per token.
+    fn task(tpot_s: f64) -> Task {
+        let offer = |name: &str, n| Offer::machine(hw::catalog::gpu(name).expect("listed"), n);
+        let network = Network::uniform(Link { bytes_per_s: 5e9, latency_s: 1e-3 });
+        let lengths = Lengths { input: hw::Tokens(500), output: hw::Tokens(100) };
+        Task {
+            machines: Inventory { offers: vec![offer("l4", 2), offer("a100-sxm-80g", 1)], network },
+            model: engine::model::embedded("llama-3-8b").expect("embedded"),
+            classes: vec![(lengths, 1.0)],
+            requests_per_s: 100.0,
+            ttft_s: 2.0,
+            tpot_s,
+            wire_bits: 16,
+        }
+    }
+
+    fn requests() -> Requests {
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 500, 100); 120]);
+        arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, 3);
+        requests
+    }
+
+    #[test]
+    fn what_is_played_stays_below_the_bound_and_both_fall_with_the_target() {
+        let requests = requests();
+        let mut before = f64::INFINITY;
+        for tpot_s in [0.2, 0.1, 0.05, 0.03] {
+            let task = task(tpot_s);
+            let trial = Trial { requests: &requests, attainment_ratio: 0.9, working: Working::default() };
+            let found = plan(&task, &trial).expect("a placement");
+            let (rate, bound) = (found.objective().expect("a rate"), bound_per_s(&task, &requests.list));
+            assert!(rate <= bound && bound <= before, "{tpot_s}: {rate} of {bound} after {before}");
+            before = bound;
+        }
+        // Nobody reads 16 GB in a tenth of a millisecond.
+        assert_eq!(bound_per_s(&task(1e-4), &requests.list), 0.0);
+    }
+
+    #[test]
+    fn nodes_of_a_machine_have_its_own_link_and_other_ways_of_working_are_refused() {
+        let machines = machines(&task(0.1), 1, &requests().list).expect("nodes");
+        assert_eq!((machines.inventory.offers.len(), machines.types.len()), (3, 2));
+        let links = machines.cluster(super::super::super::helix::Fill::Planned).links;
+        assert!(links[0][1] > links[0][2] && links[0][2] == links[2][1]);
+        let why = check_working(Working { prefix_cache: true, ..Working::default() }).expect_err("no prefixes");
+        assert!(why.to_string().contains("keep no prefixes"), "{why}");
+    }
+}

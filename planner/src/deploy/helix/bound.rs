@@ -307,13 +307,7 @@ impl Machines {
         let count = |of: usize| self.nodes().filter(|node| self.type_of(*node) == of).count() as u64;
         let longest = |of: usize| self.types[of].rooms.last().map_or(0, |room| room.layers).min(self.n_layers);
         let kept: Vec<usize> = (0..self.types.len()).filter(|&of| count(of) > 0 && longest(of) > 0).collect();
-        let speed = |&of: &usize| {
-            let node = &self.types[of];
-            let most = |limit: fn(&Room) -> u32| node.rooms.iter().map(limit).max().unwrap_or(0);
-            let prompts = self.prompt_tokens_max.saturating_mul(most(|room| room.prompts)).max(traffic.prompt_max);
-            Speed::new(&node.prompt, &node.decode, prompts, most(|room| room.decodes))
-        };
-        let speeds: Vec<Speed> = kept.iter().map(speed).collect();
+        let speeds: Vec<Speed> = kept.iter().map(|&of| self.best_speed(of, traffic)).collect();
         let unit = unit(speeds.iter().map(|speed| speed.prompt_s * n_layers));
         let room = match traffic.held {
             Held::InFlight(n) => n,
@@ -372,6 +366,14 @@ impl Machines {
         let weights = if matches!(traffic.held, Held::Cached(_)) { 1.0 - cache } else { Expression::from(0.0) };
         constraints.push(constraint!(unit * held + weights == columns.held));
         columns.solve(constraints, unit, Words { room: named(&traffic.held), nodes: "types of nodes" })
+    }
+
+    /// Times of a type of nodes with its widest limits.
+    fn best_speed(&self, of: usize, traffic: &Traffic) -> Speed {
+        let node = &self.types[of];
+        let most = |limit: fn(&Room) -> u32| node.rooms.iter().map(limit).max().unwrap_or(0);
+        let prompts = self.prompt_tokens_max.saturating_mul(most(|room| room.prompts)).max(traffic.prompt_max);
+        Speed::new(&node.prompt, &node.decode, prompts, most(|room| room.decodes))
     }
 
     /// Tokens times layers of the cache of a node of a type with so many layers.

@@ -3,11 +3,10 @@
 use engine::play::Case;
 use engine::stop;
 use engine::verdict::Refused;
-use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served, Variation};
+use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served};
 use rayon::prelude::*;
 use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
-use serve::metrics::Slo;
 use serve::request::Requests;
 
 use super::{best, fleet, policy, profiles, scaling};
@@ -37,7 +36,7 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     }
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());
-    sources.extend(question.quoted.iter().filter_map(quote));
+    sources.extend(question.quoted.iter().filter_map(Quoted::words));
     Some(report(scenario, answer, sources))
 }
 
@@ -53,9 +52,8 @@ pub fn written(scenario: &Serving, fleet: &str) -> Option<Result<Planned, Refuse
 
 fn planned(scenario: &Serving, candidate: &Candidate) -> Result<Planned, Refused> {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
-    let quoted = &capacity.question.quoted;
-    let mut varied = scenario.varied(&capacity.policy, &candidate.variation, quoted, scenario.requests.clone())?;
-    varied.head.origin.set.extend(overrides(&candidate.variation, quoted));
+    let (quoted, load) = (&capacity.question.quoted, scenario.requests.clone());
+    let varied = scenario.varied(&capacity.policy, &candidate.variation, quoted, load)?;
     let choice = &varied.choices[0];
     let planned = if scaling::asked(&varied, choice).is_some() {
         scaling::written(&varied, choice)?
@@ -66,23 +64,6 @@ fn planned(scenario: &Serving, candidate: &Candidate) -> Result<Planned, Refused
     Ok(Planned { how, ..planned.with(serde_json::json!({ "origin": origin, "fleet": candidate.name })) })
 }
 
-/// What makes the scenario's fleet the one that is asked, as `--set` takes it.
-fn overrides(variation: &Variation, quoted: &[Quoted]) -> Vec<String> {
-    match variation {
-        Variation::Groups(counts) => {
-            counts.iter().map(|(group, n)| format!("fleet.group.{group}.replicas={n}")).collect()
-        }
-        Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => vec![
-            format!("cluster.gpu='{}'", quoted[*at].name),
-            format!("cluster.nodes={n_nodes}"),
-            format!("cluster.gpus_per_node={gpus_per_node}"),
-            format!("engine.tp={tensor_degree}"),
-            format!("fleet.replicas={n_replicas}"),
-            format!("fleet.usd_per_gpu_hour={}", quoted[*at].usd_per_gpu_hour),
-        ],
-    }
-}
-
 /// Serves what is asked by the fleet that is asked.
 fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     if stop::is_asked() {
@@ -91,7 +72,7 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
-    varied.slo = limits(&varied.slo, asked.limit);
+    varied.slo = asked.limit.map_or(varied.slo, |key| varied.slo.only(key));
     let row = policy(&varied, &varied.choices[0]).result;
     if row.status.is_ok() {
         Ok(Served { metrics: row.metrics, interval: row.interval })
@@ -112,27 +93,12 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
 }
 
-/// The limits, or only one of them.
-fn limits(slo: &Slo, only: Option<&str>) -> Slo {
-    match only {
-        None => *slo,
-        Some("ttft_s") => Slo { ttft: slo.ttft, ..Slo::default() },
-        Some("tpot_s") => Slo { tpot: slo.tpot, ..Slo::default() },
-        Some(_) => Slo { e2e: slo.e2e, ..Slo::default() },
-    }
-}
-
 /// Where the costs of the scenario's own fleet come from.
 fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
     let (_, source) = fleet(scenario, choice, Case::Expected);
     format!("costs of the scenario's own fleet: {} ({})", profiles(scenario), source.name())
-}
-
-fn quote(quoted: &Quoted) -> Option<String> {
-    let Quoted { name, usd_per_gpu_hour, quote } = quoted;
-    (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
 }
 
 fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {
@@ -142,7 +108,7 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         origin: crate::kinds::origin(&scenario.head),
-        limits: words(&question.limits),
+        limits: question.limits_words(),
         target_ratio: question.target_ratio,
         points: answer.points,
         left_out: answer.left_out,
@@ -152,10 +118,4 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         sensitivity: answer.sensitivity,
         sources,
     }
-}
-
-/// The limits in words.
-fn words(limits: &[(&str, f64)]) -> String {
-    let name = |key: &str| key.trim_end_matches("_s").to_uppercase();
-    limits.iter().map(|(key, seconds)| format!("{} {seconds} s", name(key))).collect::<Vec<_>>().join(" and ")
 }
