@@ -236,14 +236,15 @@ mod tests {
             model: engine::model::embedded("llama-3-8b").expect("embedded"),
             classes: vec![(lengths, 1.0)],
             requests_per_s: 100.0,
-            ttft_s: 2.0,
+            ttft_s: 0.5,
             tpot_s,
             wire_bits: 16,
         }
     }
 
+    /// So many that what is under way at the end is a small part.
     fn requests() -> Requests {
-        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 500, 100); 120]);
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 500, 100); 2000]);
         arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, 3);
         requests
     }
