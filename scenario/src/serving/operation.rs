@@ -5,8 +5,8 @@ use engine::Model;
 use hw::{Bytes, Seconds};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
+use serve::replica::Role;
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Role};
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::host::EngineLoop;
@@ -260,11 +260,6 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     let has_tiers = choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
     if has_tiers && !choice.limits.shares_prefixes {
         wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "`prefix_cache = true`, or no `tiers`");
-    }
-    if choice.limits.eviction != Limits::ROOMY.eviction && !choice.limits.shares_prefixes {
-        let what =
-            format!("`eviction = \"{}\"` orders prefixes, and `prefix_cache` is off", choice.limits.eviction.name);
-        wrong(what, "`prefix_cache = true`, or no `eviction`");
     }
     if has_tiers && (matches!(serving.law, CostLaw::Stages(_)) || choice.kv.borrow != Borrow::Never) {
         let what = "`tiers` beside `cost.stage_ms` or memory that is lent".to_owned();
