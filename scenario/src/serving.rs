@@ -244,8 +244,7 @@ impl Serving {
         quoted: &[Quoted],
         load: Requests,
     ) -> Result<Self, Refused> {
-        let (groups, draws) = (Vec::new(), Vec::new());
-        let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
+        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
         varied.head.origin.set.extend(capacity::overrides(policy, variation, quoted));
         match variation {
@@ -539,12 +538,6 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
 fn shares(reader: &mut Reader<'_>, serving: &Serving) {
     let (prefix, block) = (serving.requests.prefix_tokens, serving.engine.limits.block_tokens);
     let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
-    let ordered = serving.choices.iter().find(|choice| choice.limits.eviction != Limits::ROOMY.eviction);
-    if let Some(choice) = ordered.filter(|_| !is_shared || prefix == 0) {
-        let what = format!("`eviction = \"{}\"` orders prefixes, and nobody keeps any", choice.limits.eviction.name);
-        let help = "`prefix_cache = true` and a trace with prefixes, or no `eviction`";
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
-    }
     if is_shared && prefix > 0 && !prefix.is_multiple_of(block) {
         let what = format!(
             "no prefix is shared: the trace names prefixes of {prefix} tokens, `engine.block_tokens` is {block}"
