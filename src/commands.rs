@@ -33,7 +33,7 @@ use input::text_file;
 use scenario::training::Scenario;
 use scenario::{self, Overrides};
 
-pub use capacity::{capacity_of, capacity_plan_of};
+pub use capacity::capacity_of;
 pub use explain::keys;
 
 /// How a verb fails.

@@ -13,6 +13,7 @@ mod kernels;
 pub mod kv;
 mod long;
 mod operation;
+pub mod placed;
 mod policies;
 pub mod published;
 pub mod requests;
@@ -592,9 +593,4 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
             reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
         }
     }
-}
-
-/// Memory that a share of a device is.
-fn blocks_of(bytes: Bytes, bytes_per_block: u64) -> u32 {
-    u32::try_from(bytes.0 / bytes_per_block.max(1)).unwrap_or(u32::MAX)
 }

@@ -47,28 +47,15 @@ fn plan_of(job: &dyn Kind, found: &Capacity) -> Option<Result<Planned, Failure>>
     Some(job.capacity_plan(name)?.map_err(refused))
 }
 
-/// The deployment that a scenario's question about capacity ends in, with keys laid over it.
-///
-/// # Errors
-/// As `capacity_of`, and why the fleet that is chosen has no plan.
-pub fn capacity_plan_of(name: &str, set: &[&str]) -> Result<Option<Planned>, Failure> {
-    let job = asked(name, set)?;
-    let found = job.capacity().ok_or_else(|| nothing_asked(name))?;
-    plan_of(job.as_ref(), &found).transpose()
-}
-
 /// The report of a scenario with keys laid over it.
 ///
 /// # Errors
 /// When the scenario is wrong or asks nothing about capacity.
 pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, Failure> {
-    asked(name, set)?.capacity().ok_or_else(|| nothing_asked(name))
-}
-
-fn asked(name: &str, set: &[&str]) -> Result<Box<dyn Kind>, Failure> {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
     let (source, folder) = scenario::find(name).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    ask::scenario(source, &folder, &Overrides { set, ..Overrides::default() }).map_err(Failure::Findings)
+    let job = ask::scenario(source, &folder, &Overrides { set, ..Overrides::default() }).map_err(Failure::Findings)?;
+    job.capacity().ok_or_else(|| nothing_asked(name))
 }
 
 fn nothing_asked(name: &str) -> Failure {

@@ -16,7 +16,7 @@ use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption};
 
 use super::operation::{self, Operation};
-use super::{Serving, ServingChoice, ServingGroup, blocks_of};
+use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -172,6 +172,11 @@ fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
         }
         (found, _) => found,
     }
+}
+
+/// Memory that a share of a device is.
+fn blocks_of(bytes: Bytes, bytes_per_block: u64) -> u32 {
+    u32::try_from(bytes.0 / bytes_per_block.max(1)).unwrap_or(u32::MAX)
 }
 
 /// Which prefix leaves a full cache first.

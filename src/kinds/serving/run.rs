@@ -124,7 +124,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     let (mut results, source) = kinds::weakest(known);
     let is_planned = scenario::serving::scaling::first(scenario).is_some();
     if is_planned {
-        scaling::runners_up(&mut results);
+        reports::gains::runners_up(&mut results);
     }
     let worth = |row: &PolicyResult| {
         if let Some(usd) = row.metrics.get(views::PLANNED_FLEETS[0].0).filter(|_| is_planned) {
