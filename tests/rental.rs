@@ -166,6 +166,13 @@ fn more_time_never_costs_more() {
     // Only two of t1 and everything else are there: by hand, half of t2's pair does all in 140/3 s for 4 $/h, one t2 in 1000/9 s for 2 $/h.
     assert_eq!((of("cost-efficiency", 48.0), of("cost-efficiency", 112.0)), (4.0, 2.0));
     assert!(of("cost-efficiency", 8.0).is_infinite());
+    // Each says by its own program what holds the price up.
+    for (row, words) in [("cost-efficiency@48", "deadline of 48 s"), ("melange@48", "carry the load of")] {
+        let found = result.results.iter().find(|found| found.policy == row).expect("a row");
+        let notes = &found.planner.as_ref().expect("facts").notes;
+        let held = notes.iter().find(|note| note.starts_with("what holds it back: ")).expect("a limit");
+        assert!(held.contains(words), "{row}: {held}");
+    }
 }
 
 #[test]

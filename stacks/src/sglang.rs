@@ -44,7 +44,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     }
     if let Some(rule) = flags.text("radix-eviction-policy") {
         if rule == "lru" || rule == "lfu" {
-            server.key("eviction", &format!("\"{rule}\""), "--radix-eviction-policy");
+            server.key("eviction", format!("\"{rule}\""), "--radix-eviction-policy");
         } else {
             flags.not_modelled("radix-eviction-policy", "what was used longest ago leaves the cache first");
         }

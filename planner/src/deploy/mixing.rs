@@ -41,6 +41,9 @@ pub type Second<'a> = dyn Fn(&Problem, &Plan) -> Option<Plan> + 'a;
 /// What a policy counts of a plan that was served, to be least; infinite where the plan keeps no promise.
 pub type Worth<'a> = dyn Fn(&Plan) -> f64 + 'a;
 
+/// Replicas for a problem whose promise may be missed by a ratio.
+pub type Hopeful<'a> = dyn Fn(&Problem, f64) -> Option<Vec<u32>> + 'a;
+
 /// How a policy decides.
 pub struct Decide<'a> {
     /// What is counted, to be least.
@@ -50,7 +53,7 @@ pub struct Decide<'a> {
     /// Replicas and shares with their proof.
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
-    pub hopeful: Option<&'a dyn Fn(&Problem, f64) -> Option<Vec<u32>>>,
+    pub hopeful: Option<&'a Hopeful<'a>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.

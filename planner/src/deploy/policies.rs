@@ -21,13 +21,20 @@ pub struct Explain {
     pub second: fn(&Problem, &Plan, Options) -> Option<Plan>,
 }
 
+/// The cheapest plan with other replicas than one's, within so many seconds.
+pub type Second = fn(&Problem, f64, &Plan, Options) -> Option<Plan>;
+/// What holds the price of a plan up, in words, within so many seconds.
+pub type Price = fn(&Problem, f64, &Plan, Options) -> String;
+
 /// How a policy rents for the fewest dollars.
 #[derive(Clone, Copy, Debug)]
 pub struct Cheapest {
     /// Decides replicas and shares, with the seconds within which all work ends.
     pub solve: fn(&Problem, f64, Options) -> Result<Decision<Plan>, RentalError>,
     /// The cheapest plan with other replicas; `None` for policies that are compared alone.
-    pub second: Option<fn(&Problem, f64, &Plan, Options) -> Option<Plan>>,
+    pub second: Option<Second>,
+    /// What holds the price up, in words; `None` for the same.
+    pub limit: Option<Price>,
 }
 
 /// How a policy rents.
@@ -83,6 +90,7 @@ pub static POLICIES: &[Policy] = &[
             cheapest: Some(Cheapest {
                 solve: cost_efficiency::cheapest,
                 second: Some(cost_efficiency::second_cheapest),
+                limit: Some(cost_efficiency::limit_of_price),
             }),
             explain: Some(EXPLAIN),
             assignment: Assignment::Soonest,
@@ -106,7 +114,7 @@ pub static POLICIES: &[Policy] = &[
         name: "homogeneous",
         about: "the best single GPU type, its best deployment",
         rents: Some(Renting {
-            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_type, second: None }),
+            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_type, second: None, limit: None }),
             ..GIVES_UP
         }),
         limit: RENTS,
@@ -124,7 +132,7 @@ pub static POLICIES: &[Policy] = &[
         about: "replicas of one size, composed and split at best",
         rents: Some(Renting {
             solve: cost_efficiency::uniform_deployment,
-            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_size, second: None }),
+            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_size, second: None, limit: None }),
             ..GIVES_UP
         }),
         limit: RENTS,
@@ -142,7 +150,11 @@ pub static POLICIES: &[Policy] = &[
         about: "the cheapest GPUs that carry the work's rates in slices, for the shortest time within the budget (arXiv:2404.14527)",
         rents: Some(Renting {
             solve: melange::under_budget,
-            cheapest: Some(Cheapest { solve: melange::within, second: Some(melange::second_within) }),
+            cheapest: Some(Cheapest {
+                solve: melange::within,
+                second: Some(melange::second_within),
+                limit: Some(melange::limit_within),
+            }),
             explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
             assignment: Assignment::Soonest,
         }),

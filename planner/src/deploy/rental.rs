@@ -270,11 +270,14 @@ impl Asked<'_> {
     /// The same with what holds the plan back, where the policy says so.
     fn limited(&self, mut decided: Decided) -> Decided {
         let (problem, plan) = (&decided.problem, &decided.decision.plan);
-        let Some(explain) = self.policy.explain else { return decided };
         let limit = match self.limit {
-            Limit::Budget { .. } => (explain.limit)(problem, plan, self.options),
-            Limit::Deadline { seconds } => cost_efficiency::limit_of_price(problem, seconds, plan, self.options),
+            Limit::Budget { .. } => self.policy.explain.map(|of| (of.limit)(problem, plan, self.options)),
+            Limit::Deadline { seconds } => {
+                let limit = self.policy.cheapest.and_then(|cheapest| cheapest.limit);
+                limit.map(|limit| limit(problem, seconds, plan, self.options))
+            }
         };
+        let Some(limit) = limit else { return decided };
         decided.decision = decided.decision.limited(limit);
         decided
     }

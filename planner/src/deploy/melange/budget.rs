@@ -4,7 +4,7 @@
 //! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration, the smallest
 //! that serves every type of request, and a plan is for one model.
 
-use super::{Load, solve, words};
+use super::{Load, limit, solve, words};
 use crate::deploy::cost_efficiency::{self, Options};
 use crate::deploy::inventory::{Inventory, Offer};
 use crate::deploy::{Plan, Problem, RentalError};
@@ -54,6 +54,17 @@ pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: O
     let taken = taken(&of, best);
     let rented = solve(&load(problem, &of, &asked, deadline_s), Some(&taken), options.budget).ok()?.plan;
     Some(plan(problem, &of, &asked, &rented.replicas, &rented.slices))
+}
+
+/// What holds the price of a mix up, by Mélange's own program.
+#[must_use]
+pub fn limit_within(problem: &Problem, deadline_s: f64, _plan: &Plan, options: Options) -> String {
+    let asked = asked(problem);
+    let load = load(problem, &chosen(problem, &asked), &asked, deadline_s);
+    match solve(&load, None, options.budget) {
+        Ok(rented) => limit(&load, &rented.plan, options.budget),
+        Err(why) => why.to_string(),
+    }
 }
 
 /// Replicas of every type in a plan.
