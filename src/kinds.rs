@@ -64,6 +64,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// `plan.json` of a fleet that its answer about capacity names; `None` where there is no such fleet.
+    fn capacity_plan(&self, _fleet: &str) -> Option<Result<Planned, Refused>> {
+        None
+    }
+
     /// The best of the settings that it lists; `None` where it lists none.
     fn tuned(&self) -> Option<Tuned> {
         None

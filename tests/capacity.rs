@@ -113,3 +113,113 @@ fn stages_and_experts_of_a_replica_are_paid() {
     // Two stages: two GPUs a replica, at $ 2.25 each.
     assert_eq!(paid, [(2, 4.5), (4, 9.0)]);
 }
+
+/// Serving scenarios of `together` with what makes each ask about capacity: fleets to try, prices and limits that the file does not have.
+const TOGETHER: [(&str, &[&str]); 9] = [
+    ("capacity-split", &[]),
+    (
+        "drafts-through-stages",
+        &[
+            "capacity={policy='stages-drafts',replicas=[1,2],gpu=[{name='h200-sxm',usd_per_gpu_hour=3.0}]}",
+            "slo.ttft_s=5",
+        ],
+    ),
+    ("hindsight-mixed", &["capacity.group=[{name='read-peak',replicas=[2,3]},{name='write-peak',replicas=[6,8]}]"]),
+    (
+        "impatient-split",
+        &[
+            "capacity={attainment_ratio=0.3,group=[{name='read',replicas=[1,2]},{name='write',replicas=[1,2]}]}",
+            "fleet.usd_per_gpu_hour=3.0",
+        ],
+    ),
+    (
+        "lending-split",
+        &[
+            "capacity={policy='lending-split',attainment_ratio=0.5,group=[{name='write',replicas=[3,4]}]}",
+            "fleet.usd_per_gpu_hour=1.39",
+            "slo.ttft_s=60",
+        ],
+    ),
+    (
+        "million-tokens-in-a-fleet",
+        &[
+            "capacity={policy='equal-time-sparse',replicas=[2],tp=[8],attainment_ratio=0.5,gpu=[{name='h20',usd_per_gpu_hour=3.0}]}",
+        ],
+    ),
+    (
+        "prefix-split-failures-scaler",
+        &[
+            "capacity={attainment_ratio=0.5,group=[{name='write',replicas=[2,4]},{name='read',replicas=[1,2]}]}",
+            "fleet.usd_per_gpu_hour=1.39",
+        ],
+    ),
+    (
+        "sparse-weights-behind-a-router",
+        &[
+            "capacity={policy='sparse-chunks',replicas=[1,2],tp=[2,4],attainment_ratio=0.5,gpu=[{name='a100-sxm-80g',usd_per_gpu_hour=3.0}]}",
+            "slo.ttft_s=5",
+        ],
+    ),
+    (
+        "two-models",
+        &[
+            "capacity={attainment_ratio=0.5,group=[{name='small',replicas=[1,2]},{name='large',replicas=[1,2]}]}",
+            "fleet.usd_per_gpu_hour=1.39",
+            "slo.ttft_s=5",
+        ],
+    ),
+];
+
+fn of_together(name: &str, set: &[String]) -> kinds::Checked {
+    let (source, folder) = scenario::find(&format!("together/{name}")).expect("shipped");
+    kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() })
+}
+
+#[test]
+fn capacity_over_every_combination_ends_in_a_deployment_that_runs_again() {
+    for (name, set) in TOGETHER {
+        let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = of_together(name, &set);
+        let job = checked
+            .scenario
+            .unwrap_or_else(|| panic!("{name}:\n{}", diagnostic::render(&checked.source, &checked.findings)));
+        let found = job.capacity().unwrap_or_else(|| panic!("{name} asks"));
+        assert!(found.left_out.is_empty(), "{name}: {:?}", found.left_out);
+        let chosen = &found.points[found.chosen.unwrap_or_else(|| panic!("{name}: {:?}", found.points))];
+        let plan = job.capacity_plan(&chosen.name).expect("it was tried").expect("a plan").json;
+        assert_eq!(plan["schema"], kinds::DEPLOYMENT_SCHEMA, "{name}");
+        let deployments = plan["deployments"].as_array().expect("a list");
+        let n_gpus: u64 = deployments
+            .iter()
+            .flat_map(|placed| placed["machines"].as_array().expect("a list"))
+            .map(|machine| machine["n_gpus"].as_u64().expect("a count"))
+            .sum();
+        assert_eq!(n_gpus, chosen.n_gpus, "{name}: {}", chosen.name);
+        // The text of the file with what is laid over it is the fleet that was chosen.
+        let set: Vec<String> = plan["origin"]["set"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|word| word.as_str().expect("a text").to_owned())
+            .collect();
+        let again = of_together(name, &set).scenario.unwrap_or_else(|| panic!("{name}: {set:?}")).run(&|_| {});
+        let policy = plan["policy"].as_str().expect("a name");
+        let row = again.results.iter().find(|row| row.policy == policy).expect("its policy");
+        assert_eq!(row.metrics["slo_attainment_ratio"], chosen.attainment_ratio, "{name}");
+    }
+}
+
+#[test]
+fn every_combination_is_asked_about_capacity_or_says_why_not() {
+    for (name, text) in scenario::EMBEDDED.iter().filter(|(name, _)| name.starts_with("together/")) {
+        let name = &name["together/".len()..];
+        if kinds::word(text) == "serving" {
+            assert!(TOGETHER.iter().any(|(known, _)| *known == name), "{name} is in no row");
+        } else {
+            let checked = of_together(name, &["capacity={replicas=[1]}".to_owned()]);
+            assert!(checked.scenario.is_none(), "{name} has no fleets of replicas to try");
+            let found = diagnostic::render(&checked.source, &checked.findings);
+            assert!(found.contains("`capacity`"), "{name}:\n{found}");
+        }
+    }
+}

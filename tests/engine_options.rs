@@ -175,6 +175,29 @@ fn a_key_of_serving_that_changes_nothing_is_a_warning() {
 }
 
 #[test]
+fn conversations_that_ended_stay_in_a_cache_that_counts_uses() {
+    // Turns of a conversation use its prefixes again, and then nobody does. By time of use such prefixes leave first; by number of uses they
+    // stay, and those of young conversations leave.
+    let hits = |rule: &str, set: &[&str]| {
+        let (source, folder) = scenario::find("together/prefix-split-failures-scaler").expect("shipped");
+        let of_rule = [
+            "policies={run=['all'],baseline='all',variant=[{name='all',policy='vllm-v1'}]}".to_owned(),
+            "engine.kv_blocks=2500".to_owned(),
+            format!("engine.eviction='{rule}'"),
+        ];
+        let set = of_rule.into_iter().chain(set.iter().map(|text| (*text).to_owned())).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let metrics = checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
+        (metrics["prefix_hit_ratio"], checked.findings)
+    };
+    let ((oldest, _), (rarest, quiet)) = (hits("lru", &[]), hits("lfu", &[]));
+    assert!(oldest > rarest + 0.05 && quiet.is_empty(), "{oldest} by time, {rarest} by uses, {quiet:?}");
+    // Where nobody keeps prefixes the order of their leaving is of no effect.
+    let (_, findings) = hits("lfu", &["engine.prefix_cache=false"]);
+    assert!(findings.iter().any(|finding| finding.what.contains("nobody keeps any")), "{findings:?}");
+}
+
+#[test]
 fn a_trace_whose_prefixes_are_no_whole_blocks_says_so() {
     let trace = std::env::temp_dir().join(format!("skrull-sim-prefixes-{}.jsonl", std::process::id()));
     let line = r#"{"timestamp": 0, "input_length": 2000, "output_length": 10, "hash_ids": [1, 2, 3, 4]}"#;

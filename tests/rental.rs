@@ -144,3 +144,72 @@ fn capacity_varies_phases_of_types_of_their_own_with_their_losses() {
         assert!(other.attainment_ratio < 0.9, "{} is cheaper than {}", other.name, chosen.name);
     }
 }
+
+#[test]
+fn more_time_never_costs_more() {
+    let deadlines: Vec<f64> = (1..=14).map(|n| 8.0 * f64::from(n)).collect();
+    let list = format!("objective={{is='dollars',within_s={deadlines:?}}}");
+    let set = [&list, "policies.run=['cost-efficiency','melange','homogeneous']"];
+    let job = checked("cloud/milp-example", &set.map(|text| text)).scenario.expect("a good scenario");
+    let result = job.run(&|_| {});
+    let of = |policy: &str, seconds: f64| {
+        let row = result.results.iter().find(|row| row.policy == format!("{policy}@{seconds}")).expect("a row");
+        row.metrics.get("cost_usd_per_hour").copied().unwrap_or(f64::INFINITY)
+    };
+    let mut before = f64::INFINITY;
+    for &seconds in &deadlines {
+        let usd = of("cost-efficiency", seconds);
+        assert!(usd <= before, "{seconds} s: {usd} $/h after {before} $/h");
+        assert!(usd <= of("melange", seconds) && usd <= of("homogeneous", seconds), "{seconds} s");
+        before = usd;
+    }
+    // Only two of t1 and everything else are there: by hand, half of t2's pair does all in 140/3 s for 4 $/h, one t2 in 1000/9 s for 2 $/h.
+    assert_eq!((of("cost-efficiency", 48.0), of("cost-efficiency", 112.0)), (4.0, 2.0));
+    assert!(of("cost-efficiency", 8.0).is_infinite());
+    // Each says by its own program what holds the price up.
+    for (row, words) in [("cost-efficiency@48", "deadline of 48 s"), ("melange@48", "carry the load of")] {
+        let found = result.results.iter().find(|found| found.policy == row).expect("a row");
+        let notes = &found.planner.as_ref().expect("facts").notes;
+        let held = notes.iter().find(|note| note.starts_with("what holds it back: ")).expect("a limit");
+        assert!(held.contains(words), "{row}: {held}");
+    }
+}
+
+#[test]
+fn a_policy_that_does_not_serve_the_objective_says_what_it_serves() {
+    for (name, set, what, help) in [
+        (
+            "cloud/milp-example",
+            &["policies.run=['thunderserve']", "policies.baseline='thunderserve'"][..],
+            "`thunderserve` does not serve `objective.is = \"time\"`",
+            "it serves `goodput`",
+        ),
+        (
+            "cloud/milp-example",
+            &[
+                "objective={is='dollars',within_s=60}",
+                "policies.run=['round-robin']",
+                "policies.baseline='round-robin'",
+            ],
+            "`round-robin` does not serve `objective.is = \"dollars\"`",
+            "it serves `time`",
+        ),
+        (
+            "cloud/thunderserve-4x4",
+            &["policies.run=['petals']", "policies.baseline='petals'", "policies.variant=[]"],
+            "`petals` does not serve `objective.is = \"goodput\"`",
+            "it serves `throughput`",
+        ),
+        (
+            "cloud/helix-24",
+            &["policies.run=['melange']", "policies.baseline='melange'"],
+            "`melange` does not serve `objective.is = \"throughput\"`",
+            "it serves `time` and `dollars` and `goodput`",
+        ),
+    ] {
+        let checked = checked(name, set);
+        assert!(checked.scenario.is_none(), "{name} {set:?} was accepted");
+        let text = diagnostic::render(&checked.source, &checked.findings);
+        assert!(text.contains(what) && text.contains(help), "{name}:\n{text}");
+    }
+}

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "hw/src",
+    "packed/src",
     "input/src",
     "sim/engine/src",
     "sim/train/src",
@@ -21,6 +22,7 @@ const CRATES: [&str; 15] = [
     "reports/src",
     "scenario/src",
     "src",
+    "python/src",
 ];
 
 type Words = Vec<String>;

@@ -21,8 +21,21 @@ fn is_test(path: &Path) -> bool {
 
 /// Sources of the product.
 fn sources() -> Vec<(PathBuf, String)> {
-    let folders =
-        ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "stacks", "sweep", "reports"];
+    let folders = [
+        "src",
+        "scenario",
+        "hw",
+        "packed",
+        "input",
+        "sim",
+        "planner",
+        "calibrate",
+        "score",
+        "stacks",
+        "sweep",
+        "reports",
+        "python/src",
+    ];
     let mut texts = Vec::new();
     for path in folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if !is_test(&path) {

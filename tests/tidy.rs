@@ -187,3 +187,26 @@ fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
         }
     }
 }
+
+/// Whether a source plays events: it takes the earliest from a queue, and knows moments.
+fn has_event_loop(text: &str) -> bool {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = || code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let has = |words: &[&str]| lines().any(|line| words.iter().any(|word| line.contains(word)));
+    // A heap of the standard library gives the latest first, so one of moments holds them reversed.
+    let has_queue = has(&["BinaryHeap<Reverse<", "push(Reverse(", "queue::Queue"]);
+    has_queue && has(&["Tick", "Time", "Span", "Event"])
+}
+
+#[test]
+fn planners_have_no_event_loop() {
+    // Those that there are, so that the test would see one.
+    for path in ["sim/serve/src/fleet/run/stations.rs", "sim/serve/src/fleet/held.rs", "sim/engine/src/play/run.rs"] {
+        let text = std::fs::read_to_string(super::root().join(path)).expect("a source");
+        assert!(has_event_loop(&text), "{path} plays events");
+    }
+    for path in super::files(&super::root().join("planner/src"), "rs") {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        assert!(!has_event_loop(&text), "{}: planners ask the simulators, and play nothing", path.display());
+    }
+}

@@ -11,7 +11,6 @@ pub mod design;
 pub mod device;
 pub mod devices;
 pub mod execute;
-pub mod fake;
 pub mod family;
 pub mod fit;
 pub mod host;
@@ -21,3 +20,8 @@ pub mod nccl_tests;
 pub mod network;
 pub mod profiles;
 pub mod sample;
+
+#[cfg(test)]
+mod tests {
+    pub(crate) mod fake;
+}

@@ -260,7 +260,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("skrull-sim-log-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let path = folder.join("log.jsonl");
-        let facts = crate::fake::Fake::facts_of("one");
+        let facts = crate::tests::fake::Fake::facts_of("one");
         let samples: Vec<Sample> = general(1024, 4)
             .iter()
             .map(|(family, region)| Sample {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(earlier, samples);
         log.append(&samples[0]).expect("written");
         assert_eq!(Log::open(&path, &facts).expect("a log").1.len(), samples.len() + 1);
-        let other = Log::open(&path, &crate::fake::Fake::facts_of("two")).expect("a log").1;
+        let other = Log::open(&path, &crate::tests::fake::Fake::facts_of("two")).expect("a log").1;
         assert!(other.is_empty(), "samples of another device are not ours");
         std::fs::remove_dir_all(folder).expect("removed");
     }

@@ -2,7 +2,7 @@
 
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::Code;
+use crate::diagnostic::{Code, Finding};
 use crate::reader::{Place, Section, place_of, unknown};
 
 /// What is compared, in order, each with its name; and the name of the baseline.
@@ -13,8 +13,21 @@ pub struct RunList<T> {
     pub baseline: String,
 }
 
+/// What is to be said of a name that is not in the lists; `None` where it is unknown.
+pub type Elsewhere<'a> = dyn Fn(&str, Place) -> Option<Finding> + 'a;
+
 /// Reads `run` and `baseline`; `variants` come first where names are equal.
 pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, variants: Vec<(String, T)>) -> RunList<T> {
+    run_list_among(section, plain, variants, &|_, _| None)
+}
+
+/// The same where names that are not in the lists may mean something elsewhere.
+pub fn run_list_among<T: Clone>(
+    section: &mut Section<'_>,
+    plain: Vec<(&str, T)>,
+    variants: Vec<(String, T)>,
+    elsewhere: &Elsewhere<'_>,
+) -> RunList<T> {
     let known = || variants.iter().map(|(name, _)| name.as_str()).chain(plain.iter().map(|(name, _)| *name));
     for (index, (name, _)) in variants.iter().enumerate() {
         if variants[..index].iter().any(|(other, _)| other == name) {
@@ -33,7 +46,8 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
             Some(choice) => choices.push((name, choice.clone())),
             None => {
                 let what = format!("unknown policy `{name}`");
-                section.find(unknown(Code::UnknownPolicy, what, &name, known(), at));
+                let finding = elsewhere(&name, at.clone());
+                section.find(finding.unwrap_or_else(|| unknown(Code::UnknownPolicy, what, &name, known(), at)));
             }
         }
     }

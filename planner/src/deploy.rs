@@ -18,6 +18,7 @@ pub mod hindsight;
 pub mod inventory;
 pub mod melange;
 pub mod mixing;
+pub mod objective;
 pub mod policies;
 pub mod rental;
 mod roofline;

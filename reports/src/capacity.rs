@@ -10,6 +10,7 @@ mod markdown;
 pub use html::render as html;
 pub use markdown::render as markdown;
 
+pub use engine::capacity::{Headroom, Load, Point, Sensitivity};
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{percent, plain, ratio, usd};
@@ -17,76 +18,6 @@ use crate::rows::{Rows, aligned};
 
 /// Schema of `capacity.json`.
 pub const SCHEMA: &str = "skrull-sim/capacity/1";
-
-/// A fleet that was tried.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// What it is, for example `4 x h100-sxm tp 2`.
-    pub name: String,
-    /// GPU type.
-    pub gpu: String,
-    /// GPUs of all replicas.
-    pub n_gpus: u64,
-    /// Dollars per hour.
-    pub usd_per_hour: f64,
-    /// Dollars per million output tokens.
-    pub usd_per_mtok: f64,
-    /// Its interval.
-    pub usd_per_mtok_interval: [f64; 2],
-    /// Share of requests that met every limit.
-    pub attainment_ratio: f64,
-    /// Its interval.
-    pub attainment_interval: [f64; 2],
-    /// Whether no other fleet is cheaper per token and meets as much.
-    pub is_on_front: bool,
-}
-
-/// A load that was tried at the peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Load {
-    /// Times the load of the trace.
-    pub factor: f64,
-    /// Share of requests that met every limit.
-    pub attainment_ratio: f64,
-    /// Its interval.
-    pub attainment_interval: [f64; 2],
-}
-
-/// How much more load the chosen fleet takes at the peak.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Headroom {
-    /// The window, in words.
-    pub window: String,
-    /// Its start, seconds of the trace.
-    #[serde(default)]
-    pub from_s: f64,
-    /// Its end.
-    #[serde(default)]
-    pub to_s: f64,
-    /// Requests per second of the window.
-    pub requests_per_s: f64,
-    /// Highest load that was served within the target; 0 where none was.
-    pub meets: f64,
-    /// Lowest load that was not; infinite loads are not tried, so that it may be absent.
-    pub fails: Option<f64>,
-    /// Every load that was tried, in order of load.
-    pub loads: Vec<Load>,
-    /// What breaks first, in words.
-    pub breaks: String,
-}
-
-/// What would be chosen if something were different.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sensitivity {
-    /// What is different, for example `load +20 %`.
-    pub change: String,
-    /// The cheapest fleet within the target; empty where none is.
-    pub cheapest: String,
-    /// Its dollars per million output tokens.
-    pub usd_per_mtok: Option<f64>,
-    /// Attainment of the fleet that is chosen today.
-    pub attainment_ratio: Option<f64>,
-}
 
 /// A capacity report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -150,29 +81,25 @@ impl Capacity {
             None => "At the slow end of the costs neither it nor any other fleet that was tried does.".to_owned(),
         });
         if let Some(headroom) = &self.headroom {
-            all.push(headroom.words());
+            all.push(headroom_words(headroom));
             all.push(format!("What breaks first: {}.", headroom.breaks));
         }
         all
     }
 }
 
-impl Headroom {
-    /// The headroom in a sentence.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let at = format!("At the peak ({}, {:.2} requests per second)", self.window, self.requests_per_s);
-        match self.fails {
-            _ if self.meets <= 0.0 => format!("{at} it is beyond its limits at every load that was tried."),
-            Some(fails) => {
-                format!(
-                    "{at} it keeps the limits up to {} times the load. At {} times it breaks one.",
-                    ratio(self.meets),
-                    ratio(fails)
-                )
-            }
-            None => format!("{at} it keeps the limits at {} times the load. More was not tried.", ratio(self.meets)),
-        }
+/// The headroom in a sentence.
+#[must_use]
+pub fn headroom_words(headroom: &Headroom) -> String {
+    let at = format!("At the peak ({}, {:.2} requests per second)", headroom.window, headroom.requests_per_s);
+    match headroom.fails {
+        _ if headroom.meets <= 0.0 => format!("{at} it is beyond its limits at every load that was tried."),
+        Some(fails) => format!(
+            "{at} it keeps the limits up to {} times the load. At {} times it breaks one.",
+            ratio(headroom.meets),
+            ratio(fails)
+        ),
+        None => format!("{at} it keeps the limits at {} times the load. More was not tried.", ratio(headroom.meets)),
     }
 }
 

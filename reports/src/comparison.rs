@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::serving::Counted;
 use crate::view::{self, View};
-use crate::{Column, RunResult};
+use crate::{Column, PolicyResult, RunResult};
 
 /// Schema of `compare.json`.
 pub const SCHEMA: &str = "skrull-sim/compare/1";
@@ -132,7 +133,8 @@ fn columns_of(run: &RunResult) -> Vec<Column> {
         View::Steps => return of_training(),
         View::Requests => {}
     }
-    let has_limits = run.results.iter().any(|result| result.metrics.contains_key("goodput_requests_per_s"));
+    let is_within = |result: &PolicyResult| Counted::of(result).is_some_and(|(of, _)| of == Counted::WithinLimits);
+    let has_limits = run.results.iter().any(is_within);
     let latencies = [("ttft_s.p99", "TTFT p99"), ("tpot_s.p99", "TPOT p99")];
     if has_limits {
         let figures = [("goodput_requests_per_s", "goodput/s"), ("slo_attainment_ratio", "in limits")];

@@ -25,7 +25,7 @@ pub mod origin;
 mod quantity;
 pub mod read;
 mod rows;
-mod serving;
+pub mod serving;
 mod shown;
 pub mod sound;
 pub mod svg;

@@ -11,10 +11,35 @@ pub(crate) const HEADINGS: [&str; 9] =
 pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± is how far its interval reaches. Goodput: \
      requests per second that met every limit of the scenario; all completed ones where it has none.";
 
+/// Requests per second by which serving is compared: one column, whichever a result has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Those that met every limit of the scenario.
+    WithinLimits,
+    /// All that were completed, where the scenario has no limits.
+    Completed,
+}
+
+impl Counted {
+    /// What a result counts, and how many; `None` where it served nothing.
+    #[must_use]
+    pub fn of(result: &PolicyResult) -> Option<(Self, f64)> {
+        let counts = |counted: Self| Some((counted, *result.metrics.get(counted.key())?));
+        counts(Self::WithinLimits).or_else(|| counts(Self::Completed))
+    }
+
+    /// Key of its metric.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::WithinLimits => "goodput_requests_per_s",
+            Self::Completed => "requests_per_s",
+        }
+    }
+}
+
 /// Requests per second that count.
 fn worth(result: &PolicyResult) -> Option<f64> {
-    let find = |key: &str| result.metrics.get(key).copied();
-    find("goodput_requests_per_s").or_else(|| find("requests_per_s"))
+    Counted::of(result).map(|(_, per_s)| per_s)
 }
 
 /// The figures of a policy as texts, in the order of `HEADINGS`.
@@ -50,13 +75,12 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let name = escape(&best.policy);
     let gain = run.speedup_ratio.get(&best.policy).filter(|gain| best.policy != run.baseline && gain.is_finite());
     let against = gain.map_or_else(String::new, |gain| format!(", {}× {}", ratio(*gain), escape(&run.baseline)));
-    let has_limits = best.metrics.contains_key("goodput_requests_per_s");
-    let key = if has_limits { "goodput_requests_per_s" } else { "requests_per_s" };
-    let within = if has_limits { " within the limits" } else { "" };
+    let counted = Counted::of(best).map_or(Counted::Completed, |(counted, _)| counted);
+    let within = if counted == Counted::WithinLimits { " within the limits" } else { "" };
     let mut words = format!(
         "<strong>{name}</strong> serves most{within}: {} requests per second{}{against}.",
         rate(per_s),
-        crate::shown::ends(best, key)
+        crate::shown::ends(best, counted.key())
     );
     for (key, name) in
         [("ttft_s.p99", "TTFT p99"), ("tpot_s.mean", "Mean TPOT"), ("slo_attainment_ratio", "Within limits")]

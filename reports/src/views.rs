@@ -111,6 +111,16 @@ pub const REPLAYED: [(&str, &str); 6] = [
 pub const RENTED: [(&str, &str); 4] =
     [("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")];
 
+/// Rented GPUs for the fewest dollars, whose plans are replayed or not.
+pub const CHEAPEST: [(&str, &str); 6] = [
+    ("cost_usd_per_hour", "per hour"),
+    ("makespan_s", "planned"),
+    ("replay_makespan_s", "replayed"),
+    ("cost_usd", "dollars"),
+    ("n_replicas", "replicas"),
+    ("n_gpus", "GPUs"),
+];
+
 /// Several tasks in one step.
 pub const MULTI_TASK: [(&str, &str); 6] = [
     ("iteration_time_s", "iteration"),

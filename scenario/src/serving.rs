@@ -13,6 +13,7 @@ mod kernels;
 pub mod kv;
 mod long;
 mod operation;
+pub mod placed;
 mod policies;
 pub mod published;
 pub mod requests;
@@ -248,9 +249,9 @@ impl Serving {
         quoted: &[Quoted],
         load: Requests,
     ) -> Result<Self, Refused> {
-        let (groups, draws) = (Vec::new(), Vec::new());
-        let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
+        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
+        varied.head.origin.set.extend(capacity::overrides(policy, variation, quoted));
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
             Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
@@ -605,9 +606,4 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
             reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
         }
     }
-}
-
-/// Memory that a share of a device is.
-fn blocks_of(bytes: Bytes, bytes_per_block: u64) -> u32 {
-    u32::try_from(bytes.0 / bytes_per_block.max(1)).unwrap_or(u32::MAX)
 }

@@ -256,6 +256,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             preemption: Preemption::Recompute,
             order: Order::Arrival,
             shares_prefixes: false,
+            eviction: Limits::ROOMY.eviction,
             tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked),

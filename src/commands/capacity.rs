@@ -5,6 +5,7 @@ use reports::capacity::{Capacity, html, markdown};
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::ask;
 use crate::cli::{CapacityArgs, Format};
+use crate::kinds::{Kind, Planned};
 use crate::progress;
 use input::diagnostic::Code;
 use scenario::{self, Overrides};
@@ -22,6 +23,9 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
     write(&dir.join("capacity.html"), &html(&found))?;
+    if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
+        write(&dir.join("plan.json"), &format!("{:#}\n", planned.json))?;
+    }
     print(&match args.format {
         Format::Json => json + "\n",
         Format::Markdown => markdown(&found),
@@ -34,6 +38,13 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
         Some(_) => Ok(()),
         None => Err(Failure::Gate("error: no fleet that was tried meets the limits".to_owned())),
     }
+}
+
+/// The chosen fleet as a deployment; `None` where none is chosen.
+fn plan_of(job: &dyn Kind, found: &Capacity) -> Option<Result<Planned, Failure>> {
+    let name = &found.points[found.chosen?].name;
+    let refused = |why| Failure::Gate(format!("error: fleet `{name}` has no plan: {why}"));
+    Some(job.capacity_plan(name)?.map_err(refused))
 }
 
 /// The report of a scenario with keys laid over it.

@@ -1,6 +1,6 @@
 //! Kind `deployment`: what to rent or which of the GPUs that are there to use, how models lie on them, and who serves what.
 //!
-//! One `[inventory]`, one `[objective]`, policies by paper. Work is to end soonest within a budget (`time`), most requests are to be served
+//! One `[inventory]`, one `[objective]`, policies by paper. Work is to end soonest within a budget (`time`) or within a deadline for the fewest dollars (`dollars`), most requests are to be served
 //! within limits (`goodput`), or most tokens are to pass (`throughput`). A file under `run/` for each.
 
 pub mod run;
@@ -14,7 +14,7 @@ pub static CARD: Card = Card {
     name: "deployment",
     about: "which GPUs to rent or use, how models lie on them, and who serves what: soonest, within limits, or most tokens",
     read: |reader, source, folder, overrides| match scenario::deployment::read(reader, source, folder, overrides)? {
-        Asked::Time(asked) => boxed(Some(asked)),
+        Asked::Rent(asked) => boxed(Some(asked)),
         Asked::Goodput(asked) => boxed(Some(asked)),
         Asked::Throughput(asked) => boxed(Some(asked)),
     },

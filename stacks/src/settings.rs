@@ -34,7 +34,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 49] = [
+const ROWS: [(&str, Row); 50] = [
     ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -48,6 +48,7 @@ const ROWS: [(&str, Row); 49] = [
     ("engine.detokenize_us_per_sequence", Row::Remark),
     ("engine.encoder_tp", Row::Told([encoder_vllm, encoder_sglang, nothing])),
     ("engine.ep", Row::Held),
+    ("engine.eviction", Row::Told([oldest, eviction_sglang, oldest])),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
     ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
@@ -190,6 +191,14 @@ fn chunk_vllm(value: &Value) -> Option<Vec<String>> {
 
 fn recompute(value: &Value) -> Option<Vec<String>> {
     only(value, "recompute")
+}
+
+fn oldest(value: &Value) -> Option<Vec<String>> {
+    only(value, "lru")
+}
+
+fn eviction_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("--radix-eviction-policy {}", value.as_str()?)))
 }
 
 fn arrival(value: &Value) -> Option<Vec<String>> {

@@ -42,6 +42,13 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("disable-radix-cache") {
         server.key("prefix_cache", false, "--disable-radix-cache");
     }
+    if let Some(rule) = flags.text("radix-eviction-policy") {
+        if rule == "lru" || rule == "lfu" {
+            server.key("eviction", format!("\"{rule}\""), "--radix-eviction-policy");
+        } else {
+            flags.not_modelled("radix-eviction-policy", "what was used longest ago leaves the cache first");
+        }
+    }
     if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
         server.key("graph_max", 0, "--disable-cuda-graph");
     } else {

@@ -6,8 +6,8 @@ use engine::task::Pass;
 use hw::Format;
 
 use super::*;
-use crate::fake::Fake;
 use crate::family::{around, general};
+use crate::tests::fake::Fake;
 
 /// Nanoseconds of a device of 2 µs launches, 200 GFLOP/s and 20 GB/s, with 2 % of noise that depends on the launch.
 fn truth(op: &Op) -> f64 {

@@ -7,7 +7,7 @@ use hw::topology::Topology;
 use hw::{GroupShape, Rank, Seconds};
 
 use super::*;
-use crate::fake::Fake;
+use crate::tests::fake::Fake;
 
 /// Every operation takes 100 ns, host time what it says.
 fn fake() -> Fake {

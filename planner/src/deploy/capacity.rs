@@ -4,8 +4,10 @@
 //! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
 //! Units: dollars, requests per second, shares of requests.
 
-use engine::verdict::Refused;
 use std::collections::BTreeMap;
+
+pub use engine::capacity::{Headroom, Load, Point, Sensitivity};
+use engine::verdict::Refused;
 
 use hw::Time;
 use serve::request::Requests;
@@ -30,6 +32,15 @@ pub struct Quoted {
     pub usd_per_gpu_hour: f64,
     /// Provider and date, in words.
     pub quote: String,
+}
+
+impl Quoted {
+    /// A price that somebody quoted, in words.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let Self { name, usd_per_gpu_hour, quote } = self;
+        (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
+    }
 }
 
 /// Replicas with one price.
@@ -167,66 +178,6 @@ fn one(judge: &Judge<'_>, asked: Asked<'_>) -> Result<Served, Refused> {
     judge(&[asked]).pop().expect("an answer for each question")
 }
 
-/// A fleet that was tried.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Point {
-    /// What it is.
-    pub name: String,
-    /// GPU type.
-    pub gpu: String,
-    /// GPUs of all replicas.
-    pub n_gpus: u64,
-    /// Dollars per hour.
-    pub usd_per_hour: f64,
-    /// Dollars per million output tokens.
-    pub usd_per_mtok: f64,
-    /// Its interval.
-    pub usd_per_mtok_interval: [f64; 2],
-    /// Share of requests that met every limit.
-    pub attainment_ratio: f64,
-    /// Its interval.
-    pub attainment_interval: [f64; 2],
-    /// Whether no other fleet is cheaper per token and meets as much.
-    pub is_on_front: bool,
-}
-
-/// A load that was tried at the peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
-    /// Times the load of the trace.
-    pub factor: f64,
-    /// Share of requests that met every limit.
-    pub attainment_ratio: f64,
-    /// Its interval.
-    pub attainment_interval: [f64; 2],
-}
-
-/// How much more load the chosen fleet takes at the peak.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Headroom {
-    /// Highest load that was served within the target; 0 where none was.
-    pub meets: f64,
-    /// Lowest load that was not.
-    pub fails: Option<f64>,
-    /// Every load that was tried, in order of load.
-    pub loads: Vec<Load>,
-    /// What breaks first, in words.
-    pub breaks: String,
-}
-
-/// What would be chosen if something were different.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sensitivity {
-    /// What is different.
-    pub change: String,
-    /// The cheapest fleet within the target; empty where none is.
-    pub cheapest: String,
-    /// Its dollars per million output tokens.
-    pub usd_per_mtok: Option<f64>,
-    /// Attainment of the fleet that is chosen today.
-    pub attainment_ratio: Option<f64>,
-}
-
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
@@ -335,7 +286,20 @@ fn attainment(row: &Served) -> (f64, [f64; 2]) {
     (value, row.interval.get(KEY).copied().unwrap_or([value, value]))
 }
 
+/// A limit by its key, as reports call it.
+fn limit_name(key: &str) -> String {
+    key.trim_end_matches("_s").to_uppercase()
+}
+
 impl Question {
+    /// The limits in words.
+    #[must_use]
+    pub fn limits_words(&self) -> String {
+        let all: Vec<String> =
+            self.limits.iter().map(|(key, seconds)| format!("{} {seconds} s", limit_name(key))).collect();
+        all.join(" and ")
+    }
+
     /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
     fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &Served) -> f64 {
         let figure = |key: &str| row.metrics.get(key).copied();
@@ -451,7 +415,10 @@ fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> He
     loads.sort_by(|a, b| a.factor.total_cmp(&b.factor));
     let breaks =
         high.map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, &asked(factor)));
-    Headroom { meets: low.unwrap_or(0.0), fails: high, loads, breaks }
+    let Peak { from_s, to_s, requests_per_s, is_whole } = question.peak;
+    let window =
+        if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
+    Headroom { window, from_s, to_s, requests_per_s, meets: low.unwrap_or(0.0), fails: high, loads, breaks }
 }
 
 /// Which limit fails first under a load, and why.
@@ -463,7 +430,7 @@ fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
     let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
     let Some((ratio, key, metrics)) = worst else { return "not known: the fleet could not be served again".to_owned() };
     let limit = question.limits.iter().find(|(known, _)| *known == key).map_or(0.0, |(_, seconds)| *seconds);
-    let name = key.trim_end_matches("_s").to_uppercase();
+    let name = limit_name(key);
     let shown = format!("the limit of {name}, {limit} s, which {:.1} % of requests meet", ratio * 100.0);
     format!("{shown}; {}", cause(key, &metrics))
 }

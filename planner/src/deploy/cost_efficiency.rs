@@ -11,9 +11,11 @@
 //! Units: seconds, dollars per hour. A plan is exact for its replicas (a linear program); what the search proved is in the proof.
 
 mod ablations;
+mod dollars;
 mod program;
 
 pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uniform_deployment};
+pub use dollars::{cheapest, cheapest_of_one_size, cheapest_of_one_type, limit_of_price, second_cheapest};
 
 use super::inventory::Offer;
 use super::{Plan, Problem, RentalError};

@@ -3,12 +3,17 @@
 //! The objective counts means, as the planners do; what is played is below that. Bounds are those of `thunderserve/bound.rs`: of the same kind of
 //! deployment, and of any. Units: requests per second, seconds.
 
+mod layers;
+
+pub use layers::Layers;
+
 use std::collections::BTreeMap;
 
+use serve::deployment::Deployment as Served;
 use serve::request::Requests;
 
 use super::RentalError;
-use super::thunderserve::played::{Playable, Played, playable};
+use super::thunderserve::played::{self, Played};
 use super::thunderserve::{
     self, Deployment, Groups, Phase, PlayedBest, Stage, Tabu, Task, Trial, Working, bound, colocated,
 };
@@ -33,36 +38,8 @@ pub enum Method {
     Stale,
     /// The same with flipped phases: no weight is loaded again.
     Flip,
-}
-
-/// A method with its name and what it does.
-pub static METHODS: &[(&str, Method, &str)] = &[
-    ("colocated", Method::Colocated, "equal replicas on each machine, which read prompts and generate (as vLLM)"),
-    (
-        "hexgen",
-        Method::HexGen,
-        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
-    ),
-    ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
-    ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
-    (
-        "cost-efficiency",
-        Method::CostEfficiency,
-        "replicas of one machine each and their shares by one mixed-integer program (arXiv:2502.00722)",
-    ),
-    ("melange", Method::Melange, "the smallest replica of every machine, requests in quarters (arXiv:2404.14527)"),
-    ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
-    (
-        "thunderserve-flip",
-        Method::Flip,
-        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
-    ),
-];
-
-/// A method by name.
-#[must_use]
-pub fn named(name: &str) -> Option<Method> {
-    METHODS.iter().find(|(known, ..)| *known == name).map(|(_, method, _)| *method)
+    /// Layers on nodes by maximum flow, requests by its weights.
+    Helix,
 }
 
 /// One way of serving that is compared.
@@ -89,11 +66,20 @@ pub struct Load<'l> {
     pub tabu: Tabu,
 }
 
+/// What holds the model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Layout {
+    /// Groups that hold all layers each, and pairs of them.
+    Groups(Groups),
+    /// Nodes with a range of the layers each.
+    Layers(Layers),
+}
+
 /// What is played.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Groups and pairs.
-    pub groups: Groups,
+    /// What holds the model.
+    pub layout: Layout,
     /// Requests per second for the load that it was planned for.
     pub planned_per_s: f64,
     /// GPUs that only read prompts, and GPUs that only generate.
@@ -119,32 +105,39 @@ const CLOSED: f64 = 1e-9;
 /// On figures without meaning, and where no plan serves anything.
 pub fn plan(choice: &Choice, load: &Load<'_>, begins: &mut dyn FnMut()) -> Result<Decision<Plan>, RentalError> {
     let after = after_losses(choice);
+    let asked = Asked { task: &after, any_per_s: any_per_s(&after, load.requests) };
     // Fewer requests choose among plans than measure the chosen one.
     let mut some = load.requests.clone();
     some.list.truncate(load.requests.len().div_ceil(3));
     let trial = Trial { requests: &some, attainment_ratio: load.attainment_ratio, working: choice.working };
+    let within = |of| bound::by_machine(&after, of);
     match choice.method {
-        Method::Colocated => of_replicas(&after, colocated::per_machine, bound::by_machine(&after, bound::colocated)),
-        Method::CostEfficiency => {
-            of_replicas(&after, thunderserve::cost_efficiency, bound::by_machine(&after, bound::colocated))
-        }
-        Method::Melange => of_replicas(&after, thunderserve::melange, bound::by_machine(&after, bound::colocated)),
-        Method::HexGen => of_replicas(&after, colocated::mixed, bound::colocated(&after)),
+        Method::Colocated => asked.of_replicas(colocated::per_machine, within(bound::colocated)),
+        Method::CostEfficiency => asked.of_replicas(thunderserve::cost_efficiency, within(bound::colocated)),
+        Method::Melange => asked.of_replicas(thunderserve::melange, within(bound::colocated)),
+        Method::HexGen => asked.of_replicas(colocated::mixed, bound::colocated(&after)),
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, load.tabu, &trial)?;
-            Ok(held(&after, of_deployments(&after, &found)?, bound::by_machine(&after, bound::split)))
+            Ok(asked.held(of_deployments(&after, &found)?, within(bound::split)))
         }
         Method::ThunderServe => {
             let found = thunderserve::plan_played(&after, load.tabu, &trial)?;
             let most_per_s = most_per_s(&after, &found.plan.deployment.plan)?;
-            Ok(held(&after, of_deployments(&after, &[found])?, most_per_s))
+            Ok(asked.held(of_deployments(&after, &[found])?, most_per_s))
         }
         Method::Stale | Method::Flip => {
             let before = thunderserve::plan_played(&choice.task, load.tabu, &trial)?.plan;
             begins();
-            adapted(choice.method, &after, before)
+            asked.adapted(choice.method, before)
         }
+        Method::Helix => asked.of_layers(load.requests, &trial),
     }
+}
+
+/// Requests per second of all arrivals that no deployment on these machines serves: phases on groups of their own or together, or parts of
+/// the layers.
+fn any_per_s(task: &Task, requests: &Requests) -> f64 {
+    bound::split(task).max(bound::colocated(task)).max(layers::bound_per_s(task, &requests.list))
 }
 
 /// The task without the GPUs that are lost.
@@ -156,38 +149,81 @@ fn after_losses(choice: &Choice) -> Task {
     after
 }
 
-/// What a loss leaves of a plan, as it is or with flipped phases.
-fn adapted(method: Method, after: &Task, before: PlayedBest) -> Result<Decision<Plan>, RentalError> {
-    let load = Task { requests_per_s: before.planned_for_per_s, ..after.clone() };
-    let again = if method == Method::Flip { thunderserve::replan } else { thunderserve::stale };
-    let deployment = again(&load, &before.deployment.plan)?;
-    let most_per_s = most_per_s(after, &deployment.plan)?;
-    let found = [Decision::plain(PlayedBest { deployment, n_played: 0, ..before })];
-    Ok(held(after, of_deployments(after, &found)?, most_per_s))
-}
-
 /// What the groups of a deployment serve at most of all arrivals.
 fn most_per_s(task: &Task, deployment: &Deployment) -> Result<f64, RentalError> {
     let most = thunderserve::stale(task, deployment)?.bound().unwrap_or(f64::INFINITY);
     Ok(most * task.requests_per_s)
 }
 
-/// A plan with its bounds: that of the same kind of deployment, and what no deployment on these machines serves, with its phases on groups of their
-/// own or together.
-fn held(task: &Task, found: Found, bound_per_s: f64) -> Decision<Plan> {
-    let Found { plan, most_per_s, notes } = found;
-    let any_per_s = bound::split(task).max(bound::colocated(task));
-    let bound_per_s = bound_per_s.max(most_per_s);
-    let is_closed = bound_per_s - most_per_s <= CLOSED * bound_per_s;
-    let status = if is_closed { Status::Optimal } else { Status::Heuristic };
-    let decided = Decision::new(plan, Aim::RequestsPerS, most_per_s).bounded(Some(Bound::plain(bound_per_s)), status);
-    let figures = [
-        ("bound_requests_per_s", Some(bound_per_s)),
-        ("any_bound_requests_per_s", Some(any_per_s)),
-        ("gap_ratio", decided.gap()),
-    ];
-    let figures = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
-    decided.said(notes, figures)
+/// What is planned for, and what no deployment serves.
+struct Asked<'t> {
+    task: &'t Task,
+    any_per_s: f64,
+}
+
+impl Asked<'_> {
+    /// A plan with its bounds: that of the same kind of deployment, and that of any.
+    fn held(&self, found: Found, bound_per_s: f64) -> Decision<Plan> {
+        let Found { plan, most_per_s, notes } = found;
+        let bound_per_s = bound_per_s.max(most_per_s);
+        let is_closed = bound_per_s - most_per_s <= CLOSED * bound_per_s;
+        let status = if is_closed { Status::Optimal } else { Status::Heuristic };
+        let decided = Decision::new(plan, Aim::RequestsPerS, most_per_s);
+        let decided = decided.bounded(Some(Bound::plain(bound_per_s)), status);
+        let figures = [
+            ("bound_requests_per_s", Some(bound_per_s)),
+            ("any_bound_requests_per_s", Some(self.any_per_s)),
+            ("gap_ratio", decided.gap()),
+        ];
+        let figures = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        decided.said(notes, figures)
+    }
+
+    /// Replicas of both phases.
+    fn of_replicas(&self, way: colocated::Way, bound_per_s: f64) -> Result<Decision<Plan>, RentalError> {
+        let replicas = way(self.task)?;
+        let words = |replica: &thunderserve::Replica| stages_words(self.task, &replica.stages);
+        let notes = replicas.iter().map(|replica| format!("both phases on {}", words(replica))).collect();
+        let (n, limit) = (replicas.len(), colocated::binding(self.task, way)?);
+        let planned_per_s = replicas.iter().map(|replica| replica.requests_per_s).sum();
+        let plan = Plan {
+            layout: Layout::Groups(Groups::colocated(&replicas)),
+            planned_per_s,
+            n_gpus: [0, 0],
+            why: format!("{n} replicas that read and generate, so that prompts hold up tokens; limit: {limit}"),
+        };
+        Ok(self.held(Found { plan, most_per_s: planned_per_s, notes }, bound_per_s))
+    }
+
+    /// Layers on nodes. The flow is planned without limits, and counts as far as there are arrivals.
+    fn of_layers(&self, requests: &Requests, trial: &Trial<'_>) -> Result<Decision<Plan>, RentalError> {
+        let found = layers::plan(self.task, trial)?;
+        let planned_per_s = layers::planned_per_s(&found.plan, &requests.list);
+        let mut notes = vec![found.plan.words()];
+        notes.push("the flow is at typical batches, without limits: the rate that is played has them".to_owned());
+        notes.extend(found.runner_up().map(|other| {
+            let rate = other.objective;
+            format!(
+                "runner-up of those played, which meets the targets at {rate:.3} requests/s: {}",
+                other.plan.words()
+            )
+        }));
+        let why = format!("limit: {}", found.plan.limit);
+        let plan = Plan { layout: Layout::Layers(found.plan), planned_per_s, n_gpus: [0, 0], why };
+        let bound_per_s = layers::bound_per_s(self.task, &requests.list);
+        let most_per_s = planned_per_s.min(bound_per_s);
+        Ok(self.held(Found { plan, most_per_s, notes }, bound_per_s))
+    }
+
+    /// What a loss leaves of a plan, as it is or with flipped phases.
+    fn adapted(&self, method: Method, before: PlayedBest) -> Result<Decision<Plan>, RentalError> {
+        let load = Task { requests_per_s: before.planned_for_per_s, ..self.task.clone() };
+        let again = if method == Method::Flip { thunderserve::replan } else { thunderserve::stale };
+        let deployment = again(&load, &before.deployment.plan)?;
+        let most_per_s = most_per_s(self.task, &deployment.plan)?;
+        let found = [Decision::plain(PlayedBest { deployment, n_played: 0, ..before })];
+        Ok(self.held(of_deployments(self.task, &found)?, most_per_s))
+    }
 }
 
 fn stages_words(task: &Task, stages: &[Stage]) -> String {
@@ -199,41 +235,27 @@ fn stage_words(task: &Task, stage: &Stage) -> String {
     format!("{} x {} for {} layers", stage.tp, task.machines.offers[stage.machine].name, stage.layers)
 }
 
-/// Replicas of both phases.
-fn of_replicas(task: &Task, way: colocated::Way, bound_per_s: f64) -> Result<Decision<Plan>, RentalError> {
-    let replicas = way(task)?;
-    let notes = replicas.iter().map(|r| format!("both phases on {}", stages_words(task, &r.stages))).collect();
-    let (n, limit) = (replicas.len(), colocated::binding(task, way)?);
-    let planned_per_s = replicas.iter().map(|replica| replica.requests_per_s).sum();
-    let plan = Plan {
-        groups: Groups::colocated(&replicas),
-        planned_per_s,
-        n_gpus: [0, 0],
-        why: format!("{n} replicas that read and generate, so that prompts hold up tokens; limit: {limit}"),
-    };
-    Ok(held(task, Found { plan, most_per_s: planned_per_s, notes }, bound_per_s))
-}
-
 /// Deployments beside each other as one.
 fn of_deployments(task: &Task, found: &[Decision<PlayedBest>]) -> Result<Found, RentalError> {
-    let mut plan = Plan { groups: Groups::default(), planned_per_s: 0.0, n_gpus: [0, 0], why: String::new() };
+    let (mut groups, mut n_gpus, mut planned_per_s) = (Groups::default(), [0, 0], 0.0);
     let (mut notes, mut limits, mut most_per_s) = (Vec::new(), Vec::new(), 0.0);
     for best in found {
         let (deployment, planned_for_per_s) = (&best.plan.deployment.plan, best.plan.planned_for_per_s);
         let loaded = thunderserve::stale(task, deployment)?;
         most_per_s += loaded.plan.attainment * task.requests_per_s;
         limits.push(loaded.limit);
-        let (own, offset) = (Groups::of(deployment), plan.groups.groups.len());
-        plan.groups.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
-        plan.groups.groups.extend(own.groups);
-        plan.planned_per_s += deployment.attainment * planned_for_per_s;
+        let (own, offset) = (Groups::of(deployment), groups.groups.len());
+        groups.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
+        groups.groups.extend(own.groups);
+        planned_per_s += deployment.attainment * planned_for_per_s;
         for group in deployment.groups.iter().filter(|group| !group.stages.is_empty()) {
             let at = usize::from(group.phase == Phase::Decode);
-            plan.n_gpus[at] += group.stages.iter().map(|stage| stage.tp).sum::<u32>();
+            n_gpus[at] += group.stages.iter().map(|stage| stage.tp).sum::<u32>();
             notes.push(format!("{} on {}", ["prefill", "decode"][at], stages_words(task, &group.stages)));
         }
     }
-    plan.why = format!("limit: {}", limits.join("; "));
+    let why = format!("limit: {}", limits.join("; "));
+    let plan = Plan { layout: Layout::Groups(groups), planned_per_s, n_gpus, why };
     notes.extend(found.iter().flat_map(|best| looked_at(task, best)));
     Ok(Found { plan, most_per_s, notes })
 }
@@ -258,11 +280,45 @@ fn looked_at(task: &Task, best: &Decision<PlayedBest>) -> Vec<String> {
 }
 
 /// A plan as the loop plays it.
+#[derive(Clone, Debug)]
+pub enum Playable {
+    /// Replicas with all layers.
+    Replicas(played::Playable),
+    /// GPUs with a part of them.
+    Layers(layers::Playable),
+}
+
+impl Playable {
+    /// The deployment that the checker holds.
+    #[must_use]
+    pub const fn placed(&self) -> &Served {
+        match self {
+            Self::Replicas(playable) => &playable.placed,
+            Self::Layers(playable) => &playable.placed,
+        }
+    }
+
+    /// The largest arrival rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it.
+    #[must_use]
+    pub fn goodput(&self, task: &Task, requests: &Requests, share: f64) -> (f64, Played) {
+        match self {
+            Self::Replicas(playable) => played::goodput(task, playable, requests, share),
+            Self::Layers(playable) => layers::goodput(task, playable, requests, share),
+        }
+    }
+}
+
+/// A plan as the loop plays it.
 ///
 /// # Errors
 /// When the checker refuses it, which would be a fault of the planner.
 pub fn playable_of(choice: &Choice, plan: &Plan, requests: &Requests) -> Result<Playable, RentalError> {
-    playable(&choice.task, &plan.groups, choice.working, &requests.list)
+    match &plan.layout {
+        Layout::Groups(groups) => {
+            played::playable(&choice.task, groups, choice.working, &requests.list).map(Playable::Replicas)
+        }
+        Layout::Layers(layers) => layers::playable(&after_losses(choice), layers, &requests.list).map(Playable::Layers),
+    }
 }
 
 /// Figures of a plan that was played at the largest rate that meets the targets; at no rate there are no times and no ratio.

@@ -26,7 +26,7 @@ pub use bound::on_pool;
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
 pub use played::{Arriving, Asked, Load, Way};
-pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
+pub use policies::{Placement, Scheduling};
 pub use replay::{Fill, Machines};
 pub use traffic::{Held, Holding, Traffic};
 pub use typical::{Typical, rates};

@@ -11,7 +11,7 @@
 
 mod budget;
 
-pub use budget::{limit_under_budget, second_under_budget, under_budget};
+pub use budget::{limit_under_budget, limit_within, second_under_budget, second_within, under_budget, within};
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
@@ -68,21 +68,6 @@ pub fn plan(load: &Load, budget: Budget) -> Result<Decision<Rented>, RentalError
     let rented = rented.beside(second.map(|plan| RunnerUp { objective: plan.usd_per_hour, plan }));
     let limit = limit(load, &rented.plan, budget);
     Ok(rented.limited(limit))
-}
-
-/// The cheapest plan with one type alone, the baseline.
-///
-/// # Errors
-/// As `plan`; `Input` where no such type is offered.
-pub fn homogeneous(load: &Load, offer: usize, budget: Budget) -> Result<Decision<Rented>, RentalError> {
-    if offer >= load.inventory.offers.len() {
-        let n = load.inventory.offers.len();
-        return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
-    }
-    let mut alone = load.clone();
-    let others = alone.inventory.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
-    others.for_each(|(_, other)| other.n_available = 0);
-    solve(&alone, None, budget)
 }
 
 fn check(load: &Load) -> Result<(), RentalError> {

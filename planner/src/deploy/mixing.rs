@@ -17,6 +17,8 @@ use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 const ROUNDS_MAX: usize = 4;
 /// Times that shares of one choice are decided at most.
 const SHARES_MAX: usize = 5;
+/// Times that a plan may take over its promise before it is served: rates of another mix are off by as much.
+const SLACKS: [f64; 4] = [1.1, 1.05, 1.025, 1.0125];
 /// Relative difference of planned and served time that counts as agreement.
 const AGREES: f64 = 0.01;
 
@@ -36,10 +38,22 @@ pub struct Settled {
 /// The best plan with other replicas than one's.
 pub type Second<'a> = dyn Fn(&Problem, &Plan) -> Option<Plan> + 'a;
 
+/// What a policy counts of a plan that was served, to be least; infinite where the plan keeps no promise.
+pub type Worth<'a> = dyn Fn(&Plan) -> f64 + 'a;
+
+/// Replicas for a problem whose promise may be missed by a ratio.
+pub type Hopeful<'a> = dyn Fn(&Problem, f64) -> Option<Vec<u32>> + 'a;
+
 /// How a policy decides.
 pub struct Decide<'a> {
+    /// What is counted, to be least.
+    pub aim: Aim,
+    /// How much of it a plan has.
+    pub worth: &'a Worth<'a>,
     /// Replicas and shares with their proof.
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
+    /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
+    pub hopeful: Option<&'a Hopeful<'a>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -61,7 +75,9 @@ struct Search<'a> {
     /// What was learned of every configuration last.
     mixing: Vec<f64>,
     seen: Vec<Vec<u32>>,
-    /// Soonest first, of equals the one that was served first.
+    /// How many of those were served in hope.
+    n_hopeful: usize,
+    /// The best first, of equals the one that was served first.
     tried: Vec<Tried>,
 }
 
@@ -77,8 +93,9 @@ pub fn settle(
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
     let (seen, tried) = (Vec::new(), Vec::new());
-    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, tried };
-    while search.seen.len() < ROUNDS_MAX {
+    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
+    search.hopeful();
+    while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
         let replicas = (decide.solve)(&corrected(problem, &search.mixing))?.plan.replicas;
         if !search.settle(replicas) {
             break;
@@ -97,10 +114,25 @@ impl Search<'_> {
         let found = shares(self.problem, &mut self.mixing, &replicas, self.decide, self.serve);
         self.seen.push(replicas);
         if let Some(found) = found {
-            let after = self.tried.partition_point(|other| other.plan.makespan_s <= found.plan.makespan_s);
+            let worth = (self.decide.worth)(&found.plan);
+            let after = self.tried.partition_point(|other| (self.decide.worth)(&other.plan) <= worth);
             self.tried.insert(after, found);
         }
         true
+    }
+
+    /// Serves what might keep the promise, with less hope each time, until something does.
+    fn hopeful(&mut self) {
+        let Some(hopeful) = self.decide.hopeful else { return };
+        for slack in SLACKS {
+            if let Some(replicas) = hopeful(&corrected(self.problem, &self.mixing), slack) {
+                self.settle(replicas);
+            }
+            if self.tried.first().is_some_and(|best| (self.decide.worth)(&best.plan).is_finite()) {
+                break;
+            }
+        }
+        self.n_hopeful = self.seen.len();
     }
 
     /// Serves the second choice beside the best one, as long as that changes what is best.
@@ -116,21 +148,27 @@ impl Search<'_> {
         }
     }
 
-    /// The plan that ends soonest, beside the next one where somebody asks.
+    /// The best plan, beside the next one where somebody asks.
     fn answer(self) -> Result<Settled, RentalError> {
         let n_rounds = self.seen.len();
+        let Decide { aim, worth, .. } = self.decide;
         let mut tried = self.tried.into_iter();
         let best = tried.next().ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
-        let second =
-            tried.find(|other| other.plan.replicas != best.plan.replicas).filter(|_| self.decide.second.is_some());
+        let objective = worth(&best.plan);
+        if objective.is_infinite() {
+            let ends_s = best.plan.makespan_s;
+            let why = format!("no plan that was served keeps the deadline; the first one ends after {ends_s:.1} s");
+            return Err(RentalError::Infeasible(why));
+        }
+        let second = tried.find(|other| other.plan.replicas != best.plan.replicas && worth(&other.plan).is_finite());
+        let second = second.filter(|_| self.decide.second.is_some());
         let problem = corrected(self.problem, &best.mixing);
         let solved = (self.decide.solve)(&problem)?;
         // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
         let status = if solved.plan.replicas == best.plan.replicas { solved.status } else { Status::Feasible };
-        let makespan_s = best.plan.makespan_s;
-        let bound = solved.bound().map(|bound_s| Bound::plain(bound_s.min(makespan_s)));
-        let decision = Decision::new(best.plan, Aim::Seconds, makespan_s).bounded(bound, status);
-        let second = second.map(|other| RunnerUp { objective: other.plan.makespan_s, plan: other.plan });
+        let bound = solved.bound().map(|bound| Bound::plain(bound.min(objective)));
+        let decision = Decision::new(best.plan, *aim, objective).bounded(bound, status);
+        let second = second.map(|other| RunnerUp { objective: worth(&other.plan), plan: other.plan });
         Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
     }
 }
@@ -208,8 +246,15 @@ mod tests {
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
         let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
-        settle(&problem(), &[1.0; 2], &Decide { solve: &solve, assign: &assign, second: Some(&second) }, serve)
-            .expect("a plan")
+        let decide = Decide {
+            aim: Aim::Seconds,
+            worth: &|plan| plan.makespan_s,
+            solve: &solve,
+            hopeful: None,
+            assign: &assign,
+            second: Some(&second),
+        };
+        settle(&problem(), &[1.0; 2], &decide, serve).expect("a plan")
     }
 
     fn sum_s(c: usize, work: &[f64]) -> f64 {

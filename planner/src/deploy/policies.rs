@@ -1,6 +1,11 @@
-//! Policies of renting by name: the program of arXiv:2502.00722 its plans that give up a decision, and Mélange.
+//! Every policy of deployments by name: what it does for each objective, and why not for the others.
+//!
+//! A paper is a row. Renting decides what to rent for given work, placing puts a model on GPUs that are there, layers go to nodes by flow.
 
 use super::cost_efficiency::{self, Assignment, Form, Options};
+use super::goodput::Method;
+use super::helix::{Placement, Scheduling};
+use super::objective::{OBJECTIVES, Objective};
 use super::{Plan, Problem, RentalError, melange};
 use crate::proof::Decision;
 
@@ -16,76 +21,272 @@ pub struct Explain {
     pub second: fn(&Problem, &Plan, Options) -> Option<Plan>,
 }
 
-/// A row of the table.
+/// The cheapest plan with other replicas than one's, within so many seconds.
+pub type Second = fn(&Problem, f64, &Plan, Options) -> Option<Plan>;
+/// What holds the price of a plan up, in words, within so many seconds.
+pub type Price = fn(&Problem, f64, &Plan, Options) -> String;
+
+/// How a policy rents for the fewest dollars.
 #[derive(Clone, Copy, Debug)]
-pub struct RentalPolicy {
-    /// Name in scenarios.
-    pub name: &'static str,
-    /// What it does, in a sentence.
-    pub about: &'static str,
-    /// Decides replicas and shares.
+pub struct Cheapest {
+    /// Decides replicas and shares, with the seconds within which all work ends.
+    pub solve: fn(&Problem, f64, Options) -> Result<Decision<Plan>, RentalError>,
+    /// The cheapest plan with other replicas; `None` for policies that are compared alone.
+    pub second: Option<Second>,
+    /// What holds the price up, in words; `None` for the same.
+    pub limit: Option<Price>,
+}
+
+/// How a policy rents.
+#[derive(Clone, Copy, Debug)]
+pub struct Renting {
+    /// Decides replicas and shares so that work ends soonest.
     pub solve: fn(&Problem, Options) -> Result<Decision<Plan>, RentalError>,
+    /// Decides them for the fewest dollars, where the policy can.
+    pub cheapest: Option<Cheapest>,
     /// What says more of a plan; `None` for plans that give up a decision and are compared alone.
     pub explain: Option<Explain>,
     /// How it decides shares of given replicas.
     pub assignment: Assignment,
 }
 
-/// Every policy of renting.
-pub static POLICIES: [RentalPolicy; 7] = [
-    RentalPolicy {
+/// A row of the table.
+#[derive(Debug)]
+pub struct Policy {
+    /// Name in scenarios.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// How it rents: `time`, and `dollars` where it can.
+    pub rents: Option<Renting>,
+    /// How it places the model on GPUs that are there: `goodput`.
+    pub places: Option<Method>,
+    /// Where it puts layers, and how requests go: `throughput`.
+    pub flows: Option<(&'static Placement, Scheduling)>,
+    /// Why it serves no other objective.
+    pub limit: &'static str,
+}
+
+/// A policy that does nothing yet.
+const NONE: Policy = Policy { name: "", about: "", rents: None, places: None, flows: None, limit: "" };
+/// A policy that rents by a program and gives up a decision.
+const GIVES_UP: Renting =
+    Renting { solve: cost_efficiency::one_type, cheapest: None, explain: None, assignment: Assignment::Soonest };
+const EXPLAIN: Explain = Explain { limit: cost_efficiency::limit, second: cost_efficiency::second };
+/// Why a policy of renting does not place.
+const RENTS: &str = "it gives up a decision of renting, and what it keeps has no meaning for GPUs that are there";
+/// Why a policy of placing does not rent.
+const PLACES: &str = "it places on all GPUs that are there, so it has nothing to rent or to save";
+/// Why a policy of layers does not know limits.
+const FLOWS: &str = "it places layers on all nodes for tokens per second, and knows no limits and no prices";
+
+/// Every policy of deployments.
+pub static POLICIES: &[Policy] = &[
+    Policy {
         name: "cost-efficiency",
         about: "what to rent, how to deploy and who serves what by one mixed-integer program (arXiv:2502.00722)",
-        solve: cost_efficiency::solve,
-        explain: Some(Explain { limit: cost_efficiency::limit, second: cost_efficiency::second }),
-        assignment: Assignment::Soonest,
+        rents: Some(Renting {
+            solve: cost_efficiency::solve,
+            cheapest: Some(Cheapest {
+                solve: cost_efficiency::cheapest,
+                second: Some(cost_efficiency::second_cheapest),
+                limit: Some(cost_efficiency::limit_of_price),
+            }),
+            explain: Some(EXPLAIN),
+            assignment: Assignment::Soonest,
+        }),
+        places: Some(Method::CostEfficiency),
+        limit: "its replicas hold the whole model, so no request passes layers of several",
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "cost-efficiency-bisection",
         about: "the same by the paper's bisection on the makespan, to 0.01 s or the gap that is allowed",
-        solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
-        explain: Some(Explain { limit: cost_efficiency::limit, second: cost_efficiency::second }),
-        assignment: Assignment::Soonest,
+        rents: Some(Renting {
+            solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
+            explain: Some(EXPLAIN),
+            ..GIVES_UP
+        }),
+        limit: "it bisects the time at which work ends, and nothing else; `cost-efficiency` is the same program",
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "homogeneous",
         about: "the best single GPU type, its best deployment",
-        solve: cost_efficiency::one_type,
-        explain: None,
-        assignment: Assignment::Soonest,
+        rents: Some(Renting {
+            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_type, second: None, limit: None }),
+            ..GIVES_UP
+        }),
+        limit: RENTS,
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "uniform-composition",
         about: "the same number of every GPU type, deployed and split at best",
-        solve: cost_efficiency::uniform_composition,
-        explain: None,
-        assignment: Assignment::Soonest,
+        rents: Some(Renting { solve: cost_efficiency::uniform_composition, ..GIVES_UP }),
+        limit: "its composition is what a budget buys of every type, so without a budget it has none",
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "uniform-deployment",
         about: "replicas of one size, composed and split at best",
-        solve: cost_efficiency::uniform_deployment,
-        explain: None,
-        assignment: Assignment::Soonest,
+        rents: Some(Renting {
+            solve: cost_efficiency::uniform_deployment,
+            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_size, second: None, limit: None }),
+            ..GIVES_UP
+        }),
+        limit: RENTS,
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "round-robin",
         about: "every replica gets the same requests, composed and deployed at best",
-        solve: cost_efficiency::round_robin,
-        explain: None,
-        assignment: Assignment::Alike,
+        rents: Some(Renting { solve: cost_efficiency::round_robin, assignment: Assignment::Alike, ..GIVES_UP }),
+        limit: "its program is linear in the time at which work ends, and needs that as its objective",
+        ..NONE
     },
-    RentalPolicy {
+    Policy {
         name: "melange",
         about: "the cheapest GPUs that carry the work's rates in slices, for the shortest time within the budget (arXiv:2404.14527)",
-        solve: melange::under_budget,
-        explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
-        assignment: Assignment::Soonest,
+        rents: Some(Renting {
+            solve: melange::under_budget,
+            cheapest: Some(Cheapest {
+                solve: melange::within,
+                second: Some(melange::second_within),
+                limit: Some(melange::limit_within),
+            }),
+            explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
+            assignment: Assignment::Soonest,
+        }),
+        places: Some(Method::Melange),
+        limit: "its replicas hold the whole model, so no request passes layers of several",
+        ..NONE
+    },
+    Policy {
+        name: "colocated",
+        about: "equal replicas on each machine, which read prompts and generate (as vLLM)",
+        places: Some(Method::Colocated),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "hexgen",
+        about: "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
+        places: Some(Method::HexGen),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "distserve",
+        about: "prefill and decode on different groups of the same machine (arXiv:2401.09670)",
+        places: Some(Method::DistServe),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "thunderserve",
+        about: "prefill and decode on any groups, by tabu search (arXiv:2502.09334)",
+        places: Some(Method::ThunderServe),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "thunderserve-stale",
+        about: "what a loss leaves of ThunderServe's plan",
+        places: Some(Method::Stale),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "thunderserve-flip",
+        about: "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
+        places: Some(Method::Flip),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "helix",
+        about: "layers by maximum flow, requests by its weights (arXiv:2406.01566)",
+        places: Some(Method::Helix),
+        flows: Some((&Placement::Searched { solver_s: 0.0 }, Scheduling::Flow)),
+        limit: PLACES,
+        ..NONE
+    },
+    Policy {
+        name: "played",
+        about: "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
+        flows: Some((&Placement::Played, Scheduling::Flow)),
+        limit: FLOWS,
+        ..NONE
+    },
+    Policy {
+        name: "petals",
+        about: "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
+        flows: Some((&Placement::Petals, Scheduling::Flow)),
+        limit: FLOWS,
+        ..NONE
+    },
+    Policy {
+        name: "swarm",
+        about: "equal stages, requests by the recent times of the next nodes (arXiv:2301.11913)",
+        flows: Some((&Placement::Swarm, Scheduling::Swarm)),
+        limit: FLOWS,
+        ..NONE
+    },
+    Policy {
+        name: "separate",
+        about: "one pipeline per type of node",
+        flows: Some((&Placement::Separate, Scheduling::Random)),
+        limit: FLOWS,
+        ..NONE
     },
 ];
 
 /// A policy by name.
 #[must_use]
-pub fn named(name: &str) -> Option<&'static RentalPolicy> {
+pub fn named(name: &str) -> Option<&'static Policy> {
     POLICIES.iter().find(|policy| policy.name == name)
+}
+
+impl Policy {
+    /// Whether it serves an objective.
+    #[must_use]
+    pub fn serves(&self, objective: Objective) -> bool {
+        match objective {
+            Objective::Time => self.rents.is_some(),
+            Objective::Dollars => self.rents.is_some_and(|rents| rents.cheapest.is_some()),
+            Objective::Goodput => self.places.is_some(),
+            Objective::Throughput => self.flows.is_some(),
+        }
+    }
+
+    /// Words of the objectives that it serves.
+    #[must_use]
+    pub fn objectives(&self) -> Vec<&'static str> {
+        OBJECTIVES.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
+    }
+}
+
+/// Policies that serve an objective, each with what it does for it.
+pub fn serving<T>(objective: Objective, of: impl Fn(&'static Policy) -> Option<T>) -> Vec<(&'static str, T)> {
+    let serving = POLICIES.iter().filter(|policy| policy.serves(objective));
+    serving.filter_map(|policy| Some((policy.name, of(policy)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_serves_an_objective_and_says_why_not_the_others() {
+        for policy in POLICIES {
+            let n = policy.objectives().len();
+            assert!(n > 0, "{}", policy.name);
+            assert!(n == OBJECTIVES.len() || !policy.limit.is_empty(), "{} has no reason", policy.name);
+        }
+        for (word, objective, _) in OBJECTIVES {
+            assert_eq!(objective.name(), word);
+            assert!(POLICIES.iter().filter(|policy| policy.serves(objective)).count() >= 2, "{word}");
+        }
+    }
 }

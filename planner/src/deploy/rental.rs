@@ -1,4 +1,4 @@
-//! Work that is to end soonest within a budget: find rates, decide what to rent, replay the plan.
+//! Work that is to end soonest within a budget, or within a deadline for the fewest dollars: find rates, decide what to rent, replay the plan.
 //!
 //! Configurations are given with their rates, or every GPU type is tried with the degrees that are allowed and its rates come from the serving
 //! simulator or from a roofline (`rental/rates.rs`). `rental/lay.rs` lays a plan on machines as the deployments that the request loop plays,
@@ -15,7 +15,8 @@ use engine::model::Model;
 use super::cost_efficiency::{self, Assignment, Form, Options};
 use super::inventory::Inventory;
 use super::mixing::{self, Settled};
-use super::policies::RentalPolicy;
+use super::objective::Limit;
+use super::policies::Renting;
 use super::simulated::{self, Arriving, Replay};
 use super::throughput::{Lengths, Parallel};
 use super::{Configuration, Demand, Plan, Problem, RentalError};
@@ -65,18 +66,18 @@ pub struct GivenPlan {
 #[derive(Clone, Debug)]
 pub enum Decider {
     /// A policy.
-    Policy(&'static RentalPolicy),
+    Policy(&'static Renting),
     /// A plan that is given, an index of `Question::plans`.
     Given(usize),
 }
 
-/// Who decides within which budget.
+/// Who decides within which limit.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// Who decides.
     pub decider: Decider,
-    /// Most dollars per hour.
-    pub budget_usd_per_hour: f64,
+    /// What a plan must keep.
+    pub limit: Limit,
 }
 
 /// What every policy is asked.
@@ -115,10 +116,18 @@ pub struct Decided {
     pub mixing: Vec<f64>,
     /// Choices of replicas that were served while deciding; 0 where rates are given.
     pub n_rounds: usize,
+    /// What the plan keeps.
+    pub limit: Limit,
 }
 
 impl Question {
-    fn problem(&self, rated: &Rated, budget_usd_per_hour: f64) -> Problem {
+    /// The problem within a limit; with a deadline all that is offered may be rented.
+    fn problem(&self, rated: &Rated, limit: Limit) -> Problem {
+        let all = || self.inventory.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
+        let budget_usd_per_hour = match limit {
+            Limit::Budget { usd_per_hour } => usd_per_hour,
+            Limit::Deadline { .. } => all(),
+        };
         Problem {
             inventory: self.inventory.clone(),
             configurations: rated.configurations.clone(),
@@ -138,11 +147,17 @@ impl Question {
     /// # Errors
     /// As the policy's, and where a given plan cannot be carried out.
     pub fn decide(&self, choice: &Choice, rated: &Rated) -> Result<Decided, RentalError> {
-        let problem = self.problem(rated, choice.budget_usd_per_hour);
+        let problem = self.problem(rated, choice.limit);
         let decided = match &choice.decider {
-            Decider::Given(index) => given(problem, &self.plans[*index])?,
-            Decider::Policy(policy) if rated.engines.is_empty() => self.by_rates(policy, problem)?,
-            Decider::Policy(policy) => self.by_serving(policy, &problem, rated)?,
+            Decider::Given(index) => given(problem, &self.plans[*index], choice.limit)?,
+            Decider::Policy(policy) => {
+                let asked = Asked { policy, options: self.options(), limit: choice.limit };
+                if rated.engines.is_empty() {
+                    by_rates(&asked, problem)?
+                } else {
+                    self.by_serving(&asked, &problem, rated)?
+                }
+            }
         };
         Ok(words::said(decided))
     }
@@ -151,28 +166,21 @@ impl Question {
         Options { form: Form::Direct, budget: Budget { gap: self.gap, ..Budget::new(NODES, SECONDS) } }
     }
 
-    /// By a policy at rates that are known.
-    fn by_rates(&self, policy: &RentalPolicy, problem: Problem) -> Result<Decided, RentalError> {
-        let options = self.options();
-        let decision = (policy.solve)(&problem, options)?;
-        let other = policy.explain.and_then(|explain| (explain.second)(&problem, &decision.plan, options));
-        let decision = decision.beside(other.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
-        let mixing = vec![1.0; problem.configurations.len()];
-        Ok(limited(policy, options, Decided { decision, mixing, problem, n_rounds: 0 }))
-    }
-
     /// By a policy at rates that are corrected by serving the plan's own mix.
-    fn by_serving(&self, policy: &RentalPolicy, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
-        let options = self.options();
-        let second = |problem: &Problem, plan: &Plan| (policy.explain?.second)(problem, plan, options);
+    fn by_serving(&self, asked: &Asked<'_>, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
+        let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
+        let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
         let decide = mixing::Decide {
-            solve: &|problem| (policy.solve)(problem, options),
-            assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, policy.assignment),
-            second: policy.explain.is_some().then_some(&second),
+            aim: asked.aim(),
+            worth: &|plan| asked.worth(plan),
+            solve: &|problem| asked.solve(problem),
+            hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
+            assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
+            second: asked.has_second().then_some(&second),
         };
         let serve = |c: usize, work: &[f64]| self.serve_s(rated, c, work);
         let Settled { decision, problem, mixing, n_rounds } = mixing::settle(problem, &rated.mixing, &decide, &serve)?;
-        Ok(limited(policy, options, Decided { decision, problem, mixing, n_rounds }))
+        Ok(asked.limited(Decided { decision, problem, mixing, n_rounds, limit: asked.limit }))
     }
 
     /// Serves all requests with the plan's replicas, and as they come where that is asked; figures by their keys.
@@ -199,20 +207,97 @@ impl Question {
 const SEEN: [&str; 6] =
     ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
 
-/// The same with what holds the plan back.
-fn limited(policy: &RentalPolicy, options: Options, mut decided: Decided) -> Decided {
-    if let Some(explain) = policy.explain {
-        let limit = (explain.limit)(&decided.problem, &decided.decision.plan, options);
-        decided.decision = decided.decision.limited(limit);
+/// A policy that is asked within a limit.
+#[derive(Clone, Copy)]
+struct Asked<'p> {
+    policy: &'p Renting,
+    options: Options,
+    limit: Limit,
+}
+
+/// Part of a deadline that is rounding.
+const IN_TIME: f64 = 1.0 + 1e-6;
+
+impl Asked<'_> {
+    const fn aim(&self) -> Aim {
+        match self.limit {
+            Limit::Budget { .. } => Aim::Seconds,
+            Limit::Deadline { .. } => Aim::UsdPerHour,
+        }
     }
-    decided
+
+    /// What is to be least of a plan.
+    fn worth(&self, plan: &Plan) -> f64 {
+        match self.limit {
+            Limit::Budget { .. } => plan.makespan_s,
+            Limit::Deadline { seconds } if plan.makespan_s <= seconds * IN_TIME => plan.usd_per_hour,
+            Limit::Deadline { .. } => f64::INFINITY,
+        }
+    }
+
+    fn solve(&self, problem: &Problem) -> Result<Decision<Plan>, RentalError> {
+        match self.limit {
+            Limit::Budget { .. } => (self.policy.solve)(problem, self.options),
+            Limit::Deadline { seconds } => {
+                let cheapest = self.policy.cheapest.expect("readers refuse policies that save no dollars");
+                (cheapest.solve)(problem, seconds, self.options)
+            }
+        }
+    }
+
+    /// Replicas that would miss the deadline by little.
+    fn hopeful(&self, problem: &Problem, slack: f64) -> Option<Vec<u32>> {
+        let Limit::Deadline { seconds } = self.limit else { return None };
+        let later = Self { limit: Limit::Deadline { seconds: seconds * slack }, ..*self };
+        Some(later.solve(problem).ok()?.plan.replicas)
+    }
+
+    fn has_second(&self) -> bool {
+        match self.limit {
+            Limit::Budget { .. } => self.policy.explain.is_some(),
+            Limit::Deadline { .. } => self.policy.cheapest.is_some_and(|cheapest| cheapest.second.is_some()),
+        }
+    }
+
+    /// The best plan with other replicas.
+    fn second(&self, problem: &Problem, plan: &Plan) -> Option<Plan> {
+        match self.limit {
+            Limit::Budget { .. } => (self.policy.explain?.second)(problem, plan, self.options),
+            Limit::Deadline { seconds } => (self.policy.cheapest?.second?)(problem, seconds, plan, self.options),
+        }
+    }
+
+    /// The same with what holds the plan back, where the policy says so.
+    fn limited(&self, mut decided: Decided) -> Decided {
+        let (problem, plan) = (&decided.problem, &decided.decision.plan);
+        let limit = match self.limit {
+            Limit::Budget { .. } => self.policy.explain.map(|of| (of.limit)(problem, plan, self.options)),
+            Limit::Deadline { seconds } => {
+                let limit = self.policy.cheapest.and_then(|cheapest| cheapest.limit);
+                limit.map(|limit| limit(problem, seconds, plan, self.options))
+            }
+        };
+        let Some(limit) = limit else { return decided };
+        decided.decision = decided.decision.limited(limit);
+        decided
+    }
+}
+
+/// By a policy at rates that are known.
+fn by_rates(asked: &Asked<'_>, problem: Problem) -> Result<Decided, RentalError> {
+    let decision = asked.solve(&problem)?;
+    let other = asked.second(&problem, &decision.plan);
+    let decision = decision.beside(other.map(|plan| RunnerUp { objective: asked.worth(&plan), plan }));
+    let mixing = vec![1.0; problem.configurations.len()];
+    Ok(asked.limited(Decided { decision, mixing, problem, n_rounds: 0, limit: asked.limit }))
 }
 
 /// A plan that is given, with the shares that it has or the best ones.
-fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
+fn given(problem: Problem, plan: &GivenPlan, limit: Limit) -> Result<Decided, RentalError> {
     let (usd_per_hour, n_gpus) = (problem.usd_per_hour(&plan.replicas), problem.n_gpus(&plan.replicas));
-    let budget = problem.budget_usd_per_hour;
-    if usd_per_hour > budget * (1.0 + 1e-9) {
+    if let Limit::Budget { usd_per_hour: budget } = limit
+        && usd_per_hour > budget * (1.0 + 1e-9)
+    {
         return Err(RentalError::Infeasible(format!("costs {usd_per_hour} $/h, the budget is {budget} $/h")));
     }
     if let Some((n, offer)) = n_gpus.iter().zip(&problem.inventory.offers).find(|(n, offer)| **n > offer.n_available) {
@@ -227,12 +312,22 @@ fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
             Plan { replicas: plan.replicas.clone(), n_gpus, usd_per_hour, shares: shares.clone(), makespan_s }
         }
     };
-    let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
-    let makespan_s = plan.makespan_s;
-    let decision =
-        Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
+    let (objective, decision) = match limit {
+        Limit::Budget { .. } => (plan.makespan_s, Decision::new(plan.clone(), Aim::Seconds, plan.makespan_s)),
+        Limit::Deadline { seconds } if plan.makespan_s > seconds * (1.0 + 1e-9) => {
+            let ends_s = plan.makespan_s;
+            return Err(RentalError::Infeasible(format!("ends after {ends_s:.3} s, the deadline is {seconds} s")));
+        }
+        Limit::Deadline { .. } => (usd_per_hour, Decision::new(plan, Aim::UsdPerHour, usd_per_hour)),
+    };
+    let bound = match limit {
+        Limit::Budget { .. } => Some(cost_efficiency::bound_s(&problem)?),
+        Limit::Deadline { seconds } => cost_efficiency::cheapest(&problem, seconds, Options::default())?.bound(),
+    };
+    let bound = bound.map(|bound| Bound::plain(bound.min(objective)));
+    let decision = decision.bounded(bound, Status::Heuristic);
     let mixing = vec![1.0; problem.configurations.len()];
-    Ok(Decided { decision, problem, mixing, n_rounds: 0 })
+    Ok(Decided { decision, problem, mixing, n_rounds: 0, limit })
 }
 
 /// When the slowest configuration ends; `None` where one is to serve what it cannot.
@@ -262,7 +357,10 @@ fn metrics(question: &Question, decided: &Decided, replay: Option<&Replay>) -> B
         ("cost_usd", plan.usd_per_hour * plan.makespan_s / 3600.0),
         ("n_replicas", sum(&plan.replicas)),
         ("n_gpus", sum(&plan.n_gpus)),
-        ("budget_used_ratio", plan.usd_per_hour / decided.problem.budget_usd_per_hour),
+        match decided.limit {
+            Limit::Budget { usd_per_hour } => ("budget_used_ratio", plan.usd_per_hour / usd_per_hour),
+            Limit::Deadline { seconds } => ("deadline_used_ratio", plan.makespan_s / seconds),
+        },
     ];
     if let Some(replay) = replay {
         let outputs = question.demands.iter().zip(&question.lengths);

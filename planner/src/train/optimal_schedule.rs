@@ -89,12 +89,6 @@ pub fn optimal_schedule(
     }
 }
 
-/// The bound that needs no solver: critical path, and the busiest rank with what must come before and after, nanoseconds.
-#[must_use]
-pub fn lower_bound(pipeline: &Pipeline, splits_backward: bool) -> u64 {
-    Passes::new(pipeline, splits_backward).bound()
-}
-
 /// Span of an order that can be played within the limit.
 fn judge(pipeline: &Pipeline, order: &Order) -> Option<u64> {
     let played = play(pipeline, order).ok()?;

@@ -41,7 +41,7 @@ pub fn render(capacity: &Capacity) -> String {
     }
     out.push_str("</section>\n");
     if let Some(headroom) = &capacity.headroom {
-        let words = escape(&headroom.words());
+        let words = escape(&super::headroom_words(headroom));
         let _ =
             writeln!(out, "<section id=\"headroom\" class=\"detail\">\n<h2>Headroom at the peak</h2>\n<p>{words}</p>");
         figure(

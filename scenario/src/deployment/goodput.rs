@@ -4,8 +4,10 @@
 use std::path::Path;
 
 use hw::Tokens;
-use planner::deploy::goodput::{Choice, Load, METHODS, Method, named};
+use planner::deploy::goodput::{Choice, Load, Method};
 use planner::deploy::inventory::Network;
+use planner::deploy::objective::Objective;
+use planner::deploy::policies::serving;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::thunderserve::played::BLOCK_TOKENS;
 use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
@@ -16,11 +18,12 @@ use serve::replica::batcher::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
-use super::{Objective, lengths_table, take_objective};
+use super::lengths_table;
+use super::objective::{self, Targets};
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};
-use input::run_list::{RunList, run_list};
+use input::run_list::RunList;
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
 
@@ -62,14 +65,19 @@ impl Goodput {
 const N_CLASSES: usize = 64;
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Goodput> {
+pub fn read(
+    reader: &mut Reader<'_>,
+    targets: &Targets,
+    source: &Source,
+    folder: &Path,
+    overrides: &Overrides,
+) -> Option<Goodput> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let stock = inventory(reader.section("inventory"), Objective::Goodput);
     let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
     let (wire_bits, working) = engine(reader.section("engine"));
     let requests = requests(reader.section("requests"), head.seed);
-    let targets = targets(reader.section("objective"));
     let tabu = search(reader.section("search"), head.seed);
     let task = model.zip(machines).filter(|_| !requests.list.is_empty()).and_then(|(model, machines)| {
         let count = requests.list.len();
@@ -87,7 +95,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
             tpot_s: 1.0,
             wire_bits,
         };
-        with_targets(reader, task, &targets)
+        with_targets(reader, task, targets)
     });
     let (choices, baseline) = policies(reader.section("policies"), task.as_ref(), working);
     let expectations = expect::read(reader.section("expect"));
@@ -107,29 +115,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         choices,
         free_parameters,
     })
-}
-
-/// `[objective]`.
-struct Targets {
-    ttft_scale: f64,
-    tpot_scale: f64,
-    /// Machine on which the mean request is alone.
-    reference: usize,
-    attainment_ratio: f64,
-    planned_per_s: f64,
-}
-
-fn targets(mut section: Section<'_>) -> Targets {
-    take_objective(&mut section);
-    let targets = Targets {
-        ttft_scale: section.number("ttft_scale", 5.0, 0.1..=1e4),
-        tpot_scale: section.number("tpot_scale", 5.0, 0.1..=1e4),
-        reference: section.size("reference_machine", 0, 0..=1000),
-        attainment_ratio: section.number("attainment_ratio", 0.9, 0.01..=1.0),
-        planned_per_s: section.number("planned_requests_per_s", 20.0, 1e-3..=1e6),
-    };
-    section.finish();
-    targets
 }
 
 /// The task with targets in seconds: multiples of a mean request that is alone on the reference machine.
@@ -250,8 +235,8 @@ fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> 
         let way = |task: &Task| Choice { method, task: task.clone(), lost: lost(task), working };
         task.map(|task| GoodputChoice { name: name.to_owned(), way: way(task) })
     };
-    let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
-    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    let plain = serving(Objective::Goodput, |policy| policy.places.map(|method| plain(policy.name, method)));
+    let RunList { choices, baseline } = objective::run_list(&mut section, Objective::Goodput, plain, variants);
     section.finish();
     (choices.into_iter().filter_map(|(_, choice)| choice).collect(), baseline)
 }
@@ -259,15 +244,15 @@ fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
 fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Option<(String, Option<GoodputChoice>)> {
     let name = section.name();
-    let names = || METHODS.iter().map(|(name, ..)| *name);
-    let method = section.named("policy", "a policy, for example `thunderserve`", names, named);
+    let help = Some("a policy, for example `thunderserve`");
+    let policy = objective::named(&mut section, "policy", help, Objective::Goodput);
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let working = working(&mut section, before);
     let n = task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
     section.finish();
-    let (name, method) = (name?, method?);
+    let (name, method) = (name?, policy?.places?);
     let choice = task.map(|task| {
         let mut task = task.clone();
         if link > 0.0 {

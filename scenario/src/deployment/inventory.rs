@@ -2,9 +2,9 @@
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
 use planner::deploy::inventory::{Inventory, Link, Losses, Network, Offer};
+use planner::deploy::objective::Objective;
 use planner::effort;
 
-use super::Objective;
 use crate::effort::is_within_reason;
 use input::diagnostic::Code;
 use input::reader::{Place, Section, unknown};
@@ -27,7 +27,7 @@ pub struct Stock {
 /// Reads the section. Links are read where machines exchange something, prices where something is rented.
 pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
     let network = match objective {
-        Objective::Time => Inventory::of(Vec::new()).network,
+        Objective::Time | Objective::Dollars => Inventory::of(Vec::new()).network,
         Objective::Goodput => links(&mut section, (5.0, 1.0)),
         Objective::Throughput => {
             let network = links(&mut section, (1.25, 1.0));
@@ -69,7 +69,7 @@ fn is_planned(section: &mut Section<'_>, offers: &[Offer], objective: Objective)
     let machines = |offer: &Offer| u64::from(offer.n_available.div_ceil(offer.n_gpus_per_machine.max(1)));
     let n_machines = offers.iter().map(machines).sum();
     let effort = match objective {
-        Objective::Time => return true,
+        Objective::Time | Objective::Dollars => return true,
         Objective::Goodput => effort::chained(n_machines),
         Objective::Throughput => effort::flowed(n_machines),
     };
@@ -109,7 +109,7 @@ fn coordinator(section: &mut Section<'_>, usual: Link) -> Option<Link> {
 fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)> {
     section.needs("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
     let named = section.text("gpu");
-    let usual = (objective != Objective::Time).then_some(1);
+    let usual = (!objective.is_rented()).then_some(1);
     let n_available = section.small("count", usual, 0..=1_000_000);
     let is_single = objective == Objective::Throughput;
     let n_gpus_per_machine = if is_single { 1 } else { section.small("gpus_per_machine", Some(8), 1..=1024) };
@@ -128,7 +128,7 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
 
 /// Number of a region, where links between them are heeded, or its name.
 fn region(section: &mut Section<'_>, objective: Objective) -> (u32, Option<String>) {
-    if objective != Objective::Time && !section.is_text("region") {
+    if !objective.is_rented() && !section.is_text("region") {
         return (section.small("region", Some(0), 0..=REGION_MAX.into()), None);
     }
     let named = section.text("region");
@@ -159,7 +159,7 @@ fn losses(section: &mut Section<'_>) -> Option<Losses> {
 fn price(section: &mut Section<'_>, objective: Objective) -> (f64, String) {
     let is_given = section.has("usd_per_hour");
     let usd_per_hour = section.number("usd_per_hour", 0.0, USD);
-    if !is_given && objective == Objective::Time {
+    if !is_given && objective.is_rented() {
         section.missing("usd_per_hour", "dollars per GPU and hour, as quoted");
     }
     let mut word = |key| section.text(key).map(|(text, _)| text);

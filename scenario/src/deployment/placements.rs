@@ -1,16 +1,18 @@
 //! `[policies]` of `throughput`: policies by name, and variants with a placement and a load of their own.
 
-use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Scheduling, Way};
+use planner::deploy::helix::{Placement, Range, Scheduling, Way};
+use planner::deploy::objective::Objective;
+use planner::deploy::policies::serving;
 use toml_span::value::ValueInner;
 
 use super::load::{self, Given};
+use super::objective;
 use input::diagnostic::Code;
 use input::reader::Section;
-use input::run_list::{RunList, run_list};
+use input::run_list::RunList;
 
-fn named(name: &str) -> Option<&'static PoolPolicy> {
-    POLICIES.iter().find(|policy| policy.name == name)
-}
+/// Where layers lie, and how requests go.
+type Flowing = (&'static Placement, Scheduling);
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -32,17 +34,17 @@ pub struct Extent {
     pub n_types: usize,
 }
 
-fn choice(policy: &PoolPolicy, load: &Given) -> ThroughputChoice {
-    let (placement, scheduling, load) = (policy.placement.clone(), policy.scheduling, load.load.clone());
-    ThroughputChoice { name: policy.name.to_owned(), way: Way { placement, scheduling, load, decodes_max: None } }
+fn choice(name: &str, (placement, scheduling): Flowing, load: &Given) -> ThroughputChoice {
+    let (placement, load) = (placement.clone(), load.load.clone());
+    ThroughputChoice { name: name.to_owned(), way: Way { placement, scheduling, load, decodes_max: None } }
 }
 
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(mut section: Section<'_>, load: &Given, extent: Extent) -> (Vec<ThroughputChoice>, String) {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, load, extent)));
-    let plain = POLICIES.iter().map(|policy| (policy.name, choice(policy, load))).collect();
-    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    let plain = serving(Objective::Throughput, |policy| policy.flows.map(|flows| choice(policy.name, flows, load)));
+    let RunList { choices, baseline } = objective::run_list(&mut section, Objective::Throughput, plain, variants);
     section.finish();
     (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
 }
@@ -54,26 +56,25 @@ fn variant(mut section: Section<'_>, load: &Given, extent: Extent) -> Option<(St
     if policy.is_none() && section.at().is_some() {
         section.missing("policy", "a policy, for example `helix`");
     }
-    let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
+    let placement = of_key(&mut section, "placement").map(|flows| flows.0.clone());
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
     let ranges = ranges(&mut section, extent.n_nodes, extent.n_layers);
-    let placed = placement.clone().or(policy.map(|policy| policy.placement.clone()));
-    let is_split = placed == Some(Placement::Separate) && policy.is_some_and(|of| of.scheduling != Scheduling::Flow);
+    let placed = placement.clone().or(policy.map(|flows| flows.0.clone()));
+    let is_split = placed == Some(Placement::Separate) && policy.is_some_and(|flows| flows.1 != Scheduling::Flow);
     let load = load::variant(&mut section, load, if is_split { extent.n_types } else { 1 }).load;
     let decodes_max = section.some_count("decodes_max", 1..=1_000_000);
     section.finish();
     let (name, policy) = (name?, policy?);
-    let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
+    let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.0.clone());
     if let Placement::Searched { solver_s: seconds } = &mut placement {
         *seconds = solver_s;
     }
-    let way = Way { placement, scheduling: policy.scheduling, load, decodes_max };
+    let way = Way { placement, scheduling: policy.1, load, decodes_max };
     Some((name.clone(), ThroughputChoice { name, way }))
 }
 
-fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
-    let names = || POLICIES.iter().map(|policy| policy.name);
-    section.known(key, (Code::UnknownPolicy, "policy"), names, named)
+fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<Flowing> {
+    objective::named(section, key, None, Objective::Throughput)?.flows
 }
 
 /// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.

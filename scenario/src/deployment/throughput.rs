@@ -7,12 +7,13 @@ use std::path::Path;
 use engine::Model;
 use planner::deploy::helix::played::means;
 use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
+use planner::deploy::objective::Objective;
 use serve::pool::NodeType;
 use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
-use super::{Objective, lengths_table, load, placements, take_objective};
+use super::{lengths_table, load, placements};
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Place, Reader, Section, small, unknown};
@@ -39,9 +40,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let (requests, typical) = requests(reader.section("requests"), head.seed);
-    let mut objective = reader.section("objective");
-    take_objective(&mut objective);
-    objective.finish();
     let stock = inventory(reader.section("inventory"), Objective::Throughput);
     let pool = machines(reader.section("engine"), folder, model.as_ref(), typical, stock);
     let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
@@ -122,6 +120,8 @@ fn machines(
         activation_bytes: 2.0 * hw::real(model.hidden),
         types,
         inventory: stock.inventory.by_machine(),
+        tensor: 1,
+        hosts: Vec::new(),
         typical,
         hand_over,
         copy_bytes_per_s: copy,

@@ -1,4 +1,4 @@
-//! `objective.is = "time"`: GPU types at a price, work to be done, budgets, and policies that choose what to rent.
+//! `objective.is = "time"` or `"dollars"`: GPU types at a price, work to be done, budgets or deadlines, and policies that choose what to rent.
 //!
 //! Configurations are given with their rates (`[[configurations]]`), or every GPU type is tried with the degrees of `[engine]` and its rates
 //! come from the serving simulator or from a roofline. What remains for `run/time.rs` is to ask for the rates and to decide.
@@ -6,36 +6,39 @@
 use std::path::Path;
 
 use planner::deploy::inventory::Inventory;
-use planner::deploy::policies::POLICIES;
+use planner::deploy::objective::{Limit, Objective};
+use planner::deploy::policies::serving;
 use planner::deploy::rental::{Choice, Configurations, Decider, Question, Rates};
 use planner::deploy::simulated::Arriving;
 use planner::effort;
 use serve::metrics::Slo;
 
 use super::given::PlanTable;
-use super::inventory::{USD, inventory};
-use super::{Objective, given, replica, take_objective};
+use super::inventory::inventory;
+use super::{given, objective, replica};
 use crate::effort::is_within_reason;
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
-use input::run_list::{RunList, run_list};
+use input::run_list::RunList;
 
 const SECTIONS: [&str; 7] = ["inventory", "objective", "requests", "engine", "play", "policies", "expect"];
 /// One row of the result.
 #[derive(Clone, Debug)]
 pub struct RentalChoice {
-    /// Name in results; with several budgets `policy@budget`.
+    /// Name in results; with several limits `policy@limit`.
     pub name: String,
-    /// Who decides within which budget.
+    /// Who decides within which limit.
     pub choice: Choice,
 }
 
-/// A checked scenario of work that is to end soonest.
+/// A checked scenario of given work.
 #[derive(Clone, Debug)]
 pub struct Rental {
     /// Whose it is.
     pub head: Head,
+    /// What is to be best: time or dollars.
+    pub objective: Objective,
     /// What every policy is asked.
     pub asked: Question,
     /// Rows, in order.
@@ -43,7 +46,13 @@ pub struct Rental {
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rental> {
+pub fn read(
+    reader: &mut Reader<'_>,
+    (objective, limits): (Objective, &[Limit]),
+    source: &Source,
+    folder: &Path,
+    overrides: &Overrides,
+) -> Option<Rental> {
     let (mut models, mut demands) = (Vec::new(), Vec::new());
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
@@ -52,7 +61,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
     top.finish();
-    let stock = inventory(reader.section("inventory"), Objective::Time);
+    let stock = inventory(reader.section("inventory"), objective);
     let replica = replica::replica(reader.section("engine"));
     let mut requests = reader.section("requests");
     requests.each_table("types", &mut |section| demands.push(given::demand(section)));
@@ -65,8 +74,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     requests.finish();
     let play = play(reader.section("play"), head.seed);
-    let budgets = budgets(reader.section("objective"));
-    let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);
+    let (choices, baseline, gap) = policies(reader.section("policies"), &plans, (objective, limits));
     let expectations = expect::read(reader.section("expect"));
     let before = reader.n_errors();
     let offers = &stock.inventory.offers;
@@ -95,7 +103,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let inventory = stock.inventory;
     let asked =
         Question { inventory, play, models, model_names, demands, lengths, configurations, replica, plans, gap };
-    Some(Rental { head: Head { baseline, expectations, ..head }, asked, choices })
+    Some(Rental { head: Head { baseline, expectations, ..head }, objective, asked, choices })
 }
 
 /// `[play]`: requests that come one by one, and what clients allow; `None` without the section.
@@ -129,32 +137,21 @@ fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Invent
     }
 }
 
-/// `[objective]`: one limit or several.
-fn budgets(mut section: Section<'_>) -> Vec<f64> {
-    take_objective(&mut section);
-    const KEY: &str = "usd_per_hour";
-    let help = "dollars per hour, one number or a list";
-    section.needs(KEY, help);
-    let found = section.numbers(KEY, USD);
-    if let Some(Err(at)) = &found {
-        let what = "`objective.usd_per_hour` is no number above 0, and no list of such numbers";
-        section.refuse(Code::WrongBudget, at.clone(), what, help);
-    }
-    section.finish();
-    found.and_then(Result::ok).unwrap_or_default()
-}
-
-/// `[policies]`: rows for every policy and budget, the baseline, the gap.
-fn policies(mut section: Section<'_>, plans: &[PlanTable], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
-    let plain = POLICIES.iter().map(|policy| (policy.name, Decider::Policy(policy))).collect();
+/// `[policies]`: rows for every policy and limit, the baseline, the gap.
+fn policies(
+    mut section: Section<'_>,
+    plans: &[PlanTable],
+    (objective, limits): (Objective, &[Limit]),
+) -> (Vec<RentalChoice>, String, f64) {
+    let plain = serving(objective, |policy| policy.rents.as_ref().map(Decider::Policy));
     let given = plans.iter().enumerate().map(|(index, plan)| (plan.name().to_owned(), Decider::Given(index))).collect();
-    let RunList { choices: deciders, baseline } = run_list(&mut section, plain, given);
+    let RunList { choices: deciders, baseline } = objective::run_list(&mut section, objective, plain, given);
     let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
     section.finish();
-    let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
-        name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },
-        choice: Choice { decider: decider.clone(), budget_usd_per_hour: usd },
+    let row = |(name, decider): &(String, Decider), limit: Limit| RentalChoice {
+        name: if limits.len() > 1 { format!("{name}@{}", limit.value()) } else { name.clone() },
+        choice: Choice { decider: decider.clone(), limit },
     };
-    let rows = budgets.iter().flat_map(|&usd| deciders.iter().map(move |decider| row(decider, usd))).collect();
+    let rows = limits.iter().flat_map(|&limit| deciders.iter().map(move |decider| row(decider, limit))).collect();
     (rows, baseline, gap)
 }

@@ -3,7 +3,7 @@
 //! Fleets of equal replicas are numbers of replicas and tensor degrees on types of GPUs; where the scenario's fleet has groups, fleets are
 //! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
-use planner::deploy::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
+use planner::deploy::capacity::{Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::Value;
@@ -167,6 +167,25 @@ fn of_groups(
         return None;
     }
     Some(Question { candidates: mixed(&varied), quoted, ..question })
+}
+
+/// What makes a scenario one with a varied fleet and one policy, as `--set` takes it.
+pub fn overrides(policy: &str, variation: &Variation, quoted: &[Quoted]) -> Vec<String> {
+    let mut set = vec![format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
+    match variation {
+        Variation::Groups(counts) => {
+            set.extend(counts.iter().map(|(group, n)| format!("fleet.group.{group}.replicas={n}")));
+        }
+        Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => set.extend([
+            format!("cluster.gpu='{}'", quoted[*at].name),
+            format!("cluster.nodes={n_nodes}"),
+            format!("cluster.gpus_per_node={gpus_per_node}"),
+            format!("engine.tp={tensor_degree}"),
+            format!("fleet.replicas={n_replicas}"),
+            format!("fleet.usd_per_gpu_hour={}", quoted[*at].usd_per_gpu_hour),
+        ]),
+    }
+    set
 }
 
 /// `[[capacity.group]]`.

@@ -11,11 +11,12 @@ use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
+use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption};
 
 use super::operation::{self, Operation};
-use super::{Serving, ServingChoice, ServingGroup, blocks_of};
+use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -173,6 +174,18 @@ fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
     }
 }
 
+/// Memory that a share of a device is.
+fn blocks_of(bytes: Bytes, bytes_per_block: u64) -> u32 {
+    u32::try_from(bytes.0 / bytes_per_block.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Which prefix leaves a full cache first.
+pub fn eviction(section: &mut Section<'_>, base: &'static Eviction) -> &'static Eviction {
+    let names = EVICTIONS.each_ref().map(|rule| rule.name);
+    let at = EVICTIONS.iter().position(|rule| rule == base).unwrap_or(0);
+    &EVICTIONS[section.word("eviction", at, &names)]
+}
+
 /// `recv_interval`: iterations that only decode between two looks for new requests.
 pub fn recv_interval(section: &mut Section<'_>, default: NonZeroU32) -> NonZeroU32 {
     let found = section.small("recv_interval", Some(default.get()), 1..=100_000);
@@ -249,6 +262,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
+    let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::ALL);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let gather = batch_wait(&mut section, None, small(tokens_max));
@@ -274,6 +288,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         kv_blocks,
         order,
         shares_prefixes,
+        eviction,
         recv_interval,
         gather,
         ..Limits::ROOMY

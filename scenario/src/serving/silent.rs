@@ -6,6 +6,7 @@ use engine::model::published_weights;
 use hw::Bytes;
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
+use serve::replica::Limits;
 
 use super::kernels::Weights;
 use super::{Serving, ServingChoice};
@@ -45,6 +46,18 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, skew: Opt
     serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
 }
 
+/// An order in which prefixes leave a cache, where nobody keeps any.
+fn without_prefixes(reader: &mut Reader<'_>, serving: &Serving) {
+    let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
+    let is_asked = |choice: &&ServingChoice| choice.limits.eviction != Limits::ROOMY.eviction;
+    let Some(choice) = serving.choices.iter().find(is_asked) else { return };
+    if !is_shared || serving.requests.prefix_tokens == 0 {
+        let what = format!("`eviction = \"{}\"` orders prefixes, and nobody keeps any", choice.limits.eviction.name);
+        let help = "it needs `prefix_cache` and a trace with prefixes";
+        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+    }
+}
+
 /// Refuses formats that a card does not multiply, where they stand.
 pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     let mut told = Vec::new();
@@ -64,6 +77,7 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
 
 /// Warns of what is not heeded.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    without_prefixes(reader, serving);
     let mut found: Vec<Finding> = Vec::new();
     for choice in serving.plain() {
         found.extend(other_engine(serving, choice));

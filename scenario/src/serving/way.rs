@@ -37,6 +37,7 @@ pub fn way(
     limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
+    limits.eviction = engine::eviction(section, limits.eviction);
     limits.order = section.one_of("scheduling", limits.order, &Order::ALL);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
     limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);

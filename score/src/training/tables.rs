@@ -36,17 +36,20 @@ struct Known {
     rows: Rows,
 }
 
+/// Degrees that a table may leave out.
+const DEGREES: [&str; 5] = ["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"];
+
 static TABLES: [Known; 6] = [
     Known {
         name: "SimuMax, B200",
-        optional: &["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"],
+        optional: &DEGREES,
         header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
         name: "SimuMax, A100",
-        optional: &["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"],
+        optional: &DEGREES,
         header: &["iter_time_s", "time_uncertainty_pct"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),

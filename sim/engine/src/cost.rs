@@ -139,35 +139,8 @@ impl Estimate {
     }
 }
 
-/// A model behind a pointer is a model.
-impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
-    fn elementary(&self, op: &Op) -> Estimate {
-        (**self).elementary(op)
-    }
-
-    fn least(&self, op: &Op) -> Seconds {
-        (**self).least(op)
-    }
-
-    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
-        (**self).decode(shape)
-    }
-
-    fn engine(&self, op: &Op) -> Option<Estimate> {
-        (**self).engine(op)
-    }
-
-    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
-        (**self).experts(layer)
-    }
-
-    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
-        (**self).mixed(chunk)
-    }
-}
-
-/// And so is one that is lent.
-impl CostModel for &dyn CostModel {
+/// A model behind a pointer is a model, boxed or lent.
+impl<P: std::ops::Deref<Target: CostModel> + Sync> CostModel for P {
     fn elementary(&self, op: &Op) -> Estimate {
         (**self).elementary(op)
     }
@@ -198,31 +171,36 @@ pub trait CostModel: Sync {
     /// Estimate of an elementary operation.
     fn elementary(&self, op: &Op) -> Estimate;
 
+    /// The model below one that changes some of its answers: whatever the upper one does not say, this one does.
+    fn inner(&self) -> Option<&dyn CostModel> {
+        None
+    }
+
     /// Lower bound on what the parts of an elementary operation take together, however it is cut over rows, documents, heads or ranks:
     /// no start-up, the best efficiency that any shape has. Zero where nothing is known.
-    fn least(&self, _op: &Op) -> Seconds {
-        Seconds::ZERO
+    fn least(&self, op: &Op) -> Seconds {
+        self.inner().map_or(Seconds::ZERO, |inner| inner.least(op))
     }
 
     /// Attention of decoding sequences of a shape, where it was fitted.
-    fn decode(&self, _shape: &DecodeShape) -> Option<ShapedDecode> {
-        None
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner()?.decode(shape)
     }
 
     /// An operation by a serving engine's own kernel (all-reduce inside a node, experts in one launch), where that was fitted.
-    fn engine(&self, _op: &Op) -> Option<Estimate> {
-        None
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner()?.engine(op)
     }
 
     /// The whole layer of routed experts as a serving engine fuses it, where that was fitted. It is one question and not a sum of
     /// operations, because what was measured is the layer: both products, the activation between them, and the permutation around them.
-    fn experts(&self, _layer: &FusedExperts) -> Option<Estimate> {
-        None
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner()?.experts(layer)
     }
 
     /// A prompt's chunk through a mixer whose kernels were measured together, where that was fitted.
-    fn mixed(&self, _chunk: &MixedChunk) -> Option<Estimate> {
-        None
+    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
+        self.inner()?.mixed(chunk)
     }
 
     /// Estimate of any operation.

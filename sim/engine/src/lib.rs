@@ -3,6 +3,7 @@
 //! Read `task.rs` first: the task graph is the waist of training, and the simulator and the hardware executor are two interpreters of
 //! it. Training and serving rest on this crate and do not know each other. No file, clock, thread or solver is touched here.
 
+pub mod capacity;
 pub mod cause;
 pub mod compression;
 pub mod cost;

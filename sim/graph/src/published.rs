@@ -64,12 +64,6 @@ impl Shape {
     pub const fn neighbour_bytes(&self) -> u64 {
         4 * self.n_edges
     }
-
-    /// Bytes of the rows with their offsets of 8 bytes: what a cache has to hold.
-    #[must_use]
-    pub const fn topology_bytes(&self) -> u64 {
-        self.neighbour_bytes() + 8 * self.n_vertices
-    }
 }
 
 #[cfg(test)]
@@ -83,12 +77,10 @@ mod tests {
         for (name, expected) in [("products", 0.98), ("papers100m", 56.9), ("uk-union", 136.8), ("uk-2014", 403.4)] {
             assert!((gb(name) - expected).abs() < 0.05 * expected.min(1.0), "{name}: {}", gb(name));
         }
-        // Topology: PA 6.4 and UKL 189 GB are 4 bytes an edge. Offsets add 8 bytes a vertex: PA 0.89, UKL 6.3 GB.
+        // Topology: PA 6.4 and UKL 189 GB are 4 bytes an edge.
         let rows = |name: &str| Shape::named(name).expect("listed");
         assert!((hw::real(rows("papers100m").neighbour_bytes()) / 1e9 - 6.46).abs() < 0.01);
         assert!((hw::real(rows("uk-2014").neighbour_bytes()) / 1e9 - 189.1).abs() < 0.1);
-        assert!((hw::real(rows("uk-2014").topology_bytes()) / 1e9 - 195.4).abs() < 0.1);
-        assert!((hw::real(rows("papers100m").topology_bytes()) / 1e9 - 7.35).abs() < 0.01);
     }
 
     #[test]

@@ -49,16 +49,6 @@ pub enum EventError {
         /// Vertices of the graph.
         n_vertices: u32,
     },
-    /// An event is earlier than the one before it.
-    #[error("event {event} (counted from 0) is at {time}, before the {before} of the event ahead of it")]
-    Unsorted {
-        /// Position of the event.
-        event: u64,
-        /// Its time.
-        time: u64,
-        /// The time before.
-        before: u64,
-    },
 }
 
 /// Temporal graph.
@@ -189,21 +179,6 @@ fn check_events(n_vertices: u32, events: &[Event]) -> Result<(), EventError> {
         if vertex >= n_vertices {
             return Err(EventError::Beyond { event: at as u64, vertex, n_vertices });
         }
-    }
-    Ok(())
-}
-
-/// Whether events stand in the order of time, as batches of training take them.
-///
-/// # Errors
-/// With the first one that goes back.
-pub fn check_order(events: &[Event]) -> Result<(), EventError> {
-    let mut before = 0;
-    for (at, event) in events.iter().enumerate() {
-        if event.time < before {
-            return Err(EventError::Unsorted { event: at as u64, time: event.time, before });
-        }
-        before = event.time;
     }
     Ok(())
 }

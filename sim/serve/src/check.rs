@@ -363,6 +363,12 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     site.parameter_bytes * parameters
 }
 
+/// Layers of a stage that keep keys and values of every token: those with a state or a window keep so much a sequence.
+fn n_keeping(site: &Site<'_>, stage: &Stage) -> u64 {
+    let kinds = site.model.kinds(stage.layers.first.into(), stage.layers.end.into()).into_iter();
+    kinds.filter(|(kind, _)| site.model.keeps_all(kind.mixer)).map(|(_, n)| n).sum()
+}
+
 /// Bytes of keys and values of a token in one layer, on all GPUs of a tensor group.
 fn kv_layer_bytes(site: &Site<'_>, tensor: u32) -> f64 {
     let model = site.model;
@@ -380,7 +386,7 @@ fn kv_layer_bytes(site: &Site<'_>, tensor: u32) -> f64 {
 fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, at: At) -> Option<Refusal> {
     let memory = machine.memory?.as_f64() * f64::from(stage.gpus.n());
     let weights = weights(site, stage);
-    let layers = f64::from(stage.layers.n());
+    let layers = hw::real(n_keeping(site, stage));
     let cache = hw::real(replica.engine.kv_tokens) * layers * kv_layer_bytes(site, stage.tensor);
     let gb = |bytes: f64| bytes / 1e9;
     let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };

@@ -264,7 +264,9 @@ impl Deployment {
     #[must_use]
     pub fn has_stations(&self) -> bool {
         let whole = Range::new(0, self.n_layers);
-        self.replicas.iter().any(|replica| replica.layers() != whole)
+        // One that works as a station is one, though it may hold all layers.
+        let is_station = |replica: &Replica| replica.layers() != whole || replica.engine.batcher == STATION_BATCHER;
+        self.replicas.iter().any(is_station)
     }
 
     /// The same stations with fewer decoding requests in a batch, and their cached tokens with them.

@@ -35,6 +35,16 @@ pub struct Slo {
 }
 
 impl Slo {
+    /// The limit of one key of scenarios alone.
+    #[must_use]
+    pub fn only(&self, key: &str) -> Self {
+        match key {
+            "ttft_s" => Self { ttft: self.ttft, ..Self::default() },
+            "tpot_s" => Self { tpot: self.tpot, ..Self::default() },
+            _ => Self { e2e: self.e2e, ..Self::default() },
+        }
+    }
+
     /// Whether it limits anything.
     #[must_use]
     pub const fn is_given(&self) -> bool {

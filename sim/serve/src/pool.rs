@@ -220,9 +220,20 @@ impl Passed {
     }
 }
 
+/// When a client of an open load had its first token, and its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// First token.
+    pub first: Time,
+    /// Last token.
+    pub last: Time,
+}
+
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
+    /// Requests of an open load in order; `None` for those that did not end.
+    pub answers: Vec<Option<Answer>>,
     /// Requests that got a path.
     pub n_issued: u64,
     /// Requests that ended.

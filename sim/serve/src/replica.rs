@@ -240,7 +240,9 @@ impl<'a> Replica<'a> {
             batcher: engine.batcher,
             requests,
             model: 0,
-            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens).with_tiers(&limits.tiers),
+            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens)
+                .evicting(limits.eviction)
+                .with_tiers(&limits.tiers),
             waiting: VecDeque::new(),
             n_unseen: 0,
             looks: Looks::default(),

@@ -171,18 +171,6 @@ pub fn checkpoint_times(problem: &Problem, checkpoint: &Checkpoint) -> Checkpoin
     }
 }
 
-/// Time that a segment of work takes in the mean, with the checkpoint behind it: failures every `between_s`, each with a restart.
-#[must_use]
-pub fn expected_segment_s(work_s: f64, stall_s: f64, restart_s: f64, between_s: f64) -> f64 {
-    between_s * libm::exp(restart_s / between_s) * libm::expm1((work_s + stall_s) / between_s)
-}
-
-/// Young's interval, the first term of the best one.
-#[must_use]
-pub fn young_s(stall_s: f64, between_s: f64) -> f64 {
-    (2.0 * stall_s * between_s).sqrt()
-}
-
 /// The interval of least expected time per work, but no shorter than `least_s`.
 #[must_use]
 pub fn best_interval_s(stall_s: f64, between_s: f64, least_s: f64) -> f64 {
@@ -472,6 +460,16 @@ mod tests {
             spent.useful_s / run.span_s
         };
         (0..200).map(of).sum::<f64>() / 200.0
+    }
+
+    /// Time that a segment of work takes in the mean, with the checkpoint behind it: failures every `between_s`, each with a restart.
+    fn expected_segment_s(work_s: f64, stall_s: f64, restart_s: f64, between_s: f64) -> f64 {
+        between_s * libm::exp(restart_s / between_s) * libm::expm1((work_s + stall_s) / between_s)
+    }
+
+    /// Young's interval, the first term of the best one.
+    fn young_s(stall_s: f64, between_s: f64) -> f64 {
+        (2.0 * stall_s * between_s).sqrt()
     }
 
     #[test]

@@ -26,6 +26,7 @@ use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::curves::Curves;
+use reports::serving::Counted;
 use reports::tuned::Tuned;
 use reports::views;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
@@ -102,6 +103,10 @@ impl Kind for Serving {
         capacity::capacity(self)
     }
 
+    fn capacity_plan(&self, fleet: &str) -> Option<Result<Planned, Refused>> {
+        capacity::written(self, fleet)
+    }
+
     fn tuned(&self) -> Option<Tuned> {
         tune::tuned(self)
     }
@@ -119,18 +124,13 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     let (mut results, source) = kinds::weakest(known);
     let is_planned = scenario::serving::scaling::first(scenario).is_some();
     if is_planned {
-        scaling::runners_up(&mut results);
+        reports::gains::runners_up(&mut results);
     }
     let worth = |row: &PolicyResult| {
         if let Some(usd) = row.metrics.get(views::PLANNED_FLEETS[0].0).filter(|_| is_planned) {
             return Some(1.0 / usd);
         }
-        if let Some(worth) = published::worth(scenario, row) {
-            return Some(worth);
-        }
-        let key =
-            ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
-        row.metrics.get(key).copied()
+        published::worth(scenario, row).or_else(|| Some(Counted::of(row)?.1))
     };
     let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));

@@ -25,10 +25,15 @@ pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<
         let n = problem.inventory.offers.len();
         return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
     }
+    solve(&alone(problem, offer), options)
+}
+
+/// The problem with one GPU type.
+fn alone(problem: &Problem, offer: usize) -> Problem {
     let mut alone = problem.clone();
     let others = alone.inventory.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
     others.for_each(|(_, other)| other.n_available = 0);
-    solve(&alone, options)
+    alone
 }
 
 /// The best of all plans on one GPU type alone.
@@ -36,13 +41,22 @@ pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<
 /// # Errors
 /// As `solve`, where no type alone has a plan; the reason is the first type's.
 pub fn one_type(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
+    of_one_type(problem, &|alone| solve(alone, options))
+}
+
+/// The best answer over every GPU type alone.
+///
+/// # Errors
+/// Where no type alone has a plan; the reason is the first type's.
+pub(super) fn of_one_type(
+    problem: &Problem,
+    solve: &dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
+) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     let (mut best, mut why): (Option<Decision<Plan>>, Option<RentalError>) = (None, None);
     for offer in 0..problem.inventory.offers.len() {
-        match homogeneous(problem, offer, options) {
-            Ok(answer) if best.as_ref().is_none_or(|best| answer.plan.makespan_s < best.plan.makespan_s) => {
-                best = Some(answer);
-            }
+        match solve(&alone(problem, offer)) {
+            Ok(answer) if best.as_ref().is_none_or(|best| answer.objective() < best.objective()) => best = Some(answer),
             Ok(_) => {}
             Err(error) => why = why.or(Some(error)),
         }
@@ -83,6 +97,11 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
 /// As `solve`.
 pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
+    solve(&of_one_size(problem), options)
+}
+
+/// The problem with the configurations of one size for each model.
+pub(super) fn of_one_size(problem: &Problem) -> Problem {
     let total = |c: usize| problem.configurations[c].n_gpus.iter().sum::<u32>();
     let is_of = |c: usize, model: usize, offer: usize| {
         let configuration = &problem.configurations[c];
@@ -105,7 +124,7 @@ pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Decisio
             configuration.requests_per_s.fill(0.0);
         }
     }
-    solve(&fixed, options)
+    fixed
 }
 
 /// The best composition and deployment when every replica of a model gets the same share of every demand: the best over every choice of

@@ -147,9 +147,8 @@ fn exclusion(problem: &Problem, columns: &mut Columns, plan: &[u32]) -> Vec<Cons
     all
 }
 
-/// Replicas that end within `makespan_s`, any of them.
-pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Result<Vec<u32>, Unsolved> {
-    let columns = Columns::new(problem, Replicas::Whole, 1.0);
+/// What all work within `makespan_s` asks of replicas and shares.
+fn in_time(problem: &Problem, columns: &Columns, makespan_s: f64) -> Vec<Constraint> {
     let mut constraints = columns.limits(problem);
     for (c, &y) in columns.replicas.iter().enumerate() {
         constraints.push(constraint!(columns.busy(problem, c, makespan_s) <= y));
@@ -157,11 +156,37 @@ pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Resu
         constraints.extend(columns.shares[c].iter().flatten().map(|&x| constraint!(x <= y)));
     }
     constraints.extend(demanded(problem).map(|w| constraint!(columns.served(w) == 1.0)));
+    constraints
+}
+
+/// Replicas that end within `makespan_s`, any of them.
+pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Result<Vec<u32>, Unsolved> {
+    let columns = Columns::new(problem, Replicas::Whole, 1.0);
+    let constraints = in_time(problem, &columns, makespan_s);
     let wanted = columns.replicas.clone();
     let objective = Expression::from(0.0);
     let program = Program { variables: columns.variables, objective, constraints, start: Vec::new() };
     let solved = milp::minimise(program, &wanted, budget)?;
     Ok(solved.values.iter().map(|&y| whole(y)).collect())
+}
+
+/// Replicas that end within `makespan_s` for the fewest dollars per hour. With `other_than`, only plans that do not contain those replicas count.
+pub(super) fn cheapest(
+    problem: &Problem,
+    makespan_s: f64,
+    other_than: Option<&[u32]>,
+    budget: Budget,
+) -> Result<(Vec<u32>, Solved), Unsolved> {
+    let mut columns = Columns::new(problem, Replicas::Whole, 1.0);
+    let mut constraints = in_time(problem, &columns, makespan_s);
+    if let Some(other_than) = other_than {
+        constraints.extend(exclusion(problem, &mut columns, other_than));
+    }
+    let wanted = columns.replicas.clone();
+    let objective = wanted.iter().enumerate().map(|(c, &y)| problem.price(c) * y).sum();
+    let program = Program { variables: columns.variables, objective, constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, budget)?;
+    Ok((solved.values.iter().map(|&y| whole(y)).collect(), solved))
 }
 
 /// Shares with the least makespan for fixed replicas, a linear program; `None` where a demand has no replica.

@@ -25,6 +25,8 @@
 //! layers has the cache of k layers, and the layers held are at least M. A token makes at least ⌈M / longest range⌉ + 1 hops,
 //! the first over a node's link with the coordinator.
 //!
+//! Where tokens have a limit of time, the times that requests spend in batches and on the way add up to at most that for every generated token.
+//!
 //! Units: tokens per second; times in seconds per token and layer; the program's flows are in units of the fastest node.
 
 use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
@@ -127,6 +129,18 @@ impl Columns {
             }
         }
         (node_s, held)
+    }
+
+    /// Generated tokens take at most so long on average, in batches and on the way.
+    fn in_time(&self, speeds: &[Speed], latency_s: f64, token_s_max: f64) -> good_lp::Constraint {
+        let mut spent = Expression::from(0.0);
+        for (of, speed) in self.made.iter().zip(speeds) {
+            for made in of {
+                made.iter().zip(&speed.batches).for_each(|(&made, batch)| spent.add_mul(batch.1, made));
+            }
+        }
+        let generated: f64 = self.classes.iter().map(|class| class.1).sum();
+        constraint!(spent <= (token_s_max - latency_s) * generated * self.total)
     }
 
     /// Room that a hop's tokens take when a prompt's spends `prompt_s` and a generated one `decode_s` seconds.
@@ -293,13 +307,7 @@ impl Machines {
         let count = |of: usize| self.nodes().filter(|node| self.type_of(*node) == of).count() as u64;
         let longest = |of: usize| self.types[of].rooms.last().map_or(0, |room| room.layers).min(self.n_layers);
         let kept: Vec<usize> = (0..self.types.len()).filter(|&of| count(of) > 0 && longest(of) > 0).collect();
-        let speed = |&of: &usize| {
-            let node = &self.types[of];
-            let most = |limit: fn(&Room) -> u32| node.rooms.iter().map(limit).max().unwrap_or(0);
-            let prompts = self.prompt_tokens_max.saturating_mul(most(|room| room.prompts)).max(traffic.prompt_max);
-            Speed::new(&node.prompt, &node.decode, prompts, most(|room| room.decodes))
-        };
-        let speeds: Vec<Speed> = kept.iter().map(speed).collect();
+        let speeds: Vec<Speed> = kept.iter().map(|&of| self.best_speed(of, traffic)).collect();
         let unit = unit(speeds.iter().map(|speed| speed.prompt_s * n_layers));
         let room = match traffic.held {
             Held::InFlight(n) => n,
@@ -344,6 +352,9 @@ impl Machines {
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
         let nearest = within.latency_s.min(between.latency_s);
         let latency_s = hops * coordinator.map_or(nearest, |link| nearest.min(link.latency_s));
+        if traffic.token_s_max.is_finite() {
+            constraints.push(columns.in_time(&speeds, latency_s, traffic.token_s_max));
+        }
         let read: Expression = reads.iter().map(|&read| Expression::from(read)).sum();
         constraints.push(constraint!(read == n_layers * traffic.prompt_share * columns.total));
         for (class, &(holds, share)) in columns.classes.iter().enumerate() {
@@ -355,6 +366,14 @@ impl Machines {
         let weights = if matches!(traffic.held, Held::Cached(_)) { 1.0 - cache } else { Expression::from(0.0) };
         constraints.push(constraint!(unit * held + weights == columns.held));
         columns.solve(constraints, unit, Words { room: named(&traffic.held), nodes: "types of nodes" })
+    }
+
+    /// Times of a type of nodes with its widest limits.
+    fn best_speed(&self, of: usize, traffic: &Traffic) -> Speed {
+        let node = &self.types[of];
+        let most = |limit: fn(&Room) -> u32| node.rooms.iter().map(limit).max().unwrap_or(0);
+        let prompts = self.prompt_tokens_max.saturating_mul(most(|room| room.prompts)).max(traffic.prompt_max);
+        Speed::new(&node.prompt, &node.decode, prompts, most(|room| room.decodes))
     }
 
     /// Tokens times layers of the cache of a node of a type with so many layers.

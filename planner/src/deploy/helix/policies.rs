@@ -1,4 +1,4 @@
-//! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
+//! Ways to put a model on a pool of nodes and to send requests through it.
 
 use super::{Fill, Flow, FlowProblem, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
 use crate::deploy::RentalError;
@@ -35,53 +35,6 @@ pub enum Scheduling {
     /// By chance.
     Random,
 }
-
-/// A policy of a pool.
-#[derive(Debug)]
-pub struct PoolPolicy {
-    /// Name in scenarios.
-    pub name: &'static str,
-    /// What it does, in a sentence.
-    pub about: &'static str,
-    /// Where layers lie.
-    pub placement: Placement,
-    /// How requests find their way.
-    pub scheduling: Scheduling,
-}
-
-/// All of them.
-pub static POLICIES: &[PoolPolicy] = &[
-    PoolPolicy {
-        name: "helix",
-        about: "layers by maximum flow, requests by its weights (arXiv:2406.01566)",
-        placement: Placement::Searched { solver_s: 0.0 },
-        scheduling: Scheduling::Flow,
-    },
-    PoolPolicy {
-        name: "played",
-        about: "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
-        placement: Placement::Played,
-        scheduling: Scheduling::Flow,
-    },
-    PoolPolicy {
-        name: "petals",
-        about: "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
-        placement: Placement::Petals,
-        scheduling: Scheduling::Flow,
-    },
-    PoolPolicy {
-        name: "swarm",
-        about: "equal stages, requests by the recent times of the next nodes (arXiv:2301.11913)",
-        placement: Placement::Swarm,
-        scheduling: Scheduling::Swarm,
-    },
-    PoolPolicy {
-        name: "separate",
-        about: "one pipeline per type of node",
-        placement: Placement::Separate,
-        scheduling: Scheduling::Random,
-    },
-];
 
 impl Machines {
     /// Puts the model on the nodes.

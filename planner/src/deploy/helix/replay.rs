@@ -27,6 +27,10 @@ pub struct Machines {
     pub types: Vec<NodeType>,
     /// Nodes, a row each, of these types by name; the coordinator sits in region 0.
     pub inventory: Inventory,
+    /// Tensor-parallel GPUs of every node.
+    pub tensor: u32,
+    /// Host of every node, and bytes per second between nodes of it; empty where each node has a host of its own.
+    pub hosts: Vec<(usize, f64)>,
     /// What batches are planned for.
     pub typical: Typical,
     /// How a token may go on.
@@ -66,7 +70,7 @@ impl Machines {
             let rates = rates[self.type_of(node)].iter().take(most).map(|rate| rate.min(card));
             Node { name: of.name.clone(), tokens_per_s: rates.collect() }
         };
-        let link = |a: usize, b: usize| self.inventory.link(a, b).bytes_per_s / self.activation_bytes;
+        let link = |a: usize, b: usize| self.link(Some(a), Some(b)).bytes_per_s / self.activation_bytes;
         FlowProblem {
             n_layers: self.n_layers,
             nodes: self.nodes().map(node).collect(),
@@ -96,20 +100,24 @@ impl Machines {
     fn link(&self, a: Option<usize>, b: Option<usize>) -> Link {
         let region = |node: Option<usize>| node.map_or(0, |node| self.inventory.offers[node].region);
         let network = self.inventory.network;
+        let host = |node: Option<usize>| self.hosts.get(node?);
+        if let Some((a, b)) = host(a).zip(host(b)).filter(|(a, b)| a.0 == b.0) {
+            return Link { bytes_per_s: a.1.min(b.1), ..network.within };
+        }
         if let Some(link) = network.coordinator.filter(|_| a.is_none() || b.is_none()) {
             return link;
         }
         if region(a) == region(b) { network.within } else { network.between }
     }
 
-    /// The machines of a deployment: a GPU each.
+    /// The machines of a deployment: a node each.
     #[must_use]
     pub fn machines(&self) -> Vec<deployment::Machine> {
         let machine = |offer: &Offer| deployment::Machine {
             name: offer.name.clone(),
-            gpu: offer.name.clone(),
-            n_gpus: 1,
-            gpus_per_node: 1,
+            gpu: offer.gpu.as_ref().map_or(&offer.name, |gpu| &gpu.name).clone(),
+            n_gpus: self.tensor,
+            gpus_per_node: self.tensor,
             memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
             ..offer.terms()
         };
@@ -168,12 +176,12 @@ impl Machines {
             return Err(RentalError::Infeasible(format!("{n_layers} layers do not fit a node of type `{name}`")));
         };
         let layers = deployment::Range::new(range.first, n_layers);
-        let gpus = deployment::Range::new(0, 1);
+        let gpus = deployment::Range::new(0, self.tensor);
         Ok(deployment::Replica {
             name: format!("{node} ({})", of.name),
             copies: 1,
             role: Role::Both,
-            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: 1, layers }],
+            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: self.tensor, layers }],
             engine: EngineOptions {
                 batcher: STATION_BATCHER.to_owned(),
                 sequences_max: room.decodes,

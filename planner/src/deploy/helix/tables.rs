@@ -137,18 +137,25 @@ const WEIGHTS_RATIO: f64 = 0.5;
 /// Batch sizes at which a datasheet's curve has a point: powers of two up to this one.
 const TOKENS_LOG2: u32 = 13;
 
-/// A type of node with one GPU from datasheet figures, in 16 bits, with the times of `rental/roofline.rs`.
+/// A type of node with one GPU from datasheet figures, in 16 bits, with the times of `deploy/roofline.rs`.
 /// `context` is the cached tokens of a decoding request; `None` where not one layer fits.
 #[must_use]
 pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
+    datasheet_of(gpu, 1, model, context)
+}
+
+/// The same with so many tensor-parallel GPUs.
+#[must_use]
+pub fn datasheet_of(gpu: &Gpu, n_gpus: u32, model: &Model, context: f64) -> Option<NodeType> {
+    let n_gpus = f64::from(n_gpus);
     let layer = Layer::of(model);
     let (weights, cached) = (layer.weight_bytes, layer.kv_bytes);
-    let seconds = |tokens: f64, attended: f64, read: f64| layer.seconds(gpu, 1.0, Pass { tokens, attended, read });
+    let seconds = |tokens: f64, attended: f64, read: f64| layer.seconds(gpu, n_gpus, Pass { tokens, attended, read });
     let sizes = || (0..=TOKENS_LOG2).map(|power| f64::from(1_u32 << power));
     // Causal attention: half of the prompt on average.
     let prompt = Curve::new(sizes().map(|s| (s, seconds(s, s / 2.0, s))).collect()).ok()?;
     let decode = Curve::new(sizes().map(|b| (b, seconds(b, context, b * context))).collect()).ok()?;
-    let usable = MEMORY_USED * gpu.memory.as_f64();
+    let usable = MEMORY_USED * n_gpus * gpu.memory.as_f64();
     let room = |k: u32| {
         let free = usable - f64::from(k) * weights;
         let kv_tokens = (free / (f64::from(k) * cached)).max(0.0).floor();
@@ -157,7 +164,8 @@ pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
     let n_layers = u32::try_from(model.n_layers).unwrap_or(u32::MAX);
     let rooms: Vec<Room> = (1..=n_layers).map(room).take_while(|room| room.kv_tokens > 0).collect();
     let most = rooms.last()?.layers;
-    let layers_max = crate::deploy::whole((WEIGHTS_RATIO * gpu.memory.as_f64() / weights).floor()).clamp(1, most);
+    let layers_max =
+        crate::deploy::whole((WEIGHTS_RATIO * n_gpus * gpu.memory.as_f64() / weights).floor()).clamp(1, most);
     let name = gpu.name.clone();
     Some(NodeType { name, prompt, decode, rooms, layers_max, layers_typical: (2 * layers_max / 3).max(1) })
 }

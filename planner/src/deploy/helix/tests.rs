@@ -114,6 +114,8 @@ fn machines24(table: usize) -> Machines {
         n_layers: [80, 60][table],
         activation_bytes: [16_384.0, 13_312.0][table],
         inventory,
+        tensor: 1,
+        hosts: Vec::new(),
         types,
         typical: Typical { prompt: 750.0, output: 240.0, cache_ratio: 0.3 },
         hand_over: HandOver::Strict,

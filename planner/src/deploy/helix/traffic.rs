@@ -19,6 +19,8 @@ pub struct Traffic {
     pub prompt_max: u32,
     /// What limits the requests in flight.
     pub held: Held,
+    /// Seconds that a generated token may take on average; infinite without a limit. Only bounds over any placement heed it.
+    pub token_s_max: f64,
 }
 
 /// What limits the requests in flight.
@@ -49,6 +51,7 @@ impl Traffic {
             prompt_share: hw::real(passed.prompt_tokens) / hw::real(all),
             prompt_max,
             held: Held::InFlight(in_flight),
+            token_s_max: f64::INFINITY,
         })
     }
 
@@ -63,6 +66,7 @@ impl Traffic {
             prompt_share: hw::real(prompts) / hw::real(prompts + decodes),
             prompt_max: requests.iter().map(|request| request.prompt).max().unwrap_or(0),
             held: Held::Cached(holdings(requests, decodes)),
+            token_s_max: f64::INFINITY,
         })
     }
 }

@@ -1,10 +1,10 @@
-//! Mélange under a budget: the shortest time in which its cheapest mix carries all work and costs no more than that.
+//! Mélange for given work: its cheapest mix that carries all work within a deadline, and under a budget the shortest time whose mix costs no more.
 //!
 //! Mélange asks for the cheapest GPUs that carry given rates. Work that is to end after T seconds is a rate of f_w/T per type, and the price
 //! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration, the smallest
 //! that serves every type of request, and a plan is for one model.
 
-use super::{Load, solve, words};
+use super::{Load, limit, solve, words};
 use crate::deploy::cost_efficiency::{self, Options};
 use crate::deploy::inventory::{Inventory, Offer};
 use crate::deploy::{Plan, Problem, RentalError};
@@ -22,18 +22,68 @@ const STEPS_MAX: usize = 60;
 /// # Errors
 /// On figures without meaning, for work of several models, and where no type within the budget carries everything.
 pub fn under_budget(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
-    problem.check()?;
-    let asked = asked(problem);
-    let model = problem.demands[asked[0]].model;
-    if asked.iter().any(|&w| problem.demands[w].model != model) {
-        return Err(RentalError::Infeasible("Mélange plans one model, and the work asks for several".to_owned()));
-    }
+    let asked = asked_of_one(problem)?;
     let none =
         || RentalError::Infeasible(format!("no mix within {} $/h carries all work", problem.budget_usd_per_hour));
     let best = soonest(problem, &asked, None, options).ok_or_else(none)?;
     let makespan_s = best.makespan_s;
     let bound = Bound::plain(cost_efficiency::bound_s(problem)?.min(makespan_s));
     Ok(Decision::new(best, Aim::Seconds, makespan_s).bounded(Some(bound), Status::Heuristic))
+}
+
+/// The cheapest mix that carries all work within `deadline_s`; its bound is that of any plan on these GPUs, whatever its configurations.
+///
+/// # Errors
+/// On figures without meaning, for work of several models, and where no mix carries everything in time.
+pub fn within(problem: &Problem, deadline_s: f64, options: Options) -> Result<Decision<Plan>, RentalError> {
+    let asked = asked_of_one(problem)?;
+    let of = chosen(problem, &asked);
+    let rented = solve(&load(problem, &of, &asked, deadline_s), None, options.budget)?.plan;
+    let plan = plan(problem, &of, &asked, &rented.replicas, &rented.slices);
+    let usd_per_hour = plan.usd_per_hour;
+    let bound = cost_efficiency::cheapest(problem, deadline_s, options)?.bound();
+    let bound = bound.map(|bound| Bound::plain(bound.min(usd_per_hour)));
+    Ok(Decision::new(plan, Aim::UsdPerHour, usd_per_hour).bounded(bound, Status::Heuristic))
+}
+
+/// The cheapest other mix that carries all work within `deadline_s`.
+#[must_use]
+pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: Options) -> Option<Plan> {
+    let asked = asked(problem);
+    let of = chosen(problem, &asked);
+    let taken = taken(&of, best);
+    let rented = solve(&load(problem, &of, &asked, deadline_s), Some(&taken), options.budget).ok()?.plan;
+    Some(plan(problem, &of, &asked, &rented.replicas, &rented.slices))
+}
+
+/// What holds the price of a mix up, by Mélange's own program.
+#[must_use]
+pub fn limit_within(problem: &Problem, deadline_s: f64, _plan: &Plan, options: Options) -> String {
+    let asked = asked(problem);
+    let load = load(problem, &chosen(problem, &asked), &asked, deadline_s);
+    match solve(&load, None, options.budget) {
+        Ok(rented) => limit(&load, &rented.plan, options.budget),
+        Err(why) => why.to_string(),
+    }
+}
+
+/// Replicas of every type in a plan.
+fn taken(of: &[Option<usize>], plan: &Plan) -> Vec<u32> {
+    of.iter().map(|c| c.map_or(0, |c| plan.replicas[c])).collect()
+}
+
+/// Demands with requests, which are all of one model.
+///
+/// # Errors
+/// On figures without meaning, and for work of several models.
+fn asked_of_one(problem: &Problem) -> Result<Vec<usize>, RentalError> {
+    problem.check()?;
+    let asked = asked(problem);
+    let model = problem.demands[asked[0]].model;
+    if asked.iter().any(|&w| problem.demands[w].model != model) {
+        return Err(RentalError::Infeasible("Mélange plans one model, and the work asks for several".to_owned()));
+    }
+    Ok(asked)
 }
 
 /// Demands with requests.
@@ -89,8 +139,7 @@ pub fn limit_under_budget(problem: &Problem, plan: &Plan, options: Options) -> S
 #[must_use]
 pub fn second_under_budget(problem: &Problem, plan: &Plan, options: Options) -> Option<Plan> {
     let asked = asked(problem);
-    let taken = chosen(problem, &asked).iter().map(|c| c.map_or(0, |c| plan.replicas[c])).collect::<Vec<u32>>();
-    soonest(problem, &asked, Some(&taken), options)
+    soonest(problem, &asked, Some(&taken(&chosen(problem, &asked), plan)), options)
 }
 
 /// The configuration of every type.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Decided, Question};
+use crate::deploy::objective::Limit;
 use crate::deploy::{Plan, Problem};
 
 /// Shares below this are rounding and not named.
@@ -20,8 +21,13 @@ pub(super) fn said(decided: Decided) -> Decided {
 #[must_use]
 pub fn rented(decided: &Decided) -> String {
     let (problem, plan) = (&decided.problem, &decided.decision.plan);
-    let (words, budget) = (problem.words(&plan.replicas), problem.budget_usd_per_hour);
-    format!("{words} for {:.2} $/h of {budget} $/h", plan.usd_per_hour)
+    let words = problem.words(&plan.replicas);
+    match decided.limit {
+        Limit::Budget { usd_per_hour } => format!("{words} for {:.2} $/h of {usd_per_hour} $/h", plan.usd_per_hour),
+        Limit::Deadline { seconds } => {
+            format!("{words} for {:.2} $/h, done after {:.1} s of {seconds} s", plan.usd_per_hour, plan.makespan_s)
+        }
+    }
 }
 
 /// Replicas of every configuration, and what its mix makes of its rates.
@@ -100,9 +106,13 @@ pub fn plan_json(question: &Question, decided: &Decided) -> Value {
     });
     let runner_up = decision.runner_up();
     let runner_up =
-        runner_up.map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.objective }));
+        runner_up.map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.plan.makespan_s }));
+    let (budget, deadline) = match decided.limit {
+        Limit::Budget { usd_per_hour } => (Some(usd_per_hour), None),
+        Limit::Deadline { seconds } => (None, Some(seconds)),
+    };
     json!({
-        "budget_usd_per_hour": problem.budget_usd_per_hour, "offers": offers.collect::<Vec<_>>(),
+        "budget_usd_per_hour": budget, "deadline_s": deadline, "offers": offers.collect::<Vec<_>>(),
         "replicas": used.map(|c| configuration(question, decided, c)).collect::<Vec<_>>(),
         "usd_per_hour": plan.usd_per_hour, "makespan_s": plan.makespan_s, "binding": decision.limit, "runner_up": runner_up,
     })

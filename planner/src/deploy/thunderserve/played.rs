@@ -10,7 +10,8 @@ use serve::check::{Site, check};
 use serve::deployment::{self, Deployment as Placed, EngineOptions, Link, Range, Route};
 use serve::fleet::Fleet;
 use serve::fleet::dynamics::Failures;
-use serve::metrics;
+use serve::pool::Answer;
+use serve::records::Record;
 use serve::replica::Role;
 use serve::request::{Request, Requests};
 use serve::router;
@@ -323,28 +324,37 @@ fn failures(task: &Task, replica: &deployment::Replica) -> Option<Failures> {
 pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     let kind = router::named("plan-weights").expect("a row of the table");
     let served = playable.fleet.serve(requests, (kind.make)(0).as_mut());
+    let answer = |record: &Record| Some(Answer { first: record.first_token()?, last: record.finished()? });
+    let answers: Vec<Option<Answer>> = served.records.list.iter().map(answer).collect();
+    Played { prefix_hit_ratio: hit_ratio(&served), ..seen(task, requests, &answers) }
+}
+
+/// What clients saw of answers to requests, `None` for those that had none.
+#[must_use]
+pub fn seen(task: &Task, requests: &Requests, answers: &[Option<Answer>]) -> Played {
     let mut played = Played::default();
     let (mut met, mut n_more, mut tokens) = (0.0, 0.0, 0);
     let mut last = Time::ZERO;
-    let records = requests.list.iter().zip(&served.records.list);
-    for ((request, record), found) in records.zip(metrics::latencies(requests, &served)) {
-        let (Some(found), Some(finished)) = (found, record.finished()) else { continue };
-        let meets = found.ttft_s <= task.ttft_s && found.tpot_s.unwrap_or(0.0) <= task.tpot_s;
+    let since = |time: Time, start: Time| (time - start).to_seconds().get();
+    for (request, answer) in requests.list.iter().zip(answers) {
+        let Some(answer) = answer else { continue };
+        let ttft_s = since(answer.first, request.arrival);
+        let tpot_s = (request.output > 1).then(|| since(answer.last, answer.first) / f64::from(request.output - 1));
+        let meets = ttft_s <= task.ttft_s && tpot_s.unwrap_or(0.0) <= task.tpot_s;
         met += f64::from(u8::from(meets));
-        played.ttft_s += found.ttft_s;
-        played.tpot_s += found.tpot_s.unwrap_or(0.0);
-        n_more += f64::from(u8::from(found.tpot_s.is_some()));
+        played.ttft_s += ttft_s;
+        played.tpot_s += tpot_s.unwrap_or(0.0);
+        n_more += f64::from(u8::from(tpot_s.is_some()));
         tokens += u64::from(request.prompt) + u64::from(request.output);
-        last = last.max(finished);
+        last = last.max(answer.last);
     }
     let n = hw::real(requests.len().max(1) as u64);
     let begun = requests.list.first().map_or(Time::ZERO, |request| request.arrival);
-    let took_s = (last.max(begun) - begun).to_seconds().get();
+    let took_s = since(last.max(begun), begun);
     played.attainment = met / n;
     played.ttft_s /= n;
     played.tpot_s /= f64::max(n_more, 1.0);
     played.tokens_per_s = hw::real(tokens) / took_s.max(1e-9);
-    played.prefix_hit_ratio = hit_ratio(&served);
     played
 }
 
@@ -372,7 +382,11 @@ pub fn faster(requests: &Requests, per_s: f64) -> Requests {
 /// once per second; other rates are the same draws faster or slower.
 #[must_use]
 pub fn goodput(task: &Task, playable: &Playable, requests: &Requests, share: f64) -> (f64, Played) {
-    let at = |per_s: f64| play(task, playable, &faster(requests, per_s));
+    highest(share, &|per_s| play(task, playable, &faster(requests, per_s)))
+}
+
+/// The largest rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it.
+pub fn highest(share: f64, at: &dyn Fn(f64) -> Played) -> (f64, Played) {
     let (mut low, mut best) = (0.0, Played::default());
     let mut high = 1.0 / 64.0;
     // Doubles until it fails, then halves the ratio of the two.

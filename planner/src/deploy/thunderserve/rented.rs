@@ -7,7 +7,8 @@
 use super::colocated::{Replica, best};
 use super::{RentalError, Task};
 use crate::deploy::cost_efficiency::Options;
-use crate::deploy::{Configuration, Demand, Plan, Problem, policies};
+use crate::deploy::{Configuration, Demand, Plan, Problem, cost_efficiency, melange as sliced};
+use crate::proof::Decision;
 
 /// Seconds whose arrivals are the work.
 const HOUR_S: f64 = 3600.0;
@@ -17,7 +18,7 @@ const HOUR_S: f64 = 3600.0;
 /// # Errors
 /// On figures without meaning, without prices, and when no replica meets the targets.
 pub fn cost_efficiency(task: &Task) -> Result<Vec<Replica>, RentalError> {
-    rented(task, "cost-efficiency")
+    rented(task, cost_efficiency::solve)
 }
 
 /// Replicas by Mélange (arXiv:2404.14527): of every machine its smallest replica, requests in quarters.
@@ -25,14 +26,16 @@ pub fn cost_efficiency(task: &Task) -> Result<Vec<Replica>, RentalError> {
 /// # Errors
 /// As `cost_efficiency`.
 pub fn melange(task: &Task) -> Result<Vec<Replica>, RentalError> {
-    rented(task, "melange")
+    rented(task, sliced::under_budget)
 }
 
-fn rented(task: &Task, policy: &str) -> Result<Vec<Replica>, RentalError> {
+/// How a policy rents.
+type Solve = fn(&Problem, Options) -> Result<Decision<Plan>, RentalError>;
+
+fn rented(task: &Task, solve: Solve) -> Result<Vec<Replica>, RentalError> {
     task.check()?;
-    let policy = policies::named(policy).expect("a row of the table");
     let (problem, replicas) = problem(task);
-    let plan = (policy.solve)(&problem, Options::default())?.plan;
+    let plan = solve(&problem, Options::default())?.plan;
     Ok(copies(task, &plan, &replicas))
 }
 

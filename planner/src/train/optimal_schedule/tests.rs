@@ -30,7 +30,7 @@ fn check(pipeline: &Pipeline, splits_backward: bool) -> Decision<Spanned> {
     let found = optimal_schedule(pipeline, splits_backward, BUDGET).expect("one micro-batch fits");
     let played = play(pipeline, &found.plan.order).expect("can be played");
     assert_eq!(played.span, found.plan.span);
-    assert!(bound_ns(&found) <= found.plan.span && bound_ns(&found) >= lower_bound(pipeline, splits_backward));
+    assert!(bound_ns(&found) <= found.plan.span && bound_ns(&found) >= Passes::new(pipeline, splits_backward).bound());
     assert!(played.peak_activation.iter().all(|&peak| peak <= pipeline.limit.unwrap_or(u64::MAX)));
     let same = |s: &&Schedule| s.placement == pipeline.placement && (splits_backward || !s.splits_backward);
     for schedule in SCHEDULES.iter().filter(same) {

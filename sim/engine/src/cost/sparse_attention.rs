@@ -18,9 +18,6 @@ use std::sync::LazyLock;
 use hw::{Flops, FlopsPerSecond, Gpu, Seconds, real};
 use serde::Deserialize;
 
-use crate::cost::decode::{DecodeShape, ShapedDecode};
-use crate::cost::experts::FusedExperts;
-use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Document, Op, Pass};
 
@@ -207,6 +204,10 @@ impl<M: CostModel> PromptAttention<M> {
 }
 
 impl<M: CostModel> CostModel for PromptAttention<M> {
+    fn inner(&self) -> Option<&dyn CostModel> {
+        Some(&self.inner)
+    }
+
     fn elementary(&self, op: &Op) -> Estimate {
         let Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass: Pass::Forward } = op else {
             return self.inner.elementary(op);
@@ -228,22 +229,6 @@ impl<M: CostModel> CostModel for PromptAttention<M> {
         let flops = Flops::new(4.0 * computed * real(n_heads * head_dim));
         self.flops_ratio
             .map_or_else(|| self.inner.least(op) * (computed / dense.max(1.0)), |ratio| flops / (self.peak * ratio))
-    }
-
-    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
-        self.inner.decode(shape)
-    }
-
-    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
-        self.inner.experts(layer)
-    }
-
-    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
-        self.inner.mixed(chunk)
-    }
-
-    fn engine(&self, op: &Op) -> Option<Estimate> {
-        self.inner.engine(op)
     }
 }
 

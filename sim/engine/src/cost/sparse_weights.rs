@@ -1,6 +1,6 @@
 //! Weights with unstructured sparsity on tensor cores, after Flash-LLM (arXiv:2309.10285): "load sparse, compute dense".
 //!
-//! A decode GEMM `C[m, n] = A[m, k] · B[k, n]` with `n` sequences reads `A` in the format of `tiled_csl.rs`, expands it on chip and multiplies
+//! A decode GEMM `C[m, n] = A[m, k] · B[k, n]` with `n` sequences reads `A` in Tiled-CSL (section 4.2; `calibrate/src/cuda/tiled_csl.rs` encodes it), expands it on chip and multiplies
 //! densely. The time law below was fitted to 108 bars digitised from the README figure of AlibabaResearch/flash-llm (A100; 12 shapes of
 //! OPT-30B, 66B and 175B, sparsity 70, 80 and 90 %, 8, 16 and 32 sequences): mean error 4.2 %, worst 15 %, digitising ±1 to 2 TFLOPS. A law of
 //! bandwidth alone misses by 17 % on average: expanding costs dense-equivalent time, so the gain saturates as weights get sparser.
@@ -9,13 +9,8 @@
 //! does. The law has no limit of multiplication, as it was fitted below it; so a product with many rows (a prompt's chunk) takes no less than
 //! the model below says that its dense operations take at best. Units: elements, bytes, seconds.
 
-pub mod tiled_csl;
-
 use hw::{Bytes, Format, Gpu, Seconds, real};
 
-use crate::cost::decode::{DecodeShape, ShapedDecode};
-use crate::cost::experts::FusedExperts;
-use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::model::Model;
 use crate::task::Op;
@@ -31,8 +26,6 @@ const FITTED_GPU: &str = "a100-sxm";
 const FITTED: [f64; 2] = [2039e9, 312e12];
 /// Bytes of a dense weight.
 const DENSE_BYTES: u64 = 2;
-/// Streaming multiprocessors of the fitted GPU.
-const MULTIPROCESSORS: u64 = 108;
 
 /// A GEMM with sparse weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,33 +39,6 @@ pub struct SparseGemm {
     /// Share of weights that are zero.
     pub sparsity: f64,
 }
-
-/// How the kernel cuts a GEMM (arXiv:2309.10285, section 4; the repository's template arguments).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiling {
-    /// Rows of an output tile.
-    pub tile_m: u64,
-    /// Columns of an output tile.
-    pub tile_n: u64,
-    /// Parts of the inner dimension whose partial sums are reduced afterwards.
-    pub split_k: u64,
-}
-
-/// Parts of the inner dimension that the authors tuned: m, k, parts.
-const TUNED: [(u64, u64, u64); 12] = [
-    (21_504, 7168, 5),
-    (7168, 7168, 7),
-    (28_672, 7168, 7),
-    (7168, 28_672, 7),
-    (27_648, 9216, 2),
-    (9216, 9216, 6),
-    (36_864, 9216, 3),
-    (9216, 36_864, 6),
-    (36_864, 12_288, 3),
-    (12_288, 12_288, 9),
-    (49_152, 12_288, 9),
-    (12_288, 49_152, 9),
-];
 
 impl SparseGemm {
     /// Elements of the weights, in millions.
@@ -105,36 +71,6 @@ impl SparseGemm {
         let (low, high) = if is_fitted { (0.85, 1.15) } else { (0.5, 2.0) };
         let outside = if dimension.is_some() { time } else { Seconds::ZERO };
         Estimate { time, low: time * low, high: time * high, source: Source::Published, outside, dimension }
-    }
-
-    /// Operations per second, counted densely.
-    #[must_use]
-    pub fn dense_flops_per_s(&self, gpu: &Gpu) -> f64 {
-        2.0 * real(self.m) * real(self.k) * real(self.n) / self.estimate(gpu).time.get()
-    }
-
-    /// Tiles: the shape follows the sequences; the inner dimension is cut as tuned, or so that the last wave of blocks is fullest.
-    #[must_use]
-    pub fn tiling(&self) -> Tiling {
-        let (tile_m, tile_n) = match self.n {
-            0..=16 => (256, 16),
-            17..=32 => (256, 32),
-            33..=64 => (128, 64),
-            _ => (128, 128),
-        };
-        let tuned = TUNED.iter().find(|(m, k, _)| (*m, *k) == (self.m, self.k)).map(|(.., split_k)| *split_k);
-        let blocks = self.m.div_ceil(tile_m) * self.n.div_ceil(tile_n);
-        let filled = |split_k: u64| real(blocks * split_k) / real((blocks * split_k).next_multiple_of(MULTIPROCESSORS));
-        let best = (1..=9).reduce(|best, next| if filled(next) > filled(best) + 1e-12 { next } else { best });
-        Tiling { tile_m, tile_n, split_k: tuned.or(best).unwrap_or(1) }
-    }
-}
-
-impl Tiling {
-    /// Shared memory of a block with two buffers of weights and inputs, 64 inputs deep.
-    #[must_use]
-    pub const fn shared_memory(&self) -> Bytes {
-        Bytes(2 * 2 * 64 * (self.tile_m + self.tile_n))
     }
 }
 
@@ -225,35 +161,22 @@ impl<M: CostModel> SparseWeights<M> {
 }
 
 impl<M: CostModel> CostModel for SparseWeights<M> {
+    fn inner(&self) -> Option<&dyn CostModel> {
+        Some(&self.inner)
+    }
+
     fn elementary(&self, op: &Op) -> Estimate {
         self.sparse(op).unwrap_or_else(|| self.inner.elementary(op))
     }
-
-    fn least(&self, op: &Op) -> Seconds {
-        self.inner.least(op)
-    }
-
-    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
-        self.inner.decode(shape)
-    }
-
-    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
-        self.inner.experts(layer)
-    }
-
-    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
-        self.inner.mixed(chunk)
-    }
-
-    fn engine(&self, op: &Op) -> Option<Estimate> {
-        self.inner.engine(op)
-    }
 }
+
+/// Rows and columns of a tile of the format.
+const TILE: [u64; 2] = [128, 64];
 
 /// Bytes of a sparse matrix whose tiles are near their mean: 32-bit items padded to groups of four per tile, and the offsets.
 #[must_use]
 pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
-    let tiles = m.div_ceil(tiled_csl::TILE_ROWS as u64) * k.div_ceil(tiled_csl::TILE_COLUMNS as u64);
+    let tiles = m.div_ceil(TILE[0]) * k.div_ceil(TILE[1]);
     let items = real(m) * real(k) * (1.0 - sparsity) + 1.5 * real(tiles);
     Bytes::from_f64(4.0 * items + 4.0 * real(tiles + 2))
 }
@@ -281,6 +204,27 @@ mod tests {
         hw::catalog::gpu("a100-sxm-80g").expect("listed")
     }
 
+    /// Operations per second, counted densely.
+    fn dense_flops_per_s(gemm: &SparseGemm, gpu: &Gpu) -> f64 {
+        2.0 * real(gemm.m) * real(gemm.k) * real(gemm.n) / gemm.estimate(gpu).time.get()
+    }
+
+    /// The shapes of the figure: outputs, inputs.
+    const SHAPES: [(u64, u64); 12] = [
+        (21_504, 7168),
+        (7168, 7168),
+        (28_672, 7168),
+        (7168, 28_672),
+        (27_648, 9216),
+        (9216, 9216),
+        (36_864, 9216),
+        (9216, 36_864),
+        (36_864, 12_288),
+        (12_288, 12_288),
+        (49_152, 12_288),
+        (12_288, 49_152),
+    ];
+
     /// TFLOPS read off the figure at 80 %: shape, 8, 16 and 32 sequences.
     const BARS: [(u64, u64, [f64; 3]); 3] =
         [(36_864, 9216, [24.8, 48.2, 88.8]), (7168, 7168, [17.5, 33.5, 60.8]), (12_288, 49_152, [25.9, 50.7, 94.4])];
@@ -289,7 +233,7 @@ mod tests {
     fn the_law_meets_the_bars_of_the_figure() {
         for (m, k, bars) in BARS {
             for (n, expected) in [8, 16, 32].into_iter().zip(bars) {
-                let found = SparseGemm { m, k, n, sparsity: 0.8 }.dense_flops_per_s(&a100()) / 1e12;
+                let found = dense_flops_per_s(&SparseGemm { m, k, n, sparsity: 0.8 }, &a100()) / 1e12;
                 assert!((found / expected - 1.0).abs() < 0.15, "{m} x {k}, {n}: {found}, read {expected}");
             }
         }
@@ -299,8 +243,8 @@ mod tests {
     fn the_law_meets_the_means_over_all_shapes() {
         for (n, means) in [(8, [18.9, 23.0, 28.6]), (32, [70.5, 81.9, 97.3])] {
             for (sparsity, expected) in [0.7, 0.8, 0.9].into_iter().zip(means) {
-                let of = |&(m, k, _): &(u64, u64, u64)| SparseGemm { m, k, n, sparsity }.dense_flops_per_s(&a100());
-                let found = TUNED.iter().map(of).sum::<f64>() / 12e12;
+                let of = |&(m, k): &(u64, u64)| dense_flops_per_s(&SparseGemm { m, k, n, sparsity }, &a100());
+                let found = SHAPES.iter().map(of).sum::<f64>() / 12e12;
                 assert!((found / expected - 1.0).abs() < 0.08, "{n} at {sparsity}: {found}, read {expected}");
             }
         }
@@ -320,15 +264,6 @@ mod tests {
         assert!((1.3..=1.5).contains(&gain(16, 0.7)) && (1.9..=2.15).contains(&gain(16, 0.9)));
         assert!(gain(64, 0.8) < gain(16, 0.8) && gain(128, 0.8) < gain(64, 0.8));
         assert!(gain(16, 1.0) < 3.0, "expanding stays when nothing is loaded");
-    }
-
-    #[test]
-    fn tiles_take_the_shared_memory_of_the_kernels() {
-        let kib = |n| SparseGemm { m: 9216, k: 9216, n, sparsity: 0.8 }.tiling().shared_memory().0 / 1024;
-        assert_eq!([kib(8), kib(16), kib(32), kib(64), kib(128)], [68, 68, 72, 48, 64]);
-        assert_eq!(SparseGemm { m: 9216, k: 9216, n: 16, sparsity: 0.8 }.tiling().split_k, 6);
-        // 36 blocks of 256 rows: three parts fill 108 multiprocessors exactly.
-        assert_eq!(SparseGemm { m: 9216, k: 4608, n: 16, sparsity: 0.8 }.tiling().split_k, 3);
     }
 
     #[test]

@@ -6,9 +6,6 @@
 
 use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
-use crate::cost::decode::{DecodeShape, ShapedDecode};
-use crate::cost::experts::FusedExperts;
-use crate::cost::mixed::MixedChunk;
 use crate::cost::{CostModel, Estimate};
 use crate::task::{Op, Pass};
 
@@ -67,20 +64,12 @@ impl<M: CostModel> Sustained<M> {
 }
 
 impl<M: CostModel> CostModel for Sustained<M> {
+    fn inner(&self) -> Option<&dyn CostModel> {
+        Some(&self.inner)
+    }
+
     fn elementary(&self, op: &Op) -> Estimate {
         self.held(op, self.inner.elementary(op))
-    }
-
-    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
-        self.inner.decode(shape)
-    }
-
-    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
-        self.inner.experts(layer)
-    }
-
-    fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
-        self.inner.mixed(chunk)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

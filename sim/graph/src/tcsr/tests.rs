@@ -51,8 +51,6 @@ fn ties_stand_in_the_order_of_their_ids_on_any_number_of_threads() {
 
 #[test]
 fn wrong_events_are_refused() {
-    let back = check_order(&events(&[(0, 1, 5), (1, 2, 4)]));
-    assert_eq!(back, Err(EventError::Unsorted { event: 1, time: 4, before: 5 }));
     let beyond = TCsr::convert(3, &events(&[(0, 3, 5)]), Reverse::With);
     assert_eq!(beyond, Err(EventError::Beyond { event: 0, vertex: 3, n_vertices: 3 }));
 }

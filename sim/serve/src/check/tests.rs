@@ -98,6 +98,13 @@ fn a_right_deployment_passes() {
     let none: [String; 0] = [];
     assert_eq!(refusals(&split()), none);
     assert_eq!(refusals(&stations()), none);
+    // A station may hold all layers by itself.
+    let mut alone = stations();
+    alone.replicas[0].stages = vec![stage(0, Range::new(0, 4), 4, Range::new(0, 60))];
+    alone.replicas.truncate(1);
+    alone.links = vec![link(None, Some(0)), link(Some(0), None)];
+    alone.routes = vec![Route { class: 0, replicas: vec![0], share_ratio: 1.0 }];
+    assert_eq!(refusals(&alone), none);
     // Without routes the router decides; every replica is of use all the same.
     let free = |deployment: Deployment| Deployment { routes: Vec::new(), ..deployment };
     assert_eq!(refusals(&free(split())), none);

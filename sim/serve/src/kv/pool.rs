@@ -1,13 +1,14 @@
 //! Paged keys and values of a replica: blocks that requests own, and blocks of prefixes that requests share.
 //!
 //! Units: blocks of `block_tokens` tokens. Invariant, checked on every change in debug builds: free + private + cached + lent = total +
-//! borrowed. A cached prefix that no request holds is evictable, least recently used first, the end of a chain before its start. Borrowed
+//! borrowed. A cached prefix that no request holds is evictable, in the order of the cache's rule. Borrowed
 //! blocks lie on other replicas and count as the requests' own; lent ones lie here and belong to requests of other replicas.
 
 use std::collections::BTreeMap;
 
 use super::sparse::Sparse;
 use super::tiers::{N_TIERS, Tier, Tiers};
+use super::{EVICTIONS, Eviction, Rank, Usage};
 use hw::Tick;
 
 /// A cached prefix.
@@ -15,8 +16,8 @@ use hw::Tick;
 struct Entry {
     /// Requests that hold it.
     holders: u32,
-    /// When it was last let go; its key in the order of eviction.
-    stamp: u64,
+    /// Of all requests that held it, and when it was last let go.
+    usage: Usage,
 }
 
 /// Blocks of one replica.
@@ -35,8 +36,10 @@ pub struct Pool {
     /// Prefixes that are cached. A replica sees few of all identities at once.
     entries: Sparse<Entry>,
     n_cached: u32,
-    /// Prefixes that nobody holds, by the stamp of their release.
-    evictable: BTreeMap<u64, u32>,
+    /// Which prefix leaves first.
+    rule: &'static Eviction,
+    /// Prefixes that nobody holds, by the rule's rank.
+    evictable: BTreeMap<Rank, u32>,
     clock: u64,
     peak: u32,
     /// Where prefixes go that are evicted.
@@ -58,6 +61,7 @@ impl Pool {
             prefix_tokens,
             entries: Sparse::default(),
             n_cached: 0,
+            rule: &EVICTIONS[0],
             evictable: BTreeMap::new(),
             clock: 0,
             peak: 0,
@@ -70,6 +74,13 @@ impl Pool {
     pub fn with_tiers(self, tiers: &[Tier; N_TIERS]) -> Self {
         let tiers = Tiers::new(tiers, self.blocks_per_prefix);
         Self { tiers, ..self }
+    }
+
+    /// The same by another rule of which prefix leaves first.
+    #[must_use]
+    pub fn evicting(self, rule: &'static Eviction) -> Self {
+        assert!(self.evictable.is_empty(), "a rule is chosen before prefixes come");
+        Self { rule, ..self }
     }
 
     /// How many of the leading prefixes tiers below the device have, and ticks to bring them.
@@ -241,9 +252,10 @@ impl Pool {
         for id in ids {
             let entry = self.entries.get_mut(*id).expect("a prefix that is held is cached");
             if entry.holders == 0 {
-                self.evictable.remove(&entry.stamp);
+                self.evictable.remove(&(self.rule.rank)(&entry.usage));
             }
             entry.holders += 1;
+            entry.usage.n_uses = entry.usage.n_uses.saturating_add(1);
         }
         self.peak = self.peak.max(self.held());
     }
@@ -259,7 +271,7 @@ impl Pool {
             if self.entries.get(*id).is_some() {
                 break;
             }
-            self.entries.insert(*id, Entry { holders: 1, stamp: 0 });
+            self.entries.insert(*id, Entry { holders: 1, usage: Usage { n_uses: 1, released: 0 } });
             self.n_cached += 1;
             self.private -= self.blocks_per_prefix;
             n += 1;
@@ -276,8 +288,8 @@ impl Pool {
             assert!(entry.holders > 0, "prefix {id} is held");
             entry.holders -= 1;
             if entry.holders == 0 {
-                entry.stamp = self.clock;
-                self.evictable.insert(self.clock, *id);
+                entry.usage.released = self.clock;
+                self.evictable.insert((self.rule.rank)(&entry.usage), *id);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::{Gather, Order};
 use crate::adapters::AdapterLimits;
 use crate::kv::tiers::{N_TIERS, Tier};
+use crate::kv::{EVICTIONS, Eviction};
 use hw::Tick;
 
 /// What happens to a sequence that has to give up its blocks.
@@ -44,6 +45,8 @@ pub struct Limits {
     pub order: Order,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
+    /// Which of them leaves a full cache first.
+    pub eviction: &'static Eviction,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
     /// Iterations that only decode between two looks for requests that have come. An iteration with prompts is followed by a look too, or has one as it begins where
@@ -70,6 +73,7 @@ impl Limits {
         preemption: Preemption::Recompute,
         order: Order::Arrival,
         shares_prefixes: false,
+        eviction: &EVICTIONS[0],
         tiers: crate::kv::tiers::NO_TIERS,
         recv_interval: NonZeroU32::MIN,
         gather: None,

@@ -316,9 +316,8 @@ struct MeetingKey {
 }
 
 struct Builder<'a> {
-    /// As the stage that is being lowered sees it.
     problem: &'a Problem,
-    /// As each stage sees it, where stages are placed.
+    /// As the stages of each pipeline rank see it, where stages are placed.
     own: &'a [Problem],
     lanes: &'a Lanes,
     /// Whether other ranks hold the same parameters, so that gradients are reduced.
@@ -481,10 +480,16 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// The problem as the stages of a pipeline rank see it.
+    fn at(&self, pp: u32) -> &'a Problem {
+        self.own.get(pp as usize).unwrap_or(self.problem)
+    }
+
     fn column(&self, frame: &Frame<'_>) -> Column {
-        let positions = (0..self.problem.layout.cp).map(|cp| self.lanes.position(frame.group, frame.pp, cp, frame.tp));
-        let ranks = positions.map(|position| self.problem.rank(position)).collect();
-        let lanes = (0..self.problem.layout.cp).map(|cp| self.lanes.id(frame.group, frame.pp, cp, frame.tp)).collect();
+        let problem = self.at(frame.pp);
+        let positions = (0..problem.layout.cp).map(|cp| self.lanes.position(frame.group, frame.pp, cp, frame.tp));
+        let ranks = positions.map(|position| problem.rank(position)).collect();
+        let lanes = (0..problem.layout.cp).map(|cp| self.lanes.id(frame.group, frame.pp, cp, frame.tp)).collect();
         Column { lanes, ranks }
     }
 
@@ -528,12 +533,12 @@ impl<'a> Builder<'a> {
                             break;
                         }
                         stop::pause();
-                        self.problem = self.own.get(rank).unwrap_or(self.problem);
+                        let pp = u32::try_from(rank).expect("ranks fit u32");
                         let frame = Frame {
                             group,
-                            pp: u32::try_from(rank).expect("ranks fit u32"),
+                            pp,
                             tp: 0,
-                            degree: self.problem.layout.tp,
+                            degree: self.at(pp).layout.tp,
                             slot,
                             position: u32::try_from(cursor[rank]).expect("slots fit u32"),
                             stage: self.stages[stage],

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use planner::Decision;
 use planner::deploy::RentalError;
-use planner::deploy::goodput::{self, METHODS, Plan, playable_of};
-use planner::deploy::thunderserve::played;
+use planner::deploy::goodput::{self, Plan, playable_of};
 use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
@@ -45,7 +44,7 @@ impl Kind for Goodput {
 /// `plan.json` and its words.
 fn written(scenario: &Goodput, choice: &GoodputChoice) -> Result<Planned, RentalError> {
     let decision = goodput::plan(&choice.way, &scenario.load(), &mut || {})?;
-    let placed = playable_of(&choice.way, &decision.plan, &scenario.requests)?.placed;
+    let placed = playable_of(&choice.way, &decision.plan, &scenario.requests)?.placed().clone();
     let targets = json!({ "ttft_s": choice.way.task.ttft_s, "tpot_s": choice.way.task.tpot_s });
     Ok(kinds::deployed(&scenario.head, &choice.name, &[placed], &decision, &decision.plan.why).with(targets))
 }
@@ -66,7 +65,7 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> R
     let playable = playable_of(&choice.way, &decision.plan, &scenario.requests)?;
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    let (rate, played) = played::goodput(&choice.way.task, &playable, &scenario.requests, scenario.attainment_ratio);
+    let (rate, played) = playable.goodput(&choice.way.task, &scenario.requests, scenario.attainment_ratio);
     Ok(PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
@@ -76,10 +75,4 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> R
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
     })
-}
-
-/// Names that such a scenario may use for policies, with what they do.
-#[must_use]
-pub fn policies() -> Vec<(&'static str, &'static str)> {
-    METHODS.iter().map(|(name, _, about)| (*name, *about)).collect()
 }

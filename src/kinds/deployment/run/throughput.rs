@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use planner::deploy::RentalError;
 use planner::deploy::helix::held::OfPool;
-use planner::deploy::helix::{POLICIES, held, played};
+use planner::deploy::helix::{held, played};
 use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
@@ -78,10 +78,4 @@ fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> Polic
         measured: measured(simulate_wall_s),
         ..PolicyResult::default()
     }
-}
-
-/// Names that such a scenario may use for policies, with what they do.
-#[must_use]
-pub fn policies() -> Vec<(&'static str, &'static str)> {
-    POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

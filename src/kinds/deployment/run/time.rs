@@ -1,4 +1,4 @@
-//! From checked work that is to end soonest to a result: find rates, decide with every policy and budget, replay every plan.
+//! From checked work to a result: find rates, decide with every policy and limit, replay every plan.
 //!
 //! Rows are decided in parallel and collected by index, so the number of threads changes nothing outside `measured`.
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 use engine::cost::profile::Profile;
 use engine::verdict::Refused;
 use planner::deploy::RentalError;
-use planner::deploy::policies::POLICIES;
+use planner::deploy::objective::Objective;
 use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
 use rayon::prelude::*;
 use reports::views;
@@ -33,8 +33,11 @@ impl Kind for Rental {
         let (rated, profiles) = rated(self);
         let results =
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated), |row| row);
-        let columns =
-            if self.asked.is_simulated() { views::columns(&views::REPLAYED) } else { views::columns(&views::RENTED) };
+        let columns = match self.objective {
+            Objective::Dollars => views::columns(&views::CHEAPEST),
+            _ if self.asked.is_simulated() => views::columns(&views::REPLAYED),
+            _ => views::columns(&views::RENTED),
+        };
         Run::from(RunResult {
             cost_model: costs(self, &rated, &profiles),
             speedup_ratio: gains(self, &results, &columns[0].key),
@@ -121,25 +124,18 @@ fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<Pol
     })
 }
 
-/// Gains relative to the baseline with the same budget.
+/// Gains relative to the baseline with the same limit.
 fn gains(scenario: &Rental, results: &[PolicyResult], key: &str) -> BTreeMap<String, f64> {
     let worth = |row: &PolicyResult| row.metrics.get(key).copied();
     let rows = || results.iter().zip(&scenario.choices);
     let mut gains = BTreeMap::new();
     for (row, choice) in rows() {
-        let budget = choice.choice.budget_usd_per_hour;
         let same = |(_, other): &(&PolicyResult, &RentalChoice)| {
-            other.choice.budget_usd_per_hour == budget
+            other.choice.limit == choice.choice.limit
                 && other.name.split('@').next() == Some(scenario.head.baseline.as_str())
         };
         let base = rows().find(same).and_then(|(row, _)| worth(row));
         gains.extend(base.zip(worth(row)).map(|(base, own)| (row.policy.clone(), base / own)));
     }
     gains
-}
-
-/// Names that such a scenario may use for policies, with what they do.
-#[must_use]
-pub fn policies() -> Vec<(&'static str, &'static str)> {
-    POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

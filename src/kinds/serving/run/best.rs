@@ -14,9 +14,10 @@ use serve::metrics;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
-use super::{Figures, Row, figures, policy, scaling};
+use super::{Figures, Row, figures, policy};
 use crate::kinds::{self, Planned};
 use calibrate::costs::cost_model;
+use scenario::serving::placed::deployments;
 use scenario::serving::settings::settings;
 use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
@@ -34,7 +35,7 @@ pub fn planned(scenario: &Serving, (row, way): (Row, Option<&ServingChoice>)) ->
     let Some(way) = way.filter(|_| row.status.is_ok()) else {
         return Err(Refused { ended: row.status, why: row.why });
     };
-    let placed = scaling::deployments(scenario, way)?;
+    let placed = deployments(scenario, way)?;
     let words = way.candidate.as_ref().map_or(&[][..], |candidate| &candidate.words);
     let settings = settings(&scenario.head.origin, &row.policy, words);
     let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });

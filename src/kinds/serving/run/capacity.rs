@@ -3,14 +3,14 @@
 use engine::play::Case;
 use engine::stop;
 use engine::verdict::Refused;
-use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
+use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served};
 use rayon::prelude::*;
-use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
+use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
-use serve::metrics::Slo;
 use serve::request::Requests;
 
-use super::{fleet, policy, profiles};
+use super::{best, fleet, policy, profiles, scaling};
+use crate::kinds::Planned;
 use scenario::serving::Serving;
 
 /// What the price of a token counts.
@@ -36,8 +36,32 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     }
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());
-    sources.extend(question.quoted.iter().filter_map(quote));
+    sources.extend(question.quoted.iter().filter_map(Quoted::words));
     Some(report(scenario, answer, sources))
+}
+
+/// `plan.json` of a fleet that was tried: the deployment that it is, checked, with the requests as they come.
+///
+/// # Errors
+/// Why it cannot be served, or why the checker refuses it.
+pub fn written(scenario: &Serving, fleet: &str) -> Option<Result<Planned, Refused>> {
+    let capacity = scenario.capacity.as_ref()?;
+    let candidate = capacity.question.candidates.iter().find(|candidate| candidate.name == fleet)?;
+    Some(planned(scenario, candidate))
+}
+
+fn planned(scenario: &Serving, candidate: &Candidate) -> Result<Planned, Refused> {
+    let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
+    let (quoted, load) = (&capacity.question.quoted, scenario.requests.clone());
+    let varied = scenario.varied(&capacity.policy, &candidate.variation, quoted, load)?;
+    let choice = &varied.choices[0];
+    let planned = if scaling::asked(&varied, choice).is_some() {
+        scaling::written(&varied, choice)?
+    } else {
+        best::planned(&varied, (policy(&varied, choice), Some(choice)))?
+    };
+    let (origin, how) = (crate::kinds::origin(&varied.head), Some(format!("for {}", candidate.name)));
+    Ok(Planned { how, ..planned.with(serde_json::json!({ "origin": origin, "fleet": candidate.name })) })
 }
 
 /// Serves what is asked by the fleet that is asked.
@@ -48,7 +72,7 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
-    varied.slo = limits(&varied.slo, asked.limit);
+    varied.slo = asked.limit.map_or(varied.slo, |key| varied.slo.only(key));
     let row = policy(&varied, &varied.choices[0]).result;
     if row.status.is_ok() {
         Ok(Served { metrics: row.metrics, interval: row.interval })
@@ -69,27 +93,12 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
 }
 
-/// The limits, or only one of them.
-fn limits(slo: &Slo, only: Option<&str>) -> Slo {
-    match only {
-        None => *slo,
-        Some("ttft_s") => Slo { ttft: slo.ttft, ..Slo::default() },
-        Some("tpot_s") => Slo { tpot: slo.tpot, ..Slo::default() },
-        Some(_) => Slo { e2e: slo.e2e, ..Slo::default() },
-    }
-}
-
 /// Where the costs of the scenario's own fleet come from.
 fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
     let (_, source) = fleet(scenario, choice, Case::Expected);
     format!("costs of the scenario's own fleet: {} ({})", profiles(scenario), source.name())
-}
-
-fn quote(quoted: &Quoted) -> Option<String> {
-    let Quoted { name, usd_per_gpu_hour, quote } = quoted;
-    (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
 }
 
 fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {
@@ -99,61 +108,14 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         origin: crate::kinds::origin(&scenario.head),
-        limits: words(&question.limits),
+        limits: question.limits_words(),
         target_ratio: question.target_ratio,
-        points: answer.points.into_iter().map(point).collect(),
+        points: answer.points,
         left_out: answer.left_out,
         chosen: answer.chosen,
         safe: answer.safe,
-        headroom: answer.headroom.map(|found| headroom(&question.peak, found)),
-        sensitivity: answer.sensitivity.into_iter().map(sensitivity).collect(),
+        headroom: answer.headroom,
+        sensitivity: answer.sensitivity,
         sources,
     }
-}
-
-/// The limits in words.
-fn words(limits: &[(&str, f64)]) -> String {
-    let name = |key: &str| key.trim_end_matches("_s").to_uppercase();
-    limits.iter().map(|(key, seconds)| format!("{} {seconds} s", name(key))).collect::<Vec<_>>().join(" and ")
-}
-
-fn point(found: asked::Point) -> Point {
-    Point {
-        name: found.name,
-        gpu: found.gpu,
-        n_gpus: found.n_gpus,
-        usd_per_hour: found.usd_per_hour,
-        usd_per_mtok: found.usd_per_mtok,
-        usd_per_mtok_interval: found.usd_per_mtok_interval,
-        attainment_ratio: found.attainment_ratio,
-        attainment_interval: found.attainment_interval,
-        is_on_front: found.is_on_front,
-    }
-}
-
-fn headroom(peak: &Peak, found: asked::Headroom) -> Headroom {
-    let Peak { from_s, to_s, requests_per_s, is_whole } = *peak;
-    let window =
-        if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
-    let asked::Headroom { meets, fails, loads, breaks } = found;
-    Headroom {
-        window,
-        from_s,
-        to_s,
-        requests_per_s,
-        meets,
-        fails,
-        loads: loads.into_iter().map(load).collect(),
-        breaks,
-    }
-}
-
-const fn load(found: asked::Load) -> Load {
-    let asked::Load { factor, attainment_ratio, attainment_interval } = found;
-    Load { factor, attainment_ratio, attainment_interval }
-}
-
-fn sensitivity(found: asked::Sensitivity) -> Sensitivity {
-    let asked::Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio } = found;
-    Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio }
 }

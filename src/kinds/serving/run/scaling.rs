@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 use engine::play::Case;
 use engine::verdict::Refused;
 use planner::Status;
-use planner::deploy::RentalError;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned::{self, Held, Planned as Question, Said};
-use reports::{PlannerFacts, PolicyResult};
+use reports::PlannerFacts;
 use serde_json::json;
-use serve::check::{Site, check};
-use serve::deployment::{Deployment, Lifted, of_engines};
 use serve::fleet::Fleet;
 
 use crate::kinds::{self, Planned};
+use scenario::serving::placed::deployments;
 use scenario::serving::scaling;
-use scenario::serving::{Serving, ServingChoice, ServingGroup};
+use scenario::serving::{Serving, ServingChoice};
 
 /// What a choice's planner is asked, where it has one.
 pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
@@ -52,71 +50,4 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Re
     let more = json!({ "schedule": schedule.collect::<Vec<_>>(), "predicted": values });
     let facts = planner.unwrap_or_default();
     Ok(kinds::deployed_as(&scenario.head, &choice.name, &placed, facts, &why).with(more))
-}
-
-/// The fleet of a choice as deployments that the checker holds, one for each model.
-///
-/// # Errors
-/// Why the checker refuses one.
-pub fn deployments(scenario: &Serving, choice: &ServingChoice) -> Result<Vec<Deployment>, Refused> {
-    let groups = scenario.groups_of(choice);
-    let mut models: Vec<u32> = groups.iter().map(|group| group.model_index).collect();
-    models.sort_unstable();
-    models.dedup();
-    if models.is_empty() {
-        return Err(Refused::infeasible("no group serves"));
-    }
-    let of_model = |model: u32| groups.iter().copied().filter(move |group| group.model_index == model).collect();
-    models.into_iter().map(|model| deployment(scenario, choice, of_model(model))).collect()
-}
-
-/// Groups of one model as a deployment.
-fn deployment(scenario: &Serving, choice: &ServingChoice, groups: Vec<&ServingGroup>) -> Result<Deployment, Refused> {
-    let mut engines = Vec::new();
-    for &group in &groups {
-        engines.push(Lifted {
-            name: &group.name,
-            copies: scenario.replicas_of(choice, group),
-            role: group.role,
-            config: scenario.deployment_of(choice, group),
-            limits: scenario.limits(choice, group),
-            batcher: choice.batcher.name(),
-            usd_per_gpu_hour: group.usd_per_gpu_hour,
-        });
-    }
-    let model = &groups[0].model;
-    let deployment = of_engines(model, &engines);
-    let (mut parameter_bytes, mut kv_bytes) = (2.0_f64, 2.0_f64);
-    for config in groups.iter().map(|group| scenario.deployment_of(choice, group)) {
-        let least = config.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
-        // What sparse kernels keep of weights the checker cannot say; its room for keys and values has been taken already.
-        parameter_bytes = parameter_bytes.min(if config.sparse_weights.is_some() { 0.0 } else { least });
-        kv_bytes = kv_bytes.min(hw::real(config.formats.kv.bytes()));
-    }
-    let site = Site { model, machines: &deployment.machines, parameter_bytes, kv_bytes };
-    check(&deployment, &site).map_err(RentalError::refused)?;
-    Ok(deployment)
-}
-
-/// Names each row's runner-up: the cheapest other way that keeps the limits for as many requests, or else the one that keeps them for most.
-pub fn runners_up(rows: &mut [PolicyResult]) {
-    let figures: Vec<Option<(f64, f64)>> = rows
-        .iter()
-        .map(|row| row.metrics.get("cost_usd").copied().zip(row.metrics.get("slo_attainment_ratio").copied()))
-        .collect();
-    let names: Vec<String> = rows.iter().map(|row| row.policy.clone()).collect();
-    for (index, row) in rows.iter_mut().enumerate() {
-        let (Some(facts), Some((_, met))) = (&mut row.planner, figures[index]) else { continue };
-        let others = || (0..names.len()).filter(|&other| other != index).filter_map(|at| Some((at, figures[at]?)));
-        let as_good = others().filter(|(_, (_, of))| *of >= met).min_by(|a, b| a.1.0.total_cmp(&b.1.0));
-        let closest = || others().max_by(|a, b| a.1.1.total_cmp(&b.1.1).then(b.0.cmp(&a.0)));
-        let words =
-            |(at, (usd, of)): (usize, (f64, f64))| format!("`{}`, {usd:.2} $ and {:.1} %", names[at], of * 100.0);
-        let note = match (as_good, closest()) {
-            (Some(other), _) => format!("runner-up, the cheapest that meets as many: {}", words(other)),
-            (None, Some(other)) => format!("runner-up, as no other meets as many: {}", words(other)),
-            (None, None) => continue,
-        };
-        facts.notes.push(note);
-    }
 }

@@ -82,7 +82,7 @@ fn a_request_alone_reaches_the_time_of_its_round() {
 fn a_full_cache_is_a_number_of_requests() {
     // 100,000 tokens in every layer are 40 requests of 2,500 tokens; half of them twice as large and half of them small come to the same
     // only where every token takes equally long, so it can only be more.
-    let traffic = |held| Traffic { prompt_share: 0.0, prompt_max: 1, held };
+    let traffic = |held| Traffic { prompt_share: 0.0, prompt_max: 1, held, token_s_max: f64::INFINITY };
     let rate = |held| on_pool(&two_nodes(), &traffic(held)).expect("a bound").value;
     let same = Held::Cached(vec![Holding { tokens: 2500.0, share: 1.0 }]);
     let half = |tokens| Holding { tokens, share: 0.5 };
@@ -130,6 +130,8 @@ fn machines() -> impl Strategy<Value = Machines> {
                     .collect(),
                 network: Network { within, between, card_bytes_per_s: 1e8, coordinator: None },
             },
+            tensor: 1,
+            hosts: Vec::new(),
             types,
             typical: Typical { prompt: 100.0, output: 20.0, cache_ratio: 0.3 },
             hand_over: if is_strict { HandOver::Strict } else { HandOver::Partial },

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::Run;
 use crate::fleet::ends::{Ends, IDLE};
 use crate::pool::path::Paths;
-use crate::pool::{self, Load, Outcome, PAUSE, Pool};
+use crate::pool::{self, Answer, Load, Outcome, PAUSE, Pool};
 use hw::{Seconds, Tick};
 
 /// A request under way; exactly one event, queue, batch or hop has it.
@@ -46,6 +46,16 @@ struct Active {
     begun: Tick,
     /// When its last message began to leave.
     sent: Tick,
+    /// When the client had its first token and its last; `Tick::NEVER` until then.
+    answered: [Tick; 2],
+}
+
+impl Active {
+    /// When the client had its tokens; `None` where it has not all of them.
+    fn answer(&self) -> Option<Answer> {
+        let [first, last] = self.answered;
+        (last != Tick::NEVER).then(|| Answer { first: first.time(), last: last.time() })
+    }
 }
 
 /// A station at work.
@@ -171,6 +181,7 @@ impl<'r> Stations<'r> {
             issued: begun,
             begun,
             sent: begun,
+            answered: [Tick::NEVER; 2],
         });
         self.push(begun, Event::Issue { request: small(index) });
     }
@@ -358,6 +369,7 @@ impl<'r> Stations<'r> {
         let was_prompt = active.is_prompt;
         self.count(request, now);
         let active = &mut self.active[request];
+        active.answered[0] = active.answered[0].min(now);
         active.context += active.tokens;
         (active.at, active.n_cached, active.begun) = (0, 0, now);
         (active.is_prompt, active.is_again, active.tokens) = (false, false, 1);
@@ -414,6 +426,7 @@ impl<'r> Stations<'r> {
     /// A request leaves the stations, and others may find a path.
     fn end(&mut self, request: usize, now: Tick) {
         self.let_go(request, now);
+        self.active[request].answered[1] = now;
         self.outcome.n_ended += 1;
         self.admit(now);
     }
@@ -437,6 +450,10 @@ impl<'r> Stations<'r> {
     /// What was counted until the end.
     fn outcome(mut self) -> Outcome {
         self.outcome.n_waiting = self.waiting.len() as u64;
+        if matches!(self.asked.load, Load::Open) {
+            self.outcome.answers = self.active.iter().map(Active::answer).collect();
+            self.outcome.answers.resize(self.asked.requests.len(), None);
+        }
         let under_way = self.active.iter().filter(|active| !active.path.is_empty());
         let issued: Vec<Tick> = under_way.map(|active| active.issued).collect();
         let until = self.until();

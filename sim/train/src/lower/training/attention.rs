@@ -56,14 +56,21 @@ const BARRIER_BYTES: u64 = 4;
 impl Builder<'_> {
     /// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
     /// cannot begin before the exchange has ended.
-    pub(super) fn attention_after(&self, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
+    pub(super) fn attention_after(
+        &self,
+        problem: &Problem,
+        content: &Content,
+        cp: usize,
+        n_layers: u32,
+        pass: Pass,
+    ) -> Ops {
         let share = &content.shares[cp];
-        let documents = match (content.rings.is_empty(), self.problem.layout.exchange, pass) {
+        let documents = match (content.rings.is_empty(), problem.layout.exchange, pass) {
             (true, _, _) => &share.local,
             (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
             (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
         };
-        layer::repeated(&layer::attention(&self.problem.shard(), documents, 1, pass), n_layers)
+        layer::repeated(&layer::attention(&problem.shard(), documents, 1, pass), n_layers)
     }
 
     /// Tasks of attention that come before; returns what the task behind the exchange waits for, per rank.
@@ -80,8 +87,16 @@ impl Builder<'_> {
         if content.rings.is_empty() {
             return vec![Vec::new(); column.lanes.len()];
         }
-        let frame = Attend { column, content, micro_batch: frame.slot.micro_batch, n_layers, pass, role };
-        match self.problem.layout.exchange {
+        let frame = Attend {
+            problem: self.at(frame.pp),
+            column,
+            content,
+            micro_batch: frame.slot.micro_batch,
+            n_layers,
+            pass,
+            role,
+        };
+        match frame.problem.layout.exchange {
             ContextExchange::Gather => self.gathered_attention(&frame, leads),
             ContextExchange::Ring => self.ring_attention(&frame, leads),
             ContextExchange::Ulysses => self.ulysses_attention(&frame, leads),
@@ -147,11 +162,11 @@ impl Builder<'_> {
 
     /// All-gather of keys and values behind local attention; in backward a reduce-scatter of their gradients.
     fn gathered_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
-        let (problem, pass) = (self.problem, frame.pass);
+        let (problem, pass) = (frame.problem, frame.pass);
         let kind = if pass == Pass::Forward { Collective::AllGather } else { Collective::ReduceScatter };
         let n_layers = frame.n_layers;
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            builder.collective(kind, key_value_bytes(builder.problem, ring.tokens), members, n_layers)
+            builder.collective(kind, key_value_bytes(problem, ring.tokens), members, n_layers)
         };
         let local = |share: &Share| layer::attention(&problem.shard(), &share.local, 1, pass);
         let sharded = |share: &Share| layer::attention(&problem.shard(), &share.sharded, 1, pass);
@@ -172,13 +187,13 @@ impl Builder<'_> {
 
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
     fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
-        if self.problem.execution.framework.torch().is_some() {
+        if frame.problem.execution.framework.torch().is_some() {
             return self.torch_attention(frame, leads);
         }
-        let (problem, pass) = (self.problem, frame.pass);
+        let (problem, pass) = (frame.problem, frame.pass);
         let n_layers = frame.n_layers;
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            let bytes = hop_bytes(builder.problem, ring.tokens, ring.count, pass);
+            let bytes = hop_bytes(problem, ring.tokens, ring.count, pass);
             builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
         };
         let exchanged = self.exchange(frame, op, leads);
@@ -194,7 +209,7 @@ impl Builder<'_> {
 
     /// Tokens for heads before attention and back after it (arXiv:2309.14509).
     fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
-        let (problem, pass) = (self.problem, frame.pass);
+        let (problem, pass) = (frame.problem, frame.pass);
         let n_layers = frame.n_layers;
         let exchange_of = |is_in: bool| {
             move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
@@ -239,6 +254,7 @@ pub(super) fn transposes(problem: &Problem, share: &Share) -> Ops {
 
 /// What the attention functions share.
 pub(super) struct Attend<'a> {
+    pub(super) problem: &'a Problem,
     column: &'a Column,
     micro_batch: u32,
     content: &'a Content,

@@ -2,6 +2,7 @@
 //! of the parameters of its next layers.
 
 use super::{Builder, hybrid};
+use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
 use engine::task::{LaneId, Op, Ops, TaskId};
@@ -16,27 +17,25 @@ impl Builder<'_> {
     }
 
     /// Operations of the layers of a stage whose kernels the host launches meanwhile.
-    pub(super) fn launched(&self, ops: Ops, stage: &Stage, kind: PassKind) -> Ops {
-        let captured = self.problem.execution.launches.captured;
-        let of = |n: u32, with_experts: bool| {
-            n * engine::launch::of_layer(&self.problem.shard(), captured, with_experts, kind)
-        };
+    pub(super) fn launched(&self, problem: &Problem, ops: Ops, stage: &Stage, kind: PassKind) -> Ops {
+        let captured = problem.execution.launches.captured;
+        let of =
+            |n: u32, with_experts: bool| n * engine::launch::of_layer(&problem.shard(), captured, with_experts, kind);
         // Layers without a feed-forward are in the graphs of their mixers.
-        let n_dense = if hybrid::is_hybrid(&self.problem.model) { 0 } else { stage.n_dense };
-        self.launched_as(ops, of(n_dense, false) + of(stage.n_expert, true))
+        let n_dense = if hybrid::is_hybrid(&problem.model) { 0 } else { stage.n_dense };
+        self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true))
     }
 
     /// The same of the modules of a stage's layers that backward computes again by themselves.
-    pub(super) fn launched_again(&self, ops: Ops, stage: &Stage) -> Ops {
-        let captured = self.problem.execution.launches.captured;
-        let of = |n: u32, with_experts: bool| {
-            n * engine::launch::of_recomputed(&self.problem.shard(), captured, with_experts)
-        };
-        self.launched_as(ops, of(stage.again_dense, false) + of(stage.again_expert, true))
+    pub(super) fn launched_again(&self, problem: &Problem, ops: Ops, stage: &Stage) -> Ops {
+        let captured = problem.execution.launches.captured;
+        let of =
+            |n: u32, with_experts: bool| n * engine::launch::of_recomputed(&problem.shard(), captured, with_experts);
+        self.launched_as(problem, ops, of(stage.again_dense, false) + of(stage.again_expert, true))
     }
 
-    fn launched_as(&self, ops: Ops, n_launches: u32) -> Ops {
-        let each = self.problem.execution.launches.each;
+    fn launched_as(&self, problem: &Problem, ops: Ops, n_launches: u32) -> Ops {
+        let each = problem.execution.launches.each;
         if each == hw::Seconds::ZERO || n_launches == 0 || ops.is_empty() {
             return ops;
         }
@@ -45,8 +44,8 @@ impl Builder<'_> {
     }
 
     /// Computation beside an overlapped exchange takes longer.
-    pub(super) fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
-        let permille = hw::whole(self.problem.execution.overlap.slowdown * 1000.0);
+    pub(super) fn slowed(&self, problem: &Problem, ops: Ops, n_overlapped: usize) -> Ops {
+        let permille = hw::whole(problem.execution.overlap.slowdown * 1000.0);
         if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
             return ops;
         }

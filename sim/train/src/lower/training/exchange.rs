@@ -23,7 +23,7 @@ impl Builder<'_> {
         stage: &Stage,
         kind: PassKind,
     ) -> Vec<(LaneId, TaskId)> {
-        let overlap = self.problem.execution.overlap;
+        let overlap = self.at(frame.pp).execution.overlap;
         let mut begun = Vec::new();
         if overlap.tensor == 0.0 && overlap.expert == 0.0 {
             return begun;
@@ -80,7 +80,7 @@ impl Builder<'_> {
         stage: &Stage,
         kind: PassKind,
     ) -> Rc<[Exchange]> {
-        let alone = self.problem.layout.expert_span().is_none_or(|span| span.dp == 1);
+        let alone = self.at(frame.pp).layout.expert_span().is_none_or(|span| span.dp == 1);
         let micro_batch = if alone { 0 } else { frame.slot.micro_batch };
         let lane = column.lanes[cp];
         let key = ExchangeKey { lane, kind, stage: *stage, content: frame.content_id, micro_batch };
@@ -100,7 +100,7 @@ impl Builder<'_> {
         stage: &Stage,
         kind: PassKind,
     ) -> Vec<Exchange> {
-        let (problem, overlap) = (self.problem, self.problem.execution.overlap);
+        let (problem, overlap) = (self.at(frame.pp), self.at(frame.pp).execution.overlap);
         let position = problem.position(rank);
         let mut exchanges = Vec::new();
         if problem.layout.tp > 1 {

@@ -33,9 +33,9 @@ const GATED_TENSORS: u64 = 3;
 
 impl Builder<'_> {
     /// All layers of a stage of a hybrid model; none for another model.
-    pub(super) fn hybrid_layers(&self, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
-        let (model, shard) = (&self.problem.model, self.problem.shard());
-        let counts = || counts(model, stage, self.problem.execution.wide_layers);
+    pub(super) fn hybrid_layers(&self, problem: &Problem, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
+        let (model, shard) = (&problem.model, problem.shard());
+        let counts = || counts(model, stage, problem.execution.wide_layers);
         is_hybrid(model).then(|| layers(&shard, self.load, &counts(), &share.local, kind))
     }
 }

@@ -1,5 +1,6 @@
 //! Messages from a slot to the stage after it (before it, in backward): they leave on a stream of their own.
 
+use crate::problem::Problem;
 use hw::Rank;
 
 use super::{Builder, Column, Frame};
@@ -13,7 +14,9 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tail = self.tail(lane);
             let tokens = frame.content.shares[cp].tokens;
-            let Some((op, meeting)) = next.and_then(|to| self.carried(lane, column.ranks[cp], to, tokens)) else {
+            let Some((op, meeting)) =
+                next.and_then(|to| self.carried(self.at(frame.pp), lane, column.ranks[cp], to, tokens))
+            else {
                 // Nothing takes time between the stages: what follows waits for the last computation.
                 arrivals.extend(self.last[lane.index()]);
                 continue;
@@ -27,7 +30,7 @@ impl Builder<'_> {
                 meeting,
             };
             let message = self.graph.add_task(task, &tail);
-            if !self.problem.execution.overlap.stage {
+            if !self.at(frame.pp).execution.overlap.stage {
                 self.gate[lane.index()].push(message);
             }
             arrivals.push(message);
@@ -36,9 +39,16 @@ impl Builder<'_> {
     }
 
     /// What carries a message; `None` where it takes no time. One of given duration loads no link.
-    fn carried(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> Option<(OpId, Option<MeetingId>)> {
-        let Some(units) = self.problem.execution.unit_times else {
-            let (op, group) = self.message(lane, from, to, tokens);
+    fn carried(
+        &mut self,
+        problem: &Problem,
+        lane: LaneId,
+        from: Rank,
+        to: u32,
+        tokens: u64,
+    ) -> Option<(OpId, Option<MeetingId>)> {
+        let Some(units) = problem.execution.unit_times else {
+            let (op, group) = self.message(problem, lane, from, to, tokens);
             return Some((op, Some(self.graph.add_meeting(group))));
         };
         let ns = units.message * tokens;
@@ -46,17 +56,17 @@ impl Builder<'_> {
     }
 
     /// Operation and group of a message of `tokens` tokens from a lane to a pipeline rank.
-    fn message(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
+    fn message(&mut self, problem: &Problem, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
         if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
             return known;
         }
-        let position = self.problem.position(from);
-        let target = self.problem.rank(Position { pp: to, ..position });
-        let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
+        let position = problem.position(from);
+        let target = problem.rank(Position { pp: to, ..position });
+        let bytes = tokens * problem.model.hidden * problem.dtype.bytes();
         // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1). Between stages of different
         // degree the fewer ranks carry it all.
-        let receivers = self.problem.at_stage(to as usize).layout.tp;
-        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp.min(receivers)));
+        let receivers = problem.at_stage(to as usize).layout.tp;
+        let bytes = bytes.div_ceil(u64::from(problem.layout.tp.min(receivers)));
         let members = [from, target];
         let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
         self.messages.insert((lane, to, tokens), known);

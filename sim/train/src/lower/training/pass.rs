@@ -88,7 +88,7 @@ impl Builder<'_> {
     /// Lowers one slot for all lanes of its rank.
     pub(super) fn slot(&mut self, frame: &Frame<'_>, is_last: bool, stage: usize, next: Option<u32>, done: &mut Done) {
         let messages = done.messages(frame.slot, stage);
-        let n_cp = self.problem.layout.cp as usize;
+        let n_cp = self.at(frame.pp).layout.cp as usize;
         let mut sent = Vec::new();
         for tp in 0..self.lanes.n_tp {
             let frame = Frame { tp, ..*frame };
@@ -113,7 +113,7 @@ impl Builder<'_> {
     }
 
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
-        let problem = self.problem;
+        let problem = self.at(frame.pp);
         if frame.content.barrier {
             self.barrier(frame, column);
         }
@@ -148,8 +148,8 @@ impl Builder<'_> {
 
     /// Bytes of the keys and values of so many tokens of long sequences on a stage, or of their gradients.
     fn state_bytes(&self, frame: &Frame<'_>, tokens: u64) -> i64 {
-        let per_rank = tokens.div_ceil(u64::from(self.problem.layout.cp));
-        let bytes = per_rank * engine::memory::state_bytes_per_token(&self.problem.shard(), &frame.stage);
+        let per_rank = tokens.div_ceil(u64::from(self.at(frame.pp).layout.cp));
+        let bytes = per_rank * engine::memory::state_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
         i64::try_from(bytes).expect("keys and values stay below 2^63 bytes")
     }
 
@@ -173,11 +173,11 @@ impl Builder<'_> {
 
     /// Buffers of the exchanges of a pass, from its first task to its last.
     fn buffers(&mut self, frame: &Frame<'_>, cp: usize, first: TaskId, last: TaskId) {
-        if self.problem.execution.unit_times.is_some() {
+        if self.at(frame.pp).execution.unit_times.is_some() {
             return;
         }
         let bytes = frame.content.shares[cp].tokens
-            * engine::memory::buffer_bytes_per_token(&self.problem.shard(), &frame.stage);
+            * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
         let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
         self.effect(first, Moment::Start, self.buffers, bytes);
         self.effect(last, Moment::End, self.buffers, -bytes);
@@ -185,7 +185,7 @@ impl Builder<'_> {
 
     /// Activations of a share on a stage, as the device sees them before any offload.
     fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> Activation {
-        let (problem, stage, share) = (self.problem, &frame.stage, &frame.content.shares[cp]);
+        let (problem, stage, share) = (self.at(frame.pp), &frame.stage, &frame.content.shares[cp]);
         let key = OpKey::new(Part::Lead, PassKind::Forward, stage, frame, cp);
         if let Some(&known) = self.known_activations.get(&key) {
             return known;
@@ -206,7 +206,7 @@ impl Builder<'_> {
             Streamed::Permille(0) => 0,
             Streamed::Permille(permille) => self.activation(frame, cp).whole / 1000 * u64::from(permille),
             Streamed::AsExecuted => {
-                hw::whole(hw::real(self.activation(frame, cp).whole) * self.problem.execution.offload)
+                hw::whole(hw::real(self.activation(frame, cp).whole) * self.at(frame.pp).execution.offload)
             }
         }
     }
@@ -269,11 +269,11 @@ impl Builder<'_> {
         role: Role,
         gathered: &[[TaskId; 2]],
     ) -> Vec<TaskId> {
-        if let Some(units) = self.problem.execution.unit_times {
+        if let Some(units) = self.at(frame.pp).execution.unit_times {
             return self.unit_pass(frame, column, role, units.forward);
         }
         let begun = self.begin_exchanges(frame, column, stage, PassKind::Forward);
-        let (problem, n_layers, micro_batch) = (self.problem, stage.n_layers(), frame.slot.micro_batch);
+        let (problem, n_layers, micro_batch) = (self.at(frame.pp), stage.n_layers(), frame.slot.micro_batch);
         let mut leads = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
@@ -298,14 +298,14 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
-                if let Some(ops) = builder.hybrid_layers(stage, &frame.content.shares[cp], PassKind::Forward) {
-                    return builder.launched(ops, stage, PassKind::Forward);
+                if let Some(ops) = builder.hybrid_layers(problem, stage, &frame.content.shares[cp], PassKind::Forward) {
+                    return builder.launched(problem, ops, stage, PassKind::Forward);
                 }
-                let mut ops = builder.attention_after(frame.content, cp, n_layers, Pass::Forward);
-                ops.extend(builder.after_attention(stage, tokens, PassKind::Forward));
+                let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, Pass::Forward);
+                ops.extend(builder.after_attention(problem, stage, tokens, PassKind::Forward));
                 let before = layer::before_attention(&problem.shard(), tokens, PassKind::Forward);
                 ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
-                builder.launched(builder.slowed(ops, begun.len()), stage, PassKind::Forward)
+                builder.launched(problem, builder.slowed(problem, ops, begun.len()), stage, PassKind::Forward)
             });
             self.compute_op(lane, role, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
@@ -315,8 +315,8 @@ impl Builder<'_> {
     }
 
     /// What follows attention in all layers of a stage.
-    fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-        let shard = self.problem.shard();
+    fn after_attention(&self, problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+        let shard = problem.shard();
         let dense = if stage.is_repeated && shard.framework.torch().is_some() {
             layer::read_by_backward(&shard, tokens)
         } else {
@@ -324,7 +324,7 @@ impl Builder<'_> {
         };
         let mut ops = layer::repeated(&dense, stage.n_dense);
         if stage.n_expert > 0 {
-            let experts = layer::after_attention(&self.problem.shard(), tokens, kind, Some(&self.load));
+            let experts = layer::after_attention(&problem.shard(), tokens, kind, Some(&self.load));
             ops.extend(layer::repeated(&experts, stage.n_expert));
         }
         ops
@@ -333,7 +333,7 @@ impl Builder<'_> {
     fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
-            let ns = self.problem.unit_ns(per_token, frame.content.shares[cp].tokens);
+            let ns = self.at(frame.pp).unit_ns(per_token, frame.content.shares[cp].tokens);
             let ops = if ns == 0 { Vec::new() } else { vec![(Op::Host { ns }, 1)] };
             tasks.push(self.compute(lane, role, frame.slot.micro_batch, ops, &[]));
         }
@@ -342,7 +342,7 @@ impl Builder<'_> {
 
     /// Backward of a stage, whole or one of its halves; one whose gradients are reduced in pieces, behind which that runs.
     fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
-        let problem = self.problem;
+        let problem = self.at(frame.pp);
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
         let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
@@ -382,11 +382,12 @@ impl Builder<'_> {
         let share = &frame.content.shares[cp];
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
-            if frame.stage.last && self.problem.execution.unit_times.is_none() {
-                let freed = logits(self.problem, &frame.stage, share) - torch::outputs(self.problem, share);
+            if frame.stage.last && self.at(frame.pp).execution.unit_times.is_none() {
+                let freed = logits(self.at(frame.pp), &frame.stage, share) - torch::outputs(self.at(frame.pp), share);
                 self.effect(first, Moment::End, self.logits, -freed);
             }
-            let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
+            let working =
+                share.tokens * engine::memory::working_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
             self.effect(first, Moment::Start, self.working, working);
             self.effect(end, Moment::End, self.working, -working);
@@ -410,7 +411,7 @@ impl Builder<'_> {
         kind: PassKind,
         gathered: &[[TaskId; 2]],
     ) -> Vec<TaskId> {
-        if let Some(units) = self.problem.execution.unit_times {
+        if let Some(units) = self.at(frame.pp).execution.unit_times {
             let per_token = match kind {
                 PassKind::Input => units.input,
                 PassKind::Weight => units.weight,
@@ -422,10 +423,13 @@ impl Builder<'_> {
         if kind == PassKind::Weight {
             return self.weight_gradients(frame, column, piece);
         }
-        let whole = self.problem.execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
+        let whole = self.at(frame.pp).execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
-        let kind =
-            if self.problem.execution.trains_adapters && kind == PassKind::Backward { PassKind::Input } else { kind };
+        let kind = if self.at(frame.pp).execution.trains_adapters && kind == PassKind::Backward {
+            PassKind::Input
+        } else {
+            kind
+        };
         let leads = self.input_gradients(frame, column, piece, kind, gathered);
         again.unwrap_or(leads)
     }
@@ -440,7 +444,7 @@ impl Builder<'_> {
         gathered: &[[TaskId; 2]],
     ) -> Vec<TaskId> {
         let begun = self.begin_exchanges(frame, column, piece, kind);
-        let (problem, n_layers, micro_batch) = (self.problem, piece.n_layers(), frame.slot.micro_batch);
+        let (problem, n_layers, micro_batch) = (self.at(frame.pp), piece.n_layers(), frame.slot.micro_batch);
         let (mut leads, mut firsts) = (Vec::new(), Vec::new());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
@@ -448,7 +452,7 @@ impl Builder<'_> {
             let recomputes = in_part && piece.again().n_layers() > 0 && share.tokens > 0;
             let first = recomputes.then(|| {
                 let key = OpKey::new(Part::Again, kind, piece, frame, cp);
-                let op = self.known_op(key, |builder| builder.recomputed(piece, share));
+                let op = self.known_op(key, |builder| builder.recomputed(problem, piece, share));
                 self.compute_op(lane, Role::Recompute, micro_batch, op, &[])
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
@@ -460,7 +464,7 @@ impl Builder<'_> {
                 ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
                 if !hybrid::is_hybrid(&problem.model) {
-                    ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
+                    ops.extend(builder.after_attention(problem, &one_layer(piece), share.tokens, kind));
                 }
                 ops
             });
@@ -473,13 +477,13 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
-                if let Some(ops) = builder.hybrid_layers(piece, &frame.content.shares[cp], kind) {
-                    return builder.launched(ops, piece, kind);
+                if let Some(ops) = builder.hybrid_layers(problem, piece, &frame.content.shares[cp], kind) {
+                    return builder.launched(problem, ops, piece, kind);
                 }
-                let mut ops = builder.attention_after(frame.content, cp, n_layers, pass_of(kind));
+                let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, pass_of(kind));
                 ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n_layers));
-                ops.extend(builder.after_attention(&all_but_one_layer(piece), tokens, kind));
-                builder.launched(builder.slowed(ops, begun.len()), piece, kind)
+                ops.extend(builder.after_attention(problem, &all_but_one_layer(piece), tokens, kind));
+                builder.launched(problem, builder.slowed(problem, ops, begun.len()), piece, kind)
             });
             self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
@@ -488,23 +492,24 @@ impl Builder<'_> {
         firsts
     }
 
-    fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
+    fn recomputed(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
         let of = |n: u32, load| {
-            layer::repeated(&layer::recomputed_part(&self.problem.shard(), share.tokens, &documents, load), n)
+            layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, load), n)
         };
         let mut ops = of(piece.again_dense, None);
         ops.extend(of(piece.again_expert, Some(&self.load)));
-        self.launched_again(ops, piece)
+        self.launched_again(problem, ops, piece)
     }
 
     /// Weight gradients alone: no attention, no exchange.
     fn weight_gradients(&mut self, frame: &Frame<'_>, column: &Column, piece: &Stage) -> Vec<TaskId> {
+        let problem = self.at(frame.pp);
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                weight_ops(builder.problem, piece, tokens, |stage, kind| builder.after_attention(stage, tokens, kind))
+                weight_ops(problem, piece, tokens, |stage, kind| builder.after_attention(problem, stage, tokens, kind))
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }

@@ -7,6 +7,7 @@
 //! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
 //! section 5.2); below it the scenario says so (`gradient_sync = "each_micro_batch"`).
 
+use crate::problem::Problem;
 use hw::Rank;
 
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
@@ -40,15 +41,15 @@ impl Turn {
 
 impl Builder<'_> {
     /// Ranks that hold the same non-expert parameters as a position.
-    pub(super) fn shard_group(&self, position: Position) -> Vec<Rank> {
-        let layout = &self.problem.layout;
+    pub(super) fn shard_group(&self, problem: &Problem, position: Position) -> Vec<Rank> {
+        let layout = &problem.layout;
         let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..position }));
         positions.map(|position| layout.rank(position)).collect()
     }
 
     /// Ranks that hold the same experts as a position.
-    fn expert_shard_group(&self, position: Position) -> Vec<Rank> {
-        let layout = &self.problem.layout;
+    fn expert_shard_group(&self, problem: &Problem, position: Position) -> Vec<Rank> {
+        let layout = &problem.layout;
         let span = layout.expert_span().expect("the scenario reader checks expert groups");
         let like = |at: u32, n: u32, degree: u32| (at % n..degree).step_by(n as usize);
         let mut ranks = Vec::new();
@@ -65,11 +66,11 @@ impl Builder<'_> {
         ranks
     }
 
-    fn held(&self, lane: LaneId, stage: &Stage) -> [Held; 2] {
-        let position = self.problem.layout.position(self.graph.lanes[lane.index()].rank);
-        let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
-        let members = self.shard_group(position);
-        let of_experts = if experts > 0.0 { self.expert_shard_group(position) } else { Vec::new() };
+    fn held(&self, problem: &Problem, lane: LaneId, stage: &Stage) -> [Held; 2] {
+        let position = problem.layout.position(self.graph.lanes[lane.index()].rank);
+        let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+        let members = self.shard_group(problem, position);
+        let of_experts = if experts > 0.0 { self.expert_shard_group(problem, position) } else { Vec::new() };
         [
             Held { parameters: shared, members, is_expert: false },
             Held { parameters: experts, members: of_experts, is_expert: true },
@@ -113,7 +114,13 @@ impl Builder<'_> {
                     let behind = self.problem.execution.gradient_sync != GradientSync::AtEnd;
                     let preds = made.filter(|_| behind).map_or_else(|| end.clone(), |task| vec![task]);
                     let chunk = u32::try_from(chunk).expect("chunks fit u32");
-                    synced.extend(self.reduce(lane, &piece, Turn::at_end(chunk * GRADIENT_BUCKETS + index), &preds));
+                    synced.extend(self.reduce(
+                        self.problem,
+                        lane,
+                        &piece,
+                        Turn::at_end(chunk * GRADIENT_BUCKETS + index),
+                        &preds,
+                    ));
                 }
             }
             synced.extend(self.sync_tied(lane, &end));
@@ -130,15 +137,14 @@ impl Builder<'_> {
     pub(super) fn reduce_early(&mut self, frame: &Frame<'_>, lane: LaneId, piece: &Stage, index: u32) {
         let made = self.last[lane.index()].expect("the piece has just computed");
         let turn = Turn { position: frame.position, part: 2000 + 2 * index, micro_batch: frame.slot.micro_batch };
-        self.reduce(lane, piece, turn, &[made]);
+        self.reduce(self.at(frame.pp), lane, piece, turn, &[made]);
     }
 
     /// Reductions of a piece's gradients.
-    fn reduce(&mut self, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
-        let kind =
-            if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
-        let element = hw::real(self.problem.execution.gradient_dtype.bytes());
-        let held = self.held(lane, piece);
+    fn reduce(&mut self, problem: &Problem, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
+        let kind = if problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
+        let element = hw::real(problem.execution.gradient_dtype.bytes());
+        let held = self.held(problem, lane, piece);
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {
@@ -252,14 +258,14 @@ impl Builder<'_> {
     /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
     /// at most one pass ahead.
     pub(super) fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
-        let layout = &self.problem.layout;
-        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
+        let layout = &self.at(frame.pp).layout;
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.at(frame.pp).execution.unit_times.is_some() {
             return Vec::new();
         }
         let n_layers = frame.stage.n_layers().max(1);
         let bytes = |stage: &Stage| {
-            let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
-            hw::whole((shared + experts) * self.problem.gathered_bytes())
+            let (shared, experts) = engine::memory::stage_parameters(&self.at(frame.pp).shard(), stage);
+            hw::whole((shared + experts) * self.at(frame.pp).gathered_bytes())
         };
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
@@ -267,7 +273,7 @@ impl Builder<'_> {
         let end = bytes(&Stage { first, last, ..Stage::default() });
         let lead = if n_layers == 1 { all } else { all.min(layer + end) };
         let rest = (all - lead) / u64::from((n_layers - 1).max(1));
-        let members = self.shard_group(layout.position(column.ranks[0]));
+        let members = self.shard_group(self.at(frame.pp), layout.position(column.ranks[0]));
         let ops = [(lead, 1), (rest, n_layers - 1)]
             .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
         let group = self.graph.add_group(&members);
@@ -291,7 +297,7 @@ impl Builder<'_> {
     fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
         let element = self.problem.gathered_bytes();
         let turn = Turn::at_end(u32::try_from(chunk).expect("chunks fit u32"));
-        let held = self.held(lane, stage);
+        let held = self.held(self.problem, lane, stage);
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {

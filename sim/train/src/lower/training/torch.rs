@@ -25,9 +25,9 @@ impl Builder<'_> {
     /// Keys and values of all ranks are gathered beside the first block alone (`context_parallel_rotate_method = "allgather"`); in backward their
     /// gradients go around in 32 bits, a hop behind the blocks.
     pub(super) fn torch_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
-        let (problem, pass, n_layers) = (self.problem, frame.pass, frame.n_layers);
+        let (problem, pass, n_layers) = (frame.problem, frame.pass, frame.n_layers);
         let gather = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            builder.collective(Collective::AllGather, key_value_bytes(builder.problem, ring.tokens), members, n_layers)
+            builder.collective(Collective::AllGather, key_value_bytes(problem, ring.tokens), members, n_layers)
         };
         let gathered = self.exchange(frame, gather, leads);
         let first = self.attend(frame, |share| block(problem, share, pass), &[]);
@@ -41,7 +41,7 @@ impl Builder<'_> {
             return behind(&gathered);
         }
         let shift = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            let bytes = GRADIENT_OVER_VALUE * key_value_bytes(builder.problem, ring.tokens) / u64::from(ring.count);
+            let bytes = GRADIENT_OVER_VALUE * key_value_bytes(problem, ring.tokens) / u64::from(ring.count);
             builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
         };
         behind(&self.exchange(frame, shift, &first))

@@ -1,0 +1,75 @@
+//! What is found of fleets that were tried for a load: planners fill it in, reports show it.
+//!
+//! Units: dollars per hour and per million output tokens, requests per second; an attainment is the share of requests that meet every limit.
+
+use serde::{Deserialize, Serialize};
+
+/// A fleet that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What it is, for example `4 x h100-sxm tp 2`.
+    pub name: String,
+    /// GPU type.
+    pub gpu: String,
+    /// GPUs of all replicas.
+    pub n_gpus: u64,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Dollars per million output tokens.
+    pub usd_per_mtok: f64,
+    /// Its interval.
+    pub usd_per_mtok_interval: [f64; 2],
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+    /// Whether no other fleet is cheaper per token and meets as much.
+    pub is_on_front: bool,
+}
+
+/// A load that was tried at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Times the load of the trace.
+    pub factor: f64,
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+}
+
+/// How much more load the chosen fleet takes at the peak.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// The window, in words.
+    pub window: String,
+    /// Its start, seconds of the trace.
+    #[serde(default)]
+    pub from_s: f64,
+    /// Its end.
+    #[serde(default)]
+    pub to_s: f64,
+    /// Requests per second of the window.
+    pub requests_per_s: f64,
+    /// Highest load that was served within the target; 0 where none was.
+    pub meets: f64,
+    /// Lowest load that was not; infinite loads are not tried, so that it may be absent.
+    pub fails: Option<f64>,
+    /// Every load that was tried, in order of load.
+    pub loads: Vec<Load>,
+    /// What breaks first, in words.
+    pub breaks: String,
+}
+
+/// What would be chosen if something were different.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sensitivity {
+    /// What is different, for example `load +20 %`.
+    pub change: String,
+    /// The cheapest fleet within the target; empty where none is.
+    pub cheapest: String,
+    /// Its dollars per million output tokens.
+    pub usd_per_mtok: Option<f64>,
+    /// Attainment of the fleet that is chosen today.
+    pub attainment_ratio: Option<f64>,
+}
