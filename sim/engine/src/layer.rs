@@ -40,9 +40,10 @@ const MEGATRON_BUFFER_BYTES: f64 = 12.0;
 const MEGATRON_STEP_BYTES: f64 = 22.0;
 /// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, gradient 4.
 const FSDP_STEP_BYTES: f64 = 16.0;
-/// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
-/// writes 2 and its mask 1; backward reads one operand more in each.
-const SCORE_TRAFFIC: [u64; 2] = [9, 11];
+/// Bytes per score of the softmax of an unfused attention, forward and backward: it reads and writes 2, and backward reads one operand more.
+const SOFTMAX_TRAFFIC: [u64; 2] = [4, 6];
+/// The same of its dropout, which reads and writes 2, and its mask 1.
+const DROPOUT_TRAFFIC: u64 = 5;
 
 /// Repeats a list of operations `n` times.
 #[must_use]
@@ -348,7 +349,8 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
     let (m, format, head_dim) = (n_heads * document.queries, Format::from(shard.dtype), shard.model.head_dim);
     let scores = Op::Gemm { m, n: document.keys, k: head_dim, format };
     let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
-    let (n_products, traffic) = if pass == Pass::Forward { (1, SCORE_TRAFFIC[0]) } else { (2, SCORE_TRAFFIC[1]) };
+    let (n_products, softmax) = if pass == Pass::Forward { (1, SOFTMAX_TRAFFIC[0]) } else { (2, SOFTMAX_TRAFFIC[1]) };
+    let traffic = softmax + if shard.has_dropout() { DROPOUT_TRAFFIC } else { 0 };
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
 
