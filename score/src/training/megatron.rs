@@ -125,6 +125,8 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
+    let copies = megatron_shapes::flag(cells, "num-distributed-optimizer-instances").and_then(|text| text.parse().ok());
+    problem.layout.replicate = copies.filter(|n| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
     let kernels = if cells.flag("deterministic") { Kernels::Deterministic } else { Kernels::Usual };
     if kernels == Kernels::Deterministic {
         problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
