@@ -305,6 +305,21 @@ mod tests {
     }
 
     #[test]
+    fn unfused_scores_are_kept_with_their_dropout_where_models_have_it() {
+        let kept = |name: &str, framework| {
+            let model = crate::model::embedded(name).expect("embedded");
+            let attention = AttentionKernel::Unfused;
+            let shard = Shard { attention, framework, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+            let stage = Stage { n_dense: 1, ..Stage::default() };
+            let masks = mask_bytes_per_token(&shard, &stage);
+            (score_bytes_per_pair(&shard, &stage) / model.n_heads, masks / model.hidden)
+        };
+        assert_eq!(kept("gpt-3-175b", Framework::MegatronCore), (5, 2));
+        assert_eq!(kept("llama-3-8b", Framework::MegatronCore), (2, 0));
+        assert_eq!(kept("llama-3-8b", Framework::Formulas), (5, 2));
+    }
+
+    #[test]
     fn layers_that_forget_keep_as_much_as_their_window_or_state() {
         let kept = |name: &str, tp: u32| {
             let model = crate::model::embedded(name).expect(name);
