@@ -268,8 +268,7 @@ impl<'a> Judge<'a> {
     fn shape_of_shards(&self) -> hw::GroupShape {
         let layout = &self.scratch.layout;
         let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
-        let members =
-            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() }));
+        let members = positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() }));
         let members: Vec<_> = members.take(layout.n_shards() as usize).collect();
         self.scratch.cluster.shape_of(&members)
     }

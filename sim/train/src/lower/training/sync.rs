@@ -174,7 +174,8 @@ impl Builder<'_> {
 
     /// Adds up the gradients of a shard over the groups that hold it.
     fn add_copies(&mut self, lane: LaneId, bytes: f64, turn: Turn, held: &Held, preds: &[TaskId]) -> TaskId {
-        let copies = Held { parameters: 0.0, members: held.copies.clone(), copies: Vec::new(), is_expert: held.is_expert };
+        let copies =
+            Held { parameters: 0.0, members: held.copies.clone(), copies: Vec::new(), is_expert: held.is_expert };
         self.together(lane, Role::GradientSync, Collective::AllReduce, hw::whole(bytes), turn, &copies, preds)
     }
 
