@@ -34,6 +34,7 @@ mod mixed_training;
 mod multi_task;
 mod mutations;
 mod objective;
+mod optimizer;
 mod own_rules;
 mod paper;
 mod parallelism;

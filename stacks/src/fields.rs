@@ -64,7 +64,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 48] = [
+const ROWS: [(&str, [Judge; 3]); 49] = [
     ("problem.dtype", [said, half, said]),
     ("problem.schedule", [said, v_shapes, said]),
     ("layout.dp", [said, said, said]),
@@ -76,6 +76,7 @@ const ROWS: [(&str, [Judge; 3]); 48] = [
     ("layout.expert_tp", [said, cut_experts, said]),
     ("layout.sequence_parallel", [said, said, sequence_parallel]),
     ("layout.zero", [said, partly_sharded, said]),
+    ("layout.replicate", [said, uneven_copies, copies]),
     ("layout.exchange", [said, ulysses, no_ulysses]),
     ("layout.order", [said, order, order]),
     ("execution.recompute", [recompute_megatron, recompute_torchtitan, recompute_deepspeed]),
@@ -163,6 +164,18 @@ fn partly_sharded(asked: &Asked<'_>) -> Fate {
         Zero::OptimizerStates => Fate::Unsaid("optimizer states that are sharded alone (ZeRO 1)".to_owned()),
         Zero::Gradients => Fate::Unsaid("gradients that are sharded without parameters (ZeRO 2)".to_owned()),
     }
+}
+
+fn copies(asked: &Asked<'_>) -> Fate {
+    let Layout { zero, replicate, .. } = asked.problem.layout;
+    unsaid(zero > Zero::Off && replicate > 1, "several groups of ranks that hold all sharded states each")
+}
+
+/// torchtitan's groups shard over whole data-parallel groups.
+fn uneven_copies(asked: &Asked<'_>) -> Fate {
+    let Layout { zero, replicate, dp, .. } = asked.problem.layout;
+    let is_uneven = zero > Zero::Off && !dp.is_multiple_of(replicate);
+    unsaid(is_uneven, format!("{replicate} copies of sharded states over {dp} data-parallel groups"))
 }
 
 fn ulysses(asked: &Asked<'_>) -> Fate {
@@ -485,7 +498,7 @@ mod tests {
         );
         let layout = fields!(
             "layout",
-            Layout { dp, cp, tp, pp, chunks, ep, expert_tp, sequence_parallel, zero, exchange, order }
+            Layout { dp, cp, tp, pp, chunks, ep, expert_tp, sequence_parallel, zero, replicate, exchange, order }
         );
         let overlap = fields!(
             "overlap",

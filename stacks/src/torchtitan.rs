@@ -55,7 +55,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
 /// Sizes and degrees.
 fn degrees(problem: &Problem, found: Even) -> Vec<Given> {
     let layout = &problem.layout;
-    let (replicas, shards) = if layout.zero == Zero::Off { (layout.dp, 1) } else { (1, layout.dp) };
+    let replicas = if layout.zero == Zero::Off { layout.dp } else { layout.replicate };
+    let shards = layout.dp / replicas;
     // A pipeline cuts the local batch into micro-batches; without one the local batch is a micro-batch, and gradients are added up over them.
     let local = if layout.pp > 1 { found.batch / u64::from(layout.dp) } else { found.micro_batch };
     let numbers = [

@@ -17,6 +17,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     }
     let before = reader.n_errors();
     divisions(reader, problem, at);
+    copies(reader, problem, at);
     experts(reader, problem, at);
     states(reader, problem, at);
     stages(reader, problem, at);
@@ -112,6 +113,16 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let help =
             format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
         reader.find(Finding::error(Code::CrossesIslands, at.tp.clone(), what).help(help));
+    }
+}
+
+/// Groups that hold all sharded states each divide the ranks that hold the same parameters.
+fn copies(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+    let (n, holders) = (problem.layout.replicate, problem.layout.n_holders());
+    if !holders.is_multiple_of(n) {
+        let what = format!("`replicate = {n}` does not divide the {holders} ranks that hold the same parameters");
+        let help = format!("allowed here: {}", divisors(u64::from(holders)));
+        reader.find(Finding::error(Code::UnevenDegree, at.replicate.clone(), what).help(help));
     }
 }
 

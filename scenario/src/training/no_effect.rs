@@ -23,7 +23,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 16] = [
+const KEYS: [Key; 17] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -44,6 +44,7 @@ const KEYS: [Key; 16] = [
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
     of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
+    of_layout("parallel", "replicate", no_copies, "sharded model states, which `zero = 0` does not have"),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
     of_layout(
         "parallel",
@@ -131,6 +132,10 @@ fn no_recompute(problem: &Problem) -> bool {
 
 const fn no_sequence_parallel(problem: &Problem) -> bool {
     problem.layout.tp == 1 && problem.layout.sequence_parallel
+}
+
+fn no_copies(problem: &Problem) -> bool {
+    problem.layout.zero == Zero::Off
 }
 
 const fn no_pipeline(problem: &Problem) -> bool {

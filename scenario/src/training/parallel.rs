@@ -37,6 +37,8 @@ pub struct Places {
     pub ep: Place,
     /// `layers`, or the section.
     pub layers: Place,
+    /// `replicate`, or the section.
+    pub replicate: Place,
 }
 
 /// Reads the section.
@@ -49,6 +51,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let zero_default = if pp > 1 { 1 } else { 2 };
     let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
         [section.size("zero", zero_default, 0..=3)];
+    let (replicate, replicate_at) = section.count("replicate", Some(1), 1..=100_000);
     let exchange = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses]
         [section.word("exchange", 0, &EXCHANGES)];
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
@@ -67,6 +70,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         pp: or_section(pp_at),
         ep: or_section(ep_at.or(expert_tp_at)),
         layers: or_section(layers_at),
+        replicate: or_section(replicate_at),
     };
     section.finish();
     let layout = Layout {
@@ -79,6 +83,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         expert_tp: small(expert_tp),
         sequence_parallel,
         zero,
+        replicate: small(replicate),
         exchange,
         order,
     };

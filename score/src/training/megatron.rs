@@ -125,8 +125,12 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
-    let kernels = if cells.flag("deterministic") { Kernels::Deterministic } else { Kernels::Usual };
-    if kernels == Kernels::Deterministic {
+    let copies = megatron_shapes::flag(cells, "num-distributed-optimizer-instances").and_then(|text| text.parse().ok());
+    problem.layout.replicate = copies.filter(|n| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
+    let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
+    let is_unlisted = cells.flag("deterministic") || is_unfused;
+    let kernels = if is_unlisted { Kernels::Unlisted } else { Kernels::OfOtherAge };
+    if cells.flag("deterministic") {
         problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
     }
     let (each, host_off) = test_hosts::launch(cells, &problem);

@@ -96,8 +96,10 @@ pub enum Kernels {
     /// Those of the library's choice, as in tables.
     #[default]
     Usual,
-    /// Deterministic ones, which no table has.
-    Deterministic,
+    /// The same of libraries of another age than the tables': tests run in nightly and in older containers.
+    OfOtherAge,
+    /// Deterministic ones, and those of an unfused attention, which no table has.
+    Unlisted,
 }
 
 /// What may have been run instead.

@@ -40,9 +40,13 @@ const MEGATRON_BUFFER_BYTES: f64 = 12.0;
 const MEGATRON_STEP_BYTES: f64 = 22.0;
 /// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, gradient 4.
 const FSDP_STEP_BYTES: f64 = 16.0;
-/// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
-/// writes 2 and its mask 1; backward reads one operand more in each.
-const SCORE_TRAFFIC: [u64; 2] = [9, 11];
+/// Bytes per score of the softmax of an unfused attention, forward and backward: it reads and writes 2, and backward reads one operand more.
+const SOFTMAX_TRAFFIC: [u64; 2] = [4, 6];
+/// The same of its dropout, which reads and writes 2, and its mask 1.
+const DROPOUT_TRAFFIC: u64 = 5;
+/// The same of learned sinks, forward and backward: scores are joined with a column of theirs, read and written 2, and an explicit mask is read, 1;
+/// in backward zeros are written and the gradient is copied into them, 6 (Transformer Engine, `UnfusedDotProductAttention`).
+const SINK_TRAFFIC: [u64; 2] = [5, 6];
 
 /// Repeats a list of operations `n` times.
 #[must_use]
@@ -348,7 +352,10 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
     let (m, format, head_dim) = (n_heads * document.queries, Format::from(shard.dtype), shard.model.head_dim);
     let scores = Op::Gemm { m, n: document.keys, k: head_dim, format };
     let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
-    let (n_products, traffic) = if pass == Pass::Forward { (1, SCORE_TRAFFIC[0]) } else { (2, SCORE_TRAFFIC[1]) };
+    let at = usize::from(pass == Pass::Backward);
+    let n_products = [1, 2][at];
+    let dropout = if shard.has_dropout() { DROPOUT_TRAFFIC } else { 0 };
+    let traffic = SOFTMAX_TRAFFIC[at] + dropout + if shard.model.sinks { SINK_TRAFFIC[at] } else { 0 };
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
 
@@ -486,6 +493,25 @@ mod tests {
         let bytes = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
         let products = ops.iter().filter(|(op, _)| matches!(op, Op::Gemm { .. })).count();
         (ops.iter().map(bytes).sum(), products)
+    }
+
+    #[test]
+    fn an_unfused_softmax_moves_dropout_and_sinks_where_models_have_them() {
+        let moved = |name: &str, framework| {
+            let model = crate::model::embedded(name).expect("embedded");
+            let attention = AttentionKernel::Unfused;
+            let shard = Shard { attention, framework, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+            [Pass::Forward, Pass::Backward].map(|pass| {
+                let ops = unfused(&shard, &Document::causal(10), 1, pass);
+                let bytes = |(op, _): &(Op, u32)| if let Op::Elementwise { bytes } = op { *bytes } else { 0 };
+                ops.iter().map(bytes).sum::<u64>() / 100
+            })
+        };
+        assert_eq!(moved("gpt-3-175b", Framework::MegatronCore), [9, 11]);
+        assert_eq!(moved("llama-3-8b", Framework::MegatronCore), [4, 6]);
+        assert_eq!(moved("gpt-oss-120b", Framework::MegatronCore), [9, 12]);
+        // The published formulas are of GPT-3.
+        assert_eq!(moved("llama-3-8b", Framework::Formulas), [9, 11]);
     }
 
     #[test]

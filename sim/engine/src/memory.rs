@@ -17,8 +17,8 @@ use crate::state::State;
 
 /// Bytes per token and vocabulary row: logits in the model's format (2) and their 32-bit copy for the loss (4).
 const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
-/// Bytes per score of an unfused attention: softmax output, dropout mask, dropout output.
-const SCORE_BYTES: u64 = 5;
+/// Bytes per score of an unfused attention: softmax output; with dropout also its mask and its output.
+const SCORE_BYTES: [u64; 2] = [2, 5];
 
 /// Bytes that a key of an index takes: 8-bit elements and a scale of 32 bits, as vLLM and SGLang keep it.
 #[must_use]
@@ -114,7 +114,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let projections = if model.gated { 2 } else { 1 };
     let cut = |bytes: u64| bytes.div_ceil(u64::from(shard.tp));
     let serial = |bytes: u64| if shard.sequence_parallel { cut(bytes) } else { bytes };
-    let masks = if shard.attention == AttentionKernel::Unfused { dropout_masks(shard) } else { 0 };
+    let masks = dropout_masks(shard);
     // Layer input, attention residual; outputs of both norms; query, key, value, attention output, feed-forward.
     let (residuals, norms) = (serial(element * 2 * hidden) + masks, serial(element * 2 * hidden));
     let attended = cut(element * (2 * heads + keys_and_values));
@@ -146,10 +146,13 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     }
 }
 
-/// Masks behind attention and feed-forward of one layer: a byte per token and element each.
-const fn dropout_masks(shard: &Shard<'_>) -> u64 {
+/// Masks behind attention and feed-forward of one layer, where residuals have dropout: a byte per token and element each.
+fn dropout_masks(shard: &Shard<'_>) -> u64 {
+    if !shard.has_dropout() {
+        return 0;
+    }
     let bytes = 2 * shard.model.hidden;
-    if shard.sequence_parallel { bytes.div_ceil(shard.tp as u64) } else { bytes }
+    if shard.sequence_parallel { bytes.div_ceil(u64::from(shard.tp)) } else { bytes }
 }
 
 /// Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
@@ -174,12 +177,8 @@ pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 /// Of these, the masks of dropout: gradients of inputs read them, gradients of weights do not.
 #[must_use]
 pub fn mask_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
-    let has_masks = match shard.framework {
-        Framework::Formulas => shard.attention == AttentionKernel::Unfused,
-        Framework::MegatronCore | Framework::Fsdp2(_) => shard.model.learned_positions,
-    };
     let n_kept = stage.n_layers() - if shard.recompute == Recompute::Full { stage.again().n_layers() } else { 0 };
-    if has_masks { u64::from(n_kept) * dropout_masks(shard) } else { 0 }
+    u64::from(n_kept) * dropout_masks(shard)
 }
 
 /// What backward of one layer makes, anew or again, and holds while it runs, bytes per token.
@@ -232,7 +231,7 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
     };
     let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
     let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
-    SCORE_BYTES * heads * u64::from(n_kept)
+    SCORE_BYTES[usize::from(shard.has_dropout())] * heads * u64::from(n_kept)
 }
 
 /// Logits and their 32-bit copy, bytes per token, on a rank with the head.
@@ -303,6 +302,21 @@ mod tests {
         let inside = layer(8, false, Recompute::Off)
             - layer(8, false, Recompute::Modules(crate::recompute::Modules::NONE.with(Module::FeedForward)));
         close(inside, sbh * 16.0 / t);
+    }
+
+    #[test]
+    fn unfused_scores_are_kept_with_their_dropout_where_models_have_it() {
+        let kept = |name: &str, framework| {
+            let model = crate::model::embedded(name).expect("embedded");
+            let attention = AttentionKernel::Unfused;
+            let shard = Shard { attention, framework, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+            let stage = Stage { n_dense: 1, ..Stage::default() };
+            let masks = mask_bytes_per_token(&shard, &stage);
+            (score_bytes_per_pair(&shard, &stage) / model.n_heads, masks / model.hidden)
+        };
+        assert_eq!(kept("gpt-3-175b", Framework::MegatronCore), (5, 2));
+        assert_eq!(kept("llama-3-8b", Framework::MegatronCore), (2, 0));
+        assert_eq!(kept("llama-3-8b", Framework::Formulas), (5, 2));
     }
 
     #[test]

@@ -125,4 +125,14 @@ impl<'a> Shard<'a> {
             once_per_node: false,
         }
     }
+
+    /// Whether attention and residuals have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of
+    /// modules those with learned positions have it: later models train without (arXiv:2302.13971, section 2).
+    #[must_use]
+    pub fn has_dropout(&self) -> bool {
+        match self.framework {
+            Framework::Formulas => self.attention == AttentionKernel::Unfused,
+            Framework::MegatronCore | Framework::Fsdp2(_) => self.model.learned_positions,
+        }
+    }
 }

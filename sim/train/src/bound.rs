@@ -256,7 +256,9 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let layout = &problem.layout;
     let positions =
         (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..Position::default() }));
-    let members: Vec<hw::Rank> = positions.map(|position| layout.rank(position)).collect();
+    // What groups of the states exchange beside their own is left out.
+    let n_shards = layout.n_shards() as usize;
+    let members: Vec<hw::Rank> = positions.map(|position| layout.rank(position)).take(n_shards).collect();
     let shape = problem.cluster.shape_of(&members);
     let (pp, chunks) = (layout.pp as usize, layout.chunks as usize);
     let stages = stages(problem);

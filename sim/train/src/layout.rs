@@ -84,6 +84,10 @@ pub struct Layout {
     pub sequence_parallel: bool,
     /// Sharding of model states.
     pub zero: Zero,
+    /// Groups of ranks that each hold all sharded states (hybrid sharding: PyTorch's HSDP, Megatron-LM's instances of the distributed
+    /// optimizer). Ranks of a group follow one another.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub replicate: u32,
     /// Exchange inside a context group.
     pub exchange: ContextExchange,
     /// Axes from the fastest-varying to the slowest.
@@ -115,6 +119,7 @@ impl Layout {
             expert_tp: 1,
             sequence_parallel: false,
             zero,
+            replicate: 1,
             exchange,
             order: [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline],
         }
@@ -192,18 +197,41 @@ impl Layout {
         self.expert_span().map_or(1, |span| span.dp)
     }
 
+    /// Ranks that hold the same non-expert parameters.
+    #[must_use]
+    pub const fn n_holders(&self) -> u32 {
+        self.dp * self.cp
+    }
+
     /// Ranks over which non-expert states are sharded.
     #[must_use]
     pub const fn n_shards(&self) -> u32 {
-        self.dp * self.cp
+        self.shards_of(self.n_holders())
+    }
+
+    /// Over how many of so many holders of the same parameters a copy of the states is sharded. Holders that do not divide into the copies,
+    /// as few holders of experts may not, have one. Without sharding there is nothing to copy.
+    #[must_use]
+    pub const fn shards_of(&self, n_holders: u32) -> u32 {
+        let is_cut = !matches!(self.zero, Zero::Off) && n_holders.is_multiple_of(self.replicate);
+        if is_cut { n_holders / self.replicate } else { n_holders }
     }
 
     /// Ranks that hold the same experts: their states are sharded over these.
     #[must_use]
     pub const fn n_expert_shards(&self) -> u32 {
         let n = self.dp * self.cp * self.tp / (self.ep * self.expert_tp);
-        if n == 0 { 1 } else { n }
+        if n == 0 { 1 } else { self.shards_of(n) }
     }
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+const fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 const fn min(a: u32, b: u32) -> u32 {
@@ -230,6 +258,19 @@ mod tests {
             }
             assert!(seen.iter().all(|seen| *seen));
         }
+    }
+
+    #[test]
+    fn copies_of_the_states_divide_the_ranks_that_hold_them() {
+        let base = Layout::data_and_context(8, 2, Zero::OptimizerStates, ContextExchange::Ring);
+        let shards = |replicate, ep| {
+            let layout = Layout { replicate, ep, ..base };
+            (layout.n_shards(), layout.n_expert_shards())
+        };
+        assert_eq!(shards(1, 4), (16, 4));
+        assert_eq!(shards(2, 4), (8, 2));
+        // Two holders of experts have four copies no more than one holder has two.
+        assert_eq!(shards(4, 8), (4, 2));
     }
 
     #[test]

@@ -222,6 +222,9 @@ fn layout(problem: &Problem, what: &mut Vec<String>) -> Given {
             given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads_params")])
         }
     }
+    if layout.zero > Zero::Off && layout.replicate > 1 {
+        given.push(n("num-distributed-optimizer-instances", layout.replicate));
+    }
     if layout.pp > 1 {
         pipeline(problem, &mut given, what);
     }

@@ -316,6 +316,10 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
         set("expert_tp", degrees.expert_tp, "--expert-tensor-parallel-size, else that of the rest");
     }
     set("zero", zero(flags), "--use-distributed-optimizer, --data-parallel-sharding-strategy");
+    let copies = flags.count("num-distributed-optimizer-instances", 1..=100_000).unwrap_or(1);
+    if copies > 1 {
+        out.set("parallel", "replicate", copies, "--num-distributed-optimizer-instances");
+    }
     if degrees.tp > 1 {
         out.set("parallel", "sequence_parallel", flags.is("sequence-parallel"), "--sequence-parallel");
     }

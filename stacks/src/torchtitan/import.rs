@@ -78,8 +78,7 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job) {
     job.dp = shard.map(|shard| shard * replicate);
     let is_sharded = shard != Some(1) || replicate == 1 && shard.is_none();
     if replicate > 1 && is_sharded {
-        let why = "parameters are sharded over all replicas, not over groups of them that hold copies";
-        flags.not_modelled("parallelism.data-parallel-replicate-degree", why);
+        job.key(("parallel", "replicate"), replicate, "--parallelism.data_parallel_replicate_degree");
     }
     // A pipeline gathers parameters once in a step, as it does by default; without one they are gathered in every pass.
     const RESHARD: &str = "parallelism.fsdp-reshard-after-forward";

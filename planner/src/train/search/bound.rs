@@ -264,12 +264,12 @@ impl<'a> Judge<'a> {
         chunks.iter().map(of_chunk).sum()
     }
 
-    /// How the ranks that share gradients lie on the nodes.
+    /// How the ranks of the first group that shards states lie on the nodes.
     fn shape_of_shards(&self) -> hw::GroupShape {
         let layout = &self.scratch.layout;
         let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
-        let members: Vec<_> =
-            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
+        let members = positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() }));
+        let members: Vec<_> = members.take(layout.n_shards() as usize).collect();
         self.scratch.cluster.shape_of(&members)
     }
 

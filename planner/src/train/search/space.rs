@@ -193,7 +193,8 @@ impl Space {
                     }
                     let dp = u32::try_from(u64::from(n_gpus) / used).expect("below the GPUs");
                     for &ep in &self.ep {
-                        let layout = Layout { dp, cp, tp, pp, ep, ..problem.layout };
+                        let replicate = copies(&problem.layout, dp * cp);
+                        let layout = Layout { dp, cp, tp, pp, ep, replicate, ..problem.layout };
                         layouts.extend(layout.expert_span().is_some().then_some(layout));
                     }
                 }
@@ -278,6 +279,11 @@ impl Space {
             }
         }
     }
+}
+
+/// Copies of sharded states that a problem asks for, where so many ranks divide into them; one where they do not.
+const fn copies(asked: &Layout, n_holders: u32) -> u32 {
+    if n_holders.is_multiple_of(asked.replicate) { asked.replicate } else { 1 }
 }
 
 /// Whether the batch fills every data-parallel group with whole micro-batches of equal sequences; always for mixed lengths.

@@ -108,11 +108,9 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         Some(experts) if with_experts => of_experts(shard, experts),
         _ => dense(shard, model.intermediate),
     };
-    // Two masks of a byte per element where residuals have dropout.
-    let masks = if model.learned_positions { super::dropout_masks(shard) } else { 0 };
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
     let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
-    Kept { residuals: norms + masks, norms: gathered, attention, compressed, ..feed_forward }
+    Kept { residuals: norms + super::dropout_masks(shard), norms: gathered, attention, compressed, ..feed_forward }
 }
 
 /// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.

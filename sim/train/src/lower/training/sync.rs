@@ -4,6 +4,9 @@
 //! hold the same parameters; experts have groups of their own. All ranks enter the reductions in one order: chunks from the
 //! end of the path, pieces as backward makes them.
 //!
+//! Where several groups of ranks hold all states each (hybrid sharding), gradients are scattered inside a group and then added up over the ranks of
+//! all groups that hold the same shard; parameters are gathered inside a group alone.
+//!
 //! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
 //! section 5.2); below it the scenario says so (`gradient_sync = "each_micro_batch"`).
 
@@ -11,7 +14,7 @@ use crate::problem::Problem;
 use hw::Rank;
 
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
-use crate::layout::{Position, Zero};
+use crate::layout::{Layout, Position, Zero};
 use crate::optimizer::{Rule, orthogonalised};
 use crate::problem::GradientSync;
 use crate::stage::Stage;
@@ -20,8 +23,23 @@ use engine::task::{Collective, LaneId, Ops, Role, TaskId};
 /// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
 struct Held {
     parameters: f64,
+    /// Those over which states are sharded: all that hold the same, or one of several groups of them.
     members: Vec<Rank>,
+    /// Those that hold the same shard in all groups.
+    copies: Vec<Rank>,
     is_expert: bool,
+}
+
+impl Held {
+    /// As a rank of these holders sees them.
+    fn of(parameters: f64, holders: &[Rank], layout: &Layout, rank: Rank, is_expert: bool) -> Self {
+        let n_shards = layout.shards_of(u32::try_from(holders.len()).expect("ranks fit u32")).max(1) as usize;
+        let own = holders.iter().position(|&holder| holder == rank).unwrap_or(0);
+        let first = own / n_shards * n_shards;
+        let members = holders.iter().copied().skip(first).take(n_shards).collect();
+        let copies = holders.iter().copied().skip(own - first).step_by(n_shards).collect();
+        Self { parameters, members, copies, is_expert }
+    }
 }
 
 /// Which exchange of a role it is: equal on all ranks that take part.
@@ -41,14 +59,14 @@ impl Turn {
 
 impl Builder<'_> {
     /// Ranks that hold the same non-expert parameters as a position.
-    pub(super) fn shard_group(&self, problem: &Problem, position: Position) -> Vec<Rank> {
+    pub(super) fn holders(&self, problem: &Problem, position: Position) -> Vec<Rank> {
         let layout = &problem.layout;
         let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..position }));
         positions.map(|position| layout.rank(position)).collect()
     }
 
     /// Ranks that hold the same experts as a position.
-    fn expert_shard_group(&self, problem: &Problem, position: Position) -> Vec<Rank> {
+    fn expert_holders(&self, problem: &Problem, position: Position) -> Vec<Rank> {
         let layout = &problem.layout;
         let span = layout.expert_span().expect("the scenario reader checks expert groups");
         let like = |at: u32, n: u32, degree: u32| (at % n..degree).step_by(n as usize);
@@ -67,19 +85,19 @@ impl Builder<'_> {
     }
 
     fn held(&self, problem: &Problem, lane: LaneId, stage: &Stage) -> [Held; 2] {
-        let position = problem.layout.position(self.graph.lanes[lane.index()].rank);
+        let (layout, rank) = (&problem.layout, self.graph.lanes[lane.index()].rank);
+        let position = layout.position(rank);
         let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
-        let members = self.shard_group(problem, position);
-        let of_experts = if experts > 0.0 { self.expert_shard_group(problem, position) } else { Vec::new() };
+        let of_experts = if experts > 0.0 { self.expert_holders(problem, position) } else { Vec::new() };
         [
-            Held { parameters: shared, members, is_expert: false },
-            Held { parameters: experts, members: of_experts, is_expert: true },
+            Held::of(shared, &self.holders(problem, position), layout, rank, false),
+            Held::of(experts, &of_experts, layout, rank, true),
         ]
     }
 
     fn is_alone(&self) -> bool {
         let execution = &self.problem.execution;
-        execution.unit_times.is_some() || execution.trains_adapters || self.problem.layout.n_shards() < 2
+        execution.unit_times.is_some() || execution.trains_adapters || self.problem.layout.n_holders() < 2
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -144,14 +162,27 @@ impl Builder<'_> {
     fn reduce(&mut self, problem: &Problem, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
         let kind = if problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
         let element = hw::real(problem.execution.gradient_dtype.bytes());
-        let held = self.held(problem, lane, piece);
-        held.into_iter()
-            .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
-            .map(|held| {
-                let bytes = hw::whole(held.parameters * element);
-                self.together(lane, Role::GradientSync, kind, bytes, turn, &held, preds)
-            })
-            .collect()
+        let mut reduced = Vec::new();
+        for held in self.held(problem, lane, piece).into_iter().filter(|held| held.parameters > 0.0) {
+            let bytes = held.parameters * element;
+            let mut behind = preds.to_vec();
+            if held.members.len() > 1 {
+                let task = self.together(lane, Role::GradientSync, kind, hw::whole(bytes), turn, &held, preds);
+                behind = vec![task];
+                reduced.push(task);
+            }
+            if held.copies.len() > 1 {
+                reduced.push(self.add_copies(lane, bytes / hw::real(held.members.len() as u64), turn, &held, &behind));
+            }
+        }
+        reduced
+    }
+
+    /// Adds up the gradients of a shard over the groups that hold it.
+    fn add_copies(&mut self, lane: LaneId, bytes: f64, turn: Turn, held: &Held, preds: &[TaskId]) -> TaskId {
+        let copies =
+            Held { parameters: 0.0, members: held.copies.clone(), copies: Vec::new(), is_expert: held.is_expert };
+        self.together(lane, Role::GradientSync, Collective::AllReduce, hw::whole(bytes), turn, &copies, preds)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a collective is described by all of these")]
@@ -190,7 +221,7 @@ impl Builder<'_> {
         let parameters = hw::real(model.vocab * model.hidden) / f64::from(layout.tp);
         let element = hw::real(self.problem.execution.gradient_dtype.bytes());
         let bytes = hw::whole(parameters * element);
-        let held = Held { parameters, members, is_expert: false };
+        let held = Held { parameters, members, copies: Vec::new(), is_expert: false };
         Some(self.together(
             lane,
             Role::GradientSync,
@@ -273,7 +304,9 @@ impl Builder<'_> {
         let end = bytes(&Stage { first, last, ..Stage::default() });
         let lead = if n_layers == 1 { all } else { all.min(layer + end) };
         let rest = (all - lead) / u64::from((n_layers - 1).max(1));
-        let members = self.shard_group(self.at(frame.pp), layout.position(column.ranks[0]));
+        let rank = column.ranks[0];
+        let holders = self.holders(self.at(frame.pp), layout.position(rank));
+        let members = Held::of(0.0, &holders, layout, rank, false).members;
         let ops = [(lead, 1), (rest, n_layers - 1)]
             .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
         let group = self.graph.add_group(&members);

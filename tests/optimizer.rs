@@ -1,0 +1,109 @@
+//! Keys of `[optimizer]` and of sharding through a scenario: each changes memory and time as its closed form says.
+
+use std::collections::BTreeMap;
+
+use input::diagnostic::{Code, Finding, Source};
+use scenario::Overrides;
+use scenario::training::Scenario;
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
+use train::stage::stages;
+
+const BASE: &str = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-3-8b\"\n\
+                    [cluster]\ngpu = \"b200\"\nnodes = 2\ngpus_per_node = 8\n[parallel]\ntp = 2\nzero = 1\n[optimizer]\n\
+                    [training]\nbatch_size = 16\nbucket_tokens = 4096\nframework = \"megatron-core\"\n[workload]\ntokens = 4096\n\
+                    [policies]\nrun = [\"megatron\"]\n";
+
+fn checked(text: String) -> (Option<Scenario>, Vec<Finding>) {
+    let source = Source { path: "scenario.toml".to_owned(), text };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    (checked.scenario.and_then(|scenario| scenario.training().cloned()), checked.findings)
+}
+
+/// The scenario above with lines of `[parallel]` and `[optimizer]`.
+fn text(parallel: &str, optimizer: &str) -> String {
+    BASE.replace("zero = 1\n", parallel).replace("[optimizer]\n", &format!("[optimizer]\n{optimizer}\n"))
+}
+
+fn scenario(parallel: &str, optimizer: &str) -> Scenario {
+    let text = text(parallel, optimizer);
+    let (scenario, findings) = checked(text.clone());
+    scenario.unwrap_or_else(|| panic!("{findings:?}\n{text}"))
+}
+
+/// Metrics of the one policy of a scenario.
+fn played(scenario: &Scenario) -> BTreeMap<String, f64> {
+    let result = pipeline::run(scenario, &|_| {}).result.results.remove(0);
+    assert!(result.status.is_ok(), "{}", result.why);
+    result.metrics.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
+}
+
+fn step_s(scenario: &Scenario) -> f64 {
+    played(scenario)["iteration_time_s"]
+}
+
+/// Bytes of the optimizer's states on a rank.
+fn state_bytes(scenario: &Scenario) -> f64 {
+    let problem = &scenario.problem;
+    train::memory::states(problem, &stages(problem)).optimizer.as_f64()
+}
+
+/// Parameters of a rank.
+fn parameters(scenario: &Scenario) -> f64 {
+    let problem = &scenario.problem;
+    let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), &stages(problem)[0]);
+    shared + experts
+}
+
+fn close(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 1e-6, "{found} against {expected}");
+}
+
+#[test]
+fn every_key_of_the_optimizer_changes_states_and_step() {
+    let zero = "zero = 1\n";
+    let plain = scenario(zero, "");
+    let (held, time) = (parameters(&plain) / 8.0, step_s(&plain));
+    close(state_bytes(&plain), held * 12.0);
+    // A master copy of two bytes.
+    let narrow = scenario(zero, "master = \"fp16\"");
+    close(state_bytes(&narrow), held * 10.0);
+    assert!(step_s(&narrow) < time);
+    // Half of the states on the host, whose memory is slower.
+    let offloaded = scenario(zero, "offload_ratio = 0.5\nhost_memory_gb_per_s = 20");
+    close(state_bytes(&offloaded), held * 6.0);
+    assert!(step_s(&offloaded) > time);
+    // Muon keeps no second moment of matrices of layers, and multiplies.
+    let muon = scenario(zero, "rule = \"muon\"");
+    let tables = 2.0 * 128_256.0 * 4096.0 / 2.0 / 8.0;
+    assert!(state_bytes(&muon) > held * 8.0 && state_bytes(&muon) < held * 8.0 + tables * 4.1);
+    assert!(step_s(&muon) > time);
+    // Adapters have no gradients of weights and, as good as, no states.
+    let adapters = scenario(zero, "trains = \"adapters\"");
+    assert!(state_bytes(&adapters) < 1.0);
+    assert!(step_s(&adapters) < 0.8 * time);
+}
+
+#[test]
+fn groups_that_hold_all_states_hold_more_and_gather_inside_of_them() {
+    // Eight ranks hold the same parameters: four on either node.
+    let [whole, twice] = ["zero = 3\n", "zero = 3\nreplicate = 2\n"].map(|parallel| scenario(parallel, ""));
+    close(state_bytes(&twice), 2.0 * state_bytes(&whole));
+    let exchanged = |scenario: &Scenario| played(scenario)["comm_exposed_ratio"];
+    assert!(step_s(&twice) < step_s(&whole), "gathers stay inside a node");
+    assert!(exchanged(&twice) < exchanged(&whole));
+    // Sharded optimizer states alone.
+    let [one, four] = ["zero = 1\n", "zero = 1\nreplicate = 4\n"].map(|parallel| scenario(parallel, ""));
+    close(state_bytes(&four), 4.0 * state_bytes(&one));
+    assert!(step_s(&four).to_bits() != step_s(&one).to_bits());
+}
+
+#[test]
+fn groups_that_do_not_divide_are_refused_and_those_of_nothing_are_said() {
+    let (none, findings) = checked(text("zero = 3\nreplicate = 3\n", ""));
+    assert!(none.is_none());
+    let wrong = findings.iter().find(|finding| finding.code == Code::UnevenDegree).expect("a finding");
+    assert_eq!(wrong.help.as_deref(), Some("allowed here: 1, 2, 4, 8"));
+    let (_, findings) = checked(text("zero = 0\nreplicate = 2\n", ""));
+    assert_eq!(findings.iter().filter(|finding| finding.code == Code::NoEffect).count(), 1, "{findings:?}");
+}
