@@ -69,9 +69,8 @@ fn runs_on_another_card_are_near_and_in_order() {
     let [ttft, tpot] = errors(&score, "H200");
     assert!(ttft.median < 0.15 && tpot.median < 0.07, "{ttft:?} {tpot:?}");
     assert!(ttft.covered > 0.87 && tpot.covered > 0.87, "{ttft:?} {tpot:?}");
-    let mut taus: Vec<f64> = score.orders.iter().filter_map(|(_, order)| order.tau).collect();
-    taus.sort_by(f64::total_cmp);
-    assert!(taus.len() >= 4 && taus[taus.len() / 2] >= 0.9, "{taus:?}");
+    let taus: Vec<f64> = score.orders.iter().filter_map(|(_, order)| order.tau).collect();
+    assert!(taus.len() >= 3 && taus.iter().all(|tau| *tau >= 0.9), "{taus:?}");
 }
 
 /// The aims for a card that is left out.
