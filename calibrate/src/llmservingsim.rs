@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use engine::Model;
+use engine::cost::experts::{FusedExperts, Tactic};
 use engine::cost::law::{AttentionLaw, Law};
 use engine::cost::profile::{Operator, Profile};
 use engine::cost::profiled::attention_point;
@@ -19,6 +20,7 @@ use hw::{Cluster, Format};
 
 use crate::fit::decode::{self, Launch};
 use crate::fit::{self, Row, curve, law};
+use crate::import::by_engine::experts::{self, Timed};
 use crate::import::{ImportError, Provenance, Table};
 
 /// Models of the tables by their embedded names, with the start of the tables' names.
@@ -110,6 +112,7 @@ struct Rows {
     prefill: Vec<law::Row>,
     alone: Vec<Launch>,
     mixed: Vec<Launch>,
+    experts: Vec<Timed>,
 }
 
 /// Fits the tables below a device's folder.
@@ -123,6 +126,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     for folder in folders(dir)? {
         rows.dense(&folder, &cluster)?;
         rows.attention(&folder, &cluster)?;
+        rows.experts(&folder)?;
     }
     let curves = [("elementwise", &rows.elementwise), ("embedding", &rows.embedding)];
     let memory = curves.into_iter().filter_map(|(name, points)| Some((name.to_owned(), curve::fit(points)?))).collect();
@@ -136,6 +140,10 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
         memory,
         decode_attention: decode::law(&rows.alone, &rows.mixed),
+        experts: experts::of_layers(&rows.experts, &gpu)
+            .map(|curve| ("experts".to_owned(), curve))
+            .into_iter()
+            .collect(),
         ..provenance.profile()
     })
 }
@@ -191,6 +199,30 @@ impl Rows {
                     self.embedding.push((size[row] * hw::real(bytes), seconds));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Layers of experts on one GPU that holds them all. Only some of the experts were visited, each by as many tokens.
+    fn experts(&mut self, folder: &Folder) -> Result<(), ImportError> {
+        let path = folder.path.join("moe.csv");
+        let Some(experts) = folder.model.experts.filter(|_| path.exists()) else { return Ok(()) };
+        let table = Table::read(path)?;
+        let (tokens, visited) = (table.numbers("tokens")?, table.numbers("activated_experts")?);
+        for ((tokens, visited), time_us) in tokens.into_iter().zip(visited).zip(table.numbers("time_us")?) {
+            let (tokens, visited) = (hw::whole(tokens), hw::whole(visited));
+            let routed = tokens * experts.top_k;
+            let layer = FusedExperts {
+                rows: (0..visited).map(|expert| routed / visited + u64::from(expert < routed % visited)).collect(),
+                tokens,
+                top_k: experts.top_k,
+                hidden: folder.model.hidden,
+                width: experts.intermediate / folder.tp,
+                gated: folder.model.gated,
+                format: Format::Bf16,
+                tactic: Tactic::Tuned,
+            };
+            self.experts.push(Timed { layer, seconds: time_us * 1e-6, group: tokens });
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use ::engine::Model;
+use ::engine::cost::experts::Tactic;
 use ::engine::cost::profile::Profile;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
@@ -336,6 +337,7 @@ impl Serving {
         let us = |us: f64| Seconds::new(us / 1e6);
         let formats = operation.kernels.formats(group.model.formats);
         let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree);
+        let ranks = operation.expert_degree / tensor_degree;
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
@@ -359,6 +361,10 @@ impl Serving {
                 .engine
                 .preset
                 .is_some_and(|preset| preset.has_triton_experts(formats.experts, &group.cluster.gpu)),
+            expert_tactic: self
+                .engine
+                .preset
+                .map_or(Tactic::Tuned, |preset| preset.expert_tactic(formats.experts, &group.cluster.gpu, ranks)),
             expert_rows: self.engine.preset.and_then(|preset| {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),

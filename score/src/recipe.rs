@@ -159,7 +159,7 @@ impl Of {
             && (self.format.is_empty() || self.format == run.precision)
             && run.model.contains(self.model)
             && run.card.starts_with(self.card)
-            && self.since <= Version::parse(&run.version);
+            && self.since <= run.engine_version();
         let load = self.lengths.is_none_or(|lengths| lengths == [run.prompt, run.output])
             && run.in_flight.unwrap_or(0) >= self.in_flight;
         let layout = (self.tensor[0]..=self.tensor[1]).contains(&(gpus / groups))

@@ -3,6 +3,8 @@
 //! The format is `silicon_sample.csv` of ai-dynamo/aiconfigurator. Degrees of a worker are those of the table; `Worker::shape` undoes what
 //! its writers did to them. Units: tokens, sequences, GPUs, seconds.
 
+use serve::engine_preset::{self, Version};
+
 use crate::table::{Cells, Fault, Table};
 
 /// Columns without which nothing can be said.
@@ -146,6 +148,13 @@ impl Run {
     #[must_use]
     pub const fn is_split(&self) -> bool {
         matches!(self.workers, Workers::Split { .. })
+    }
+
+    /// Version of the engine. A build without one is no newer than the day of the run.
+    #[must_use]
+    pub fn engine_version(&self) -> Version {
+        let stated = Version::parse(&self.version);
+        if stated == Version::NEWEST { engine_preset::newest_on(&self.engine, &self.measured) } else { stated }
     }
 
     /// Equal engines behind one client: where the table states a batch of one of them, the requests in flight are as many such batches.

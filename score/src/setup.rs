@@ -6,13 +6,13 @@
 mod checkpoint;
 
 use engine::Model;
-use engine::cost::experts::Routing;
+use engine::cost::experts::{Routing, Tactic};
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset, Version};
+use serve::engine_preset::{self, EnginePreset};
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Order, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
@@ -72,6 +72,7 @@ pub struct Part {
     graph_sizes: Vec<u32>,
     prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
+    expert_tactic: Tactic,
     triton_experts: bool,
     fusion: Fusion,
     routing: Routing,
@@ -109,6 +110,7 @@ impl Setup {
             graph_sizes: part.graph_sizes.clone(),
             prompt_graph_tokens: part.prompt_graph_tokens,
             expert_rows: part.expert_rows,
+            expert_tactic: part.expert_tactic,
             triton_experts: part.triton_experts,
             fusion: part.fusion,
             routing: part.routing,
@@ -142,7 +144,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
 /// Why it cannot be played.
 pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup, Reason> {
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
-    let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
+    let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);
     if recipe::drafts::are_drafted(run, client) {
         return Err(Reason::Drafted);
@@ -268,6 +270,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         graph_sizes: graph_sizes.clone(),
         tokens_asked: tokens_asked.max(run.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
+        expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: preset.fusion,

@@ -5,7 +5,7 @@
 
 mod decode;
 mod exchanges;
-mod experts;
+pub(crate) mod experts;
 mod latent;
 mod linear;
 mod prefill;

@@ -4,7 +4,7 @@
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
 use engine::Model;
-use engine::cost::experts::Routing;
+use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::step_cost::fusion::Fusion;
@@ -37,6 +37,8 @@ pub struct EnginePreset {
     pub prompt_graphs: PromptGraphs,
     /// Rows to which the kernel of block-scaled experts fills up every expert, and tensor degrees of experts below which it runs.
     pub expert_rows: Option<(u64, u32)>,
+    /// Whether the kernel of block-scaled 8-bit experts of Blackwell runs as its tuner says.
+    pub tunes_experts: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
     /// Memory for weights, keys and values.
@@ -169,6 +171,7 @@ const VLLM: EnginePreset = EnginePreset {
     graphs: GraphRule::Vllm,
     prompt_graphs: PromptGraphs::Batches,
     expert_rows: None,
+    tunes_experts: true,
     fusion: Fusion::Norms,
     memory: MemoryRule::OfDevice(0.9),
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
@@ -186,10 +189,12 @@ const SGLANG: EnginePreset = EnginePreset {
     graphs: GraphRule::Sglang,
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
+    tunes_experts: false,
     fusion: Fusion::Nothing,
     memory: MemoryRule::Reserve,
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
-             the overlap scheduler is on by default",
+             the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
+             (flashinfer-ai/flashinfer #2640)",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -203,6 +208,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     graphs: GraphRule::Trtllm,
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
+    tunes_experts: true,
     fusion: Fusion::Nothing,
     memory: MemoryRule::OfFree(0.9),
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
@@ -228,7 +234,8 @@ pub static PRESETS: [EnginePreset; 7] = [
     EnginePreset {
         since: Version(0, 5, 10),
         prompt_graphs: PromptGraphs::Sglang,
-        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331)",
+        tunes_experts: true,
+        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7",
         ..SGLANG
     },
     SGLANG,
@@ -247,6 +254,16 @@ const KNOWN: [(&str, [Version; 2]); 3] = [
     ("sglang", [Version(0, 5, 0), Version(0, 5, 14)]),
     ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
 ];
+
+/// First days of releases from which on a preset differs, with the release before. Source: release notes of sgl-project/sglang, v0.5.10.
+const RELEASES: [(&str, &str, Version); 1] = [("sglang", "2026-04-06", Version(0, 5, 9))];
+
+/// Newest release of an engine on a day such as `2026-04-05`.
+#[must_use]
+pub fn newest_on(name: &str, day: &str) -> Version {
+    let before = RELEASES.iter().find(|(engine, released, _)| *engine == name && !day.is_empty() && day < *released);
+    before.map_or(Version::NEWEST, |(_, _, version)| *version)
+}
 
 /// Oldest and newest version of an engine that its presets were written for.
 #[must_use]
@@ -276,6 +293,14 @@ impl EnginePreset {
     pub fn expert_rows_of(&self, format: Format, tensor_degree: u32) -> Option<u64> {
         let (rows, below) = self.expert_rows?;
         (format == Format::Fp8Block && tensor_degree < below).then_some(rows)
+    }
+
+    /// Which variant of their kernel experts of a format run, with so many ranks of data-parallel attention. Before Blackwell, and between such ranks
+    /// (`DeepEP`, `DeepGEMM`), other kernels compute them.
+    #[must_use]
+    pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
+        let is_tuned = self.tunes_experts || format != Format::Fp8Block || gpu.peak_fp4.is_none() || ranks > 1;
+        if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
@@ -409,6 +434,28 @@ mod tests {
         assert_eq!(engine_loop("0.1.0"), EngineLoop::Serial);
         assert_eq!(named("tgi", Version::NEWEST), None);
         assert_eq!(names(), ["vllm", "sglang", "trtllm"]);
+    }
+
+    #[test]
+    fn a_build_without_a_version_is_no_newer_than_its_day() {
+        let days = ["2025-11-18", "2026-04-05", "2026-04-06", ""];
+        assert_eq!(days.map(|day| newest_on("sglang", day) == Version(0, 5, 9)), [true, true, false, false]);
+        assert_eq!(newest_on("vllm", "2025-11-18"), Version::NEWEST);
+    }
+
+    #[test]
+    fn experts_are_tuned_as_far_as_an_engine_finds_what_it_has_tuned() {
+        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+        let tactic = |engine: &str, version: &str, format: Format, card: &str| {
+            named(engine, Version::parse(version)).expect("listed").expert_tactic(format, &gpu(card), 1)
+        };
+        assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "b200"), Tactic::Untuned);
+        assert_eq!(tactic("sglang", "0.5.10", Format::Fp8Block, "b200"), Tactic::Tuned);
+        assert_eq!(tactic("sglang", "0.5.9", Format::Nvfp4, "b200"), Tactic::Tuned);
+        assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "h200-sxm"), Tactic::Tuned);
+        assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
+        let old = named("sglang", Version(0, 5, 9)).expect("listed");
+        assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
     }
 
     #[test]

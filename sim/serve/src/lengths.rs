@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn draws_keep_the_correlation_of_the_trace_where_the_trace_is_there() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/azure/AzureLLMInferenceTrace_conv.csv");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/azure/AzureLLMInferenceTrace_conv.csv");
         let Ok(text) = std::fs::read_to_string(path) else {
             println!("skipped: shared data absent ({path})");
             return;

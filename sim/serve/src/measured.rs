@@ -56,7 +56,7 @@ struct Measured {
 
 impl Run {
     fn read(&self, file: &str) -> Option<String> {
-        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/llmservingsim/bench/examples/");
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/llmservingsim/bench/examples/");
         let path = format!("{data}{}/Llama-3.1-8B/vllm/{file}", self.folder);
         let text = std::fs::read_to_string(&path).ok();
         if text.is_none() {

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing};
+use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing, Tactic};
 use engine::cost::names;
 use engine::cost::surface::Surface;
-use hw::Format;
+use hw::{Format, Gpu};
 
 use super::{Line, Part, Source};
 use crate::fit::non_negative::{Robust, non_negative};
@@ -53,6 +53,33 @@ struct Row {
     kernel: String,
     gated: bool,
     elsewhere: bool,
+}
+
+/// A layer that was timed by itself, for tables of other origins.
+pub struct Timed {
+    /// The layer.
+    pub layer: FusedExperts,
+    /// Its time.
+    pub seconds: f64,
+    /// Rows with one number are held out together.
+    pub group: u64,
+}
+
+/// The curve of layers whose rows are known, by one kernel; `None` with too few of them.
+#[must_use]
+pub fn of_layers(layers: &[Timed], gpu: &Gpu) -> Option<ExpertsCurve> {
+    let row = |(index, timed): (usize, &Timed)| Row {
+        terms: timed.layer.terms(gpu),
+        point: timed.layer.point(),
+        seconds: timed.seconds,
+        shape: timed.group,
+        siblings: [index as u64; 7],
+        kernel: String::new(),
+        gated: timed.layer.gated,
+        elsewhere: timed.layer.has_experts_elsewhere(),
+    };
+    let rows: Vec<Row> = layers.iter().enumerate().map(row).collect();
+    fitted(&rows).map(|(curve, _)| curve)
 }
 
 /// Sizes of a layer and how its rows spread.
@@ -112,7 +139,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
             .clone();
         let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
         let width = inter / tp;
-        let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format };
+        let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format, tactic: Tactic::Tuned };
         found.push(Row {
             terms: layer.terms(&source.cluster().gpu),
             point: layer.point(),
@@ -252,7 +279,16 @@ mod tests {
                 for exponent in [1.01, 1.2] {
                     let loads = Routing::PowerLaw(exponent).rows(tokens, 8, 128, ep);
                     let format = Format::Bf16;
-                    let layer = FusedExperts { rows: loads, tokens, top_k: 8, hidden, width, gated: true, format };
+                    let layer = FusedExperts {
+                        rows: loads,
+                        tokens,
+                        top_k: 8,
+                        hidden,
+                        width,
+                        gated: true,
+                        format,
+                        tactic: Tactic::Tuned,
+                    };
                     let terms = layer.terms(&gpu);
                     let (start, rest) = truth.seconds(terms);
                     let slow = if rows.len() % 17 == 5 { 5.0 } else { 1.0 };

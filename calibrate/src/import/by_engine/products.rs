@@ -36,8 +36,11 @@ const FORMATS: [(&str, Format); 7] = [
     ("sq", Format::Int8),
     ("nvfp4", Format::Nvfp4),
 ];
-const M_KNOTS: [f64; 15] =
-    [1.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];
+/// Kernels of 8-bit products fill up tiles of 64 and 128 rows. So a knot lies on each side of the edge of a tile, up to where tiles are many.
+const M_KNOTS: [f64; 18] = [
+    1.0, 16.0, 32.0, 64.0, 65.0, 96.0, 128.0, 129.0, 192.0, 256.0, 257.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0,
+    16_384.0, 32_768.0,
+];
 const NK_KNOTS: [f64; 11] = [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 65_536.0];
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;

@@ -3,7 +3,7 @@
 use engine::CostModel;
 use engine::cost::Source;
 use engine::cost::decode::{DecodeShape, Reads};
-use engine::cost::experts::{FusedExperts, Routing};
+use engine::cost::experts::{FusedExperts, Routing, Tactic};
 use engine::cost::mixed::MixedChunk;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
@@ -165,7 +165,8 @@ fn a_cost_model_prices_fused_experts_as_the_tables_measured_them() {
             [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(row[column]));
         let rows = Routing::Even.rows(tokens, top_k, n_experts, ep);
         let format = Format::Fp8Block;
-        let layer = FusedExperts { rows, tokens, top_k, hidden, width: inter / tp, gated: true, format };
+        let layer =
+            FusedExperts { rows, tokens, top_k, hidden, width: inter / tp, gated: true, format, tactic: Tactic::Tuned };
         let found = model.experts(&layer).expect("fitted");
         errors.push((found.time.get() / (row[7] / 1e3) - 1.0).abs());
     }

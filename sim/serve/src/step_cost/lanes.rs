@@ -2,7 +2,7 @@
 //!
 //! A replica with `stages` pipeline stages keeps as many micro-batches in flight, as vLLM does, so a sequence takes a token per
 //! passage through all stages. With `ranks` of data-parallel attention (experts over more GPUs than attention) as many batches go in step,
-//! because every layer's all-to-all joins them. An iteration of the engine is a *round*: every decoding sequence gives a token, in
+//! because exchanges with the experts join them in every layer. An iteration of the engine is a *round*: every decoding sequence gives a token, in
 //! `stages · ranks` batches. A lane is one of them.
 //!
 //! Approximations: decoding sequences are spread evenly over lanes; stages are equally long but for the head, which lengthens the

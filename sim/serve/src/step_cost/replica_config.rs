@@ -11,7 +11,7 @@ use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
-use engine::cost::experts::Routing;
+use engine::cost::experts::{Routing, Tactic};
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
 use engine::model::{Layer, Mixer, Model};
@@ -69,6 +69,8 @@ pub struct ReplicaConfig<'a> {
     pub prompt_graph_tokens: u32,
     /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
     pub expert_rows: Option<u64>,
+    /// Which variant of the kernel of experts runs.
+    pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
     /// Room for adapters, where it serves some beside the model.
@@ -120,6 +122,7 @@ impl<'a> ReplicaConfig<'a> {
             graph_sizes: Vec::new(),
             prompt_graph_tokens: 0,
             expert_rows: None,
+            expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
             adapters: None,
             encoder_split: Split::Weights,
@@ -216,6 +219,13 @@ impl<'a> ReplicaConfig<'a> {
     #[must_use]
     pub fn expert_shape(&self) -> GroupShape {
         self.shape(self.expert_degree)
+    }
+
+    /// How the ranks of data-parallel attention lie on nodes: every one's GPU at the same place of its tensor group.
+    #[must_use]
+    pub fn attention_shape(&self) -> GroupShape {
+        let ranks = (0..self.lanes().ranks).map(|rank| Rank(rank * self.tensor_degree));
+        self.cluster.shape_of(&ranks.collect::<Vec<_>>())
     }
 
     fn shape(&self, n: u32) -> GroupShape {

@@ -11,7 +11,7 @@ use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
-use engine::model::{FeedForward, Layer, Mixer, QueryKeyNorm};
+use engine::model::{Experts, FeedForward, Layer, Mixer, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -142,12 +142,17 @@ impl<'a> Writer<'a> {
         if filled.time > found.time { filled } else { found }
     }
 
-    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product. Where more GPUs share the experts than
-    /// a token visits, tokens come by all-to-all, to their experts alone. Else all tokens come to all GPUs (TensorRT-LLM
-    /// `select_alltoall_method_type`, which asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`).
+    /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
+    /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
+    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default).
+    fn sends_to_experts(&self, experts: Experts) -> bool {
+        self.deployment.lanes().ranks > 1 && u64::from(self.shard.ep) > experts.top_k
+    }
+
+    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
     pub(super) fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
-        let is_sent = self.deployment.lanes().ranks > 1 && u64::from(self.shard.ep) > experts.top_k;
+        let is_sent = self.sends_to_experts(experts);
         let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
         Some(FusedExperts {
             rows: rows.clone(),
@@ -157,6 +162,7 @@ impl<'a> Writer<'a> {
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
             gated: self.shard.model.gated,
             format: self.shard.formats.experts,
+            tactic: self.deployment.expert_tactic,
         })
     }
 
@@ -199,7 +205,7 @@ impl<'a> Writer<'a> {
             own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
-        ops.extend(self.exchanges(m));
+        ops.extend(self.exchanges(m, n_busy));
         if self.deployment.joins_states {
             // Two norms and a product of its own, whole on every GPU.
             let (hidden, dtype) = (self.shard.model.hidden, self.shard.dtype);
@@ -246,21 +252,33 @@ impl<'a> Writer<'a> {
         self.deployment.fusion.saved(ops, n_norms, self.shape.n_ranks)
     }
 
-    /// Tokens to experts and back, and activations from stage to stage.
-    fn exchanges(&self, m: u64) -> Ops {
-        let mut ops = Vec::new();
-        if self.deployment.lanes().ranks > 1 {
-            let count =
-                |experts| self.kinds.iter().filter(|(kind, _)| kind.has_experts() == experts).map(|(_, n)| n).sum();
-            let (n_dense, n_expert) = (count(false), count(true));
-            let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
-            let (even, shape) = (ExpertLoad::EVEN, self.deployment.expert_shape());
-            ops.extend(layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, even, shape));
-        }
+    /// Tokens to experts and back, and activations from stage to stage, where so many ranks of data-parallel attention have tokens.
+    fn exchanges(&self, m: u64, n_busy: u32) -> Ops {
+        let mut ops = self.expert_exchange(m, n_busy);
         let bytes = m * self.shard.model.hidden * self.shard.dtype.bytes();
         let message = |shape| (Op::Collective { kind: Collective::SendRecv, bytes, shape }, 1);
         ops.extend(self.deployment.hand_offs().map(message));
         ops
+    }
+
+    /// Tokens to experts and back.
+    fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
+        let ranks = self.deployment.lanes().ranks;
+        let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
+        let count = |experts| self.kinds.iter().filter(|(kind, _)| kind.has_experts() == experts).map(|(_, n)| n).sum();
+        let (n_dense, n_expert) = (count(false), count(true));
+        if self.sends_to_experts(experts) {
+            let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
+            let (even, shape) = (ExpertLoad::EVEN, self.deployment.expert_shape());
+            return layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, even, shape);
+        }
+        // Of what is gathered a rank receives all but its own part. One without tokens receives those of all others.
+        let received = m * u64::from(n_busy.min(ranks - 1));
+        let gathered = received * u64::from(ranks) / u64::from(ranks - 1);
+        let wide = experts.latent.unwrap_or(self.shard.model.hidden);
+        let (bytes, shape) = (gathered * wide * self.shard.dtype.bytes(), self.deployment.attention_shape());
+        let of = |kind| (Op::Collective { kind, bytes, shape }, n_expert);
+        vec![of(Collective::AllGather), of(Collective::ReduceScatter)]
     }
 
     /// Leaves out experts that no token visits: with few tokens their weights are not read. Both products of a layer have the same rows.

@@ -142,7 +142,7 @@ fn faults_beyond_the_first_hundred_are_counted() {
 
 #[test]
 fn public_traces_are_read_whole_where_they_are_there() {
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/");
     // Rows, mean prompt and mean output as counted by a separate program.
     for (format, path, rows, prompt, output) in [
         (Format::Azure, "azure/AzureLLMInferenceTrace_conv.csv", 19_366, 1154.70, 211.13),

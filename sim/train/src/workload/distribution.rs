@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_quantile_table_is_that_of_the_file_where_the_file_is_there() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/lengths/wikipedia.txt");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/lengths/wikipedia.txt");
         let Ok(text) = std::fs::read_to_string(path) else {
             println!("skipped: shared data absent ({path})");
             return;
