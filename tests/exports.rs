@@ -62,13 +62,14 @@ run = ["megatron"]
 "#;
 
 /// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
-const CHANGES: [(&str, &str, &str); 37] = [
+const CHANGES: [(&str, &str, &str); 38] = [
     ("parallel.tp", "1", DENSE),
     ("parallel.pp", "4", EXPERTS),
     ("parallel.cp", "2", DENSE),
     ("parallel.ep", "2", EXPERTS),
     ("parallel.expert_tp", "2", EXPERTS),
     ("parallel.zero", "0", DENSE),
+    ("parallel.replicate", "2", DENSE),
     ("parallel.sequence_parallel", "true", DENSE),
     ("parallel.schedule", "\"1f1b\"", EXPERTS),
     ("parallel.chunks", "4", EXPERTS),
