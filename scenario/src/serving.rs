@@ -28,7 +28,6 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use ::engine::Model;
-use ::engine::cost::experts::Tactic;
 use ::engine::cost::profile::Profile;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
@@ -357,14 +356,8 @@ impl Serving {
             graph_sizes,
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
             adapters: operation.adapters.room(),
-            triton_experts: self
-                .engine
-                .preset
-                .is_some_and(|preset| preset.has_triton_experts(formats.experts, &group.cluster.gpu)),
-            expert_tactic: self
-                .engine
-                .preset
-                .map_or(Tactic::Tuned, |preset| preset.expert_tactic(formats.experts, &group.cluster.gpu, ranks)),
+            triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
+            expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),
             expert_rows: self.engine.preset.and_then(|preset| {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),

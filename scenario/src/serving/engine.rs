@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use engine::cost::experts::Routing;
+use engine::cost::experts::{Routing, Tactic};
 use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds, Tick};
@@ -97,6 +97,16 @@ impl EngineSection {
     /// Whether intricate layers take longer than all others.
     fn has_intricate_launches(&self) -> bool {
         self.host_us_per_intricate_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
+    }
+
+    /// Which variant of their kernel experts of a format run under the named engine.
+    pub(crate) fn expert_tactic(&self, format: hw::Format, gpu: &hw::Gpu, ranks: u32) -> Tactic {
+        self.preset.map_or(Tactic::Tuned, |preset| preset.expert_tactic(format, gpu, ranks))
+    }
+
+    /// Whether experts of a format run through kernels of Triton under the named engine.
+    pub(crate) fn has_triton_experts(&self, format: hw::Format, gpu: &hw::Gpu) -> bool {
+        self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
     /// Batches that a tensor group has captured; none where nobody says so.
