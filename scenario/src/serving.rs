@@ -2,12 +2,14 @@
 
 mod adapters;
 mod best;
+mod bounded;
 mod capacity;
 mod clients;
 mod costs;
 pub mod dynamics;
 mod engine;
 mod fleet;
+mod groups;
 mod images;
 mod kernels;
 pub mod kv;
@@ -282,14 +284,6 @@ impl Serving {
         Self { head, requests: self.draws[n].clone(), draws: Vec::new(), ..self.clone() }
     }
 
-    /// Groups that serve under a choice.
-    #[must_use]
-    pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
-        let roles = choice.prefill_replicas > 0 && !self.roles.is_empty();
-        let groups = if roles { &self.roles } else { &self.groups };
-        groups.iter().filter(|group| roles || choice.serves(group)).collect()
-    }
-
     /// Requests that a choice serves.
     #[must_use]
     pub fn requests_of(&self, choice: &ServingChoice) -> Cow<'_, Requests> {
@@ -370,24 +364,6 @@ impl Serving {
                 sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
             },
             ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
-        }
-    }
-
-    /// GPUs of a group: its replicas with the engine's own degrees.
-    #[must_use]
-    pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
-        group.n_replicas * self.engine.n_gpus(group.tensor_degree)
-    }
-
-    /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
-    #[must_use]
-    pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
-        let of_gpus = || self.gpus_of(group) / self.deployment_of(choice, group).n_gpus();
-        let all = choice.replicas.unwrap_or_else(of_gpus);
-        match group.role {
-            Role::Prefill if choice.prefill_replicas > 0 => choice.prefill_replicas,
-            Role::Decode if choice.prefill_replicas > 0 => all.saturating_sub(choice.prefill_replicas),
-            _ => all,
         }
     }
 

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use engine::cost::calibrated::FACTORS;
+use engine::cost::calibrated::{Calibrated, FACTORS};
 use engine::cost::kernel_kind::KernelKind;
+use engine::cost::profile::Profile;
 
 use super::compare::{Compared, Row};
 use super::term::Term;
@@ -40,6 +41,16 @@ pub fn factors(found: &[(String, Compared)], before: &BTreeMap<KernelKind, f64>)
         }
     }
     chosen
+}
+
+/// A profile with factors of recorded steps, and what was chosen in words. `found` were predicted with the profile.
+#[must_use]
+pub fn calibrated(profile: &Profile, found: &[(String, Compared)], date: String) -> (Profile, String) {
+    let before = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
+    let chosen = factors(found, &before.kernels);
+    let words = chosen.words();
+    let on = found.iter().map(|(name, found)| format!("{name}: {}", found.measured.words())).collect();
+    (profile.calibrated(Calibrated { kernels: chosen.kernels, date, on, ..before }), words)
 }
 
 /// The factor of a term, or why it has none.

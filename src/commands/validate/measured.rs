@@ -15,6 +15,7 @@ use scenario::training::Scenario;
 use score::bench::{self, Bench, Load, compare};
 use score::profiler::{compare::Compared, step::Measured, text};
 use score::{profiler, refit};
+use serde_json::Value;
 use serve::engine_constants::EngineConstants;
 
 use super::{gates, hold_figures};
@@ -48,9 +49,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
         document["calibrated"] = compare::json(&refitted.0);
         last = refitted.0;
     }
-    write(&dir.join("measured.md"), &text)?;
-    write(&dir.join("measured.json"), &format!("{document:#}\n"))?;
-    print(&if args.format == Format::Json { format!("{document:#}\n") } else { text })?;
+    show(args, &dir, text, &document)?;
     let worst = |key: &str| {
         let terms = last.iter().flat_map(|found| &found.terms).filter(|term| term.key == key);
         terms.map(|term| term.error().abs()).fold(f64::NAN, f64::max)
@@ -77,9 +76,7 @@ pub fn recorded(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure>
         words += &format!("Calibrated on these steps, {}: {chosen}\n{}", path.display(), text::page(policy, &found));
         document["calibrated"] = text::document(policy, &found)["files"].take();
     }
-    write(&dir.join("measured.md"), &words)?;
-    write(&dir.join("measured.json"), &format!("{document:#}\n"))?;
-    print(&if args.format == Format::Json { format!("{document:#}\n") } else { words })?;
+    show(args, &dir, words, &document)?;
     hold_figures(&gates, &|gate| if gate.metric() == "step_error" { profiler::worst(&found) } else { f64::NAN })
 }
 
@@ -112,16 +109,23 @@ fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(Str
 /// The scenario's profile with factors of recorded steps, and what was chosen in words. A file that names the profile has no other constants of the
 /// card, so factors are of what the profile alone predicts.
 fn of_steps(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<(Profile, String), Failure> {
-    let Some(profile) = &scenario.profile else {
-        let what = "`--refit` needs a profile, and the scenario has none of its cluster's GPU";
-        return Err(Failure::input(Code::WrongProfile, what));
-    };
+    let profile = of_card(scenario.profile.as_ref())?;
     let own = beside(&Scenario { is_of_card: false, ..scenario.clone() }, traces)?;
-    let before = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
-    let chosen = profiler::refit::factors(&own, &before.kernels);
-    let words = chosen.words();
-    let on = traces.iter().map(|(name, of)| format!("{name}: {}", of.words())).collect();
-    Ok((profile.calibrated(Calibrated { kernels: chosen.kernels, date: today(), on, ..before }), words))
+    Ok(profiler::refit::calibrated(profile, &own, today()))
+}
+
+/// The profile that a refit begins with.
+fn of_card(profile: Option<&Profile>) -> Result<&Profile, Failure> {
+    let what = "`--refit` needs a profile, and the scenario has none of its cluster's GPU";
+    profile.ok_or_else(|| Failure::input(Code::WrongProfile, what))
+}
+
+/// Writes `measured.md` and `measured.json` and prints one of them.
+fn show(args: &ValidateArgs, dir: &Path, words: String, document: &Value) -> Result<(), Failure> {
+    let document = format!("{document:#}\n");
+    write(&dir.join("measured.md"), &words)?;
+    write(&dir.join("measured.json"), &document)?;
+    print(&if args.format == Format::Json { document } else { words })
 }
 
 /// Every setting beside its prediction.
@@ -145,10 +149,7 @@ fn refitted(
     benches: &[Bench],
     dir: &Path,
 ) -> Result<(Vec<compare::Compared>, String), Failure> {
-    let Some(profile) = &serving.profile else {
-        let what = "`--refit` needs a profile, and the scenario has none of its cluster's GPU";
-        return Err(Failure::input(Code::WrongProfile, what));
-    };
+    let profile = of_card(serving.profile.as_ref())?;
     let usual = serving.engine.preset.map_or(Seconds::ZERO, |preset| EngineConstants::of(preset.name).start);
     let is_held = benches.iter().any(|bench| matches!(bench.load, Load::InFlight(_)));
     let play = |[compute, memory]: [f64; 2], starts: &[f64]| {

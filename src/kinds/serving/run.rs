@@ -133,7 +133,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
         published::worth(scenario, row).or_else(|| Some(Counted::of(row)?.1))
     };
     let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, worth);
-    let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));
+    let profile = published::profile(scenario).unwrap_or_else(|| scenario.profiles());
     let result = RunResult {
         cost_model: CostModelFacts {
             shares: kinds::shares(&provenance),
@@ -145,18 +145,6 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
         ..kinds::blank(&scenario.head)
     };
     Run { result, curves, ..Run::default() }
-}
-
-/// Names of the profiles of all groups, each once.
-fn profiles(scenario: &Serving) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for group in &scenario.groups {
-        let name = group.profile.as_ref().map_or("roofline", |profile| profile.name.as_str());
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join(", ")
 }
 
 /// The fleet of a choice at one end of the costs, and the weakest source of its times.

@@ -9,7 +9,7 @@ use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
 use serve::request::Requests;
 
-use super::{best, fleet, policy, profiles, scaling};
+use super::{best, fleet, policy, scaling};
 use crate::kinds::Planned;
 use scenario::serving::Serving;
 
@@ -98,7 +98,7 @@ fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
     let (_, source) = fleet(scenario, choice, Case::Expected);
-    format!("costs of the scenario's own fleet: {} ({})", profiles(scenario), source.name())
+    format!("costs of the scenario's own fleet: {} ({})", scenario.profiles(), source.name())
 }
 
 fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {

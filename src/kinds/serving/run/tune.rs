@@ -15,13 +15,12 @@ use reports::expect::{self, Holds};
 use reports::tuned::{Change, Counts, SCHEMA, Setting, Tuned};
 use serve::metrics;
 use serve::outlook::{self, Load, Outlook};
-use serve::replica::Role;
 use serve::step_cost::StepTable;
 
 use super::figures;
 use crate::kinds;
 use calibrate::costs::cost_model;
-use scenario::serving::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
+use scenario::serving::{Best, Candidate, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
@@ -61,7 +60,7 @@ struct Settings<'s> {
 pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     let best = scenario.tune.as_ref()?;
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
-    let load = load(scenario);
+    let load = scenario.load();
     let replicas = load.as_ref().map_or_else(Vec::new, |load| replicas(scenario, &ways, load));
     let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new() };
     let outlooks: Vec<Result<f64, Refused>> =
@@ -73,19 +72,6 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
         (report.interval, report.broken_when_slow) = settings.ends(found.best);
     }
     Some(report)
-}
-
-/// The requests, where a bound knows all that happens to them.
-fn load(scenario: &Serving) -> Option<Load<'_>> {
-    let [group] = &scenario.groups[..] else { return None };
-    let is_plain = matches!(scenario.law, CostLaw::Operations)
-        && scenario.warm_up.get() == 0.0
-        && scenario.streams.iter().all(|stream| stream.users.is_none())
-        && scenario.outages.is_empty()
-        && group.role == Role::Both
-        && group.scaling.is_none()
-        && group.failures.is_none();
-    if is_plain { Load::of(&scenario.requests) } else { None }
 }
 
 /// A replica of every operation, with times for the largest limits of all settings.
@@ -312,7 +298,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
 
 /// What holds for all figures.
 fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String> {
-    let mut notes = vec![format!("costs: {}; every figure is the expected one", super::profiles(scenario))];
+    let mut notes = vec![format!("costs: {}; every figure is the expected one", scenario.profiles())];
     if best.within.is_empty() {
         notes.push("no limits were given: write `[slo]`, or `within` in `[tune]`".to_owned());
     }

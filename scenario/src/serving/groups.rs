@@ -1,0 +1,46 @@
+//! Groups of a fleet: which serve under a choice, with how many replicas, and by which profiles.
+
+use serve::replica::Role;
+
+use super::{Serving, ServingChoice, ServingGroup};
+
+impl Serving {
+    /// Groups that serve under a choice.
+    #[must_use]
+    pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
+        let roles = choice.prefill_replicas > 0 && !self.roles.is_empty();
+        let groups = if roles { &self.roles } else { &self.groups };
+        groups.iter().filter(|group| roles || choice.serves(group)).collect()
+    }
+
+    /// GPUs of a group: its replicas with the engine's own degrees.
+    #[must_use]
+    pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
+        group.n_replicas * self.engine.n_gpus(group.tensor_degree)
+    }
+
+    /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
+    #[must_use]
+    pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
+        let of_gpus = || self.gpus_of(group) / self.deployment_of(choice, group).n_gpus();
+        let all = choice.replicas.unwrap_or_else(of_gpus);
+        match group.role {
+            Role::Prefill if choice.prefill_replicas > 0 => choice.prefill_replicas,
+            Role::Decode if choice.prefill_replicas > 0 => all.saturating_sub(choice.prefill_replicas),
+            _ => all,
+        }
+    }
+
+    /// Names of the profiles of all groups, each once.
+    #[must_use]
+    pub fn profiles(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for group in &self.groups {
+            let name = group.profile.as_ref().map_or("roofline", |profile| profile.name.as_str());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+}

@@ -1,0 +1,125 @@
+//! Costs by a small profile, counted by hand.
+
+use super::*;
+use crate::cost::profile::{Operator, SCHEMA};
+use crate::cost::surface::Surface;
+
+fn profile() -> Profile {
+    let axis = |name: &str, knots: &[f64]| crate::cost::surface::Axis { name: name.to_owned(), knots: knots.to_vec() };
+    let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
+    let axes = vec![axis("m", &[1.0, 1024.0]), axis("n", &[1.0, 1024.0]), axis("k", &[1.0, 1024.0])];
+    let surface = Surface { axes, values: vec![0.5; 8] };
+    let gemm = Operator { residuals: residuals.clone(), kernel: None, start_s: 2e-6, law: None, surface };
+    let curve = CollectiveCurve {
+        kind: "all_gather".to_owned(),
+        n_ranks: 8,
+        n_nodes: 1,
+        port_gb_per_s: None,
+        residuals,
+        bytes: vec![1e3, 1e6],
+        seconds: vec![1e-5, 1e-4],
+    };
+    Profile {
+        lent_by: None,
+        schema: SCHEMA.to_owned(),
+        name: "test".to_owned(),
+        gpu: "h100-sxm".to_owned(),
+        source: "test".to_owned(),
+        date: "2026-11-20".to_owned(),
+        device: None,
+        calibrated: None,
+        memory: std::collections::BTreeMap::new(),
+        operators: [("gemm".to_owned(), gemm)].into(),
+        collectives: vec![curve],
+        links: Vec::new(),
+        decode_attention: None,
+        decode: std::collections::BTreeMap::new(),
+        experts: std::collections::BTreeMap::new(),
+        host: std::collections::BTreeMap::new(),
+    }
+}
+
+fn estimate(op: &Op) -> Estimate {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    Profiled::new(&profile(), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op)
+}
+
+#[test]
+fn inside_the_hull_the_estimate_is_measured_and_lies_in_its_interval() {
+    let found = estimate(&Op::Gemm { m: 512, n: 512, k: 512, format: Format::Bf16 });
+    assert_eq!((found.source, found.dimension), (Source::Measured, None));
+    assert!(
+        (found.low.get() / found.time.get() - 0.9).abs() < 1e-9
+            && (found.high.get() / found.time.get() - 1.2).abs() < 1e-9
+    );
+}
+
+#[test]
+fn outside_the_hull_the_dimension_is_named_and_the_interval_widens() {
+    let found = estimate(&Op::Gemm { m: 512, n: 4096, k: 512, format: Format::Bf16 });
+    assert_eq!(found.dimension, Some("gemm n"));
+    assert_eq!(found.outside, found.time);
+    assert!(found.high.get() > found.time.get() * 1.5);
+    assert_eq!(estimate(&Op::Gemm { m: 1, n: 1, k: 1, format: Format::Fp32 }).source, Source::Datasheet);
+}
+
+#[test]
+fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
+    let mut profile = profile();
+    let inside = profile.collectives[0].clone();
+    let across = CollectiveCurve { n_ranks: 16, n_nodes: 2, port_gb_per_s: Some(50.0), ..inside };
+    profile.collectives.push(CollectiveCurve { seconds: vec![2e-5, 4e-4], ..across });
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let seconds = |n_ranks, n_nodes, nic: f64| {
+        let mut cluster = hw::catalog::cluster(&gpu, 4, 8);
+        cluster.nic_bandwidth = hw::BytesPerSecond::new(nic * 1e9);
+        let shape = hw::GroupShape { n_ranks, n_nodes };
+        let op = Op::Collective { kind: Collective::AllGather, bytes: 1_000_000, shape };
+        let found = Profiled::new(&profile, &cluster).estimate(&op);
+        (found.time.get(), found.outside == Seconds::ZERO, found.source)
+    };
+    for (shape, expected) in [((8, 1), 1e-4), ((16, 2), 4e-4)] {
+        let (found, is_measured, source) = seconds(shape.0, shape.1, 50.0);
+        assert!((found - expected).abs() < 1e-12 && is_measured && source == Source::Measured, "{found}");
+    }
+    // Ports of half the bandwidth take twice as long above the start, and were not measured.
+    let (slow, is_measured, _) = seconds(16, 2, 25.0);
+    assert!((slow - (2e-5 + 2.0 * 3.8e-4)).abs() < 1e-9 && !is_measured, "{slow}");
+    // 32 ranks on four nodes move 31/32 of the bytes, 16 on two 15/16.
+    let (more, is_measured, _) = seconds(32, 4, 50.0);
+    assert!((more - 4e-4 * (31.0 / 32.0) / (15.0 / 16.0)).abs() < 1e-9 && !is_measured, "{more}");
+    // One rank in each of two nodes is another exchange.
+    assert_eq!(seconds(2, 2, 50.0).2, Source::Datasheet);
+}
+
+#[test]
+fn collectives_run_straight_in_logarithms_between_measured_sizes() {
+    // Half-way between 1e3 and 1e6 bytes in logarithms: the geometric mean of 1e-5 and 1e-4 s.
+    let shape = hw::GroupShape { n_ranks: 8, n_nodes: 1 };
+    let found = estimate(&Op::Collective { kind: Collective::AllGather, bytes: 31_623, shape });
+    assert!((found.time.get() / 1e-9_f64.sqrt() - 1.0).abs() < 1e-4, "{found:?}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_with_a_reason() {
+    let good = profile().to_toml();
+    assert_eq!(Profile::parse(&good), Ok(profile()));
+    for (from, to, reason) in [
+        ("schema = \"skrull-sim/profile/1\"", "schema = \"other\"", "schema"),
+        ("knots = [1.0, 1024.0]", "knots = [1024.0, 1.0]", "increasing"),
+        ("values = [0.5", "values = [nan", "finite"),
+        ("values = [0.5, ", "values = [", "knots"),
+        ("low = 0.9", "low = -1.0", "quantiles"),
+        ("n_ranks = 8", "n_ranks = 1", "2 or more"),
+        ("all_gather", "all_gathers", "allowed"),
+        ("date", "dade", "line"),
+        ("start_s = 0.000002", "start_s = -1.0", "start_s"),
+    ] {
+        assert!(good.contains(from), "`{from}` is not in the file:\n{good}");
+        let why = Profile::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
+        assert!(why.contains(reason), "{to}: {why}");
+    }
+    for end in [good.len() / 4, good.len() / 2, good.len() - 5] {
+        assert!(Profile::parse(&good[..end]).is_err(), "cut at {end}");
+    }
+}
