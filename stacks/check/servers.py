@@ -31,9 +31,26 @@ DEEPSEEK = {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
     "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
     "v_head_dim": 128, "n_group": 8, "topk_group": 4, "num_nextn_predict_layers": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "max_position_embeddings": 163840,
 }
 MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18, "quantization_config": {"quant_method": "mxfp4"},
+}
+# The encoder of images is left out: its text model alone is read.
+QWEN_2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
+# Three of four layers keep a state, as in Qwen3.5, whose class these packages have under the name of its relative.
+QWEN_3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_act": "silu", "head_dim": 256, "max_position_embeddings": 262144,
+    "num_experts": 0, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16, "linear_num_value_heads": 48, "linear_num_key_heads": 16,
+    "num_nextn_predict_layers": 1,
+}
 SHAPES = {
+    "gpt-oss-120b": (GPT_OSS, 2880, 2880, 36, 64, 8, 201088),
+    "qwen2.5-14b": ({**QWEN_2, "max_position_embeddings": 1010000}, 5120, 13824, 48, 40, 8, 152064),
+    "qwen2.5-vl-7b": (QWEN_2, 3584, 18944, 28, 28, 4, 152064),
+    "qwen3.5-27b": (QWEN_3_NEXT, 5120, 17408, 64, 24, 4, 248320),
     "llama-3-8b": (LLAMA, 4096, 14336, 32, 32, 8, 128256),
     "llama-3.1-8b": (LLAMA, 4096, 14336, 32, 32, 8, 128256),
     "llama-3-70b": (LLAMA, 8192, 28672, 80, 64, 8, 128256),
