@@ -42,7 +42,7 @@ static CLIENTS: [Client; 4] = [
 /// Whose file begins with such a value.
 pub fn client(first: &Value) -> Option<&'static Client> {
     let has_one = |keys: &&[&str]| keys.iter().any(|key| first.get(*key).is_some());
-    CLIENTS.iter().find(|client| client.known_by.iter().all(|keys| has_one(keys)))
+    CLIENTS.iter().find(|client| client.known_by.iter().all(has_one))
 }
 
 /// Reads all values, of which the first was read.
