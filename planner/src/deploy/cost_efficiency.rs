@@ -15,6 +15,8 @@ mod dollars;
 mod program;
 
 pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uniform_deployment};
+#[cfg(test)]
+pub(crate) use dollars::tests::example;
 pub use dollars::{cheapest, cheapest_of_one_size, cheapest_of_one_type, limit_of_price, second_cheapest};
 
 use super::inventory::Offer;

@@ -93,14 +93,14 @@ pub fn limit_of_price(problem: &Problem, deadline_s: f64, plan: &Plan, options: 
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::deploy::cost_efficiency::solve;
     use crate::deploy::inventory::{Inventory, Offer};
     use crate::deploy::{Configuration, Demand};
 
-    /// The example of arXiv:2502.00722, section 4.2, with all that is offered within the budget.
-    fn example() -> Problem {
+    /// The example of arXiv:2502.00722, section 4.2, within a budget.
+    pub fn example(budget_usd_per_hour: f64) -> Problem {
         let offer = |name: &str, usd_per_hour| Offer::priced(name, usd_per_hour, 2);
         let configuration = |n_gpus: [u32; 3], rates: [f64; 2]| Configuration {
             name: "c".to_owned(),
@@ -118,7 +118,7 @@ mod tests {
                 configuration([0, 2, 0], [2.4, 1.5]),
             ],
             demands: vec![demand(80.0), demand(20.0)],
-            budget_usd_per_hour: 16.0,
+            budget_usd_per_hour,
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
     fn the_pair_of_t2_is_the_cheapest_that_ends_within_140_thirds_seconds() {
         // 80/2.4 + 20/1.5 = 140/3 s for 4 $/h; half of that price buys one t2 or one t3, the faster of which takes 100/0.9 s. A second sooner
         // needs more than 4 $/h: 6 $/h buys the pair and a t3.
-        let (problem, options) = (example(), Options::default());
+        let (problem, options) = (example(16.0), Options::default());
         let found = cheapest(&problem, 140.0 / 3.0 + 0.001, options).expect("a plan");
         assert_eq!((found.plan.replicas.as_slice(), found.plan.usd_per_hour), (&[0, 0, 0, 1][..], 4.0));
         assert!(found.bound().is_some_and(|bound| bound > 4.0 - 1e-6), "{found:?}");
@@ -143,11 +143,11 @@ mod tests {
         // What ends soonest within a budget is at least as dear as the cheapest that ends as soon, and no cheaper plan is found at that time.
         let options = Options::default();
         for budget in [2.0, 4.0, 6.0, 8.0, 10.0, 12.0] {
-            let problem = Problem { budget_usd_per_hour: budget, ..example() };
+            let problem = example(budget);
             let soonest = solve(&problem, options).expect("a plan").plan;
-            let found = cheapest(&example(), soonest.makespan_s * 1.0001, options).expect("the plan itself");
+            let found = cheapest(&example(16.0), soonest.makespan_s * 1.0001, options).expect("the plan itself");
             assert!(found.plan.usd_per_hour <= soonest.usd_per_hour + 1e-9, "{budget}: {found:?}, {soonest:?}");
-            let cheaper = Problem { budget_usd_per_hour: found.plan.usd_per_hour - 0.5, ..example() };
+            let cheaper = example(found.plan.usd_per_hour - 0.5);
             let least_s = solve(&cheaper, options).map_or(f64::INFINITY, |found| found.plan.makespan_s);
             assert!(least_s > soonest.makespan_s, "{budget}: {least_s}");
         }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_a_decision_pays_no_less() {
-        let (problem, options) = (example(), Options::default());
+        let (problem, options) = (example(16.0), Options::default());
         for deadline_s in [30.0, 40.0, 60.0, 120.0] {
             let best = cheapest(&problem, deadline_s, options).expect("a plan").plan.usd_per_hour;
             for other in [

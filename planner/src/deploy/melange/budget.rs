@@ -197,32 +197,14 @@ fn plan(problem: &Problem, of: &[Option<usize>], asked: &[usize], counts: &[u32]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deploy::{Configuration, Demand};
+    use crate::deploy::cost_efficiency::example;
 
     #[test]
     fn the_example_of_the_program_in_slices() {
         // arXiv:2502.00722, section 4.2, without its pair of t2: of (1,2,0), (1,1,1), (2,0,0) and (0,2,2) the first is best. Slices are 20 and
         // 5 requests; c1 takes one of the first type and three of the second, 20/1.0 + 15/1.2 = 32.5 s, and the pair of c2 the rest,
         // (60/0.9 + 5/0.9)/2 = 325/9 s; every other split in slices ends later.
-        let offer = |name: &str, usd_per_hour| Offer::priced(name, usd_per_hour, 2);
-        let configuration = |n_gpus: [u32; 3], rates: [f64; 2]| Configuration {
-            name: "c".to_owned(),
-            model: 0,
-            n_gpus: n_gpus.to_vec(),
-            requests_per_s: rates.to_vec(),
-        };
-        let demand = |requests| Demand { name: String::new(), model: 0, requests };
-        let mut problem = Problem {
-            inventory: Inventory::of(vec![offer("t1", 4.0), offer("t2", 2.0), offer("t3", 2.0)]),
-            configurations: vec![
-                configuration([1, 0, 0], [1.0, 1.2]),
-                configuration([0, 1, 0], [0.9, 0.9]),
-                configuration([0, 0, 1], [0.3, 0.5]),
-                configuration([0, 2, 0], [2.4, 1.5]),
-            ],
-            demands: vec![demand(80.0), demand(20.0)],
-            budget_usd_per_hour: 8.0,
-        };
+        let mut problem = example(8.0);
         let answer = under_budget(&problem, Options::default()).expect("a plan");
         assert_eq!(answer.plan.replicas, [1, 2, 0, 0]);
         assert!((answer.plan.makespan_s - 325.0 / 9.0).abs() < 1e-6, "{:?}", answer.plan);
