@@ -29,7 +29,7 @@ struct Known {
     /// Its word for people.
     name: &'static str,
     /// Optional columns of its format.
-    optional: &'static [&'static str],
+    optional: &'static [&'static [&'static str]],
     /// Columns that tell it from every other.
     header: &'static [&'static str],
     needed: &'static [&'static str],
@@ -38,63 +38,51 @@ struct Known {
 
 /// Degrees that a table may leave out.
 const DEGREES: [&str; 5] = ["tp_gpus", "pp_stages", "cp_gpus", "ep_gpus", "dp_replicas"];
+/// Settings that a table of Megatron's launchers may leave out.
+const SETTINGS: [&str; 9] = [
+    "tp_gpus",
+    "pp_stages",
+    "cp_gpus",
+    "vp_chunks",
+    "ep_gpus",
+    "dp_replicas",
+    "pipeline_layout",
+    "recompute_granularity",
+    "grad_reduce_overlap",
+];
 
 static TABLES: [Known; 6] = [
     Known {
         name: "SimuMax, B200",
-        optional: &DEGREES,
+        optional: &[&DEGREES],
         header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
         name: "SimuMax, A100",
-        optional: &DEGREES,
+        optional: &[&DEGREES],
         header: &["iter_time_s", "time_uncertainty_pct"],
         needed: &simumax::NEEDED,
         rows: |table, _| table.read_rows(simumax::row),
     },
     Known {
         name: "torchtitan",
-        optional: &["tp_gpus", "pp_stages", "cp_gpus"],
+        optional: &[&["tp_gpus", "pp_stages", "cp_gpus"]],
         header: &["fsdp_gpus", "activation_checkpointing"],
         needed: &torchtitan::NEEDED,
         rows: |table, _| table.read_rows(torchtitan::row),
     },
     Known {
         name: "Megatron Bridge",
-        optional: &[
-            "tp_gpus",
-            "pp_stages",
-            "cp_gpus",
-            "vp_chunks",
-            "ep_gpus",
-            "dp_replicas",
-            "pipeline_layout",
-            "recompute_granularity",
-            "cuda_graph_impl",
-            "grad_reduce_overlap",
-        ],
+        optional: &[&SETTINGS, &["cuda_graph_impl"]],
         header: &["recipe_tag", "tokens_per_s_per_gpu_best"],
         needed: &bridge::NEEDED,
         rows: |table, _| table.read_rows(bridge::row),
     },
     Known {
         name: "Megatron-LM's tests",
-        optional: &[
-            "tp_gpus",
-            "pp_stages",
-            "cp_gpus",
-            "vp_chunks",
-            "ep_gpus",
-            "dp_replicas",
-            "pipeline_layout",
-            "recompute_granularity",
-            "grad_reduce_overlap",
-            "distributed_optimizer",
-            "fp8_recipe",
-            "deterministic",
-        ],
+        optional: &[&SETTINGS, &["distributed_optimizer", "fp8_recipe", "deterministic"]],
         header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
         needed: &megatron::NEEDED,
         rows: |table, _| table.read_rows(megatron::row),
@@ -113,7 +101,9 @@ static TABLES: [Known; 6] = [
 pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
     let names = header(text);
     let Some(known) = known(&names) else { return Vec::new() };
-    let is_absent = |(name, _): &&(&str, &str)| known.optional.contains(name) && !names.contains(name);
+    let is_absent = |(name, _): &&(&str, &str)| {
+        known.optional.iter().any(|columns| columns.contains(name)) && !names.contains(name)
+    };
     OPTIONAL.iter().filter(is_absent).copied().collect()
 }
 
