@@ -225,38 +225,20 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     // Of what is compared by itself that was said where it stands.
     let few = choice.few_tokens().filter(|_| choice.candidate.is_some());
     plain.extend(few.map(|what| (what, "every decoding sequence has its token in each iteration")));
-    if choice.prefill_replicas > 0 && serving.roles.is_empty() {
-        let what = "`prefill_replicas` of a way, and the fleet has groups".to_owned();
-        plain.push((what, "a fleet of equal replicas, or groups with a `role`"));
+    let stays = |group: &ServingGroup| group.scaling.is_none() && group.failures.is_none();
+    let is_steady = serving.outages.is_empty() && serving.groups.iter().all(stays);
+    if choice.prefill_replicas > 0 && (serving.roles.is_empty() || !is_steady) {
+        let what = "`prefill_replicas` of a way, and the fleet has groups or replicas that fail".to_owned();
+        plain.push((what, "a fleet of equal replicas that stay, or groups with a `role`"));
     }
     if choice.replicas.is_some() && (serving.groups.len() > 1 || group.scaling.is_some()) {
         let what = "`replicas` of a way, and the fleet has groups or scales".to_owned();
         plain.push((what, "a fleet of equal replicas that stay"));
     }
-    plain.extend(roles(serving, choice, group));
     let plain = plain.into_iter();
     let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
     let kernels = kernel_misfits(serving, choice, group);
     plain.chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
-}
-
-/// What is wrong with a choice that shares its replicas between prompts and answers, and what to do.
-fn roles(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<(String, &'static str)> {
-    let n = choice.prefill_replicas;
-    let alone = serving.roles.first().filter(|_| n > 0)?;
-    let all = serving.replicas_of(&ServingChoice { prefill_replicas: 0, ..choice.clone() }, alone);
-    if group.scaling.is_some() || !serving.outages.is_empty() {
-        return Some((
-            "`prefill_replicas` beside replicas that come and go".to_owned(),
-            "groups with a `role`, which scale and fail by themselves",
-        ));
-    }
-    (n >= all).then(|| {
-        (
-            format!("{n} of {all} replicas compute prompts, so none decodes"),
-            "fewer `prefill_replicas`, or more `replicas`",
-        )
-    })
 }
 
 /// What is wrong with what a choice computes with.
@@ -335,7 +317,10 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
             "fewer replicas, or more nodes",
         ));
     }
-    if serving.replicas_of(choice, group) == 0 {
+    if choice.prefill_replicas > 0 && group.role == Role::Decode && serving.replicas_of(choice, group) == 0 {
+        let what = format!("`prefill_replicas` = {} leaves no replica that decodes", choice.prefill_replicas);
+        found.push((what, "fewer `prefill_replicas`, or more `replicas`"));
+    } else if serving.replicas_of(choice, group) == 0 {
         let (n, has) = (deployment.n_gpus(), serving.gpus_of(group));
         let what = format!("a replica takes {n} GPUs, group `{}` has {has}", group.name);
         found.push((what, "smaller `tp`, `pp` or `ep`, or more GPUs"));
