@@ -194,7 +194,7 @@ pub struct ValidateArgs {
     /// Take a profile or a scenario of another device all the same
     #[arg(long)]
     pub allow_foreign_profile: bool,
-    /// Fit the profile again with what every other plan measured; the error on the rest, before and after
+    /// Fit the profile again with what every other plan measured, or with the runs and steps of `--measured`
     #[arg(long)]
     pub refit: bool,
     /// Runs of a step whose lower quartile counts

@@ -34,13 +34,15 @@ pub struct PlannedStep {
 
 /// Plans of every policy of a scenario under a cost model, in the scenario's order; why a policy has none.
 pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<PlannedStep, Refused>)> {
+    scenario.policies.par_iter().map(|choice| (choice.name.clone(), plan(scenario, choice, cost))).collect()
+}
+
+/// The plan of one policy; why it has none.
+pub fn plan(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel) -> Result<PlannedStep, Refused> {
     let topology = Topology::of(&scenario.problem.cluster);
-    let plan = |choice: &PolicyChoice| {
-        let Decided { problem, decision, .. } = pipeline::decide(scenario, choice, cost, &topology)?;
-        let graph = train::lower::training::lower(&problem, &decision.plan, 0);
-        Ok(PlannedStep { policy: choice.name.clone(), problem, decision, graph })
-    };
-    scenario.policies.par_iter().map(|choice| (choice.name.clone(), plan(choice))).collect()
+    let Decided { problem, decision, .. } = pipeline::decide(scenario, choice, cost, &topology)?;
+    let graph = train::lower::training::lower(&problem, &decision.plan, 0);
+    Ok(PlannedStep { policy: choice.name.clone(), problem, decision, graph })
 }
 
 /// Elementary operations of plans, each once.

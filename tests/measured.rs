@@ -144,6 +144,11 @@ fn a_recorded_step_calibrates_a_profile_that_predicts_what_its_refit_said() {
     assert!(second.status.success(), "{}", said(&second));
     let predicted = products(&again.join("measured.json"), "/files/0/found/terms");
     assert!((predicted / fitted - 1.0).abs() < 1e-9, "{predicted} {fitted}");
+    // Factors are of the profile without any, so a second refit on the same step finds them again.
+    let third = run(&[&["validate", "quickstart", "--set", &set], &measured[..], &["--refit"]].concat(), &again);
+    assert!(third.status.success(), "{}", said(&third));
+    let refitted = products(&again.join("measured.json"), "/calibrated/0/found/terms");
+    assert!((refitted / fitted - 1.0).abs() < 1e-9, "{refitted} {fitted}");
 }
 
 /// vLLM 0.19 on two cards, 300 requests each (casys-kaist/LLMServingSim @ 5daddb21a545).

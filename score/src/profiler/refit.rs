@@ -16,16 +16,16 @@ use super::term::Term;
 /// Factors, and in words what says none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Factors {
-    /// By kind; those that the prediction had already are in it.
+    /// By kind.
     pub kernels: BTreeMap<KernelKind, f64>,
     /// Terms without a factor, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// Chooses factors on recorded steps. `found` were predicted with the factors `before`.
+/// Chooses factors on recorded steps, which were predicted without any.
 #[must_use]
-pub fn factors(found: &[(String, Compared)], before: &BTreeMap<KernelKind, f64>) -> Factors {
-    let mut chosen = Factors { kernels: before.clone(), left_out: Vec::new() };
+pub fn factors(found: &[(String, Compared)]) -> Factors {
+    let mut chosen = Factors::default();
     for term in Term::ALL {
         let rows: Vec<&Row> =
             found.iter().filter_map(|(_, found)| found.rows.iter().find(|row| row.term == term)).collect();
@@ -33,24 +33,22 @@ pub fn factors(found: &[(String, Compared)], before: &BTreeMap<KernelKind, f64>)
             continue;
         }
         match factor(term, &rows) {
-            Ok((kind, factor)) => {
-                let all = chosen.kernels.entry(kind).or_insert(1.0);
-                *all = (*all * factor).clamp(*FACTORS.start(), *FACTORS.end());
-            }
+            Ok((kind, factor)) => drop(chosen.kernels.insert(kind, factor)),
             Err(why) => chosen.left_out.push(format!("{}: {why}", term.name())),
         }
     }
     chosen
 }
 
-/// A profile with factors of recorded steps, and what was chosen in words. `found` were predicted with the profile.
+/// A profile with factors of recorded steps, and what was chosen in words. `found` were predicted with the profile without its factors; those of
+/// kinds that were not recorded stay.
 #[must_use]
 pub fn calibrated(profile: &Profile, found: &[(String, Compared)], date: String) -> (Profile, String) {
-    let before = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
-    let chosen = factors(found, &before.kernels);
-    let words = chosen.words();
+    let mut all = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
+    let chosen = factors(found);
+    all.kernels.extend(&chosen.kernels);
     let on = found.iter().map(|(name, found)| format!("{name}: {}", found.measured.words())).collect();
-    (profile.calibrated(Calibrated { kernels: chosen.kernels, date, on, ..before }), words)
+    (profile.calibrated(Calibrated { date, on, ..all }), chosen.words())
 }
 
 /// The factor of a term, or why it has none.
@@ -65,7 +63,9 @@ fn factor(term: Term, rows: &[&Row]) -> Result<(KernelKind, f64), &'static str> 
         return Err("it is predicted and was not recorded");
     }
     let ratio = if kind.is_exchange() {
-        let waited_least = times.iter().map(|[measured, predicted]| measured / predicted).fold(f64::INFINITY, f64::min);
+        // A rank without such an exchange has waited for nobody.
+        let both = times.iter().filter(|[measured, predicted]| *measured > 0.0 && *predicted > 0.0);
+        let waited_least = both.map(|[measured, predicted]| measured / predicted).fold(f64::INFINITY, f64::min);
         if times.len() == 1 { waited_least.min(1.0) } else { waited_least }
     } else {
         measured / predicted

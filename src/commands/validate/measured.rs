@@ -38,11 +38,10 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
         let file = text_file::lines(path).map_err(|why| wrong(&why))?;
         benches.extend(bench::read(file).map_err(|why| wrong(&why))?);
     }
-    let plain = compared(serving, choice, &benches, None);
-    let mut text = format!("policy `{}`\n\n{}", choice.name, compare::markdown(&plain));
+    let mut last = compared(serving, choice, &benches, None);
+    let mut text = format!("policy `{}`\n\n{}", choice.name, compare::markdown(&last));
     let dir = out_dir(&args.scenario, &scenario.head().name)?;
-    let mut document = serde_json::json!({ "schema": "skrull-sim/measured/1", "settings": compare::json(&plain) });
-    let mut last = plain;
+    let mut document = serde_json::json!({ "schema": "skrull-sim/measured/1", "settings": compare::json(&last) });
     if args.refit {
         let refitted = refitted(serving, choice, &benches, &dir)?;
         text += &format!("Calibrated on these runs ({}):\n\n{}", refitted.1, compare::markdown(&refitted.0));
@@ -96,13 +95,12 @@ fn trace(path: &Path) -> Result<(String, Measured), Failure> {
 /// Traces beside the step that a scenario's baseline predicts.
 fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(String, Compared)>, Failure> {
     let (cost, policy) = (cost_model(scenario), &scenario.head.baseline);
-    let plans = hardware::plans(scenario, cost.as_ref());
-    let (_, planned) = plans.into_iter().find(|(of, _)| of == policy).expect("a baseline is one of the policies");
+    let choice = scenario.policies.iter().find(|choice| choice.name == *policy).expect("a baseline is one of them");
     let refused = |why: Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
-    let planned = planned.map_err(refused)?;
+    let planned = hardware::plan(scenario, choice, cost.as_ref()).map_err(refused)?;
     let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(refused)?;
-    let asked = (&planned.problem, &planned.graph);
-    let compared = |of: &Measured| profiler::compared(of.clone(), asked, (&timeline, ends), cost.as_ref());
+    let (asked, step) = ((&planned.problem, &planned.graph), (&timeline, ends));
+    let compared = |of: &Measured| profiler::compared(of.clone(), asked, step, cost.as_ref());
     Ok(traces.iter().map(|(name, of)| (name.clone(), compared(of))).collect())
 }
 
@@ -110,7 +108,8 @@ fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(Str
 /// card, so factors are of what the profile alone predicts.
 fn of_steps(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<(Profile, String), Failure> {
     let profile = of_card(scenario.profile.as_ref())?;
-    let own = beside(&Scenario { is_of_card: false, ..scenario.clone() }, traces)?;
+    let plain = Some(Profile { calibrated: None, ..profile.clone() });
+    let own = beside(&Scenario { profile: plain, is_of_card: false, ..scenario.clone() }, traces)?;
     Ok(profiler::refit::calibrated(profile, &own, today()))
 }
 
@@ -164,6 +163,5 @@ fn refitted(
     found.on = benches.iter().map(|bench| format!("{}: {}", bench.client, bench.words())).collect();
     let path = dir.join("profile.toml");
     write(&path, &profile.calibrated(found.clone()).to_toml())?;
-    let words = format!("{}; {}", found.words(), path.display());
-    Ok((compared(serving, choice, benches, Some(&found)), words))
+    Ok((compared(serving, choice, benches, Some(&found)), format!("{}; {}", found.words(), path.display())))
 }
