@@ -35,7 +35,5 @@ pub mod router;
 pub mod sessions;
 pub mod speculation;
 pub mod step_cost;
-#[cfg(test)]
-mod terms;
 pub mod trace;
 pub mod transfer;

@@ -1,5 +1,7 @@
 //! The tabulated iteration against the cost model itself, and against weights over bandwidth.
 
+mod terms;
+
 use hw::{Cluster, Tick};
 
 use super::prefill::{knot, past_position, position};

@@ -51,7 +51,7 @@ fn cluster() -> Cluster {
 }
 
 fn profile() -> Profile {
-    Profile::parse(include_str!("../../../profiles/rtx-pro-6000.toml")).expect("shipped")
+    Profile::parse(include_str!("../../../../../profiles/rtx-pro-6000.toml")).expect("shipped")
 }
 
 /// Seconds of a step by what is done: so many decoding sequences of 1024 keys on every rank, or a prompt of so many tokens on every rank.
