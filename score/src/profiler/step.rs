@@ -113,7 +113,8 @@ impl Measured {
     #[must_use]
     pub fn words(&self) -> String {
         let device = self.device.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
-        format!("{} recorded steps{device}, rank {}", self.steps.len(), self.rank.unwrap_or_default())
+        let (n, rank) = (self.steps.len(), self.rank.unwrap_or_default());
+        format!("{n} recorded step{}{device}, rank {rank}", if n == 1 { "" } else { "s" })
     }
 }
 
