@@ -6,7 +6,7 @@
 //! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host.
 //! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf, then two per PCIe switch.
 
-use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
+use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::cluster::{Cluster, Fabric, Rank};
 use crate::units::{BytesPerSecond, Seconds};
@@ -104,25 +104,15 @@ impl Topology {
         }
     }
 
-    /// Number of links.
-    #[must_use]
-    pub fn n_links(&self) -> usize {
-        self.graph.edge_count()
+    /// Capacities of all links, in order.
+    pub fn capacities(&self) -> impl Iterator<Item = BytesPerSecond> + '_ {
+        self.graph.edge_weights().copied()
     }
 
     /// The graph itself, for walks that need vertices.
     #[must_use]
     pub const fn graph(&self) -> &DiGraph<Vertex, BytesPerSecond> {
         &self.graph
-    }
-
-    /// Capacity of a link.
-    ///
-    /// # Panics
-    /// When the link is not of this topology.
-    #[must_use]
-    pub fn capacity(&self, link: LinkId) -> BytesPerSecond {
-        self.graph[EdgeIndex::new(link.0 as usize)]
     }
 
     const fn port(rank: Rank, which: u32) -> LinkId {
@@ -221,6 +211,7 @@ const fn leaf_of(fabric: Fabric, gpus_per_node: u32, rank: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use petgraph::graph::EdgeIndex;
     use crate::gpu::Gpu;
     use crate::units::{Bytes, FlopsPerSecond};
 
@@ -256,6 +247,10 @@ mod tests {
         }
     }
 
+    fn capacity(topology: &Topology, link: LinkId) -> f64 {
+        topology.capacities().nth(link.0 as usize).expect("a link of the graph").get()
+    }
+
     #[test]
     fn routes_walk_connected_links_from_source_to_target() {
         let topology = Topology::of(&cluster(4, 4));
@@ -284,7 +279,7 @@ mod tests {
         let across = topology.route(Rank(0), Rank(16));
         assert_eq!(across.len(), 4, "another leaf");
         // Sixteen ports of 25 GB/s, two to one.
-        assert_eq!(topology.capacity(across[1]).get(), 200e9);
+        assert_eq!(capacity(&topology, across[1]), 200e9);
     }
 
     #[test]
@@ -292,10 +287,10 @@ mod tests {
         // Four nodes' ports of 25 GB/s on a rail, two to one: 50 GB/s.
         let topology = Topology::of(&cluster(4, 8));
         let across = topology.route(Rank(0), Rank(9));
-        assert_eq!(topology.capacity(across[1]).get(), 50e9);
-        assert_eq!(topology.capacity(across[0]).get(), 25e9);
+        assert_eq!(capacity(&topology, across[1]), 50e9);
+        assert_eq!(capacity(&topology, across[0]), 25e9);
         // Six links per GPU, two per leaf, two per PCIe switch of one GPU.
-        assert_eq!(topology.n_links(), 32 * 6 + 8 * 2 + 32 * 2);
+        assert_eq!(topology.capacities().count(), 32 * 6 + 8 * 2 + 32 * 2);
     }
 
     #[test]
@@ -303,7 +298,7 @@ mod tests {
         let topology = Topology::of(&Cluster { gpus_per_switch: 2, ..cluster(1, 8) });
         let shared = |a: u32, b: u32| topology.from_host(Rank(a))[0] == topology.from_host(Rank(b))[0];
         assert!(shared(0, 1) && !shared(1, 2) && shared(6, 7));
-        assert_eq!(topology.capacity(topology.from_host(Rank(3))[0]).get(), 32e9);
-        assert_eq!(topology.n_links(), 8 * 6 + 8 * 2 + 4 * 2);
+        assert_eq!(capacity(&topology, topology.from_host(Rank(3))[0]), 32e9);
+        assert_eq!(topology.capacities().count(), 8 * 6 + 8 * 2 + 4 * 2);
     }
 }

@@ -23,15 +23,15 @@ const FULL: f64 = 1e-12;
 #[must_use]
 pub fn max_min(flows: &[Flow], capacity: &[f64]) -> Vec<f64> {
     let mut rate = vec![0.0; flows.len()];
-    let mut growing = vec![true; flows.len()];
+    let mut growing: Vec<usize> = (0..flows.len()).collect();
     let mut left = capacity.to_vec();
     let mut weight = vec![0.0; capacity.len()];
     for &(link, share) in flows.iter().flat_map(|flow| &flow.links) {
         weight[link] += share;
     }
     let mut level = 0.0_f64;
-    while growing.contains(&true) {
-        let to_cap = growing.iter().zip(flows).filter(|(grows, _)| **grows).map(|(_, flow)| flow.cap - level);
+    while !growing.is_empty() {
+        let to_cap = growing.iter().map(|&index| flows[index].cap - level);
         let to_full =
             left.iter().zip(&weight).filter(|(_, weight)| **weight > FULL).map(|(left, weight)| left / weight);
         let step = to_cap.chain(to_full).fold(f64::INFINITY, f64::min).max(0.0);
@@ -39,14 +39,16 @@ pub fn max_min(flows: &[Flow], capacity: &[f64]) -> Vec<f64> {
         for (left, weight) in left.iter_mut().zip(&weight) {
             *left -= step * weight;
         }
-        for (index, flow) in flows.iter().enumerate() {
-            let full = flow.links.iter().any(|&(link, share)| share > 0.0 && left[link] <= capacity[link] * FULL);
-            if growing[index] && (full || flow.cap - level <= flow.cap * FULL) {
-                growing[index] = false;
-                rate[index] = level.min(flow.cap);
-                flow.links.iter().for_each(|&(link, share)| weight[link] -= share);
+        growing.retain(|&index| {
+            let Flow { cap, links } = &flows[index];
+            let is_full = |&(link, share): &(usize, f64)| share > 0.0 && left[link] <= capacity[link] * FULL;
+            let goes_on = cap - level > cap * FULL && !links.iter().any(is_full);
+            if !goes_on {
+                rate[index] = level.min(*cap);
+                links.iter().for_each(|&(link, share)| weight[link] -= share);
             }
-        }
+            goes_on
+        });
     }
     rate
 }

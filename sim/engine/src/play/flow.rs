@@ -105,10 +105,9 @@ fn all_to_all(bytes: f64, n_nodes: f64, members: &[Rank], topology: &Topology, l
 /// A flow in progress.
 #[derive(Clone, Debug)]
 struct Active {
-    loads: Loads,
-    /// Undisturbed duration, nanoseconds.
-    duration: f64,
-    /// Undisturbed time left at `since`.
+    /// Bytes per second on each link where nobody disturbs it.
+    demands: Box<[(LinkId, f64)]>,
+    /// Undisturbed time left at `since`, nanoseconds.
     left: f64,
     since: Time,
     /// Share of the undisturbed rate.
@@ -117,30 +116,87 @@ struct Active {
     event: u32,
 }
 
+/// A link with who uses it.
+#[derive(Clone, Debug)]
+struct Link {
+    /// Flows in progress.
+    flows: Vec<u32>,
+    /// Bytes per second.
+    capacity: f64,
+    /// What its flows ask together.
+    asked: f64,
+    /// The search for a component that found it last, and its number in that component.
+    found_by: u32,
+    number: u32,
+}
+
+/// Part by which a link may be asked for more than it has: far above rounding, and far below any real share.
+const ROUNDING: f64 = 1e-12;
+/// No event ends a flow yet.
+const NO_EVENT: u32 = u32::MAX;
+
+impl Link {
+    /// Whether its flows may slow each other down. One that asks for more than the link has alone makes the link as fast as it asks, which only
+    /// `Flows::rates` looks at.
+    fn is_crowded(&self) -> bool {
+        self.flows.len() > 1 && self.asked > self.capacity * (1.0 + ROUNDING)
+    }
+}
+
 /// All flows in progress.
-#[derive(Debug, Default)]
+///
+/// Where no link is crowded and no flow is slow, whoever starts or ends disturbs nobody.
+#[derive(Debug)]
 pub struct Flows {
     active: Vec<Option<Active>>,
-    /// Flows on each link.
-    on_link: Vec<Vec<u32>>,
+    links: Vec<Link>,
+    /// Crowded links.
+    n_crowded: usize,
+    /// Flows that do not run at their undisturbed rate.
+    n_slow: usize,
+    /// By flow: the search for a component that found it last.
+    found_by: Vec<u32>,
+    n_searches: u32,
 }
 
 impl Flows {
-    /// No flows, on so many links.
+    /// No flows on any link.
     #[must_use]
-    pub fn new(n_links: usize) -> Self {
-        Self { active: Vec::new(), on_link: vec![Vec::new(); n_links] }
+    pub fn new(topology: &Topology) -> Self {
+        let free = |capacity| Link { flows: Vec::new(), capacity, asked: 0.0, found_by: 0, number: 0 };
+        Self {
+            active: Vec::new(),
+            links: topology.capacities().map(|capacity| free(capacity.get())).collect(),
+            n_crowded: 0,
+            n_slow: 0,
+            found_by: Vec::new(),
+            n_searches: 0,
+        }
     }
 
     /// Starts a flow that would take `span` alone; returns its number.
-    pub fn start(&mut self, loads: Loads, span: Span, now: Time) -> u32 {
+    pub fn start(&mut self, loads: &[(LinkId, f64)], span: Span, now: Time) -> u32 {
         let id = u32::try_from(self.active.len()).expect("fewer than 2^32 flows");
-        for (link, _) in loads.iter() {
-            self.on_link[link.0 as usize].push(id);
+        let left = hw::real(span.as_ns());
+        let seconds = (left / 1e9).max(1e-9);
+        let demands: Box<[(LinkId, f64)]> = loads.iter().map(|&(link, bytes)| (link, bytes / seconds)).collect();
+        for &(link, demand) in &demands {
+            self.change(link, |link| {
+                link.flows.push(id);
+                link.asked += demand;
+            });
         }
-        let duration = hw::real(span.as_ns());
-        self.active.push(Some(Active { loads, duration, left: duration, since: now, rate: 0.0, event: u32::MAX }));
+        self.active.push(Some(Active { demands, left, since: now, rate: 1.0, event: NO_EVENT }));
+        self.found_by.push(0);
         id
+    }
+
+    /// Changes a link, and counts whether it is crowded then.
+    fn change(&mut self, link: LinkId, how: impl FnOnce(&mut Link)) {
+        let link = &mut self.links[link.0 as usize];
+        let was_crowded = link.is_crowded();
+        how(link);
+        self.n_crowded = self.n_crowded + usize::from(link.is_crowded()) - usize::from(was_crowded);
     }
 
     /// Whether the event with this insertion number ends the flow; events from before a change of rate do not.
@@ -149,38 +205,48 @@ impl Flows {
         self.active[id as usize].as_ref().is_some_and(|flow| flow.event == event)
     }
 
-    /// Ends a flow; returns the flows that shared a link with it, in order.
+    /// Ends a flow; returns the flows that shared a link with it, in order, where some may be faster now.
     pub fn end(&mut self, id: u32) -> Vec<u32> {
+        let is_calm = self.is_calm();
         let flow = self.active[id as usize].take().expect("a flow ends once");
+        self.n_slow -= usize::from(is_slow(flow.rate));
         let mut neighbours = Vec::new();
-        for (link, _) in flow.loads.iter() {
-            let on_link = &mut self.on_link[link.0 as usize];
-            on_link.retain(|other| *other != id);
-            neighbours.extend_from_slice(on_link);
+        for &(link, demand) in &flow.demands {
+            self.change(link, |link| {
+                link.flows.retain(|other| *other != id);
+                // What is left of rounding goes with the last one.
+                link.asked = if link.flows.is_empty() { 0.0 } else { link.asked - demand };
+            });
+            if !is_calm {
+                neighbours.extend_from_slice(&self.links[link.0 as usize].flows);
+            }
         }
         neighbours.sort_unstable();
         neighbours.dedup();
         neighbours
     }
 
+    /// Whether nobody disturbs anybody.
+    const fn is_calm(&self) -> bool {
+        self.n_crowded == 0 && self.n_slow == 0
+    }
+
     /// Computes rates again for the flows that `changed` ones can reach over shared links, and calls `ends` with the new
     /// end of each whose rate changed.
-    pub fn settle(&mut self, changed: &[u32], now: Time, topology: &Topology, mut ends: impl FnMut(u32, Time) -> u32) {
-        // Most flows share no link with another: no component to look for.
+    pub fn settle(&mut self, changed: &[u32], now: Time, mut ends: impl FnMut(u32, Time) -> u32) {
         let mut shared = Vec::new();
         for &id in changed {
             let Some(flow) = &self.active[id as usize] else { continue };
-            if flow.loads.iter().all(|(link, _)| self.on_link[link.0 as usize].len() == 1) {
+            // Most flows share no link with another: no component to look for.
+            let is_alone = |(link, _): &(LinkId, f64)| self.links[link.0 as usize].flows.len() == 1;
+            if self.is_calm() || flow.demands.iter().all(is_alone) {
                 self.run_at(id, 1.0, now, &mut ends);
             } else {
                 shared.push(id);
             }
         }
         let component = self.component(&shared);
-        if component.is_empty() {
-            return;
-        }
-        let rates = self.rates(&component, topology);
+        let rates = self.rates(&component);
         for (&id, rate) in component.iter().zip(rates) {
             self.run_at(id, rate, now, &mut ends);
         }
@@ -189,9 +255,10 @@ impl Flows {
     /// Lets a flow go on at a rate; its end is new when the rate is.
     fn run_at(&mut self, id: u32, rate: f64, now: Time, ends: &mut impl FnMut(u32, Time) -> u32) {
         let flow = self.active[id as usize].as_mut().expect("only flows in progress run");
-        if flow.event != u32::MAX && (flow.rate - rate).abs() <= 1e-12 {
+        if flow.event != NO_EVENT && (flow.rate - rate).abs() <= ROUNDING {
             return;
         }
+        self.n_slow = self.n_slow + usize::from(is_slow(rate)) - usize::from(is_slow(flow.rate));
         flow.left -= hw::real((now - flow.since).as_ns()) * flow.rate;
         flow.left = flow.left.max(0.0);
         flow.since = now;
@@ -200,52 +267,80 @@ impl Flows {
         flow.event = ends(id, end);
     }
 
-    fn component(&self, changed: &[u32]) -> Vec<u32> {
-        let mut found: Vec<u32> = changed.iter().copied().filter(|id| self.active[*id as usize].is_some()).collect();
-        let mut seen: std::collections::BTreeSet<u32> = found.iter().copied().collect();
+    /// Flows in progress that some of them reach over shared links, in order.
+    fn component(&mut self, from: &[u32]) -> Vec<u32> {
+        self.n_searches += 1;
+        let mut found = Vec::new();
+        find(from, &mut self.found_by, self.n_searches, &mut found);
         let mut cursor = 0;
         while cursor < found.len() {
-            let flow = self.active[found[cursor] as usize].as_ref().expect("found flows are in progress");
-            for (link, _) in flow.loads.iter() {
-                let others = &self.on_link[link.0 as usize];
-                if others.len() > 1 {
-                    found.extend(others.iter().copied().filter(|other| seen.insert(*other)));
+            let flow = self.active[found[cursor] as usize].as_ref().expect("only flows in progress are found");
+            for (link, _) in &flow.demands {
+                let link = &mut self.links[link.0 as usize];
+                if link.found_by != self.n_searches {
+                    link.found_by = self.n_searches;
+                    find(&link.flows, &mut self.found_by, self.n_searches, &mut found);
                 }
             }
             cursor += 1;
         }
         found.sort_unstable();
-        found.dedup();
         found
     }
 
     /// Rates of a component, as shares of each flow's undisturbed rate.
-    fn rates(&self, component: &[u32], topology: &Topology) -> Vec<f64> {
-        if component.len() == 1 {
-            return vec![1.0];
+    fn rates(&mut self, component: &[u32]) -> Vec<f64> {
+        let (capacity, is_crowded) = self.number_links(component);
+        if !is_crowded {
+            return vec![1.0; component.len()];
         }
-        let mut numbers: BTreeMap<LinkId, usize> = BTreeMap::new();
-        let mut capacity: Vec<f64> = Vec::new();
-        let flows: Vec<ShareFlow> = component
-            .iter()
-            .map(|id| {
-                let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
-                let seconds = (flow.duration / 1e9).max(1e-9);
-                let cap = flow.loads.iter().map(|(_, bytes)| bytes / seconds).fold(0.0, f64::max);
-                let links = flow.loads.iter().map(|&(link, bytes)| {
-                    let number = *numbers.entry(link).or_insert_with(|| {
-                        capacity.push(topology.capacity(link).get());
-                        capacity.len() - 1
-                    });
-                    capacity[number] = capacity[number].max(bytes / seconds);
-                    (number, bytes / seconds / cap)
-                });
-                ShareFlow { links: links.collect(), cap }
-            })
-            .collect();
+        let share = |id: &u32| {
+            let demands = &self.active[*id as usize].as_ref().expect("a component holds flows in progress").demands;
+            let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
+            let number = |link: LinkId| self.links[link.0 as usize].number as usize;
+            ShareFlow { links: demands.iter().map(|&(link, demand)| (number(link), demand / cap)).collect(), cap }
+        };
+        let flows: Vec<ShareFlow> = component.iter().map(share).collect();
         // A flow that loads no link has no cap and is never disturbed.
         let rates = share::max_min(&flows, &capacity);
         rates.iter().zip(&flows).map(|(rate, flow)| if flow.cap > 0.0 { rate / flow.cap } else { 1.0 }).collect()
+    }
+
+    /// Numbers the links of a component from 0; their capacities, and whether one is asked for more. A link is as fast as its fastest flow alone.
+    fn number_links(&mut self, component: &[u32]) -> (Vec<f64>, bool) {
+        self.n_searches += 1;
+        let (mut capacity, mut asked) = (Vec::new(), Vec::new());
+        for id in component {
+            let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
+            for &(link, demand) in &flow.demands {
+                let link = &mut self.links[link.0 as usize];
+                if link.found_by != self.n_searches {
+                    link.found_by = self.n_searches;
+                    link.number = u32::try_from(capacity.len()).expect("fewer than 2^32 links");
+                    capacity.push(link.capacity);
+                    asked.push(0.0);
+                }
+                let number = link.number as usize;
+                capacity[number] = f64::max(capacity[number], demand);
+                asked[number] += demand;
+            }
+        }
+        let is_crowded = capacity.iter().zip(&asked).any(|(has, asked)| *asked > has * (1.0 + ROUNDING));
+        (capacity, is_crowded)
+    }
+}
+
+/// Whether a flow at this share of its rate is disturbed.
+fn is_slow(rate: f64) -> bool {
+    rate < 1.0 - ROUNDING
+}
+
+/// Adds flows to those that a search has found, each once.
+fn find(flows: &[u32], found_by: &mut [u32], search: u32, found: &mut Vec<u32>) {
+    for &id in flows {
+        if std::mem::replace(&mut found_by[id as usize], search) != search {
+            found.push(id);
+        }
     }
 }
 
@@ -254,4 +349,54 @@ impl Flows {
 fn ceil_ns(ns: f64) -> Span {
     assert!((0.0..9.0e15).contains(&ns), "a flow must end within 104 days, found {ns} ns");
     Span::from_ns((ns - 1e-6).ceil().max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Rates of all flows in progress at once, by fair shares of every link.
+    fn all_at_once(flows: &Flows) -> Vec<(u32, f64)> {
+        let ids: Vec<u32> = (0..).zip(&flows.active).filter(|(_, flow)| flow.is_some()).map(|(id, _)| id).collect();
+        let mut capacity: Vec<f64> = flows.links.iter().map(|link| link.capacity).collect();
+        let share = |id: &u32| {
+            let demands = &flows.active[*id as usize].as_ref().expect("in progress").demands;
+            let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
+            demands.iter().for_each(|(link, demand)| {
+                capacity[link.0 as usize] = capacity[link.0 as usize].max(*demand);
+            });
+            ShareFlow { links: demands.iter().map(|(link, demand)| (link.0 as usize, demand / cap)).collect(), cap }
+        };
+        let shares: Vec<ShareFlow> = ids.iter().map(share).collect();
+        let rates = share::max_min(&shares, &capacity);
+        ids.into_iter().zip(rates.iter().zip(&shares).map(|(rate, share)| rate / share.cap)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn flows_that_come_and_go_have_the_rates_of_all_at_once(
+            steps in prop::collection::vec((prop::collection::btree_map(0_u32..6, 1.0..60.0_f64, 1..4), 0_usize..8, any::<bool>()), 1..40)
+        ) {
+            let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+            let mut flows = Flows::new(&Topology::of(&hw::catalog::cluster(&gpu, 1, 1)));
+            let mut event = 0;
+            for (now, (loads, victim, ends)) in (0..).zip(steps) {
+                let now = Time::from_ns(now * 1000);
+                let in_progress: Vec<u32> = all_at_once(&flows).into_iter().map(|(id, _)| id).collect();
+                let changed = if ends && !in_progress.is_empty() {
+                    flows.end(in_progress[victim % in_progress.len()])
+                } else {
+                    // A second of undisturbed running, at up to three times what a link has.
+                    let loads: Vec<_> = loads.into_iter().map(|(link, gb)| (LinkId(link), gb * 1e9)).collect();
+                    vec![flows.start(&loads, Span::from_ns(1_000_000_000), now)]
+                };
+                flows.settle(&changed, now, |_, _| { event += 1; event });
+                for (id, expected) in all_at_once(&flows) {
+                    let found = flows.active[id as usize].as_ref().expect("in progress").rate;
+                    prop_assert!((found - expected).abs() < 1e-9, "flow {id}: {found}, expected {expected}");
+                }
+            }
+        }
+    }
 }

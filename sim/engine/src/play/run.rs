@@ -168,7 +168,7 @@ impl<'a> Player<'a> {
             absent: (0..graph.meetings.len()).map(|meeting| u32_of(members.range(meeting).len())).collect(),
             queues,
             members,
-            flows: Flows::new(machine.topology.n_links()),
+            flows: Flows::new(machine.topology),
             loads: BTreeMap::new(),
             flow_task: Vec::new(),
             queue: Queue::with_capacity(n_streams),
@@ -205,7 +205,7 @@ impl<'a> Player<'a> {
         }
         let changed = std::mem::take(&mut self.changed);
         let (queue, n_tasks) = (&mut self.queue, u32_of(self.graph.tasks.len()));
-        self.flows.settle(&changed, now, self.machine.topology, |flow, end| queue.push(end, n_tasks + flow));
+        self.flows.settle(&changed, now, |flow, end| queue.push(end, n_tasks + flow));
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl<'a> Player<'a> {
     }
 
     fn start_flow(&mut self, loads: flow::Loads, span: Span, task: TaskId, now: Time) {
-        let flow = self.flows.start(loads, span, now);
+        let flow = self.flows.start(&loads, span, now);
         self.flow_task.push(task);
         self.changed.push(flow);
     }
