@@ -255,3 +255,56 @@ fn windows_and_states_move_with_their_sequence() {
         assert!((found / expected - 1.0).abs() < 0.01, "{tokens} tokens: {found} bytes, expected {expected}");
     }
 }
+
+/// A file of counts for gpt-oss-120b: one row for all layers.
+fn counts(name: &str, of: impl Fn(u32) -> u32) -> String {
+    let path = std::env::temp_dir().join(format!("skrull-sim-{name}-{}.csv", std::process::id()));
+    let row: Vec<String> = (0..128).map(|expert| of(expert).to_string()).collect();
+    std::fs::write(&path, row.join(",") + "\n").expect("a writable folder");
+    format!("engine.expert_counts='{}'", path.display())
+}
+
+#[test]
+fn experts_are_visited_as_they_were_counted_and_busy_ones_may_lie_twice() {
+    let skewed = counts("skewed", |expert| if expert < 8 { 20 } else { 1 });
+    let even = counts("even", |_| 7);
+    let of = |set: &[&str]| run(&[&["engine.ep=2"], set].concat()).0;
+    let tpot = |metrics: &BTreeMap<String, f64>| metrics["tpot_s.mean"];
+    // Half of the experts lie on either card; the first has eight busy ones. Fewer experts are read, and more rows computed.
+    let (plain, in_order) = (of(&[&even]), of(&[&skewed]));
+    assert!(tpot(&plain) != tpot(&in_order), "counts change the time");
+    let balanced = of(&[&skewed, "engine.redundant_experts=0"]);
+    assert!(tpot(&balanced) < tpot(&in_order), "{} and {}", tpot(&balanced), tpot(&in_order));
+    // Replicas take memory, so the same requests fill more of what is left.
+    let twice = of(&[&skewed, "engine.redundant_experts=64"]);
+    assert!(twice["kv_peak_ratio"] > balanced["kv_peak_ratio"] * 1.1, "{twice:?}");
+    for set in [even, skewed] {
+        let path = set.split('\'').nth(1).expect("a path").to_owned();
+        std::fs::remove_file(path).expect("it was written");
+    }
+}
+
+#[test]
+fn counts_and_replicas_that_do_not_fit_are_refused() {
+    let even = counts("misfit", |_| 7);
+    let finding = |base: &str, set: &[&str]| {
+        let (source, folder) = scenario::find(base).expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<_>>().join("; ")
+    };
+    for (base, set, what) in [
+        ("serving/experts", vec![even.as_str()], "1 layers of 128 experts, `deepseek-v3` has 58 of 256"),
+        ("serving/formats", vec!["engine.redundant_experts=2"], "every GPU has a part of each expert"),
+        ("serving/formats", vec!["engine.ep=2", "engine.redundant_experts=3"], "3 `redundant_experts` on `ep` = 2"),
+        ("serving/formats", vec![even.as_str(), "engine.expert_skew=1.0"], "exclude each other"),
+        ("serving/azure-conv", vec!["engine.redundant_experts=0"], "`engine.redundant_experts` changes nothing"),
+        ("serving/azure-conv", vec![even.as_str()], "`engine.expert_counts` changes nothing"),
+        ("serving/formats", vec!["engine.expert_counts='no-such-file.csv'"], "cannot read `no-such-file.csv`"),
+    ] {
+        let found = finding(base, &set);
+        assert!(found.contains(what), "{base} with {set:?}: {found}");
+    }
+    let path = even.split('\'').nth(1).expect("a path").to_owned();
+    std::fs::remove_file(path).expect("it was written");
+}

@@ -113,7 +113,7 @@ impl Setup {
             expert_tactic: part.expert_tactic,
             triton_experts: part.triton_experts,
             fusion: part.fusion,
-            routing: part.routing,
+            routing: part.routing.clone(),
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }

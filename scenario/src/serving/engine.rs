@@ -1,8 +1,9 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 
-use engine::cost::experts::{Routing, Tactic};
+use engine::cost::experts::Tactic;
 use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds, Tick};
@@ -15,6 +16,7 @@ use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption};
 
+use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Finding};
@@ -34,8 +36,8 @@ pub struct EngineSection {
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
     pub preset: Option<&'static EnginePreset>,
-    /// How tokens spread over experts.
-    pub routing: Routing,
+    /// How tokens spread over experts, and which lie twice.
+    pub experts: ExpertChoice,
     /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
     graph_max: Option<u32>,
     /// Share of blocks that admissions of whole prompts leave free.
@@ -253,7 +255,7 @@ fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
 }
 
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
-pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
+pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> EngineSection {
     let preset = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
@@ -267,8 +269,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
-    let plain_routing = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
-    let routing = section.some_number("expert_skew", 0.01..=4.0).map_or(plain_routing, Routing::PowerLaw);
+    let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
@@ -308,7 +309,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         limits,
         memory,
         preset,
-        routing,
+        experts,
         graph_max,
         watermark_ratio,
         swap,

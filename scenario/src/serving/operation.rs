@@ -295,7 +295,8 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
         found.push((what, "every stage has a layer"));
     }
-    found.extend(expert_misfit(&group.model, tp, ep));
+    found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts));
+    found.extend(serving.engine.experts.misfit(&group.model, ep));
     if let Some(drafts) = &choice.operation.drafts
         && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {
@@ -328,14 +329,16 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     found
 }
 
-fn expert_misfit(model: &Model, tp: u32, ep: u32) -> Option<(String, &'static str)> {
+fn expert_misfit(model: &Model, tp: u32, ep: u32, redundant: Option<u32>) -> Option<(String, &'static str)> {
     if ep == 1 {
         return None;
     }
     let Some(experts) = model.experts else {
         return Some((format!("`ep` = {ep}, and `{}` has no experts", model.name), "`ep = 1`"));
     };
-    if !ep.is_multiple_of(tp) || !experts.n_routed.is_multiple_of(u64::from(ep)) {
+    // With some that lie twice their sum is what divides.
+    let divides = redundant.is_some() || experts.n_routed.is_multiple_of(u64::from(ep));
+    if !ep.is_multiple_of(tp) || !divides {
         let what = format!("`ep` = {ep} with `tp` = {tp} and {} experts", experts.n_routed);
         return Some((
             what,

@@ -1,0 +1,214 @@
+//! How tokens spread over experts, and which experts lie twice: `expert_skew`, `expert_counts` and `redundant_experts` of `[engine]`.
+//!
+//! Counts come as engines write them. A table of commas has a row for every layer with a number for every expert, as the `weight` of DeepSeek's EPLB. Or it has
+//! the columns `layer`, `expert` and `count`. JSON has `logical_count`, which SGLang's `--init-expert-location` reads: [layers][experts], or
+//! [steps][layers][experts] as its recorder keeps them.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::Model;
+use engine::cost::experts::Routing;
+use engine::cost::experts::counts::{ExpertCounts, WrongCounts};
+use serde_json::Value;
+use serve::engine_preset::{self, EnginePreset};
+use thiserror::Error;
+
+use input::diagnostic::Code;
+use input::reader::{Place, Section, small};
+
+/// Experts of a layer at most, and rows of a table.
+const EXPERTS_MAX: u64 = 65_536;
+
+/// What the section says of experts.
+#[derive(Clone, Debug)]
+pub struct ExpertChoice {
+    /// How tokens spread over them.
+    pub routing: Routing,
+    /// How many of a layer lie once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
+    pub redundant: Option<u32>,
+    /// Where the counts stand.
+    pub counts_at: Place,
+}
+
+/// Why a file has no counts.
+#[derive(Debug, PartialEq, Error)]
+enum NoCounts {
+    #[error("it is no JSON with `logical_count`, a list of layers with a number for every expert")]
+    NoList,
+    #[error("line {line} has `{found}` where a number of tokens is expected")]
+    NoNumber { line: usize, found: String },
+    #[error("line {line} has `{found}` where a layer or an expert is expected, from 0 to {}", EXPERTS_MAX - 1)]
+    NoIndex { line: usize, found: String },
+    #[error(transparent)]
+    Wrong(#[from] WrongCounts),
+}
+
+/// Reads the keys; a named engine has a law of its own.
+pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EnginePreset>) -> ExpertChoice {
+    let plain = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
+    let given = section.alternatives(&["expert_skew", "expert_counts"]);
+    let (skew, file) = (section.some_number("expert_skew", 0.01..=4.0), section.text("expert_counts"));
+    let counts_at = file.as_ref().and_then(|(_, at)| at.clone());
+    if given.len() > 1 {
+        let what = "`engine.expert_skew` and `engine.expert_counts` exclude each other";
+        section.wrong(Code::ExclusiveKeys, counts_at.clone(), what);
+    }
+    let counted = file.and_then(|(name, at)| counts(section, folder, &name, at));
+    let routing = counted.or(skew.map(Routing::PowerLaw)).unwrap_or(plain);
+    let redundant = section.has("redundant_experts").then(|| section.count("redundant_experts", None, 0..=EXPERTS_MAX).0);
+    ExpertChoice { routing, redundant: redundant.map(small), counts_at }
+}
+
+/// Counts of a file.
+fn counts(section: &mut Section<'_>, folder: &Path, name: &str, at: Place) -> Option<Routing> {
+    let mut text = String::new();
+    let read = crate::shipped::lines(&folder.join(name)).map_err(|error| error.to_string());
+    if let Err(error) = read.and_then(|mut file| file.read_to_string(&mut text).map_err(|error| error.to_string())) {
+        section.wrong(Code::UnreadableFile, at, format!("cannot read `{name}`: {error}"));
+        return None;
+    }
+    match parsed(&text) {
+        Ok(counts) => Some(Routing::Counted(Arc::new(counts))),
+        Err(why) => {
+            let help = "a row for every layer with a count for every expert, columns `layer,expert,count`, or JSON with `logical_count`";
+            section.refuse(Code::WrongExpertCounts, at, format!("`{name}`: {why}"), help);
+            None
+        }
+    }
+}
+
+fn parsed(text: &str) -> Result<ExpertCounts, NoCounts> {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let counts = if text.starts_with(['{', '[']) { of_json(text)? } else { of_table(text)? };
+    Ok(ExpertCounts::new(counts)?)
+}
+
+fn of_json(text: &str) -> Result<Vec<Vec<f64>>, NoCounts> {
+    let value: Value = serde_json::from_str(text).map_err(|_| NoCounts::NoList)?;
+    let list = value.get("logical_count").unwrap_or(&value).as_array().ok_or(NoCounts::NoList)?;
+    let is_nested = list.first().and_then(|layer| layer.get(0)).is_some_and(Value::is_array);
+    if !is_nested {
+        return layers(list);
+    }
+    let mut sum: Vec<Vec<f64>> = Vec::new();
+    for step in list {
+        let step = layers(step.as_array().ok_or(NoCounts::NoList)?)?;
+        sum.resize(sum.len().max(step.len()), Vec::new());
+        for (all, layer) in sum.iter_mut().zip(step) {
+            all.resize(all.len().max(layer.len()), 0.0);
+            all.iter_mut().zip(layer).for_each(|(all, count)| *all += count);
+        }
+    }
+    Ok(sum)
+}
+
+fn layers(list: &[Value]) -> Result<Vec<Vec<f64>>, NoCounts> {
+    let layer = |layer: &Value| layer.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+    list.iter().map(|found| layer(found).ok_or(NoCounts::NoList)).collect()
+}
+
+fn of_table(text: &str) -> Result<Vec<Vec<f64>>, NoCounts> {
+    let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
+    let head = cells(text.lines().next().unwrap_or_default());
+    let column = |name: &str| head.iter().position(|cell| cell.eq_ignore_ascii_case(name));
+    let columns = column("layer").zip(column("expert")).zip(column("count"));
+    if columns.is_some() || head.iter().all(|cell| cell.parse::<f64>().is_err()) {
+        lines.next();
+    }
+    let (mut rows, lines) = (Vec::new(), lines.filter(|(_, line)| !line.is_empty()));
+    for (line, text) in lines {
+        let cells = cells(text);
+        let number = |cell: Option<&String>| {
+            let found = cell.map_or("", String::as_str);
+            found.parse::<f64>().map_err(|_| NoCounts::NoNumber { line, found: found.to_owned() })
+        };
+        let Some(((layer, expert), count)) = columns else {
+            rows.push(cells.iter().map(|cell| number(Some(cell))).collect::<Result<_, _>>()?);
+            continue;
+        };
+        let place = |column: usize| {
+            let found = cells.get(column).map_or("", String::as_str);
+            let index = found.parse::<u64>().ok().filter(|index| *index < EXPERTS_MAX);
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            index.ok_or_else(|| NoCounts::NoIndex { line, found: found.to_owned() })
+        };
+        let (layer, expert, count) = (place(layer)?, place(expert)?, number(cells.get(count))?);
+        rows.resize(rows.len().max(layer + 1), Vec::new());
+        let row: &mut Vec<f64> = &mut rows[layer];
+        row.resize(row.len().max(expert + 1), 0.0);
+        row[expert] += count;
+    }
+    // An expert that no line names had no token.
+    let widest = if columns.is_some() { rows.iter().map(Vec::len).max().unwrap_or(0) } else { 0 };
+    rows.iter_mut().for_each(|row| row.resize(row.len().max(widest), 0.0));
+    Ok(rows)
+}
+
+impl ExpertChoice {
+    /// What does not fit a model whose experts are cut over so many GPUs, and what to do.
+    pub fn misfit(&self, model: &Model, expert_degree: u32) -> Option<(String, &'static str)> {
+        let experts = model.experts?;
+        let n_layers = (0..model.n_layers).filter(|index| model.layers.layer(*index).has_experts()).count();
+        if let Routing::Counted(counts) = &self.routing {
+            let (found, layers) = (counts.n_experts() as u64, counts.n_layers());
+            if found != experts.n_routed || (layers != 1 && layers != n_layers) {
+                let what = format!(
+                    "`expert_counts` has {layers} layers of {found} experts, `{}` has {n_layers} of {}",
+                    model.name, experts.n_routed
+                );
+                return Some((what, "counts of this model: one row for all layers, or one for each that has experts"));
+            }
+            let (share, layer, expert) = counts.largest();
+            if share * hw::real(experts.top_k) > 1.0 + 1e-9 {
+                let percent = 100.0 * share;
+                let what = format!("`expert_counts`: expert {expert} of row {layer} has {percent:.1} % of all visits");
+                return Some((what, "a token visits each of its experts once, so no expert has more than `1 / top_k` of the visits"));
+            }
+        }
+        let redundant = self.redundant?;
+        let all = experts.n_routed + u64::from(redundant);
+        if expert_degree == 1 {
+            let what = "`redundant_experts` with `ep = 1`: every GPU has a part of each expert".to_owned();
+            return Some((what, "an `ep` above 1, or no `redundant_experts`"));
+        }
+        (!all.is_multiple_of(u64::from(expert_degree))).then(|| {
+            let what = format!("{} experts and {redundant} `redundant_experts` on `ep` = {expert_degree} GPUs", experts.n_routed);
+            (what, "every GPU holds as many: a sum that `ep` divides")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(text: &str) -> Result<ExpertCounts, NoCounts> {
+        parsed(text)
+    }
+
+    #[test]
+    fn all_forms_of_the_same_counts_are_the_same() {
+        let expected = counts("1,2,3\n0,0,0\n4,5,6\n").expect("a table");
+        assert_eq!((expected.n_layers(), expected.n_experts()), (2, 3));
+        for text in [
+            "a,b,c\n1,2,3\n4,5,6\n",
+            "layer,expert,count\n3,0,1\n3,1,2\n3,2,3\n4,0,4\n4,1,5\n4,2,5\n4,2,1\n",
+            "{ \"logical_count\": [[1, 2, 3], [0, 0, 0], [4, 5, 6]] }",
+            "[[[1, 1, 1], [4, 5, 6]], [[0, 1, 2], [0, 0, 0]]]",
+        ] {
+            assert_eq!(counts(text), Ok(expected.clone()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_count_is_named_with_its_line() {
+        assert_eq!(counts("1,2\n3,x\n"), Err(NoCounts::NoNumber { line: 2, found: "x".to_owned() }));
+        assert_eq!(counts("layer,expert,count\n0,-1,3\n"), Err(NoCounts::NoIndex { line: 2, found: "-1".to_owned() }));
+        assert_eq!(counts("{ \"physical\": 3 }"), Err(NoCounts::NoList));
+        assert!(matches!(counts("1,2\n3\n"), Err(NoCounts::Wrong(WrongCounts::Ragged { layer: 1, .. }))));
+        assert_eq!(counts(""), Err(NoCounts::Wrong(WrongCounts::Empty)));
+    }
+}
