@@ -13,6 +13,7 @@ pub mod memory;
 pub mod rows;
 pub mod saturation;
 pub mod streams;
+pub mod tools;
 pub mod words;
 
 use std::collections::BTreeMap;

@@ -51,7 +51,7 @@ use scenario::Head;
 use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
 /// Metrics that carry an interval.
-const WITH_INTERVAL: [&str; 8] = [
+const WITH_INTERVAL: [&str; 10] = [
     "ttft_s.mean",
     "ttft_s.p99",
     "tpot_s.mean",
@@ -60,6 +60,8 @@ const WITH_INTERVAL: [&str; 8] = [
     "requests_per_s",
     "slo_attainment_ratio",
     "cost_usd_per_mtok",
+    "tool_hit_ratio",
+    "tool_ttft_s.mean",
 ];
 
 impl Kind for Serving {
@@ -309,6 +311,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     metrics::memory::add(&mut values, &replicas, &served);
     metrics::lending::add(&mut values, &fleet, &served);
     metrics::adapters::add(&mut values, &fleet, &requests, &served);
+    metrics::tools::add(&mut values, &requests, &served, scenario.warm_up);
     if let Some(tokens) = scenario.long_from {
         metrics::by_length(&mut values, &requests, &served, tokens);
     }
