@@ -388,6 +388,7 @@ impl Serving {
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
             tiers: memory.tiers,
+            remote: memory.remote,
             adapters: memory.adapters,
             ..limits
         })

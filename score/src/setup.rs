@@ -260,6 +260,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             shares_prefixes: false,
             eviction: Limits::ROOMY.eviction,
             tiers: serve::kv::tiers::NO_TIERS,
+            remote: None,
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked),
             adapters: None,

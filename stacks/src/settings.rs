@@ -302,11 +302,11 @@ fn order_sglang(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// Host memory of a replica; disks, and how fast a link is, have no flag.
+/// Host memory of a replica; disks, stores of a fleet, and how fast a link is, have no flag.
 fn tiers_vllm(value: &Value) -> Option<Vec<String>> {
     let room = |key| value.get(key).and_then(Value::as_f64).unwrap_or(0.0);
     let gib = room("host_gib");
-    let has_flag = room("disk_gib") == 0.0;
+    let has_flag = room("disk_gib") == 0.0 && room("remote_gib") == 0.0;
     has_flag.then(|| {
         if gib > 0.0 { one(format!("--kv-offloading-backend native --kv-offloading-size {gib}")) } else { Vec::new() }
     })

@@ -6,11 +6,12 @@ use std::path::Path;
 use engine::cost::experts::Tactic;
 use engine::encoder::Split;
 use engine::verdict::Refused;
-use hw::{Bytes, Gpu, Seconds, Tick};
+use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
+use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
@@ -338,6 +339,8 @@ pub struct Memory {
     pub preemption: Preemption,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
+    /// The store that replicas share.
+    pub remote: Option<Remote>,
     /// Room for adapters, and how long one takes to come.
     pub adapters: Option<AdapterLimits>,
 }
@@ -369,8 +372,10 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);
+    let ports = BytesPerSecond::new(group.port_bytes_per_s * f64::from(deployment.n_gpus()));
+    let remote = Remote::of(&choice.operation.remote, ports, block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, adapters })
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

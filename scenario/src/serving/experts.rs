@@ -16,7 +16,7 @@ use serve::engine_preset::{self, EnginePreset};
 use thiserror::Error;
 
 use input::diagnostic::Code;
-use input::reader::{Place, Section, small};
+use input::reader::{Place, Section};
 
 /// Experts of a layer at most, and rows of a table.
 const EXPERTS_MAX: u64 = 65_536;
@@ -28,8 +28,6 @@ pub struct ExpertChoice {
     pub routing: Routing,
     /// How many of a layer lie once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant: Option<u32>,
-    /// Where the counts stand.
-    pub counts_at: Place,
 }
 
 /// Why a file has no counts.
@@ -57,8 +55,9 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
     }
     let counted = file.and_then(|(name, at)| counts(section, folder, &name, at));
     let routing = counted.or(skew.map(Routing::PowerLaw)).unwrap_or(plain);
-    let redundant = section.has("redundant_experts").then(|| section.count("redundant_experts", None, 0..=EXPERTS_MAX).0);
-    ExpertChoice { routing, redundant: redundant.map(small), counts_at }
+    let is_balanced = section.has("redundant_experts");
+    let n = section.small("redundant_experts", Some(0), 0..=EXPERTS_MAX);
+    ExpertChoice { routing, redundant: is_balanced.then_some(n) }
 }
 
 /// Counts of a file.

@@ -3,7 +3,6 @@
 
 use engine::formats::Formats;
 use engine::model::published_weights;
-use hw::Bytes;
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::replica::Limits;
@@ -134,8 +133,7 @@ fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
 
 /// Tiers keep prefixes that requests share.
 fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
-    let has_tiers = |choice: &ServingChoice| choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
-    if serving.requests.prefix_tokens > 0 || !serving.plain().any(has_tiers) {
+    if serving.requests.prefix_tokens > 0 || !serving.plain().any(|choice| choice.operation.has_tiers()) {
         return None;
     }
     let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";

@@ -173,6 +173,10 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if brought > 0 {
         add("brought_ratio", real(brought) / real(cached + computed));
     }
+    let remote = sum(&|counts| counts.remote_tokens);
+    if remote > 0 {
+        add("remote_ratio", real(remote) / real(cached + computed));
+    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     shares_of_time(&mut figures, served);

@@ -192,6 +192,8 @@ pub struct Counts {
     pub cached_tokens: u64,
     /// Those of them that came from a tier below the device.
     pub brought_tokens: u64,
+    /// Those of them that came from the store that replicas share.
+    pub remote_tokens: u64,
     /// Prompt tokens computed, again after preemptions included.
     pub prefill_tokens: u64,
     /// Output tokens.

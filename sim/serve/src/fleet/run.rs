@@ -21,6 +21,7 @@ use stations::Stations;
 use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
 use super::{Fleet, Served};
+use crate::kv::remote::Store;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Replica, Role};
@@ -61,6 +62,17 @@ pub(super) struct Run<'a, 'r> {
     pub(super) is_past_clock: bool,
 }
 
+/// Gives all replicas with a store the same one.
+fn share_store(replicas: &mut [Replica<'_>]) {
+    let mut shared: Option<Store> = None;
+    for replica in replicas {
+        let Some(remote) = replica.limits().remote else { continue };
+        let store = shared.as_ref().map_or_else(|| Store::new(remote), |store| store.seen_by(remote));
+        shared.get_or_insert_with(|| store.clone());
+        replica.pool = replica.pool.clone().with_remote(Some(store));
+    }
+}
+
 impl<'a, 'r> Run<'a, 'r> {
     pub(super) fn new(
         requests: &'a Requests,
@@ -76,7 +88,8 @@ impl<'a, 'r> Run<'a, 'r> {
             let replica = Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group));
             replica.with_first_token(fleet.first_token)
         };
-        let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        let mut replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        share_store(&mut replicas);
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
             requests,

@@ -93,6 +93,7 @@ impl Replica<'_> {
         }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
+        self.pool.begin(now);
         match self.role() {
             Role::Decode => self.receive(now, records),
             Role::Outputs => self.join_computed(now, records),
@@ -186,6 +187,10 @@ impl Replica<'_> {
     fn span_steps(&self) -> u64 {
         let is_single = self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some();
         if is_single || self.is_stepwise() || !self.firsts.is_empty() {
+            return 1;
+        }
+        // What a store holds, and how soon, changes with other replicas: whoever waits may fit then.
+        if self.pool.has_remote() && self.has_waiting() {
             return 1;
         }
         let until_end = self.next_end() - self.step;
