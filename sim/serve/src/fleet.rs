@@ -15,6 +15,7 @@ pub mod scaler;
 use crate::assignment::Assignment;
 use crate::kept::Kept;
 use crate::kv::lending::Terms;
+use crate::metrics::gaps::Gaps;
 use crate::pool::path::Paths;
 use crate::pool::{self, Outcome, Pool};
 use crate::records::Records;
@@ -112,6 +113,18 @@ pub struct Fleet {
     pub lending: Option<Terms>,
     /// How each station fails at random; replicas have it by group.
     pub station_failures: Vec<Option<Failures>>,
+    /// What is kept of a run besides records and counts.
+    pub keeps: Keeps,
+}
+
+/// What is kept of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// Records and counts.
+    #[default]
+    Records,
+    /// Times between the tokens of every request, too.
+    TokenGaps,
 }
 
 /// How keys and values moved.
@@ -193,6 +206,8 @@ pub struct Served {
     pub changes: Changes,
     /// What replicas lent each other.
     pub loaned: Loaned,
+    /// Times between the tokens of every request, in order of arrival; empty where they are not kept.
+    pub token_gaps: Vec<Option<Gaps>>,
 }
 
 impl Fleet {

@@ -8,6 +8,7 @@
 pub mod adapters;
 pub mod average;
 pub mod fleet;
+pub mod gaps;
 pub mod lending;
 pub mod memory;
 pub mod rows;

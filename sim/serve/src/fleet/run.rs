@@ -20,11 +20,12 @@ use stations::Stations;
 
 use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
-use super::{Fleet, Served};
+use super::{Fleet, Keeps, Served};
 use crate::kv::remote::Store;
+use crate::metrics::gaps;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
-use crate::replica::{Engine, Replica, Role};
+use crate::replica::{Engine, Replica, Role, TokenLog};
 use crate::request::Requests;
 use crate::router::{Router, View};
 use hw::Tick;
@@ -90,6 +91,9 @@ impl<'a, 'r> Run<'a, 'r> {
         };
         let mut replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
         share_store(&mut replicas);
+        if fleet.keeps == Keeps::TokenGaps {
+            replicas.iter_mut().for_each(Replica::watch_tokens);
+        }
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
             requests,
@@ -295,6 +299,9 @@ impl<'a, 'r> Run<'a, 'r> {
             self.check_end();
         }
         let end = self.records.end_ticks();
+        let logs: Vec<&TokenLog> = self.replicas.iter().filter_map(Replica::token_log).collect();
+        let is_asked = self.fleet.keeps == Keeps::TokenGaps;
+        let token_gaps = if is_asked { gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
         Served {
             paid_ticks: self.control.paid_until(end),
             paid_changes: self.control.paid_changes,
@@ -307,6 +314,7 @@ impl<'a, 'r> Run<'a, 'r> {
             moved: self.split.moved,
             changes: self.control.changes,
             loaned: self.lending.loaned,
+            token_gaps,
         }
     }
 }
