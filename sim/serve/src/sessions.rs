@@ -110,7 +110,7 @@ impl Sessions {
 }
 
 /// A session under way.
-struct Session {
+pub(crate) struct Session {
     n_turns: u32,
     /// Tokens so far, outputs included.
     tokens: u64,
@@ -121,7 +121,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(system: u32, prefix_tokens: u32) -> Self {
+    /// Nothing was said yet behind the system prompt.
+    pub(crate) fn new(system: u32, prefix_tokens: u32) -> Self {
         Self { n_turns: 0, tokens: system.into(), ids: (0..system / prefix_tokens).collect(), images: Vec::new() }
     }
 
@@ -131,7 +132,7 @@ impl Session {
     }
 
     /// Adds the next turn with its own images.
-    fn say(&mut self, turn: &Request, images: &[Placed], laid: &mut Requests) {
+    pub(crate) fn say(&mut self, turn: &Request, images: &[Placed], laid: &mut Requests) {
         let before = u32::try_from(self.tokens).unwrap_or(TOKENS_MAX);
         self.images.extend(images.iter().map(|placed| Placed { at: before.saturating_add(placed.at), ..*placed }));
         let prompt = (self.tokens + u64::from(turn.prompt)).min(TOKENS_MAX.into());

@@ -248,12 +248,12 @@ impl Builder {
         if self.trace.images.iter().all(|images| images.n == 0) {
             self.trace.images = Vec::new();
         }
-        if !self.sessions.is_empty() {
-            self.trace.requests = sessions::laid(std::mem::take(&mut self.trace.requests), &self.turns);
-        }
         let requests = &mut self.trace.requests;
         requests.n_prefix_ids = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
         requests.prefix_tokens = if format == Format::Mooncake { MOONCAKE_BLOCK_TOKENS } else { 0 };
+        if !self.sessions.is_empty() {
+            *requests = sessions::laid(std::mem::take(requests), &self.turns);
+        }
         self.trace
     }
 }

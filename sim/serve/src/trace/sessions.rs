@@ -1,12 +1,14 @@
 //! Sessions of a trace: rows with the same `session_id` are turns of one user, each sent its `delay` after the end of the one before.
 //!
-//! The keys are those of AIPerf's traces in Mooncake's form (ai-dynamo/aiperf, `mooncake_trace`). Units: milliseconds in files.
+//! The keys are those of AIPerf's traces in Mooncake's form (ai-dynamo/aiperf, `mooncake_trace`). There the length of a turn is what is new in it, and what was said before
+//! comes on top. A session whose rows have `hash_ids` names whole prompts, as Mooncake's own rows do. Units: milliseconds in files.
 
 use std::collections::BTreeMap;
 
 use hw::Span;
 
 use crate::request::Requests;
+use crate::sessions::Session;
 
 /// Session and pause of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,8 +34,14 @@ pub(super) fn laid(requests: Requests, turns: &[Turn]) -> Requests {
     }
     let mut laid = Requests { list: Vec::new(), ..requests.clone() };
     for session in sessions {
+        let is_whole = session.len() == 1 || session.iter().any(|at| requests.list[*at].prefix_count > 0);
+        let mut said = Session::new(0, requests.prefix_tokens);
         for (index, at) in session.into_iter().enumerate() {
-            laid.list.push(requests.list[at]);
+            if is_whole {
+                laid.list.push(requests.list[at]);
+            } else {
+                said.say(&requests.list[at], &[], &mut laid);
+            }
             laid.follows.push(index > 0);
             laid.pauses.push(turns[at].delay.unwrap_or(Span::ZERO));
         }
