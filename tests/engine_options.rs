@@ -141,6 +141,16 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     assert_eq!(values.len(), 200);
     let mean = values.iter().sum::<f64>() / 200.0;
     assert!((mean / run(&[]).0["ttft_s.mean"] - 1.0).abs() < 1e-9, "{mean}");
+    // Of each request the longest time between tokens is no shorter than the mean, and the median no longer than the longest.
+    let cell = |line: &str, name: &str| {
+        let at = columns.iter().position(|column| *column == name).expect("a column");
+        line.split(',').nth(at).expect("a cell").parse::<f64>().ok()
+    };
+    for line in requests.lines().skip(1) {
+        let [mean, p50, p99, most] = ["tpot_s", "tbt_p50_s", "tbt_p99_s", "tbt_max_s"].map(|name| cell(line, name));
+        assert_eq!(mean.is_some(), most.is_some(), "{line}");
+        assert!(most >= mean.map(|mean| mean - 1e-8) && p50 <= p99 && p99 <= most, "{line}");
+    }
     let last: Vec<&str> = series.lines().last().expect("a sample").split(',').collect();
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
     std::fs::remove_dir_all(folder).expect("removed");
@@ -307,4 +317,44 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
     }
     let path = even.split('\'').nth(1).expect("a path").to_owned();
     std::fs::remove_file(path).expect("it was written");
+}
+
+#[test]
+fn a_store_of_a_fleet_and_tools_of_agents_change_what_is_cached_and_nonsense_is_refused() {
+    let metrics = |name: &str, set: &[&str]| {
+        let (source, folder) = scenario::find(name).expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+    };
+    let few = ["trace.requests=400", "policies.run=['device']", "slo.warm_up_s=0"];
+    let agents = |set: &[&str]| metrics("serving/agents", &[&few, set].concat());
+    let (tools, without) = (agents(&[]), agents(&["trace.sessions.tools={ share = 0 }"]));
+    assert!(tools["n_tool_turns"] > 100.0 && !without.contains_key("n_tool_turns"), "{without:?}");
+    assert!(tools["makespan_s"] < without["makespan_s"], "tools take less time than people");
+    // Two GPUs that take requests in turn: what one of them computed the other one reads.
+    let pair = ["cluster.gpus_per_node=2", "fleet.replicas=2", "fleet.router='round-robin'"];
+    let store = "engine.tiers={ remote_gib = 500, remote_gb_per_s = 50 }";
+    let alone = agents(&pair);
+    let shared = agents(&[&pair[..], &[store]].concat());
+    assert!(!alone.contains_key("remote_ratio") && shared["remote_ratio"] > 0.05, "{shared:?}");
+    assert!(shared["prefix_hit_ratio"] > alone["prefix_hit_ratio"] + 0.05);
+    let slow = agents(&[&pair[..], &["engine.tiers={ remote_gib = 500, remote_gb_per_s = 0.01 }"]].concat());
+    assert!(slow.get("remote_ratio").copied().unwrap_or(0.0) < 0.05, "slower than computing: {slow:?}");
+    for (set, what) in [
+        (vec!["engine.tiers={ remote_gib = 0, remote_gb_per_s = 5 }"], "`engine.tiers.remote_gib`"),
+        (vec!["engine.tiers={ remote_gib = 5 }"], "`engine.tiers.remote_gb_per_s` is missing"),
+        (vec!["trace.sessions.tools={ share = 1.5, mean_s = 1 }"], "`trace.sessions.tools.share` is 1.5"),
+        (vec!["trace.sessions.tools={ share = 0.5 }"], "`trace.sessions.tools.mean_s` is missing"),
+    ] {
+        let (source, folder) = scenario::find("serving/agents").expect("shipped");
+        let set = set.into_iter().map(str::to_owned).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let found: Vec<String> = checked.findings.into_iter().map(|finding| finding.what).collect();
+        assert!(checked.scenario.is_none() && found.iter().any(|found| found.contains(what)), "{what}: {found:?}");
+    }
+    let idle = warnings("serving/agents", &["engine.tiers={ remote_gb_per_s = 5 }"]);
+    assert!(idle.contains(&"`engine.tiers.remote_gb_per_s` changes nothing".to_owned()), "{idle:?}");
+    let idle = warnings("serving/agents", &["trace.sessions.turns=1"]);
+    assert!(idle.iter().any(|what| what.contains("no tool runs")), "{idle:?}");
 }

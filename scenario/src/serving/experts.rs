@@ -4,6 +4,7 @@
 //! the columns `layer`, `expert` and `count`. JSON has `logical_count`, which SGLang's `--init-expert-location` reads: [layers][experts], or
 //! [steps][layers][experts] as its recorder keeps them.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use engine::Model;
 use engine::cost::experts::Routing;
 use engine::cost::experts::counts::{ExpertCounts, WrongCounts};
+use engine::model::Experts;
 use serde_json::Value;
 use serve::engine_preset::{self, EnginePreset};
 use thiserror::Error;
@@ -91,16 +93,18 @@ fn of_json(text: &str) -> Result<Vec<Vec<f64>>, NoCounts> {
     if !is_nested {
         return layers(list);
     }
-    let mut sum: Vec<Vec<f64>> = Vec::new();
-    for step in list {
-        let step = layers(step.as_array().ok_or(NoCounts::NoList)?)?;
-        sum.resize(sum.len().max(step.len()), Vec::new());
-        for (all, layer) in sum.iter_mut().zip(step) {
-            all.resize(all.len().max(layer.len()), 0.0);
-            all.iter_mut().zip(layer).for_each(|(all, count)| *all += count);
-        }
+    let steps = list.iter().map(|step| layers(step.as_array().ok_or(NoCounts::NoList)?));
+    steps.reduce(|sum, step| Ok(added(sum?, step?))).unwrap_or(Err(NoCounts::NoList))
+}
+
+/// Counts of two steps together.
+fn added(mut sum: Vec<Vec<f64>>, step: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    sum.resize(sum.len().max(step.len()), Vec::new());
+    for (all, layer) in sum.iter_mut().zip(step) {
+        all.resize(all.len().max(layer.len()), 0.0);
+        all.iter_mut().zip(layer).for_each(|(all, count)| *all += count);
     }
-    Ok(sum)
+    sum
 }
 
 fn layers(list: &[Value]) -> Result<Vec<Vec<f64>>, NoCounts> {
@@ -108,75 +112,91 @@ fn layers(list: &[Value]) -> Result<Vec<Vec<f64>>, NoCounts> {
     list.iter().map(|found| layer(found).ok_or(NoCounts::NoList)).collect()
 }
 
+/// Lines of a table with their numbers, without blank ones.
+type Lines<'t> = Vec<(usize, Vec<&'t str>)>;
+
 fn of_table(text: &str) -> Result<Vec<Vec<f64>>, NoCounts> {
-    let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
-    let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
-    let head = cells(text.lines().next().unwrap_or_default());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let mut lines: Lines<'_> = lines.map(|(index, line)| (index + 1, line.split(',').map(str::trim).collect())).collect();
+    let columns = lines.first().and_then(|(_, head)| columns(head));
+    let has_head = lines.first().is_some_and(|(_, head)| head.iter().all(|cell| cell.parse::<f64>().is_err()));
+    if has_head {
+        lines.remove(0);
+    }
+    columns.map_or_else(|| by_layer(&lines), |columns| by_expert(&lines, columns))
+}
+
+/// Positions of layer, expert and count in a head.
+fn columns(head: &[&str]) -> Option<[usize; 3]> {
     let column = |name: &str| head.iter().position(|cell| cell.eq_ignore_ascii_case(name));
-    let columns = column("layer").zip(column("expert")).zip(column("count"));
-    if columns.is_some() || head.iter().all(|cell| cell.parse::<f64>().is_err()) {
-        lines.next();
+    Some([column("layer")?, column("expert")?, column("count")?])
+}
+
+/// A row for every layer.
+fn by_layer(lines: &Lines<'_>) -> Result<Vec<Vec<f64>>, NoCounts> {
+    lines.iter().map(|(line, cells)| cells.iter().map(|cell| number(*line, cell)).collect()).collect()
+}
+
+/// A row for every expert; one that no row names had no token.
+fn by_expert(lines: &Lines<'_>, [layer, expert, count]: [usize; 3]) -> Result<Vec<Vec<f64>>, NoCounts> {
+    let mut counts: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    for (line, cells) in lines {
+        let cell = |column: usize| cells.get(column).copied().unwrap_or_default();
+        let place = (index(*line, cell(layer))?, index(*line, cell(expert))?);
+        *counts.entry(place).or_default() += number(*line, cell(count))?;
     }
-    let (mut rows, lines) = (Vec::new(), lines.filter(|(_, line)| !line.is_empty()));
-    for (line, text) in lines {
-        let cells = cells(text);
-        let number = |cell: Option<&String>| {
-            let found = cell.map_or("", String::as_str);
-            found.parse::<f64>().map_err(|_| NoCounts::NoNumber { line, found: found.to_owned() })
-        };
-        let Some(((layer, expert), count)) = columns else {
-            rows.push(cells.iter().map(|cell| number(Some(cell))).collect::<Result<_, _>>()?);
-            continue;
-        };
-        let place = |column: usize| {
-            let found = cells.get(column).map_or("", String::as_str);
-            let index = found.parse::<u64>().ok().filter(|index| *index < EXPERTS_MAX);
-            let index = index.and_then(|index| usize::try_from(index).ok());
-            index.ok_or_else(|| NoCounts::NoIndex { line, found: found.to_owned() })
-        };
-        let (layer, expert, count) = (place(layer)?, place(expert)?, number(cells.get(count))?);
-        rows.resize(rows.len().max(layer + 1), Vec::new());
-        let row: &mut Vec<f64> = &mut rows[layer];
-        row.resize(row.len().max(expert + 1), 0.0);
-        row[expert] += count;
-    }
-    // An expert that no line names had no token.
-    let widest = if columns.is_some() { rows.iter().map(Vec::len).max().unwrap_or(0) } else { 0 };
-    rows.iter_mut().for_each(|row| row.resize(row.len().max(widest), 0.0));
+    let end = |of: fn(&(usize, usize)) -> usize| counts.keys().map(of).max().map_or(0, |last| last + 1);
+    let mut rows = vec![vec![0.0; end(|place| place.1)]; end(|place| place.0)];
+    counts.iter().for_each(|((layer, expert), count)| rows[*layer][*expert] = *count);
     Ok(rows)
+}
+
+fn number(line: usize, cell: &str) -> Result<f64, NoCounts> {
+    cell.parse().map_err(|_| NoCounts::NoNumber { line, found: cell.to_owned() })
+}
+
+/// A layer or an expert.
+fn index(line: usize, cell: &str) -> Result<usize, NoCounts> {
+    let index = cell.parse::<u64>().ok().filter(|index| *index < EXPERTS_MAX);
+    let index = index.and_then(|index| usize::try_from(index).ok());
+    index.ok_or_else(|| NoCounts::NoIndex { line, found: cell.to_owned() })
 }
 
 impl ExpertChoice {
     /// What does not fit a model whose experts are cut over so many GPUs, and what to do.
     pub fn misfit(&self, model: &Model, expert_degree: u32) -> Option<(String, &'static str)> {
         let experts = model.experts?;
+        self.misfit_of_counts(model, experts).or_else(|| self.misfit_of_replicas(experts, expert_degree))
+    }
+
+    fn misfit_of_counts(&self, model: &Model, experts: Experts) -> Option<(String, &'static str)> {
+        let Routing::Counted(counts) = &self.routing else { return None };
         let n_layers = (0..model.n_layers).filter(|index| model.layers.layer(*index).has_experts()).count();
-        if let Routing::Counted(counts) = &self.routing {
-            let (found, layers) = (counts.n_experts() as u64, counts.n_layers());
-            if found != experts.n_routed || (layers != 1 && layers != n_layers) {
-                let what = format!(
-                    "`expert_counts` has {layers} layers of {found} experts, `{}` has {n_layers} of {}",
-                    model.name, experts.n_routed
-                );
-                return Some((what, "counts of this model: one row for all layers, or one for each that has experts"));
-            }
-            let (share, layer, expert) = counts.largest();
-            if share * hw::real(experts.top_k) > 1.0 + 1e-9 {
-                let percent = 100.0 * share;
-                let what = format!("`expert_counts`: expert {expert} of row {layer} has {percent:.1} % of all visits");
-                return Some((what, "a token visits each of its experts once, so no expert has more than `1 / top_k` of the visits"));
-            }
+        let (found, layers) = (counts.n_experts() as u64, counts.n_layers());
+        if found != experts.n_routed || (layers != 1 && layers != n_layers) {
+            let (name, expected) = (&model.name, experts.n_routed);
+            let what = format!(
+                "`expert_counts` has {layers} layers of {found} experts, `{name}` has {n_layers} of {expected}"
+            );
+            return Some((what, "counts of this model: one row for all layers, or one for each that has experts"));
         }
-        let redundant = self.redundant?;
-        let all = experts.n_routed + u64::from(redundant);
+        let (share, layer, expert) = counts.largest();
+        (share * hw::real(experts.top_k) > 1.0 + 1e-9).then(|| {
+            let percent = 100.0 * share;
+            let what = format!("`expert_counts`: expert {expert} of row {layer} has {percent:.1} % of all visits");
+            (what, "a token visits each of its experts once, so none has more than `1 / top_k` of the visits")
+        })
+    }
+
+    fn misfit_of_replicas(&self, experts: Experts, expert_degree: u32) -> Option<(String, &'static str)> {
+        let (redundant, n) = (self.redundant?, experts.n_routed);
         if expert_degree == 1 {
             let what = "`redundant_experts` with `ep = 1`: every GPU has a part of each expert".to_owned();
             return Some((what, "an `ep` above 1, or no `redundant_experts`"));
         }
-        (!all.is_multiple_of(u64::from(expert_degree))).then(|| {
-            let what = format!("{} experts and {redundant} `redundant_experts` on `ep` = {expert_degree} GPUs", experts.n_routed);
-            (what, "every GPU holds as many: a sum that `ep` divides")
-        })
+        let divides = (n + u64::from(redundant)).is_multiple_of(u64::from(expert_degree));
+        let what = format!("{n} experts and {redundant} `redundant_experts` on `ep` = {expert_degree} GPUs");
+        (!divides).then_some((what, "every GPU holds as many: a sum that `ep` divides"))
     }
 }
 

@@ -176,16 +176,23 @@ fn tiers(mut section: Section<'_>) -> ([Store; N_TIERS], Store) {
     if disk.room > Bytes(0) {
         section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
     }
-    let room = section.some_number("remote_gib", 1e-3..=1e9);
-    if room.is_none() {
+    let remote = remote(&mut section);
+    section.finish();
+    ([host, disk], remote)
+}
+
+/// `remote_gib` and `remote_gb_per_s`.
+fn remote(section: &mut Section<'_>) -> Store {
+    let is_asked = section.has("remote_gib");
+    if !is_asked {
         section.idle(&["remote_gb_per_s"], "some `remote_gib`");
-    } else {
+    }
+    let room = section.some_number("remote_gib", 1e-3..=1e9);
+    let gb_per_s = section.some_number("remote_gb_per_s", 1e-3..=1e6);
+    if is_asked {
         section.missing("remote_gb_per_s", "what the store gives all replicas together, for example 25");
     }
-    let gb_per_s = section.some_number("remote_gb_per_s", 1e-3..=1e6);
-    section.finish();
-    let remote = room.map_or(NO_STORE, |gib| Store { room: Bytes::from_gib(gib), gb_per_s });
-    ([host, disk], remote)
+    room.map_or(NO_STORE, |gib| Store { room: Bytes::from_gib(gib), gb_per_s })
 }
 
 fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {

@@ -61,7 +61,10 @@ fn tools_of(mut section: Section<'_>) -> Option<Tools> {
     if share == 0.0 {
         section.idle(&["mean_s", "cv"], "some `share`");
     }
-    let mean_s = if share > 0.0 { section.needed("mean_s", 0.0..=PAUSE_S_MAX, "mean time of a tool, for example 4") } else { 0.0 };
+    let mean_s = section.number("mean_s", 0.0, 0.0..=PAUSE_S_MAX);
+    if share > 0.0 {
+        section.missing("mean_s", "mean time of a tool, for example 4");
+    }
     let cv = section.number("cv", 1.0, 0.0..=100.0);
     section.finish();
     (share > 0.0).then(|| Tools { share, mean: Seconds::new(mean_s), cv })

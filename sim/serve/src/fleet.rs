@@ -15,7 +15,7 @@ pub mod scaler;
 use crate::assignment::Assignment;
 use crate::kept::Kept;
 use crate::kv::lending::Terms;
-use crate::metrics::gaps::Gaps;
+use crate::token_gaps::Gaps;
 use crate::pool::path::Paths;
 use crate::pool::{self, Outcome, Pool};
 use crate::records::Records;

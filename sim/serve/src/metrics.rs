@@ -8,7 +8,6 @@
 pub mod adapters;
 pub mod average;
 pub mod fleet;
-pub mod gaps;
 pub mod lending;
 pub mod memory;
 pub mod rows;
@@ -170,22 +169,26 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         real(sum(&|counts| counts.verified_tokens)) / real(sum(&|counts| counts.n_verified)),
     );
     add("prefix_hit_ratio", real(cached) / real(cached + computed));
-    let brought = sum(&|counts| counts.brought_tokens);
-    if brought > 0 {
-        add("brought_ratio", real(brought) / real(cached + computed));
-    }
-    let remote = sum(&|counts| counts.remote_tokens);
-    if remote > 0 {
-        add("remote_ratio", real(remote) / real(cached + computed));
-    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
+    shares_below(&mut figures, served, cached + computed);
     shares_of_time(&mut figures, served);
     images(&mut figures, served);
     if !requests.is_patient() {
         ways(&mut figures, requests, served);
     }
     figures
+}
+
+/// Adds the shares of so many prompt tokens that came from below the device, and from a store of the fleet.
+fn shares_below(into: &mut BTreeMap<String, f64>, served: &Served, prompts: u64) {
+    let brought: u64 = served.counts.iter().map(|counts| counts.brought_tokens).sum();
+    let remote: u64 = served.counts.iter().map(|counts| counts.remote_tokens).sum();
+    for (key, tokens) in [("brought_ratio", brought), ("remote_ratio", remote)] {
+        if tokens > 0 {
+            into.insert(key.to_owned(), real(tokens) / real(prompts));
+        }
+    }
 }
 
 /// Adds what was encoded of images, where some were, and how long that took.

@@ -22,7 +22,7 @@ use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
 use super::{Fleet, Keeps, Served};
 use crate::kv::remote::Store;
-use crate::metrics::gaps;
+use crate::token_gaps;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Replica, Role, TokenLog};
@@ -301,7 +301,7 @@ impl<'a, 'r> Run<'a, 'r> {
         let end = self.records.end_ticks();
         let logs: Vec<&TokenLog> = self.replicas.iter().filter_map(Replica::token_log).collect();
         let is_asked = self.fleet.keeps == Keeps::TokenGaps;
-        let token_gaps = if is_asked { gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
+        let token_gaps = if is_asked { token_gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
         Served {
             paid_ticks: self.control.paid_until(end),
             paid_changes: self.control.paid_changes,

@@ -7,7 +7,7 @@
 use hw::{Span, Tick, Time};
 
 use crate::fleet::{Fleet, Served};
-use crate::metrics::gaps::Gaps;
+use crate::token_gaps::Gaps;
 use crate::metrics::{latencies, quantile};
 use crate::records::End;
 use crate::request::{Request, Requests};

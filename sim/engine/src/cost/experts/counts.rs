@@ -155,25 +155,32 @@ impl BusiestRank {
     pub fn rows(&self, tokens: u64, top_k: u64, even: u64) -> Vec<u64> {
         assert!(tokens > 0, "somebody visits");
         let total = hw::whole(hw::real(even) * self.over_even).max(1);
-        let is_alone = |share: &f64| libm::pow((1.0 - hw::real(top_k) * share).max(0.0), hw::real(tokens));
-        let visited: f64 = self.shares.iter().map(|share| 1.0 - is_alone(share)).sum();
+        // Nobody has more than one row of a token, and whoever is visited has one.
         let most = (self.shares.len() as u64).min(total);
-        let n = hw::whole(visited).clamp(total.div_ceil(tokens).clamp(1, most), most);
+        let n = hw::whole(self.visited(tokens, top_k)).clamp(total.div_ceil(tokens).clamp(1, most), most);
         let n = usize::try_from(n).expect("experts are few");
-        let weight: f64 = self.shares[..n].iter().sum();
-        let (mut rows, mut weight_left, mut left) = (Vec::with_capacity(n), weight, total);
-        for (index, share) in self.shares[..n].iter().enumerate() {
-            let behind = (n - index - 1) as u64;
-            let part = if weight_left > 0.0 { hw::real(left) * share / weight_left } else { 0.0 };
-            // Nobody has more than one row of a token, and whoever is visited has one.
-            let highest = left.saturating_sub(behind).max(1);
-            let found = if behind == 0 { left } else { hw::whole(part).clamp(1, highest).min(tokens.max(1)) };
-            rows.push(found);
-            left = left.saturating_sub(found);
-            weight_left -= share;
-        }
-        rows
+        handed_out(total, &self.shares[..n], tokens)
     }
+
+    /// Experts that some of the tokens visit, on average.
+    fn visited(&self, tokens: u64, top_k: u64) -> f64 {
+        let is_alone = |share: &f64| libm::pow((1.0 - hw::real(top_k) * share).max(0.0), hw::real(tokens));
+        self.shares.iter().map(|share| 1.0 - is_alone(share)).sum()
+    }
+}
+
+/// Rows in proportion to shares, the largest first, none below 1 or above `most` as far as all are handed out.
+fn handed_out(total: u64, shares: &[f64], most: u64) -> Vec<u64> {
+    let (mut left, mut weight, mut rows) = (total, shares.iter().sum::<f64>(), Vec::with_capacity(shares.len()));
+    for (behind, share) in (0..shares.len() as u64).rev().zip(shares) {
+        let part = if weight > 0.0 { hw::whole(hw::real(left) * share / weight) } else { 0 };
+        let highest = left.saturating_sub(behind).max(1);
+        let found = if behind == 0 { left } else { part.clamp(1, highest).min(most) };
+        rows.push(found);
+        left = left.saturating_sub(found);
+        weight -= share;
+    }
+    rows
 }
 
 #[cfg(test)]

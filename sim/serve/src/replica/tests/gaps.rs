@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::fleet::{Fleet, Group, Keeps};
-use crate::metrics::gaps::Gaps;
+use crate::token_gaps::Gaps;
 use crate::records::Records;
 use crate::speculation::Speculation;
 
