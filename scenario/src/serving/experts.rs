@@ -117,7 +117,8 @@ type Lines<'t> = Vec<(usize, Vec<&'t str>)>;
 
 fn of_table(text: &str) -> Result<Vec<Vec<f64>>, NoCounts> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let mut lines: Lines<'_> = lines.map(|(index, line)| (index + 1, line.split(',').map(str::trim).collect())).collect();
+    let mut lines: Lines<'_> =
+        lines.map(|(index, line)| (index + 1, line.split(',').map(str::trim).collect())).collect();
     let columns = lines.first().and_then(|(_, head)| columns(head));
     let has_head = lines.first().is_some_and(|(_, head)| head.iter().all(|cell| cell.parse::<f64>().is_err()));
     if has_head {

@@ -127,7 +127,6 @@ pub fn gamma_of(stream: &mut Stream, mean: f64, cv: f64) -> f64 {
 }
 
 /// A Gamma draw of that shape and scale 1 (Marsaglia and Tsang, ACM TOMS 26, 2000).
-
 fn gamma(stream: &mut Stream, shape: f64) -> f64 {
     if shape < 1.0 {
         // Gamma(a) = Gamma(a + 1) · u^(1/a).

@@ -517,7 +517,10 @@ mod tests {
     fn no_known_engine_waits_for_its_text() {
         assert!(PRESETS.iter().all(|preset| preset.detokenizer.us_per_sequence == 0.0));
         let process = |name: &str| named(name, Version::NEWEST).expect("listed").detokenizer.process;
-        assert_eq!(names().into_iter().map(process).collect::<Vec<_>>(), ["the API server", "the detokenizer", "the proxy"]);
+        assert_eq!(
+            names().into_iter().map(process).collect::<Vec<_>>(),
+            ["the API server", "the detokenizer", "the proxy"]
+        );
     }
 
     #[test]

@@ -53,7 +53,11 @@ impl Tools {
         for at in 0..requests.len() {
             if requests.is_turn(at) && draws.unit() < self.share {
                 requests.after_tool[at] = true;
-                let time = if self.cv > 0.0 { arrivals::gamma_of(&mut draws, self.mean.get(), self.cv) } else { self.mean.get() };
+                let time = if self.cv > 0.0 {
+                    arrivals::gamma_of(&mut draws, self.mean.get(), self.cv)
+                } else {
+                    self.mean.get()
+                };
                 requests.pauses[at] = Span::from_seconds(Seconds::new(time));
             }
         }

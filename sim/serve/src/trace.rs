@@ -235,8 +235,12 @@ impl Builder {
     fn misplaced(&self, row: &Row, is_new: bool) -> Option<&'static str> {
         row.turn.session.as_ref()?;
         match (is_new, row.at_ns) {
-            (false, Some(_)) => Some("a further turn of a session has `timestamp`; it is sent its `delay` after the turn before"),
-            (true, None) if self.trace.has_arrivals => Some("the first turn of a session has no `timestamp`, as others have"),
+            (false, Some(_)) => {
+                Some("a further turn of a session has `timestamp`; it is sent its `delay` after the turn before")
+            }
+            (true, None) if self.trace.has_arrivals => {
+                Some("the first turn of a session has no `timestamp`, as others have")
+            }
             (true, Some(_)) if !self.trace.has_arrivals && !self.turns.is_empty() => {
                 Some("the first turn of a session has a `timestamp`, as others have not")
             }

@@ -22,12 +22,12 @@ use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
 use super::{Fleet, Keeps, Served};
 use crate::kv::remote::Store;
-use crate::token_gaps;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Replica, Role, TokenLog};
 use crate::request::Requests;
 use crate::router::{Router, View};
+use crate::token_gaps;
 use hw::Tick;
 
 /// A request on its way to a replica.

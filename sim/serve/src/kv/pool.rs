@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::sparse::Sparse;
 use super::remote::Store;
+use super::sparse::Sparse;
 use super::tiers::{N_TIERS, Tier, Tiers};
 use super::{EVICTIONS, Eviction, Rank, Usage};
 use hw::Tick;
@@ -83,7 +83,8 @@ impl Pool {
     /// The same with a store that replicas share.
     #[must_use]
     pub fn with_remote(self, store: Option<Store>) -> Self {
-        let remote = store.filter(|_| self.blocks_per_prefix > 0).map(|store| store.of_prefixes(self.blocks_per_prefix));
+        let remote =
+            store.filter(|_| self.blocks_per_prefix > 0).map(|store| store.of_prefixes(self.blocks_per_prefix));
         Self { remote, ..self }
     }
 

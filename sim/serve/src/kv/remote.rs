@@ -34,7 +34,12 @@ impl Remote {
         let given = BytesPerSecond::new(store.gb_per_s? * 1e9);
         let ticks = |bandwidth| Tick::from_seconds(Bytes(block.of_replica) / bandwidth);
         let (given_ticks, taken_ticks) = (ticks(given), ticks(cards));
-        (store.room > Bytes(0)).then_some(Self { room: store.room, block_bytes: block.of_replica, given_ticks, taken_ticks })
+        (store.room > Bytes(0)).then_some(Self {
+            room: store.room,
+            block_bytes: block.of_replica,
+            given_ticks,
+            taken_ticks,
+        })
     }
 }
 

@@ -7,10 +7,10 @@
 use hw::{Span, Tick, Time};
 
 use crate::fleet::{Fleet, Served};
-use crate::token_gaps::Gaps;
 use crate::metrics::{latencies, quantile};
 use crate::records::End;
 use crate::request::{Request, Requests};
+use crate::token_gaps::Gaps;
 
 /// One request as it was served.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -89,11 +89,16 @@ fn turn_of(line: u64, text: &str, row: &Mooncake, faults: &mut Faults) -> Result
         Some(Value::String(name)) => Some(name.clone()),
         Some(Value::Number(number)) => Some(number.to_string()),
         Some(other) => {
-            faults.add(line, column_of(text, "session_id"), format!("`session_id` is {other}, expected a name or a number"));
+            faults.add(
+                line,
+                column_of(text, "session_id"),
+                format!("`session_id` is {other}, expected a name or a number"),
+            );
             return Err(NoTurn);
         }
     };
-    let delay = row.delay.map(|delay| instant::of_float(delay, Unit::Milliseconds).and_then(|ns| u64::try_from(ns).ok()));
+    let delay =
+        row.delay.map(|delay| instant::of_float(delay, Unit::Milliseconds).and_then(|ns| u64::try_from(ns).ok()));
     if delay == Some(None) {
         let found = row.delay.unwrap_or_default();
         faults.add(line, column_of(text, "delay"), format!("`delay` is {found}, expected milliseconds from 0 on"));

@@ -93,10 +93,8 @@ mod tests {
             [90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
             [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27],
         ];
-        let expected = [
-            [5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1],
-            [7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1],
-        ];
+        let expected =
+            [[5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1], [7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1]];
         for (loads, expected) in layers.into_iter().zip(expected) {
             let found: Vec<usize> = balanced(&loads.map(f64::from), room).concat();
             assert_eq!(found, expected);
@@ -122,7 +120,8 @@ mod tests {
                 });
                 let all: Vec<usize> = digits.collect();
                 if (0..n_experts).all(|expert| all.contains(&expert)) {
-                    let ranks: Vec<Vec<usize>> = all.chunks_exact(n_replicas / n_ranks).map(<[usize]>::to_vec).collect();
+                    let ranks: Vec<Vec<usize>> =
+                        all.chunks_exact(n_replicas / n_ranks).map(<[usize]>::to_vec).collect();
                     best = best.min(most(&ranks));
                 }
             }

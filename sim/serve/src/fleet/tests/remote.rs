@@ -34,7 +34,8 @@ fn ttft_s(requests: &Requests, remote: Option<Remote>, n_replicas: usize) -> (Ve
     let mut engine = engine(12);
     engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
     engine.limits = Limits { block_tokens: 8, kv_blocks: 9, shares_prefixes: true, remote, ..engine.limits };
-    let served = serve(requests, &vec![&engine; n_replicas], (router::named("round-robin").expect("listed").make)(7).as_mut());
+    let served =
+        serve(requests, &vec![&engine; n_replicas], (router::named("round-robin").expect("listed").make)(7).as_mut());
     let ttft = latencies(requests, &served).map(|found| found.expect("served").ttft_s).collect();
     (ttft, served.counts.iter().map(|counts| counts.remote_tokens).sum())
 }

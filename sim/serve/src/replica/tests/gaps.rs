@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::fleet::{Fleet, Group, Keeps};
-use crate::token_gaps::Gaps;
 use crate::records::Records;
 use crate::speculation::Speculation;
+use crate::token_gaps::Gaps;
 
 /// When every token of a request comes, by as many runs in single steps.
 fn tokens(requests: &Requests, request: usize, engine: &Engine) -> Vec<Tick> {
