@@ -181,12 +181,11 @@ impl ExpertChoice {
             );
             return Some((what, "counts of this model: one row for all layers, or one for each that has experts"));
         }
-        let (share, layer, expert) = counts.largest();
-        (share * hw::real(experts.top_k) > 1.0 + 1e-9).then(|| {
-            let percent = 100.0 * share;
-            let what = format!("`expert_counts`: expert {expert} of row {layer} has {percent:.1} % of all visits");
-            (what, "a token visits each of its experts once, so none has more than `1 / top_k` of the visits")
-        })
+        let (layer, expert, [found, most]) = counts.too_busy(experts.top_k)?;
+        let what = format!(
+            "`expert_counts`: expert {expert} of row {layer} has {found:.1} % of all visits, above {most:.1} %"
+        );
+        Some((what, "a token visits each of its experts once, so none has more than `1 / top_k` of the visits"))
     }
 
     fn misfit_of_replicas(&self, experts: Experts, expert_degree: u32) -> Option<(String, &'static str)> {

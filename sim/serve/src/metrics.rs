@@ -24,6 +24,20 @@ use crate::fleet::Served;
 use crate::records::End;
 use crate::request::Requests;
 
+/// Figures that have an interval over the ends of the costs.
+pub const WITH_INTERVAL: [&str; 10] = [
+    "ttft_s.mean",
+    "ttft_s.p99",
+    "tpot_s.mean",
+    "tpot_s.p99",
+    "e2e_s.mean",
+    "requests_per_s",
+    "slo_attainment_ratio",
+    "cost_usd_per_mtok",
+    "tool_hit_ratio",
+    "tool_ttft_s.mean",
+];
+
 /// Limits that a request should meet; absent ones are met by all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slo {
@@ -174,6 +188,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     shares_below(&mut figures, served, cached + computed);
     shares_of_time(&mut figures, served);
     images(&mut figures, served);
+    tools::add(&mut figures, requests, served, warm_up);
     if !requests.is_patient() {
         ways(&mut figures, requests, served);
     }

@@ -50,20 +50,6 @@ use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
-/// Metrics that carry an interval.
-const WITH_INTERVAL: [&str; 10] = [
-    "ttft_s.mean",
-    "ttft_s.p99",
-    "tpot_s.mean",
-    "tpot_s.p99",
-    "e2e_s.mean",
-    "requests_per_s",
-    "slo_attainment_ratio",
-    "cost_usd_per_mtok",
-    "tool_hit_ratio",
-    "tool_ttft_s.mean",
-];
-
 impl Kind for Serving {
     fn head(&self) -> &Head {
         &self.head
@@ -311,7 +297,6 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     metrics::memory::add(&mut values, &replicas, &served);
     metrics::lending::add(&mut values, &fleet, &served);
     metrics::adapters::add(&mut values, &fleet, &requests, &served);
-    metrics::tools::add(&mut values, &requests, &served, scenario.warm_up);
     if let Some(tokens) = scenario.long_from {
         metrics::by_length(&mut values, &requests, &served, tokens);
     }
@@ -349,7 +334,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
-    for key in WITH_INTERVAL {
+    for key in metrics::WITH_INTERVAL {
         // A percentile of a fleet that scales or routes need not lie between those at both ends of the costs.
         if let (Some(low), Some(high), Some(expected)) = (ends[0].get(key), ends[1].get(key), values.get(key)) {
             interval.insert(key.to_owned(), [low.min(*high).min(*expected), high.max(*low).max(*expected)]);

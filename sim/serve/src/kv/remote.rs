@@ -28,12 +28,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A store as a replica sees it whose network cards take so many bytes per second; `None` without room.
+    /// A store as a replica of so many GPUs sees it, whose network card takes so many bytes per second each; `None` without room.
     #[must_use]
-    pub fn of(store: &tiers::Store, cards: BytesPerSecond, block: BlockBytes) -> Option<Self> {
+    pub fn of(store: &tiers::Store, (card, n_gpus): (BytesPerSecond, u32), block: BlockBytes) -> Option<Self> {
         let given = BytesPerSecond::new(store.gb_per_s? * 1e9);
         let ticks = |bandwidth| Tick::from_seconds(Bytes(block.of_replica) / bandwidth);
-        let (given_ticks, taken_ticks) = (ticks(given), ticks(cards));
+        let (given_ticks, taken_ticks) = (ticks(given), ticks(card * f64::from(n_gpus)));
         (store.room > Bytes(0)).then_some(Self {
             room: store.room,
             block_bytes: block.of_replica,

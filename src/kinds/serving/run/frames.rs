@@ -21,8 +21,7 @@ const POINTS: u32 = 200;
 
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
-    let (fleet, _) = fleet(scenario, choice, Case::Expected);
-    let fleet = Fleet { keeps: Keeps::TokenGaps, ..fleet };
+    let fleet = Fleet { keeps: Keeps::TokenGaps, ..fleet(scenario, choice, Case::Expected).0 };
     let (requests, served, _) = serve_choice(scenario, choice, &fleet, &mut Own::default());
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
     let mut samples = rows::series(&requests, &served, SAMPLES);

@@ -97,14 +97,16 @@ impl ExpertCounts {
         self.layers[0].len()
     }
 
-    /// The largest share of a layer's visits, with its layer and expert.
+    /// A layer and an expert that has more visits than tokens that visit `top_k` different experts give, in percent of all, and the most that they give.
     #[must_use]
-    pub fn largest(&self) -> (f64, usize, usize) {
+    pub fn too_busy(&self, top_k: u64) -> Option<(usize, usize, [f64; 2])> {
+        let most = 1.0 / hw::real(top_k);
         let of_layer = |(layer, shares): (usize, &Vec<f64>)| {
-            let expert = (0..shares.len()).max_by(|a, b| shares[*a].total_cmp(&shares[*b])).expect("some experts");
-            (shares[expert], layer, expert)
+            // Shares are rounded.
+            let expert = shares.iter().position(|share| *share > most * (1.0 + 1e-9))?;
+            Some((layer, expert, [shares[expert], most].map(|share| 100.0 * share)))
         };
-        self.layers.iter().enumerate().map(of_layer).max_by(|a, b| a.0.total_cmp(&b.0)).expect("some layers")
+        self.layers.iter().enumerate().find_map(of_layer)
     }
 
     /// One layer with the mean of all.
@@ -225,7 +227,9 @@ mod tests {
     fn layers_without_tokens_are_left_out_and_wrong_ones_are_named() {
         assert_eq!(of(&[&[0.0, 0.0], &[1.0, 3.0]]).n_layers(), 1);
         assert_eq!(of(&[&[1.0, 3.0], &[3.0, 1.0]]).mean(), of(&[&[1.0, 1.0]]));
-        assert_eq!(of(&[&[1.0, 3.0], &[8.0, 1.0]]).largest().1, 1);
+        // Two of three experts for each token: none has more than half of the visits.
+        assert_eq!(of(&[&[2.0, 1.0, 1.0], &[1.0, 3.0, 1.0]]).too_busy(2), Some((1, 1, [60.0, 50.0])));
+        assert_eq!(of(&[&[2.0, 1.0, 1.0]]).too_busy(2), None);
         let wrong = |layers: &[&[f64]]| ExpertCounts::new(layers.iter().map(|layer| layer.to_vec()).collect());
         assert_eq!(wrong(&[&[0.0, 0.0]]), Err(WrongCounts::Empty));
         assert_eq!(wrong(&[&[1.0], &[1.0, 2.0]]), Err(WrongCounts::Ragged { layer: 1, found: 2, expected: 1 }));
