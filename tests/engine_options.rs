@@ -358,3 +358,37 @@ fn a_store_of_a_fleet_and_tools_of_agents_change_what_is_cached_and_nonsense_is_
     let idle = warnings("serving/agents", &["trace.sessions.turns=1"]);
     assert!(idle.iter().any(|what| what.contains("no tool runs")), "{idle:?}");
 }
+
+#[test]
+fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-sessions-{}.jsonl", std::process::id()));
+    let row = |rest: &str| format!("{{\"input_length\": 2000, \"output_length\": 20, \"session_id\": 1{rest}}}\n");
+    let rows = [row(", \"timestamp\": 0"), row(", \"delay\": 4000"), row(", \"delay\": 6000")];
+    std::fs::write(&path, rows.concat()).expect("a writable folder");
+    let text = format!(
+        "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 1\n[trace]\n\
+         file = \"{}\"\nformat = \"mooncake\"\n[engine]\nprefix_cache = true\n[policies]\nrun = [\"vllm-v1\"]\n",
+        path.display()
+    );
+    let check = |more: &str| {
+        let text = text.replace("format =", &format!("{more}format ="));
+        let source = input::diagnostic::Source { path: "recorded".to_owned(), text };
+        kinds::check(source, std::path::Path::new(""), &Overrides::default())
+    };
+    let metrics = check("").scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
+    // Three turns with 4 and 6 s between an end and the next one: a little more than 10 s, and no user has thought.
+    assert!(metrics["n_requests"] == 3.0 && (10.0..12.0).contains(&metrics["makespan_s"]), "{metrics:?}");
+    // Prompts of 2,000, 4,020 and 6,040 tokens in blocks of 512. The second finds 3 of the first, and the third 7 of both.
+    let expected = f64::from((3 + 7) * 512) / f64::from(2000 + 4020 + 6040);
+    assert!((metrics["prefix_hit_ratio"] / expected - 1.0).abs() < 1e-9, "{metrics:?}");
+    let told = |more: &str| check(more).findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>();
+    assert!(told("think_s = 3.0\n").contains(&"`trace.think_s` changes nothing".to_owned()));
+    for (key, what) in [
+        ("sessions = { turns = 3 }\n", "`[trace.sessions]` beside requests that share prefixes already"),
+        ("from_s = 1.0\n", "a window of a trace with `session_id`"),
+    ] {
+        let found = told(key);
+        assert!(found.iter().any(|found| found.contains(what)), "{key}: {found:?}");
+    }
+    std::fs::remove_file(path).expect("it was written");
+}

@@ -172,13 +172,19 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
 /// without room is a mistake.
 fn tiers(mut section: Section<'_>) -> ([Store; N_TIERS], Store) {
     let host = store(&mut section, ["host_gib", "host_gb_per_s"]);
-    let disk = store(&mut section, ["disk_gib", "disk_gb_per_s"]);
-    if disk.room > Bytes(0) {
-        section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
-    }
+    let disk = disk(&mut section);
     let remote = remote(&mut section);
     section.finish();
     ([host, disk], remote)
+}
+
+/// `disk_gib` and `disk_gb_per_s`.
+fn disk(section: &mut Section<'_>) -> Store {
+    let disk = store(section, ["disk_gib", "disk_gb_per_s"]);
+    if disk.room > Bytes(0) {
+        section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
+    }
+    disk
 }
 
 /// `remote_gib` and `remote_gb_per_s`.

@@ -27,13 +27,13 @@ impl Gaps {
     pub fn of(ticks: &[Tick]) -> Option<Self> {
         let mut gaps: Vec<Tick> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_unstable();
-        let last = gaps.len().checked_sub(1)? as u64;
-        Some(Self(PERCENTILES.map(|percent| between(&gaps, percent * last))))
+        (!gaps.is_empty()).then(|| Self(PERCENTILES.map(|percent| percentile(&gaps, percent))))
     }
 }
 
-/// The value at so many hundredths of a place, linear between places.
-fn between(sorted: &[Tick], hundredths: u64) -> Tick {
+/// Percentile of sorted values, linear between order statistics.
+fn percentile(sorted: &[Tick], percent: u64) -> Tick {
+    let hundredths = percent * (sorted.len() as u64 - 1);
     let place = usize::try_from(hundredths / 100).expect("an index");
     let above = sorted.get(place + 1).copied().unwrap_or(sorted[place]);
     sorted[place] + (above - sorted[place]) * (hundredths % 100) / 100

@@ -129,19 +129,13 @@ impl Pool {
 
     /// Notes that prefixes are brought from below; how many of them come from the store.
     pub fn bring(&mut self, ids: &[u32]) -> u32 {
-        let Some(store) = &mut self.remote else {
-            ids.iter().for_each(|id| self.tiers.put(*id));
-            return 0;
-        };
-        let local: Tick = ids.iter().filter_map(|id| self.tiers.ticks(*id)).sum();
-        let far = || ids.iter().copied().filter(|id| self.tiers.ticks(*id).is_none());
-        let n_far = u32::try_from(far().count()).expect("fewer than 2^32 prefixes");
-        let ticks = if n_far > 0 { local + store.ticks(n_far.into(), local) } else { local };
-        store.read(far(), local);
-        store.wait(ticks);
-        let near: Vec<u32> = ids.iter().copied().filter(|id| self.tiers.ticks(*id).is_some()).collect();
+        let is_near = |id: &u32| self.tiers.ticks(*id).is_some();
+        let (near, far): (Vec<u32>, Vec<u32>) = ids.iter().copied().partition(is_near);
+        let behind = near.iter().filter_map(|id| self.tiers.ticks(*id)).sum();
         near.into_iter().for_each(|id| self.tiers.put(id));
-        n_far
+        let Some(store) = &mut self.remote else { return 0 };
+        store.read(&far, behind);
+        u32::try_from(far.len()).expect("fewer than 2^32 prefixes")
     }
 
     /// Blocks that can be had at once.

@@ -91,11 +91,6 @@ impl Store {
         self.now = now;
     }
 
-    /// The iteration waits for a read.
-    pub(super) fn wait(&mut self, ticks: Tick) {
-        self.now += ticks;
-    }
-
     /// Whether a prefix is there.
     pub(super) fn has(&self, id: u32) -> bool {
         self.kept.borrow().places.get(id).is_some()
@@ -108,14 +103,17 @@ impl Store {
         wait + self.remote.given_ticks.max(self.remote.taken_ticks) * (n * self.blocks_per_prefix)
     }
 
-    /// Reads some prefixes, `behind` ticks after now.
-    pub(super) fn read(&mut self, ids: impl Iterator<Item = u32>, behind: Tick) {
-        let mut n = 0;
-        for id in ids {
-            self.put(id);
-            n += 1;
-        }
-        let asked = self.now + behind;
+    /// The iteration waits `behind` ticks for something else, and then for some prefixes.
+    pub(super) fn read(&mut self, ids: &[u32], behind: Tick) {
+        let n = ids.len() as u64;
+        let ticks = if n > 0 { self.ticks(n, behind) } else { Tick::ZERO };
+        ids.iter().for_each(|id| self.put(*id));
+        self.take_turn(n, self.now + behind);
+        self.now += behind + ticks;
+    }
+
+    /// So many prefixes that are asked for at a tick take their turn at the store.
+    fn take_turn(&self, n: u64, asked: Tick) {
         let kept = &mut *self.kept.borrow_mut();
         kept.free_at = kept.free_at.max(asked) + self.remote.given_ticks * (n * self.blocks_per_prefix);
     }
@@ -132,20 +130,24 @@ impl Kept {
         if bytes == 0 || bytes > self.room {
             return;
         }
-        if let Some((stamp, found)) = self.places.remove(id) {
-            self.order.remove(&stamp);
-            self.used -= found;
-        }
+        self.drop(id);
         while self.used + bytes > self.room {
-            let (_, oldest) = self.order.pop_first().expect("what is used is somebody's");
-            let (_, found) = self.places.remove(oldest).expect("it was in order");
-            self.used -= found;
+            let (_, oldest) = self.order.first_key_value().expect("what is used is somebody's");
+            self.drop(*oldest);
         }
         self.clock += 1;
         self.order.insert(self.clock, id);
         self.places.insert(id, (self.clock, bytes));
         self.used += bytes;
         debug_assert!(self.used <= self.room);
+    }
+
+    /// Drops a prefix, where it is kept.
+    fn drop(&mut self, id: u32) {
+        if let Some((stamp, bytes)) = self.places.remove(id) {
+            self.order.remove(&stamp);
+            self.used -= bytes;
+        }
     }
 }
 
@@ -163,7 +165,7 @@ mod tests {
         // Prefixes of three blocks of ten bytes: three fit a hundred.
         let mut store = Store::new(remote(1, 1)).of_prefixes(3);
         (0..3).for_each(|id| store.put(id));
-        store.read([0].into_iter(), Tick::ZERO);
+        store.read(&[0], Tick::ZERO);
         store.put(3);
         assert_eq!([0, 1, 2, 3].map(|id| store.has(id)), [true, false, true, true]);
         // One that is larger than the room is not kept.
@@ -182,10 +184,10 @@ mod tests {
         second.begin(Tick::new(1000));
         // Four blocks take the store 20 ticks; cards of 20 ticks a block take 80.
         assert_eq!((first.ticks(4, Tick::ZERO), second.ticks(4, Tick::ZERO)), (Tick::new(20), Tick::new(80)));
-        first.read((0..4).map(|_| 0), Tick::ZERO);
+        first.read(&[0; 4], Tick::ZERO);
         assert_eq!(second.ticks(4, Tick::ZERO), Tick::new(20 + 80));
-        second.read((0..4).map(|_| 0), Tick::ZERO);
-        // The store has given 40 ticks' worth, whatever the cards take.
-        assert_eq!(first.ticks(4, Tick::new(20)), Tick::new(20 + 20));
+        second.read(&[0; 4], Tick::ZERO);
+        // The store has given 40 ticks' worth, whatever the cards take; the first has waited for 20 of them.
+        assert_eq!(first.ticks(4, Tick::ZERO), Tick::new(20 + 20));
     }
 }

@@ -196,18 +196,18 @@ impl<'a> ReplicaConfig<'a> {
     pub fn busiest_ranks(&self) -> Vec<BusiestRank> {
         let is_asked = matches!(self.routing, Routing::Counted(_)) || self.redundant_experts.is_some();
         let Some(experts) = self.model.experts.filter(|_| is_asked) else { return Vec::new() };
-        let n_ranks = self.expert_degree as usize;
+        self.routing.counts(experts.top_k, experts.n_routed).busiest(self.placement(experts))
+    }
+
+    /// Which GPU holds which expert.
+    fn placement(&self, experts: Experts) -> Placement {
+        let (n_ranks, n_nodes) = (self.expert_degree as usize, self.expert_shape().n_nodes as usize);
+        if self.redundant_experts.is_none() {
+            return Placement::InOrder { n_ranks };
+        }
         let size = |n: u64| usize::try_from(n).expect("experts are few");
-        let placement = match self.redundant_experts {
-            None => Placement::InOrder { n_ranks },
-            Some(_) => Placement::Balanced(Room {
-                n_replicas: size(self.replicas_of(experts)),
-                n_groups: size(experts.n_groups),
-                n_nodes: self.expert_shape().n_nodes as usize,
-                n_ranks,
-            }),
-        };
-        self.routing.counts(experts.top_k, experts.n_routed).busiest(placement)
+        let (n_replicas, n_groups) = (size(self.replicas_of(experts)), size(experts.n_groups));
+        Placement::Balanced(Room { n_replicas, n_groups, n_nodes, n_ranks })
     }
 
     /// Batches that the replica has under way at once.

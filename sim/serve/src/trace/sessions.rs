@@ -19,8 +19,8 @@ pub(super) struct Turn {
     pub(super) delay: Option<Span>,
 }
 
-/// Rows as turns of sessions, in the order in which sessions begin; a row without a session is one by itself.
-pub(super) fn laid(requests: Requests, turns: &[Turn]) -> Requests {
+/// Rows of every session, in the order in which sessions begin; a row without a session is one by itself.
+fn sessions(turns: &[Turn]) -> Vec<Vec<usize>> {
     let mut sessions: Vec<Vec<usize>> = Vec::new();
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, turn) in turns.iter().enumerate() {
@@ -32,19 +32,27 @@ pub(super) fn laid(requests: Requests, turns: &[Turn]) -> Requests {
             }
         }
     }
+    sessions
+}
+
+/// Rows as turns of sessions.
+pub(super) fn laid(requests: Requests, turns: &[Turn]) -> Requests {
     let mut laid = Requests { list: Vec::new(), ..requests.clone() };
-    for session in sessions {
-        let is_whole = session.len() == 1 || session.iter().any(|at| requests.list[*at].prefix_count > 0);
-        let mut said = Session::new(0, requests.prefix_tokens);
-        for (index, at) in session.into_iter().enumerate() {
-            if is_whole {
-                laid.list.push(requests.list[at]);
-            } else {
-                said.say(&requests.list[at], &[], &mut laid);
-            }
-            laid.follows.push(index > 0);
-            laid.pauses.push(turns[at].delay.unwrap_or(Span::ZERO));
-        }
+    for session in sessions(turns) {
+        lay(&requests, &session, &mut laid);
+        laid.follows.extend((0..session.len()).map(|index| index > 0));
+        laid.pauses.extend(session.iter().map(|at| turns[*at].delay.unwrap_or(Span::ZERO)));
     }
     laid
+}
+
+/// Adds the requests of a session.
+fn lay(requests: &Requests, session: &[usize], laid: &mut Requests) {
+    let of = |at: &usize| requests.list[*at];
+    if session.len() == 1 || session.iter().any(|at| of(at).prefix_count > 0) {
+        laid.list.extend(session.iter().map(of));
+        return;
+    }
+    let mut said = Session::new(0, requests.prefix_tokens);
+    session.iter().for_each(|at| said.say(&of(at), &[], laid));
 }

@@ -17,29 +17,36 @@ pub struct Room {
     pub n_ranks: usize,
 }
 
-/// Experts of every GPU by their loads, and how often each lies somewhere.
+/// Experts of every GPU by their loads; one that lies several times is there so often.
 ///
 /// # Panics
 /// Where replicas do not divide over GPUs, or are fewer than the experts.
 #[must_use]
 pub fn balanced(loads: &[f64], room: Room) -> Vec<Vec<usize>> {
-    let Room { n_replicas, n_groups, n_nodes, n_ranks } = room;
+    let Room { n_replicas, n_ranks, .. } = room;
     assert!(n_replicas >= loads.len() && n_ranks > 0 && n_replicas.is_multiple_of(n_ranks), "{room:?}");
-    let divides = loads.len().is_multiple_of(n_groups) && n_groups.is_multiple_of(n_nodes);
-    let (n_groups, n_nodes) = if divides && n_ranks.is_multiple_of(n_nodes) { (n_groups, n_nodes) } else { (1, 1) };
+    let (n_groups, n_nodes) = groups_and_nodes(loads.len(), room);
     let size = loads.len() / n_groups;
     let of_group: Vec<f64> = loads.chunks_exact(size).map(|group| group.iter().sum()).collect();
-    let mut ranks = Vec::new();
-    for groups in packed(&of_group, n_nodes) {
+    let of_node = |groups: Vec<usize>| {
         let experts: Vec<usize> = groups.into_iter().flat_map(|group| group * size..(group + 1) * size).collect();
-        let of_node: Vec<f64> = experts.iter().map(|expert| loads[*expert]).collect();
-        let replicas = replicated(&of_node, n_replicas / n_nodes);
-        let of_replica = shared(&of_node, &replicas);
-        for items in packed(&of_replica, n_ranks / n_nodes) {
-            ranks.push(items.into_iter().map(|item| experts[replicas[item]]).collect());
-        }
-    }
-    ranks
+        on_node(loads, &experts, [n_replicas / n_nodes, n_ranks / n_nodes])
+    };
+    packed(&of_group, n_nodes).into_iter().flat_map(of_node).collect()
+}
+
+/// Groups and nodes where groups divide over nodes, else one of each.
+const fn groups_and_nodes(n_experts: usize, Room { n_groups, n_nodes, n_ranks, .. }: Room) -> (usize, usize) {
+    let divides = n_experts.is_multiple_of(n_groups) && n_groups.is_multiple_of(n_nodes);
+    if divides && n_ranks.is_multiple_of(n_nodes) { (n_groups, n_nodes) } else { (1, 1) }
+}
+
+/// Experts of every GPU of a node, which keeps so many replicas on so many GPUs.
+fn on_node(loads: &[f64], experts: &[usize], [n_replicas, n_ranks]: [usize; 2]) -> Vec<Vec<usize>> {
+    let of_node: Vec<f64> = experts.iter().map(|expert| loads[*expert]).collect();
+    let replicas = replicated(&of_node, n_replicas);
+    let of_rank = |items: Vec<usize>| items.into_iter().map(|item| experts[replicas[item]]).collect();
+    packed(&shared(&of_node, &replicas), n_ranks).into_iter().map(of_rank).collect()
 }
 
 /// Load of every replica, given whose it is.
@@ -55,10 +62,8 @@ fn packed(weights: &[f64], n_packs: usize) -> Vec<Vec<usize>> {
     if room == 1 {
         return (0..weights.len()).map(|item| vec![item]).collect();
     }
-    let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
     let (mut packs, mut filled) = (vec![Vec::new(); n_packs], vec![0.0_f64; n_packs]);
-    for item in order {
+    for item in heaviest_first(weights) {
         let open = (0..n_packs).filter(|pack| packs[*pack].len() < room);
         let pack = open.min_by(|a, b| filled[*a].total_cmp(&filled[*b])).expect("items fill all packs");
         packs[pack].push(item);
@@ -67,18 +72,29 @@ fn packed(weights: &[f64], n_packs: usize) -> Vec<Vec<usize>> {
     packs
 }
 
+/// Items by their weights, equal ones in order.
+fn heaviest_first(weights: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+    order
+}
+
 /// Whose each of so many replicas is: one of every expert, then one more of whoever has the most tokens for each of its replicas.
 fn replicated(loads: &[f64], n: usize) -> Vec<usize> {
     let mut replicas: Vec<usize> = (0..loads.len()).collect();
     let mut n_of = vec![1.0; loads.len()];
-    while replicas.len() < n {
-        let share = |expert: usize| loads[expert] / n_of[expert];
-        // The first of equal ones.
-        let busiest = (0..loads.len()).rev().max_by(|a, b| share(*a).total_cmp(&share(*b))).expect("some experts");
-        replicas.push(busiest);
-        n_of[busiest] += 1.0;
+    for _ in loads.len()..n {
+        let next = busiest(loads, &n_of);
+        replicas.push(next);
+        n_of[next] += 1.0;
     }
     replicas
+}
+
+/// The expert whose replicas have the most tokens each, the first of equal ones.
+fn busiest(loads: &[f64], n_of: &[f64]) -> usize {
+    let share = |expert: usize| loads[expert] / n_of[expert];
+    (0..loads.len()).rev().max_by(|a, b| share(*a).total_cmp(&share(*b))).expect("some experts")
 }
 
 #[cfg(test)]

@@ -69,19 +69,10 @@ impl ExpertCounts {
     /// What is wrong with them.
     pub fn new(counts: Vec<Vec<f64>>) -> Result<Self, WrongCounts> {
         let expected = counts.first().map_or(0, Vec::len);
-        let mut layers = Vec::new();
-        for (layer, counts) in counts.into_iter().enumerate() {
-            if counts.len() != expected {
-                return Err(WrongCounts::Ragged { layer, found: counts.len(), expected });
-            }
-            if let Some(expert) = counts.iter().position(|count| !count.is_finite() || *count < 0.0) {
-                return Err(WrongCounts::Negative { layer, expert, found: counts[expert] });
-            }
-            let all: f64 = counts.iter().sum();
-            if all > 0.0 {
-                layers.push(counts.into_iter().map(|count| count / all).collect());
-            }
+        for (layer, counts) in counts.iter().enumerate() {
+            check(layer, counts, expected)?;
         }
+        let layers: Vec<Vec<f64>> = counts.into_iter().filter_map(shares).collect();
         if layers.is_empty() { Err(WrongCounts::Empty) } else { Ok(Self { layers }) }
     }
 
@@ -122,6 +113,20 @@ impl ExpertCounts {
     pub fn busiest(&self, placement: Placement) -> Vec<BusiestRank> {
         self.layers.iter().map(|shares| busiest(shares, placement)).collect()
     }
+}
+
+fn check(layer: usize, counts: &[f64], expected: usize) -> Result<(), WrongCounts> {
+    if counts.len() != expected {
+        return Err(WrongCounts::Ragged { layer, found: counts.len(), expected });
+    }
+    let wrong = counts.iter().position(|count| !count.is_finite() || *count < 0.0);
+    wrong.map_or(Ok(()), |expert| Err(WrongCounts::Negative { layer, expert, found: counts[expert] }))
+}
+
+/// Shares of counts; `None` of none.
+fn shares(counts: Vec<f64>) -> Option<Vec<f64>> {
+    let all: f64 = counts.iter().sum();
+    (all > 0.0).then(|| counts.into_iter().map(|count| count / all).collect())
 }
 
 /// Shares of visits of every GPU's experts.
