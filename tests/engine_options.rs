@@ -308,6 +308,7 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
         ("serving/formats", vec!["engine.redundant_experts=2"], "every GPU has a part of each expert"),
         ("serving/formats", vec!["engine.ep=2", "engine.redundant_experts=3"], "3 `redundant_experts` on `ep` = 2"),
         ("serving/formats", vec![even.as_str(), "engine.expert_skew=1.0"], "exclude each other"),
+        ("serving/silicon", vec!["engine.redundant_experts=0"], "have no experts that were counted or lie twice"),
         ("serving/azure-conv", vec!["engine.redundant_experts=0"], "`engine.redundant_experts` changes nothing"),
         ("serving/azure-conv", vec![even.as_str()], "`engine.expert_counts` changes nothing"),
         ("serving/formats", vec!["engine.expert_counts='no-such-file.csv'"], "cannot read `no-such-file.csv`"),

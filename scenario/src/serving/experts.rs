@@ -164,6 +164,11 @@ fn index(line: usize, cell: &str) -> Result<usize, NoCounts> {
 }
 
 impl ExpertChoice {
+    /// Whether it says more than a law of loads.
+    pub const fn is_written(&self) -> bool {
+        matches!(self.routing, Routing::Counted(_)) || self.redundant.is_some()
+    }
+
     /// What does not fit a model whose experts are cut over so many GPUs, and what to do.
     pub fn misfit(&self, model: &Model, expert_degree: u32) -> Option<(String, &'static str)> {
         let experts = model.experts?;

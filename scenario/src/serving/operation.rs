@@ -306,10 +306,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
             "costs of operations and `borrow = \"never\"`: the others know no keys and values below the device",
         );
     }
-    if matches!(serving.law, CostLaw::Stages(_)) && (kernels.sparse_weights().is_some() || kernels.attention.is_some())
-    {
+    let has_kernels = kernels.sparse_weights().is_some() || kernels.attention.is_some();
+    if matches!(serving.law, CostLaw::Stages(_)) && (has_kernels || serving.engine.experts.is_written()) {
         let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
-        wrong(what, "no `weights` and `prefill_attention`, or no `stage_ms`");
+        wrong(what, "no `weights`, `prefill_attention`, `expert_counts` and `redundant_experts`, or no `stage_ms`");
     }
     found
 }
