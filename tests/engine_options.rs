@@ -141,6 +141,16 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     assert_eq!(values.len(), 200);
     let mean = values.iter().sum::<f64>() / 200.0;
     assert!((mean / run(&[]).0["ttft_s.mean"] - 1.0).abs() < 1e-9, "{mean}");
+    // Of each request the longest time between tokens is no shorter than the mean, and the median no longer than the longest.
+    let cell = |line: &str, name: &str| {
+        let at = columns.iter().position(|column| *column == name).expect("a column");
+        line.split(',').nth(at).expect("a cell").parse::<f64>().ok()
+    };
+    for line in requests.lines().skip(1) {
+        let [mean, p50, p99, most] = ["tpot_s", "tbt_p50_s", "tbt_p99_s", "tbt_max_s"].map(|name| cell(line, name));
+        assert_eq!(mean.is_some(), most.is_some(), "{line}");
+        assert!(most >= mean.map(|mean| mean - 1e-8) && p50 <= p99 && p99 <= most, "{line}");
+    }
     let last: Vec<&str> = series.lines().last().expect("a sample").split(',').collect();
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
     std::fs::remove_dir_all(folder).expect("removed");
@@ -254,4 +264,132 @@ fn windows_and_states_move_with_their_sequence() {
         let found = moved(tokens);
         assert!((found / expected - 1.0).abs() < 0.01, "{tokens} tokens: {found} bytes, expected {expected}");
     }
+}
+
+/// A file of counts for gpt-oss-120b: one row for all layers.
+fn counts(name: &str, of: impl Fn(u32) -> u32) -> String {
+    let path = std::env::temp_dir().join(format!("skrull-sim-{name}-{}.csv", std::process::id()));
+    let row: Vec<String> = (0..128).map(|expert| of(expert).to_string()).collect();
+    std::fs::write(&path, row.join(",") + "\n").expect("a writable folder");
+    format!("engine.expert_counts='{}'", path.display())
+}
+
+#[test]
+fn experts_are_visited_as_they_were_counted_and_busy_ones_may_lie_twice() {
+    let skewed = counts("skewed", |expert| if expert < 8 { 20 } else { 1 });
+    let even = counts("even", |_| 7);
+    let of = |set: &[&str]| run(&[&["engine.ep=2"], set].concat()).0;
+    let tpot = |metrics: &BTreeMap<String, f64>| metrics["tpot_s.mean"];
+    // Half of the experts lie on either card; the first has eight busy ones. Fewer experts are read, and more rows computed.
+    let (plain, in_order) = (of(&[&even]), of(&[&skewed]));
+    assert!(tpot(&plain) != tpot(&in_order), "counts change the time");
+    let balanced = of(&[&skewed, "engine.redundant_experts=0"]);
+    assert!(tpot(&balanced) < tpot(&in_order), "{} and {}", tpot(&balanced), tpot(&in_order));
+    // Replicas take memory, so the same requests fill more of what is left.
+    let twice = of(&[&skewed, "engine.redundant_experts=64"]);
+    assert!(twice["kv_peak_ratio"] > balanced["kv_peak_ratio"] * 1.1, "{twice:?}");
+    for set in [even, skewed] {
+        let path = set.split('\'').nth(1).expect("a path").to_owned();
+        std::fs::remove_file(path).expect("it was written");
+    }
+}
+
+#[test]
+fn counts_and_replicas_that_do_not_fit_are_refused() {
+    let even = counts("misfit", |_| 7);
+    let finding = |base: &str, set: &[&str]| {
+        let (source, folder) = scenario::find(base).expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<_>>().join("; ")
+    };
+    for (base, set, what) in [
+        ("serving/experts", vec![even.as_str()], "1 layers of 128 experts, `deepseek-v3` has 58 of 256"),
+        ("serving/formats", vec!["engine.redundant_experts=2"], "every GPU has a part of each expert"),
+        ("serving/formats", vec!["engine.ep=2", "engine.redundant_experts=3"], "3 `redundant_experts` on `ep` = 2"),
+        ("serving/formats", vec![even.as_str(), "engine.expert_skew=1.0"], "exclude each other"),
+        ("serving/silicon", vec!["engine.redundant_experts=0"], "have no experts that were counted or lie twice"),
+        ("serving/azure-conv", vec!["engine.redundant_experts=0"], "`engine.redundant_experts` changes nothing"),
+        ("serving/azure-conv", vec![even.as_str()], "`engine.expert_counts` changes nothing"),
+        ("serving/formats", vec!["engine.expert_counts='no-such-file.csv'"], "cannot read `no-such-file.csv`"),
+    ] {
+        let found = finding(base, &set);
+        assert!(found.contains(what), "{base} with {set:?}: {found}");
+    }
+    let path = even.split('\'').nth(1).expect("a path").to_owned();
+    std::fs::remove_file(path).expect("it was written");
+}
+
+#[test]
+fn a_store_of_a_fleet_and_tools_of_agents_change_what_is_cached_and_nonsense_is_refused() {
+    let metrics = |name: &str, set: &[&str]| {
+        let (source, folder) = scenario::find(name).expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+    };
+    let few = ["trace.requests=400", "policies.run=['device']", "slo.warm_up_s=0"];
+    let agents = |set: &[&str]| metrics("serving/agents", &[&few, set].concat());
+    let (tools, without) = (agents(&[]), agents(&["trace.sessions.tools={ share = 0 }"]));
+    assert!(tools["n_tool_turns"] > 100.0 && !without.contains_key("n_tool_turns"), "{without:?}");
+    assert!(tools["makespan_s"] < without["makespan_s"], "tools take less time than people");
+    // Two GPUs that take requests in turn: what one of them computed the other one reads.
+    let pair = ["cluster.gpus_per_node=2", "fleet.replicas=2", "fleet.router='round-robin'"];
+    let store = "engine.tiers={ remote_gib = 500, remote_gb_per_s = 50 }";
+    let alone = agents(&pair);
+    let shared = agents(&[&pair[..], &[store]].concat());
+    assert!(!alone.contains_key("remote_ratio") && shared["remote_ratio"] > 0.05, "{shared:?}");
+    assert!(shared["prefix_hit_ratio"] > alone["prefix_hit_ratio"] + 0.05);
+    let slow = agents(&[&pair[..], &["engine.tiers={ remote_gib = 500, remote_gb_per_s = 0.01 }"]].concat());
+    assert!(slow.get("remote_ratio").copied().unwrap_or(0.0) < 0.05, "slower than computing: {slow:?}");
+    for (set, what) in [
+        (vec!["engine.tiers={ remote_gib = 0, remote_gb_per_s = 5 }"], "`engine.tiers.remote_gib`"),
+        (vec!["engine.tiers={ remote_gib = 5 }"], "`engine.tiers.remote_gb_per_s` is missing"),
+        (vec!["trace.sessions.tools={ share = 1.5, mean_s = 1 }"], "`trace.sessions.tools.share` is 1.5"),
+        (vec!["trace.sessions.tools={ share = 0.5 }"], "`trace.sessions.tools.mean_s` is missing"),
+    ] {
+        let (source, folder) = scenario::find("serving/agents").expect("shipped");
+        let set = set.into_iter().map(str::to_owned).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let found: Vec<String> = checked.findings.into_iter().map(|finding| finding.what).collect();
+        assert!(checked.scenario.is_none() && found.iter().any(|found| found.contains(what)), "{what}: {found:?}");
+    }
+    let idle = warnings("serving/agents", &["engine.tiers={ remote_gb_per_s = 5 }"]);
+    assert!(idle.contains(&"`engine.tiers.remote_gb_per_s` changes nothing".to_owned()), "{idle:?}");
+    let idle = warnings("serving/agents", &["trace.sessions.turns=1"]);
+    assert!(idle.iter().any(|what| what.contains("no tool runs")), "{idle:?}");
+}
+
+#[test]
+fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-sessions-{}.jsonl", std::process::id()));
+    let row = |rest: &str| format!("{{\"input_length\": 2000, \"output_length\": 20, \"session_id\": 1{rest}}}\n");
+    let rows = [row(", \"timestamp\": 0"), row(", \"delay\": 4000"), row(", \"delay\": 6000")];
+    std::fs::write(&path, rows.concat()).expect("a writable folder");
+    let text = format!(
+        "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 1\n[trace]\n\
+         file = \"{}\"\nformat = \"mooncake\"\n[engine]\nprefix_cache = true\n[policies]\nrun = [\"vllm-v1\"]\n",
+        path.display()
+    );
+    let check = |more: &str| {
+        let text = text.replace("format =", &format!("{more}format ="));
+        let source = input::diagnostic::Source { path: "recorded".to_owned(), text };
+        kinds::check(source, std::path::Path::new(""), &Overrides::default())
+    };
+    let metrics = check("").scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
+    // Three turns with 4 and 6 s between an end and the next one: a little more than 10 s, and no user has thought.
+    assert!(metrics["n_requests"] == 3.0 && (10.0..12.0).contains(&metrics["makespan_s"]), "{metrics:?}");
+    // Prompts of 2,000, 4,020 and 6,040 tokens in blocks of 512. The second finds 3 of the first, and the third 7 of both.
+    let expected = f64::from((3 + 7) * 512) / f64::from(2000 + 4020 + 6040);
+    assert!((metrics["prefix_hit_ratio"] / expected - 1.0).abs() < 1e-9, "{metrics:?}");
+    let told = |more: &str| check(more).findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>();
+    assert!(told("think_s = 3.0\n").contains(&"`trace.think_s` changes nothing".to_owned()));
+    for (key, what) in [
+        ("sessions = { turns = 3 }\n", "`[trace.sessions]` beside requests that share prefixes already"),
+        ("from_s = 1.0\n", "a window of a trace with `session_id`"),
+    ] {
+        let found = told(key);
+        assert!(found.iter().any(|found| found.contains(what)), "{key}: {found:?}");
+    }
+    std::fs::remove_file(path).expect("it was written");
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 18] = [
+const WRITTEN: [(&str, &str); 19] = [
     ("engine.chunk_tokens", "256"),
     ("engine.encoder_tp", "data"),
     ("engine.expert_skew", "0.5"),
@@ -17,6 +17,7 @@ const WRITTEN: [(&str, &str); 18] = [
     ("engine.memory_ratio", "0.8"),
     ("engine.prefix_cache", "true"),
     ("engine.recv_interval", "4"),
+    ("engine.redundant_experts", "0"),
     ("engine.scheduling", "priority"),
     ("engine.speculation", "{ draft_tokens = 2, acceptance = 0.5 }"),
     ("engine.tiers", "{ host_gib = 64 }"),

@@ -8,7 +8,7 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 24] = [
+const SHARES: [&str; 27] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -27,12 +27,15 @@ const SHARES: [&str; 24] = [
     "padding_ratio",
     "passed_over_ratio",
     "prefix_hit_ratio",
+    "remote_ratio",
     "run_again_ratio",
     "run_checkpoint_ratio",
     "run_goodput_ratio",
     "run_restart_ratio",
     "run_waiting_ratio",
     "slo_attainment_ratio",
+    "tool_hit_ratio",
+    "user_hit_ratio",
 ];
 
 /// Parts of a metric that rise in this order.

@@ -8,6 +8,7 @@ mod clients;
 mod costs;
 pub mod dynamics;
 mod engine;
+mod experts;
 mod fleet;
 mod groups;
 mod images;
@@ -342,7 +343,8 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             encoder_split: self.engine.encoder_split,
-            routing: self.engine.routing,
+            routing: self.engine.experts.routing.clone(),
+            redundant_experts: self.engine.experts.redundant,
             prompt_graph_tokens: self.engine.preset.map_or(0, |preset| {
                 let batch_max = graph_sizes.last().copied().unwrap_or(0);
                 preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
@@ -386,6 +388,7 @@ impl Serving {
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
             tiers: memory.tiers,
+            remote: memory.remote,
             adapters: memory.adapters,
             ..limits
         })
@@ -395,16 +398,16 @@ impl Serving {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let skew = reader.peek_in("engine", "expert_skew");
     let places = Places::of(reader);
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
-    let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
+    let own = crate::shipped::folder(source, folder);
+    let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
+    let engine = engine::engine(reader.section("engine"), gpu, &own);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let of_trace = crate::shipped::folder(source, folder);
-    let asked = requests::trace(reader.section("trace"), &of_trace, With::new(head.seed, &engine, model.as_ref()));
+    let asked = requests::trace(reader.section("trace"), &own, With::new(head.seed, &engine, model.as_ref()));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
@@ -455,7 +458,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     };
     let before = reader.n_errors();
     build(reader, &mut serving);
-    silent::without_experts(reader, &mut serving, skew);
+    silent::without_experts(reader, &mut serving, &places);
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     tell_efforts(reader, &serving);

@@ -14,7 +14,7 @@ use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset};
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Order, Preemption, Role};
+use serve::replica::{Limits, Role};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
@@ -113,7 +113,7 @@ impl Setup {
             expert_tactic: part.expert_tactic,
             triton_experts: part.triton_experts,
             fusion: part.fusion,
-            routing: part.routing,
+            routing: part.routing.clone(),
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }
@@ -252,18 +252,10 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             tokens_max,
             context_max: longest,
             block_tokens: preset.block_tokens,
-            blocks_per_sequence: 0,
             kv_blocks: 0,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            order: Order::Arrival,
-            shares_prefixes: false,
-            eviction: Limits::ROOMY.eviction,
-            tiers: serve::kv::tiers::NO_TIERS,
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked),
-            adapters: None,
-            image_tokens_max: 0,
+            ..Limits::ROOMY
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),

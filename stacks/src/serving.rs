@@ -435,6 +435,32 @@ mod tests {
     }
 
     #[test]
+    fn experts_that_lie_twice_are_read_where_a_server_balances_them() {
+        check(
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": 32}'",
+            &["ep = 16", "redundant_experts = 32"],
+            &[Code::MissingFlag],
+        );
+        check(
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb",
+            &["redundant_experts = 0"],
+            &[Code::MissingFlag],
+        );
+        let sglang = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --ep-size 16";
+        check(
+            &format!("{sglang} --enable-eplb --ep-num-redundant-experts 16"),
+            &["redundant_experts = 16"],
+            &[Code::MissingFlag],
+        );
+        check(
+            &format!("{sglang} --ep-num-redundant-experts 16"),
+            &["ep = 16"],
+            &[Code::NotModelled, Code::MissingFlag],
+        );
+        check("vllm serve llama-3-8b --eplb-config '{}'", &["tp = 1"], &[Code::NotModelled, Code::MissingFlag]);
+    }
+
+    #[test]
     fn what_is_wrong_or_left_out_is_named() {
         check(
             "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",

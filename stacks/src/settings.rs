@@ -34,7 +34,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 50] = [
+const ROWS: [(&str, Row); 52] = [
     ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -49,6 +49,7 @@ const ROWS: [(&str, Row); 50] = [
     ("engine.encoder_tp", Row::Told([encoder_vllm, encoder_sglang, nothing])),
     ("engine.ep", Row::Held),
     ("engine.eviction", Row::Told([oldest, eviction_sglang, oldest])),
+    ("engine.expert_counts", Row::Remark),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
     ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
@@ -75,6 +76,7 @@ const ROWS: [(&str, Row); 50] = [
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
     ("engine.recv_interval", Row::Told([every, recv_sglang, every])),
+    ("engine.redundant_experts", Row::Told([again_vllm, again_sglang, nothing])),
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([order_vllm, order_sglang, arrival])),
     ("engine.speculation", Row::Told([drafts_vllm, drafts_sglang, drafts_trtllm])),
@@ -185,6 +187,16 @@ fn sizes_sglang(value: &Value) -> Option<Vec<String>> {
     equal(value).or_else(|| (value == "equal-time").then(|| one("--enable-dynamic-chunking".to_owned())))
 }
 
+/// Experts that lie twice, and that all are packed by load.
+fn again_vllm(value: &Value) -> Option<Vec<String>> {
+    let config = serde_json::json!({ "num_redundant_experts": value.as_u64()? });
+    Some(vec!["--enable-eplb".to_owned(), format!("--eplb-config '{config}'")])
+}
+
+fn again_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(vec!["--enable-eplb".to_owned(), format!("--ep-num-redundant-experts {}", value.as_u64()?)])
+}
+
 fn chunk_vllm(value: &Value) -> Option<Vec<String>> {
     Some(one(format!("--long-prefill-token-threshold {value}")))
 }
@@ -290,11 +302,11 @@ fn order_sglang(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// Host memory of a replica; disks, and how fast a link is, have no flag.
+/// Host memory of a replica; disks, stores of a fleet, and how fast a link is, have no flag.
 fn tiers_vllm(value: &Value) -> Option<Vec<String>> {
     let room = |key| value.get(key).and_then(Value::as_f64).unwrap_or(0.0);
     let gib = room("host_gib");
-    let has_flag = room("disk_gib") == 0.0;
+    let has_flag = room("disk_gib") == 0.0 && room("remote_gib") == 0.0;
     has_flag.then(|| {
         if gib > 0.0 { one(format!("--kv-offloading-backend native --kv-offloading-size {gib}")) } else { Vec::new() }
     })
@@ -461,6 +473,16 @@ mod tests {
         let words =
             "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens 4";
         assert_eq!(told("engine.speculation", drafts, "sglang").as_deref(), Some(words));
+    }
+
+    /// TensorRT-LLM's `moe_config.load_balancer` counts all slots of a model, which a key of redundant ones does not say.
+    #[test]
+    fn experts_that_lie_twice_are_told_to_servers_that_balance_them() {
+        let told = |server| told("engine.redundant_experts", 32.into(), server);
+        let vllm = told("vllm");
+        assert_eq!(vllm.as_deref(), Some("--enable-eplb --eplb-config '{\"num_redundant_experts\":32}'"));
+        assert_eq!(told("sglang").as_deref(), Some("--enable-eplb --ep-num-redundant-experts 32"));
+        assert_eq!(told("trtllm"), None);
     }
 
     #[test]

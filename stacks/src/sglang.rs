@@ -65,6 +65,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
+    redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
     if flags.is("speculative-algorithm") {
@@ -78,6 +79,19 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
     }
     (server, flags)
+}
+
+/// `--enable-eplb --ep-num-redundant-experts 32`; without a number none lies twice.
+fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
+    let redundant = flags.count("ep-num-redundant-experts", 0..=65_536);
+    let is_balanced = flags.is("enable-eplb");
+    let has_place = flags.text("init-expert-location").is_some_and(|place| place != "trivial");
+    if redundant.is_some_and(|n| n > 0) && !is_balanced && !has_place {
+        let why = "without `--enable-eplb` or `--init-expert-location` nobody balances them";
+        flags.not_modelled("ep-num-redundant-experts", why);
+    } else if redundant.is_some() || is_balanced {
+        server.key("redundant_experts", redundant.unwrap_or(0), "--ep-num-redundant-experts");
+    }
 }
 
 /// A number of speculation.

@@ -77,10 +77,25 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if let Some(order) = flags.text("scheduling-policy") {
         server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
     }
+    redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// `--enable-eplb --eplb-config '{"num_redundant_experts": 32}'`; without a number none lies twice.
+fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
+    let config = flags.text("eplb-config");
+    if !flags.is("enable-eplb") {
+        if config.is_some() {
+            flags.not_modelled("eplb-config", "without `--enable-eplb` experts stay where they are");
+        }
+        return;
+    }
+    let config: serde_json::Value = config.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let n = config["num_redundant_experts"].as_u64().unwrap_or(0);
+    server.key("redundant_experts", n, "--eplb-config");
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

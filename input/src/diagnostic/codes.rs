@@ -117,6 +117,7 @@ codes! {
     NoArrivals = 102, "Requests are to be replayed and have no arrivals.";
     WrongLending = 103, "Words about lending memory mean nothing: nobody borrows, or nobody lends.";
     WrongAdapters = 104, "Adapters are asked for where no room is for them, or stand beside what knows none.";
+    WrongExpertCounts = 105, "A file has no counts of experts.";
     WrongImages = 107, "Images have no size, do not fit the model, or are left out.";
     NothingToRent = 110, "There is nothing to rent or nothing to serve.";
     WrongBudget = 111, "A budget is no amount of dollars per hour.";

@@ -1,20 +1,23 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 
-use engine::cost::experts::{Routing, Tactic};
+use engine::cost::experts::Tactic;
 use engine::encoder::Split;
 use engine::verdict::Refused;
-use hw::{Bytes, Gpu, Seconds, Tick};
+use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
+use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption};
 
+use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Finding};
@@ -34,8 +37,8 @@ pub struct EngineSection {
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
     pub preset: Option<&'static EnginePreset>,
-    /// How tokens spread over experts.
-    pub routing: Routing,
+    /// How tokens spread over experts, and which lie twice.
+    pub experts: ExpertChoice,
     /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
     graph_max: Option<u32>,
     /// Share of blocks that admissions of whole prompts leave free.
@@ -253,7 +256,7 @@ fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
 }
 
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
-pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
+pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> EngineSection {
     let preset = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
@@ -267,8 +270,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
-    let plain_routing = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
-    let routing = section.some_number("expert_skew", 0.01..=4.0).map_or(plain_routing, Routing::PowerLaw);
+    let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
@@ -281,7 +283,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
-    let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
+    let text_us = preset.map_or(0.0, |preset| preset.detokenizer.us_per_sequence);
+    let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", text_us, 0.0..=1e6);
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let operation = {
@@ -308,7 +311,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         limits,
         memory,
         preset,
-        routing,
+        experts,
         graph_max,
         watermark_ratio,
         swap,
@@ -337,6 +340,8 @@ pub struct Memory {
     pub preemption: Preemption,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
+    /// The store that replicas share.
+    pub remote: Option<Remote>,
     /// Room for adapters, and how long one takes to come.
     pub adapters: Option<AdapterLimits>,
 }
@@ -368,8 +373,10 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);
+    let card = BytesPerSecond::new(group.port_bytes_per_s);
+    let remote = Remote::of(&choice.operation.remote, (card, deployment.n_gpus()), block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, adapters })
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

@@ -36,6 +36,8 @@ pub struct Operation {
     pub kernels: Kernels,
     /// Where prefixes go that leave the device: host memory, disk.
     pub tiers: [Store; N_TIERS],
+    /// What all replicas share of keys and values.
+    pub remote: Store,
     /// What it does with requests that ask for an adapter.
     pub adapters: AdapterChoice,
     /// Engine whose published runs are asked.
@@ -106,6 +108,7 @@ impl Operation {
         drafts: None,
         kernels: Kernels::PLAIN,
         tiers: [NO_STORE; N_TIERS],
+        remote: NO_STORE,
         adapters: AdapterChoice::Unknown,
         framework: None,
     };
@@ -114,6 +117,12 @@ impl Operation {
     #[must_use]
     pub fn tokens_per_sequence(&self) -> u32 {
         1 + self.drafts.as_ref().map_or(0, |drafts| drafts.speculation.n_drafts)
+    }
+
+    /// Whether keys and values of prefixes lie below the device, or in a store.
+    #[must_use]
+    pub fn has_tiers(&self) -> bool {
+        self.tiers.iter().chain([&self.remote]).any(|store| store.room > Bytes(0))
     }
 
     /// What was assumed and not measured, as sentences.
@@ -142,7 +151,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
-    let tiers = section.table("tiers").map_or(base.tiers, tiers);
+    let (tiers, remote) = section.table("tiers").map_or((base.tiers, base.remote), tiers);
     let adapters = section.table("adapters").map_or(base.adapters, adapters::adapters);
     let tensor_degree = base.tensor_degree;
     Operation {
@@ -153,20 +162,43 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
         drafts,
         kernels,
         tiers,
+        remote,
         adapters,
         framework,
     }
 }
 
-/// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6 }`; none of what has no room.
-fn tiers(mut section: Section<'_>) -> [Store; N_TIERS] {
+/// `tiers = { host_gib = 64, disk_gib = 500, disk_gb_per_s = 6, remote_gib = 2000, remote_gb_per_s = 25 }`; none of what has no room. A remote store
+/// without room is a mistake.
+fn tiers(mut section: Section<'_>) -> ([Store; N_TIERS], Store) {
     let host = store(&mut section, ["host_gib", "host_gb_per_s"]);
-    let disk = store(&mut section, ["disk_gib", "disk_gb_per_s"]);
+    let disk = disk(&mut section);
+    let remote = remote(&mut section);
+    section.finish();
+    ([host, disk], remote)
+}
+
+/// `disk_gib` and `disk_gb_per_s`.
+fn disk(section: &mut Section<'_>) -> Store {
+    let disk = store(section, ["disk_gib", "disk_gb_per_s"]);
     if disk.room > Bytes(0) {
         section.missing("disk_gb_per_s", "what all disks of a replica read together, for example 6");
     }
-    section.finish();
-    [host, disk]
+    disk
+}
+
+/// `remote_gib` and `remote_gb_per_s`.
+fn remote(section: &mut Section<'_>) -> Store {
+    let is_asked = section.has("remote_gib");
+    if !is_asked {
+        section.idle(&["remote_gb_per_s"], "some `remote_gib`");
+    }
+    let room = section.some_number("remote_gib", 1e-3..=1e9);
+    let gb_per_s = section.some_number("remote_gb_per_s", 1e-3..=1e6);
+    if is_asked {
+        section.missing("remote_gb_per_s", "what the store gives all replicas together, for example 25");
+    }
+    room.map_or(NO_STORE, |gib| Store { room: Bytes::from_gib(gib), gb_per_s })
 }
 
 fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
@@ -263,7 +295,7 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
         let what = format!("`{}` computes whole prompts", choice.batcher.name());
         wrong(what, "no `chunk_tokens` and `chunk_sizes`, or a policy that cuts prompts");
     }
-    let has_tiers = choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
+    let has_tiers = choice.operation.has_tiers();
     if has_tiers && !choice.limits.shares_prefixes {
         wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "`prefix_cache = true`, or no `tiers`");
     }
@@ -274,10 +306,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
             "costs of operations and `borrow = \"never\"`: the others know no keys and values below the device",
         );
     }
-    if matches!(serving.law, CostLaw::Stages(_)) && (kernels.sparse_weights().is_some() || kernels.attention.is_some())
-    {
+    let has_kernels = kernels.sparse_weights().is_some() || kernels.attention.is_some();
+    if matches!(serving.law, CostLaw::Stages(_)) && (has_kernels || serving.engine.experts.is_written()) {
         let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
-        wrong(what, "no `weights` and `prefill_attention`, or no `stage_ms`");
+        wrong(what, "no `weights`, `prefill_attention`, `expert_counts` and `redundant_experts`, or no `stage_ms`");
     }
     found
 }
@@ -295,7 +327,8 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
         found.push((what, "every stage has a layer"));
     }
-    found.extend(expert_misfit(&group.model, tp, ep));
+    found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts));
+    found.extend(serving.engine.experts.misfit(&group.model, ep));
     if let Some(drafts) = &choice.operation.drafts
         && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {
@@ -328,14 +361,16 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     found
 }
 
-fn expert_misfit(model: &Model, tp: u32, ep: u32) -> Option<(String, &'static str)> {
+fn expert_misfit(model: &Model, tp: u32, ep: u32, redundant: Option<u32>) -> Option<(String, &'static str)> {
     if ep == 1 {
         return None;
     }
     let Some(experts) = model.experts else {
         return Some((format!("`ep` = {ep}, and `{}` has no experts", model.name), "`ep = 1`"));
     };
-    if !ep.is_multiple_of(tp) || !experts.n_routed.is_multiple_of(u64::from(ep)) {
+    // With some that lie twice their sum is what divides.
+    let divides = redundant.is_some() || experts.n_routed.is_multiple_of(u64::from(ep));
+    if !ep.is_multiple_of(tp) || !divides {
         let what = format!("`ep` = {ep} with `tp` = {tp} and {} experts", experts.n_routed);
         return Some((
             what,

@@ -62,6 +62,8 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
         ("failures", group.failures.is_some() || !serving.outages.is_empty()),
         ("scaling", group.scaling.is_some()),
         ("capacity question", serving.capacity.is_some()),
+        ("experts that were counted or lie twice", serving.engine.experts.is_written()),
+        ("keys and values below the device", operation.has_tiers()),
         ("adapters", operation.adapters.room().is_some() || !serving.requests.ranks.is_empty()),
         ("images", !serving.requests.images.is_empty()),
         ("clients who leave", !serving.requests.is_patient()),

@@ -203,12 +203,15 @@ fn stream(
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
     let asked = asked(section, taken.as_ref().is_some_and(|taken| taken.has_arrivals));
     let clients = clients::read(section);
-    let users = users::read(section, (asked.kind == HELD).then_some(asked.concurrency), block_tokens);
+    let is_recorded = taken.as_ref().is_some_and(|taken| !taken.requests.follows.is_empty());
+    let held = (asked.kind == HELD).then_some(asked.concurrency);
+    let users = users::read(section, held, block_tokens, is_recorded);
     let (requests, source) = match &users.sessions {
         Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
+        None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };
-    let requests = users.pause(requests, seed);
+    let requests = users.pause(section, requests, seed);
     let has_images = seen.is_some();
     let stream = Stream { lengths, users: users.users, held: users.held(), clients, has_images, ..Stream::default() };
     Some((requests, stream, source))
@@ -236,6 +239,7 @@ fn lay_sessions(
     let is_cut = asked.from_s > 0.0 || asked.to_s < WINDOW_S_MAX;
     let wrong = [
         (!taken.requests.prefix_ids.is_empty(), "requests that share prefixes already"),
+        (!taken.requests.follows.is_empty(), "a trace with sessions of its own"),
         (asked.kind == REPLAY, "arrivals of a trace"),
         (is_cut, "a window of the trace"),
         (section.has("long"), "`[trace.long]`"),
@@ -249,6 +253,24 @@ fn lay_sessions(
     let turns = asked_sessions.lay(&taken.requests, seed);
     let (begins, source) = lay(section, Taken { requests: sessions::begins(&turns), ..taken }, asked, seed)?;
     let words = format!("{source}, in {} sessions of {} turns in the mean", begins.len(), asked_sessions.turns);
+    Some((sessions::arrive(turns, &begins), words))
+}
+
+/// Sessions of a trace; arrivals are those of their first turns.
+fn lay_recorded(
+    section: &mut Section<'_>,
+    taken: Taken,
+    asked: &AskedArrivals,
+    seed: u64,
+) -> Option<(Requests, String)> {
+    if asked.from_s > 0.0 || asked.to_s < WINDOW_S_MAX {
+        let help = "turns follow each other: leave `from_s` and `to_s` out, and take fewer with `requests`";
+        section.refuse(Code::ExclusiveKeys, section.at(), "a window of a trace with `session_id`", help);
+        return None;
+    }
+    let turns = taken.requests.clone();
+    let (begins, source) = lay(section, Taken { requests: sessions::begins(&turns), ..taken }, asked, seed)?;
+    let words = format!("{source}, in {} recorded sessions", begins.len());
     Some((sessions::arrive(turns, &begins), words))
 }
 
@@ -380,6 +402,8 @@ fn from_file(
     let mut requests = trace.requests;
     if n > 0 {
         requests.list.truncate(n);
+        requests.follows.truncate(n);
+        requests.pauses.truncate(n);
     }
     let left_out = if trace.n_left_out > 0 { format!(", {} rows left out", trace.n_left_out) } else { String::new() };
     let source = format!("{} requests of {shown}{left_out}", requests.len());

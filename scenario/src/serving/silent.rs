@@ -3,7 +3,6 @@
 
 use engine::formats::Formats;
 use engine::model::published_weights;
-use hw::Bytes;
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::replica::Limits;
@@ -19,13 +18,15 @@ pub struct Places {
     name: Option<Place>,
     weights: Option<Place>,
     tiers: Option<Place>,
+    experts: [(&'static str, Option<Place>); 3],
 }
 
 impl Places {
     /// Of a file of which no section was read yet.
     pub fn of(reader: &Reader<'_>) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
-        Self { name: at("model", "name"), weights: at("model", "weights"), tiers: at("engine", "tiers") }
+        let experts = ["expert_skew", "expert_counts", "redundant_experts"].map(|key| (key, at("engine", key)));
+        Self { name: at("model", "name"), weights: at("model", "weights"), tiers: at("engine", "tiers"), experts }
     }
 
     /// Where a choice's formats stand.
@@ -35,13 +36,15 @@ impl Places {
 }
 
 /// What says something of experts, where no model has any.
-pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, skew: Option<(String, Place)>) {
+pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places) {
     if serving.groups.iter().any(|group| group.model.experts.is_some()) {
         return;
     }
-    if let Some((_, at)) = skew {
-        let what = "`engine.expert_skew` changes nothing";
-        reader.find(Finding::warning(Code::NoEffect, at, what).help("it needs a model with experts"));
+    for (key, at) in &places.experts {
+        if let Some(at) = at {
+            let what = format!("`engine.{key}` changes nothing");
+            reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help("it needs a model with experts"));
+        }
     }
     serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
 }
@@ -130,8 +133,7 @@ fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
 
 /// Tiers keep prefixes that requests share.
 fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
-    let has_tiers = |choice: &ServingChoice| choice.operation.tiers.iter().any(|tier| tier.room > Bytes(0));
-    if serving.requests.prefix_tokens > 0 || !serving.plain().any(has_tiers) {
+    if serving.requests.prefix_tokens > 0 || !serving.plain().any(|choice| choice.operation.has_tiers()) {
         return None;
     }
     let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";

@@ -3,9 +3,10 @@
 use hw::Seconds;
 use serve::fleet::held::Users;
 use serve::request::Requests;
-use serve::sessions::{self, Sessions};
+use serve::sessions::{self, Sessions, Tools};
 
-use input::reader::{Section, small};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section, small};
 
 /// Longest pause and ramp, seconds.
 const PAUSE_S_MAX: f64 = 86_400.0;
@@ -17,33 +18,56 @@ pub struct AskedUsers {
     /// How requests become sessions.
     pub sessions: Option<Sessions>,
     think: Seconds,
+    /// Tools of agents, and where they stand.
+    tools: Option<(Tools, Place)>,
+    /// Whether pauses are recorded.
+    is_recorded: bool,
 }
 
-/// Reads the keys; `held` is the number of users where it is held.
-pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32) -> AskedUsers {
-    let sessions = section.table("sessions").map(|table| sessions_of(table, block_tokens));
+/// Reads the keys; `held` is the number of users where it is held. `is_recorded`: a trace has sessions with the pauses between their turns.
+pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32, is_recorded: bool) -> AskedUsers {
+    let (sessions, tools) = section.table("sessions").map(|table| sessions_of(table, block_tokens)).unzip();
     if held.is_none() {
         section.idle(&["ramp_s"], "users whose number is held: `arrivals = \"held\"` with `concurrency`");
     }
-    if held.is_none() && sessions.is_none() {
+    if is_recorded {
+        section.idle(&["think_s"], "a trace without `session_id`: pauses are as recorded");
+    } else if held.is_none() && sessions.is_none() {
         section.idle(&["think_s"], "users who wait for answers: `arrivals = \"held\"`, or `[trace.sessions]`");
     }
     let think = Seconds::new(section.number("think_s", 0.0, 0.0..=PAUSE_S_MAX));
     let ramp = Seconds::new(section.number("ramp_s", 0.0, 0.0..=PAUSE_S_MAX));
     let users = match held {
         Some(n) => Some(Users::Held { n: small(n), ramp }),
-        None => sessions.map(|_| Users::OfSessions),
+        None => (sessions.is_some() || is_recorded).then_some(Users::OfSessions),
     };
-    AskedUsers { users, sessions, think }
+    AskedUsers { users, sessions, think, tools: tools.flatten(), is_recorded }
 }
 
 /// `[trace.sessions]`.
-fn sessions_of(mut section: Section<'_>, block_tokens: u32) -> Sessions {
+fn sessions_of(mut section: Section<'_>, block_tokens: u32) -> (Sessions, Option<(Tools, Place)>) {
     let turns = section.needed("turns", 1.0..=10_000.0, "the mean number of turns of a session, for example 5");
     let system = section.small("system_tokens", Some(0), 0..=1_000_000);
     let context_max = section.small("max_context", Some(131_072), 2..=100_000_000);
+    let at = section.place("tools").flatten();
+    let tools = section.table("tools").and_then(tools_of).map(|tools| (tools, at));
     section.finish();
-    Sessions { turns, system, context_max, block_tokens }
+    (Sessions { turns, system, context_max, block_tokens }, tools)
+}
+
+/// `tools = { share = 0.7, mean_s = 4.0, cv = 1.0 }`; none of share 0.
+fn tools_of(mut section: Section<'_>) -> Option<Tools> {
+    let share = section.needed("share", 0.0..=1.0, "share of the turns that a tool follows, for example 0.7");
+    if share == 0.0 {
+        section.idle(&["mean_s", "cv"], "some `share`");
+    }
+    let mean_s = section.number("mean_s", 0.0, 0.0..=PAUSE_S_MAX);
+    if share > 0.0 {
+        section.missing("mean_s", "mean time of a tool, for example 4");
+    }
+    let cv = section.number("cv", 1.0, 0.0..=100.0);
+    section.finish();
+    (share > 0.0).then(|| Tools { share, mean: Seconds::new(mean_s), cv })
 }
 
 impl AskedUsers {
@@ -57,10 +81,18 @@ impl AskedUsers {
         }
     }
 
-    /// The requests with the pauses before them.
-    pub fn pause(&self, mut requests: Requests, seed: u64) -> Requests {
-        if self.users.is_some() && self.think > Seconds::ZERO {
+    /// The requests with the pauses before them; those of a trace stay as they are.
+    pub fn pause(&self, section: &mut Section<'_>, mut requests: Requests, seed: u64) -> Requests {
+        if self.users.is_some() && self.think > Seconds::ZERO && !self.is_recorded {
             sessions::lay_pauses(&mut requests, self.think, seed);
+        }
+        if let Some((tools, at)) = &self.tools {
+            tools.lay(&mut requests, seed);
+            if !requests.after_tool.contains(&true) {
+                let what = "`trace.sessions.tools` changes nothing: no tool runs";
+                let help = "a tool runs between two turns of a session: it needs more `turns`, `requests` or `share`";
+                section.find(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+            }
         }
         requests
     }

@@ -66,6 +66,8 @@ pub struct Experts {
     pub biased: bool,
     /// Whether engines multiply by the router in 32-bit floats (MiniMax-M2).
     pub fp32_router: bool,
+    /// Groups of experts that a router chooses among first; 1 where it does not.
+    pub n_groups: u64,
 }
 
 impl Experts {
@@ -81,6 +83,7 @@ impl Experts {
             latent: None,
             biased: false,
             fp32_router: false,
+            n_groups: 1,
         }
     }
 }

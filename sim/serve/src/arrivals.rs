@@ -120,6 +120,12 @@ pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) -> usize {
     })
 }
 
+/// A Gamma draw with a mean and a coefficient of variation above 0.
+pub fn gamma_of(stream: &mut Stream, mean: f64, cv: f64) -> f64 {
+    let shape = 1.0 / (cv * cv);
+    gamma(stream, shape) * mean / shape
+}
+
 /// A Gamma draw of that shape and scale 1 (Marsaglia and Tsang, ACM TOMS 26, 2000).
 fn gamma(stream: &mut Stream, shape: f64) -> f64 {
     if shape < 1.0 {

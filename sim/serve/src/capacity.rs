@@ -75,7 +75,8 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
         let encoder = if stage.first { encoder } else { 0 };
-        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0 + encoder) + adapters;
+        let again = redundant_bytes(deployment, stage.n_expert.into());
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0 + encoder + again) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
@@ -86,6 +87,13 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
 }
 
+/// Bytes on a GPU of the experts that so many layers keep once more.
+fn redundant_bytes(deployment: &ReplicaConfig<'_>, n_layers: u64) -> u64 {
+    let n = deployment.redundant_experts.filter(|_| deployment.model.experts.is_some()).unwrap_or(0);
+    let parameters = hw::real(n_layers * u64::from(n) * deployment.model.expert_parameters());
+    hw::whole(deployment.formats.experts.weight_bytes(parameters / f64::from(deployment.expert_degree)))
+}
+
 /// Bytes of weights, and of keys and values of a token, of so many layers that predict tokens further on: without embedding and head, which are the
 /// model's, and with the product that joins state and embedding, which every GPU has whole.
 fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
@@ -93,7 +101,7 @@ fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
     let joins = 2 * draft.model.hidden * draft.model.hidden * draft.dtype.bytes();
     let layer = hw::whole(stage_weight_bytes(&draft.shard(), &stage)) + joins;
     let kv = kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes());
-    (n_layers * layer, n_layers * kv)
+    (n_layers * layer + redundant_bytes(draft, n_layers), n_layers * kv)
 }
 
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a

@@ -43,6 +43,8 @@ pub struct EnginePreset {
     pub fusion: Fusion,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
+    /// Where tokens become text.
+    pub detokenizer: Detokenizer,
     /// Where this stands.
     pub source: &'static str,
 }
@@ -85,6 +87,17 @@ pub enum PromptGraphs {
     /// All by themselves; with latent attention those of 2048 tokens at most. None with attention to selected keys. Source: sgl-project/sglang,
     /// docs/advanced_features/piecewise_cuda_graph.md.
     Sglang,
+}
+
+/// Where an engine makes text of tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detokenizer {
+    /// The process that does it.
+    pub process: &'static str,
+    /// Microseconds of a sequence for which the loop of iterations waits: none where another process does it.
+    pub us_per_sequence: f64,
+    /// Where this stands.
+    pub source: &'static str,
 }
 
 /// What an engine takes of a device's memory.
@@ -174,6 +187,11 @@ const VLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     fusion: Fusion::Norms,
     memory: MemoryRule::OfDevice(0.9),
+    detokenizer: Detokenizer {
+        process: "the API server",
+        us_per_sequence: 0.0,
+        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own",
+    },
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
 };
@@ -192,6 +210,11 @@ const SGLANG: EnginePreset = EnginePreset {
     tunes_experts: false,
     fusion: Fusion::Nothing,
     memory: MemoryRule::Reserve,
+    detokenizer: Detokenizer {
+        process: "the detokenizer",
+        us_per_sequence: 0.0,
+        source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
+    },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
              (flashinfer-ai/flashinfer #2640)",
@@ -211,6 +234,11 @@ const TRTLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     fusion: Fusion::Nothing,
     memory: MemoryRule::OfFree(0.9),
+    detokenizer: Detokenizer {
+        process: "the proxy",
+        us_per_sequence: 0.0,
+        source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
+    },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
              overlap scheduler is on by default, chunked context is not",
 };
@@ -483,6 +511,16 @@ mod tests {
         assert!(has("trtllm", Format::Mxfp4, "h200-sxm"));
         assert!(!has("trtllm", Format::Mxfp4, "b200") && !has("trtllm", Format::Fp8Block, "h200-sxm"));
         assert!(!has("vllm", Format::Mxfp4, "h200-sxm"));
+    }
+
+    #[test]
+    fn no_known_engine_waits_for_its_text() {
+        assert!(PRESETS.iter().all(|preset| preset.detokenizer.us_per_sequence == 0.0));
+        let process = |name: &str| named(name, Version::NEWEST).expect("listed").detokenizer.process;
+        assert_eq!(
+            names().into_iter().map(process).collect::<Vec<_>>(),
+            ["the API server", "the detokenizer", "the proxy"]
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::replica::batcher::Batcher;
 use crate::replica::{Counts, Engine, FirstToken, Role};
 use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
+use crate::token_gaps::Gaps;
 use dynamics::{Failures, Outage, Rule, Scaling};
 use hw::Tick;
 use run::Run;
@@ -112,6 +113,18 @@ pub struct Fleet {
     pub lending: Option<Terms>,
     /// How each station fails at random; replicas have it by group.
     pub station_failures: Vec<Option<Failures>>,
+    /// What is kept of a run besides records and counts.
+    pub keeps: Keeps,
+}
+
+/// What is kept of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// Records and counts.
+    #[default]
+    Records,
+    /// Times between the tokens of every request, too.
+    TokenGaps,
 }
 
 /// How keys and values moved.
@@ -193,6 +206,8 @@ pub struct Served {
     pub changes: Changes,
     /// What replicas lent each other.
     pub loaned: Loaned,
+    /// Times between the tokens of every request, in order of arrival; empty where they are not kept.
+    pub token_gaps: Vec<Option<Gaps>>,
 }
 
 impl Fleet {

@@ -35,5 +35,6 @@ pub mod router;
 pub mod sessions;
 pub mod speculation;
 pub mod step_cost;
+pub mod token_gaps;
 pub mod trace;
 pub mod transfer;

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod rows;
 pub mod saturation;
 pub mod streams;
+pub mod tools;
 pub mod words;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,20 @@ use hw::{Seconds, TickSum, Time, real};
 use crate::fleet::Served;
 use crate::records::End;
 use crate::request::Requests;
+
+/// Figures that have an interval over the ends of the costs.
+pub const WITH_INTERVAL: [&str; 10] = [
+    "ttft_s.mean",
+    "ttft_s.p99",
+    "tpot_s.mean",
+    "tpot_s.p99",
+    "e2e_s.mean",
+    "requests_per_s",
+    "slo_attainment_ratio",
+    "cost_usd_per_mtok",
+    "tool_hit_ratio",
+    "tool_ttft_s.mean",
+];
 
 /// Limits that a request should meet; absent ones are met by all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -168,18 +183,27 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         real(sum(&|counts| counts.verified_tokens)) / real(sum(&|counts| counts.n_verified)),
     );
     add("prefix_hit_ratio", real(cached) / real(cached + computed));
-    let brought = sum(&|counts| counts.brought_tokens);
-    if brought > 0 {
-        add("brought_ratio", real(brought) / real(cached + computed));
-    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
+    shares_below(&mut figures, served, cached + computed);
     shares_of_time(&mut figures, served);
     images(&mut figures, served);
+    tools::add(&mut figures, requests, served, warm_up);
     if !requests.is_patient() {
         ways(&mut figures, requests, served);
     }
     figures
+}
+
+/// Adds the shares of so many prompt tokens that came from below the device, and from a store of the fleet.
+fn shares_below(into: &mut BTreeMap<String, f64>, served: &Served, prompts: u64) {
+    let brought: u64 = served.counts.iter().map(|counts| counts.brought_tokens).sum();
+    let remote: u64 = served.counts.iter().map(|counts| counts.remote_tokens).sum();
+    for (key, tokens) in [("brought_ratio", brought), ("remote_ratio", remote)] {
+        if tokens > 0 {
+            into.insert(key.to_owned(), real(tokens) / real(prompts));
+        }
+    }
 }
 
 /// Adds what was encoded of images, where some were, and how long that took.

@@ -26,6 +26,7 @@ mod outputs;
 mod preempt;
 mod queue;
 mod run;
+mod token_log;
 mod verify;
 
 use std::cmp::Reverse;
@@ -49,6 +50,7 @@ pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
 pub use queue::Order;
+pub(crate) use token_log::TokenLog;
 
 /// An engine: its limits, its speed and how it batches.
 #[derive(Clone, Debug)]
@@ -177,6 +179,8 @@ pub struct Replica<'a> {
     /// Blocks of their prompts, together.
     outstanding_blocks: u64,
     outstanding_since: Tick,
+    /// Only where somebody asks when tokens came.
+    token_log: Option<Box<TokenLog>>,
 }
 
 /// What a replica counted.
@@ -192,6 +196,8 @@ pub struct Counts {
     pub cached_tokens: u64,
     /// Those of them that came from a tier below the device.
     pub brought_tokens: u64,
+    /// Those of them that came from the store that replicas share.
+    pub remote_tokens: u64,
     /// Prompt tokens computed, again after preemptions included.
     pub prefill_tokens: u64,
     /// Output tokens.
@@ -273,7 +279,18 @@ impl<'a> Replica<'a> {
             outstanding: 0,
             outstanding_blocks: 0,
             outstanding_since: Tick::ZERO,
+            token_log: None,
         }
+    }
+
+    /// Keeps from now on when tokens come.
+    pub(crate) fn watch_tokens(&mut self) {
+        self.token_log = Some(Box::default());
+    }
+
+    /// When tokens came, where that was asked.
+    pub(crate) fn token_log(&self) -> Option<&TokenLog> {
+        self.token_log.as_deref()
     }
 
     /// Requests that are here and not finished.
@@ -486,6 +503,9 @@ impl<'a> Replica<'a> {
             self.verifying.retain(|other| *other != id);
             self.context -= u64::from(slot.target + self.engine.table.tokens_per_sequence());
             return (slot.target, slot.blocks);
+        }
+        if let Some(log) = &mut self.token_log {
+            log.decoded(slot.request, [slot.joined_step, self.step], slot.shift);
         }
         let tokens = self.cached_of(&slot);
         let phase = self.phase_at(self.step, tokens);

@@ -95,6 +95,8 @@ pub struct Requests {
     pub follows: Vec<bool>,
     /// How long each request's user pauses before it; empty where nobody does.
     pub pauses: Vec<Span>,
+    /// Whether a tool ran before each request, and not its user's pause; empty where none does.
+    pub after_tool: Vec<bool>,
     /// Output tokens that each request asks for: more than its `output` where the client has enough after those. Empty where none has.
     pub asked: Vec<u32>,
     /// Priority of every stream, lower first; empty where none has one.
@@ -121,9 +123,10 @@ impl Requests {
     /// When prefix identities of two streams stand for different numbers of tokens.
     #[must_use]
     pub fn merged(streams: Vec<Self>) -> Self {
-        let mut all: Vec<(u32, Request, bool, Span, u32, u32)> = Vec::new();
+        let mut all: Vec<(u32, Request, [bool; 2], Span, u32, u32)> = Vec::new();
         let (has_turns, has_pauses) =
             (streams.iter().any(|part| !part.follows.is_empty()), streams.iter().any(|part| !part.pauses.is_empty()));
+        let has_tools = streams.iter().any(|part| !part.after_tool.is_empty());
         let (has_cancels, has_limits) =
             (streams.iter().any(|part| !part.asked.is_empty()), streams.iter().any(Self::has_deadlines));
         let has_classes = streams.iter().any(|part| !part.priorities.is_empty());
@@ -143,7 +146,8 @@ impl Requests {
             let before = u32::try_from(merged.ranks.len()).expect("few adapters");
             let adapter = |at: usize| part.adapter_of(at).map_or(0, |adapter| adapter.get() + before);
             let row = |at: usize| {
-                (stream, moved(part.list[at]), part.is_turn(at), part.pause(at), part.asked_of(at), adapter(at))
+                let turn = [part.is_turn(at), part.is_after_tool(at)];
+                (stream, moved(part.list[at]), turn, part.pause(at), part.asked_of(at), adapter(at))
             };
             all.extend((0..part.len()).map(row));
             merged.ranks.extend(&part.ranks);
@@ -155,12 +159,13 @@ impl Requests {
             }
         }
         all.sort_by_key(|(_, request, ..)| request.arrival);
-        for (stream, request, is_turn, pause, asked, adapter) in all {
+        for (stream, request, [is_turn, is_after_tool], pause, asked, adapter) in all {
             stop::pause();
             merged.streams.push(stream);
             merged.list.push(request);
             merged.follows.extend(has_turns.then_some(is_turn));
             merged.pauses.extend(has_pauses.then_some(pause));
+            merged.after_tool.extend(has_tools.then_some(is_after_tool));
             merged.asked.extend(has_cancels.then_some(asked));
             merged.adapters.extend(has_adapters.then_some(adapter));
         }
@@ -187,10 +192,11 @@ impl Requests {
         let streams = kept.iter().map(|&index| self.stream_of(index)).collect();
         let follows = kept.iter().filter_map(|&index| self.follows.get(index).copied()).collect();
         let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
+        let after_tool = kept.iter().filter_map(|&index| self.after_tool.get(index).copied()).collect();
         let asked = kept.iter().filter_map(|&index| self.asked.get(index).copied()).collect();
         let adapters: Vec<u32> = kept.iter().filter_map(|&index| self.adapters.get(index).copied()).collect();
         let (adapters, ranks) = renumbered(&adapters, &self.ranks);
-        Self { list, streams, follows, pauses, asked, adapters, ranks, ..self.clone() }
+        Self { list, streams, follows, pauses, after_tool, asked, adapters, ranks, ..self.clone() }
     }
 
     /// Adapter that a request asks for, by its position; `None` asks for the model alone.
@@ -255,7 +261,13 @@ impl Requests {
         self.follows.get(index).copied().unwrap_or(false)
     }
 
-    /// How long a request's user pauses before it, by the request's position.
+    /// Whether a tool ran before a request, by its position.
+    #[must_use]
+    pub fn is_after_tool(&self, index: usize) -> bool {
+        self.after_tool.get(index).copied().unwrap_or(false)
+    }
+
+    /// How long a request's user pauses before it, or a tool runs, by the request's position.
     #[must_use]
     pub fn pause(&self, index: usize) -> Span {
         self.pauses.get(index).copied().unwrap_or(Span::ZERO)

@@ -7,6 +7,7 @@ mod csv;
 mod instant;
 mod json;
 mod lines;
+mod sessions;
 
 use std::io::BufRead;
 
@@ -15,6 +16,7 @@ use hw::{Span, Time};
 use crate::arrivals::ARRIVAL_S_MAX;
 use crate::request::{Request, Requests};
 use lines::Lines;
+use sessions::Turn;
 
 /// Longest line that is read, bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -32,7 +34,8 @@ pub enum Format {
     BurstGpt,
     /// `arrived_at,num_prefill_tokens,num_decode_tokens`; some of these traces have no arrivals.
     Vidur,
-    /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks.
+    /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks. `session_id` makes rows turns of a
+    /// session, each sent `delay` milliseconds after the end of the one before.
     Mooncake,
     /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`. Or one conversation of
     /// ShareGPT per line.
@@ -119,6 +122,7 @@ struct Row {
     output: u32,
     estimated: bool,
     hashes: Vec<u64>,
+    turn: Turn,
     images: ImageParts,
     /// Whether it has parts that are neither text nor images.
     has_other_parts: bool,
@@ -181,11 +185,17 @@ struct Builder {
     first_ns: Option<i128>,
     last: Option<(u64, i128)>,
     ids: std::collections::BTreeMap<u64, u32>,
+    turns: Vec<Turn>,
+    sessions: std::collections::BTreeSet<String>,
 }
 
 impl Builder {
     fn add(&mut self, line: u64, row: Row, faults: &mut Faults) {
         let mut arrival = Time::ZERO;
+        let is_new = row.turn.session.as_ref().is_none_or(|name| self.sessions.insert(name.clone()));
+        if let Some(reason) = self.misplaced(&row, is_new) {
+            return faults.add(line, row.at_column, reason);
+        }
         if let Some(at_ns) = row.at_ns {
             let first_ns = *self.first_ns.get_or_insert(at_ns);
             if let Some((earlier, before)) = self.last.filter(|(_, before)| *before > at_ns) {
@@ -218,6 +228,24 @@ impl Builder {
         let request = Request { prefix_first, prefix_count, ..Request::new(arrival, row.prompt, row.output) };
         requests.list.push(request);
         self.trace.images.push(row.images);
+        self.turns.push(row.turn);
+    }
+
+    /// Why a row is at no place in its session. The first turn comes at its `timestamp`, the others after their `delay`.
+    fn misplaced(&self, row: &Row, is_new: bool) -> Option<&'static str> {
+        row.turn.session.as_ref()?;
+        match (is_new, row.at_ns) {
+            (false, Some(_)) => {
+                Some("a further turn of a session has `timestamp`; it is sent its `delay` after the turn before")
+            }
+            (true, None) if self.trace.has_arrivals => {
+                Some("the first turn of a session has no `timestamp`, as others have")
+            }
+            (true, Some(_)) if !self.trace.has_arrivals && !self.turns.is_empty() => {
+                Some("the first turn of a session has a `timestamp`, as others have not")
+            }
+            _ => None,
+        }
     }
 
     fn done(mut self, format: Format) -> Trace {
@@ -227,6 +255,9 @@ impl Builder {
         let requests = &mut self.trace.requests;
         requests.n_prefix_ids = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
         requests.prefix_tokens = if format == Format::Mooncake { MOONCAKE_BLOCK_TOKENS } else { 0 };
+        if !self.sessions.is_empty() {
+            *requests = sessions::laid(std::mem::take(requests), &self.turns);
+        }
         self.trace
     }
 }

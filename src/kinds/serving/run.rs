@@ -50,18 +50,6 @@ use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
-/// Metrics that carry an interval.
-const WITH_INTERVAL: [&str; 8] = [
-    "ttft_s.mean",
-    "ttft_s.p99",
-    "tpot_s.mean",
-    "tpot_s.p99",
-    "e2e_s.mean",
-    "requests_per_s",
-    "slo_attainment_ratio",
-    "cost_usd_per_mtok",
-];
-
 impl Kind for Serving {
     fn head(&self) -> &Head {
         &self.head
@@ -346,7 +334,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
-    for key in WITH_INTERVAL {
+    for key in metrics::WITH_INTERVAL {
         // A percentile of a fleet that scales or routes need not lie between those at both ends of the costs.
         if let (Some(low), Some(high), Some(expected)) = (ends[0].get(key), ends[1].get(key), values.get(key)) {
             interval.insert(key.to_owned(), [low.min(*high).min(*expected), high.max(*low).max(*expected)]);

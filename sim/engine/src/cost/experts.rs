@@ -20,9 +20,11 @@ use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
 
+pub mod balance;
+pub mod counts;
 mod routing;
 
-pub use routing::Routing;
+pub use routing::{DRAWN_TOKENS, Routing};
 
 /// Rows of a tile of a grouped product.
 const TILE: u64 = 64;

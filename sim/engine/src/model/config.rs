@@ -256,6 +256,7 @@ fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, 
         latent: reader.optional(&["moe_latent_size"]),
         biased: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,
+        n_groups: reader.optional(&["n_group"]).filter(|n| *n > 0 && n_routed.is_multiple_of(*n)).unwrap_or(1),
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))

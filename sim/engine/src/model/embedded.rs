@@ -214,7 +214,7 @@ fn of_experts(family: Family, shape: [u64; 8], experts: Experts) -> Model {
 fn deepseek_v3() -> Model {
     let latent =
         LatentAttention { q_rank: Some(1536), kv_rank: 512, nope_dim: 128, rope_dim: 64, value_dim: 128, index: None };
-    let experts = Experts { shared_intermediate: 2048, ..Experts::plain(256, 8, 2048) };
+    let experts = Experts { shared_intermediate: 2048, n_groups: 8, ..Experts::plain(256, 8, 2048) };
     Model {
         layers: Pattern::of_experts(3, 1),
         latent: Some(latent),

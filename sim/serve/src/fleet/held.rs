@@ -196,11 +196,14 @@ fn as_sent(requests: &Requests, (sent, mut served): (Vec<Tick>, Served)) -> (Req
     let sent_at = |&request: &usize| Request { arrival: sent[request].time(), ..requests.list[request] };
     let list = order.iter().map(sent_at).collect();
     served.records.list = order.iter().map(|&request| served.records.list[request]).collect();
+    let gaps = order.iter().filter_map(|&request| served.token_gaps.get(request).copied()).collect();
+    served.token_gaps = gaps;
     let streams = order.iter().filter_map(|&request| requests.streams.get(request).copied()).collect();
+    let after_tool = order.iter().filter_map(|&request| requests.after_tool.get(request).copied()).collect();
     let asked = order.iter().filter_map(|&request| requests.asked.get(request).copied()).collect();
     let adapters = order.iter().filter_map(|&request| requests.adapters.get(request).copied()).collect();
     let (follows, pauses) = (Vec::new(), Vec::new());
-    (Requests { list, streams, follows, pauses, asked, adapters, ..requests.clone() }, served)
+    (Requests { list, streams, follows, pauses, after_tool, asked, adapters, ..requests.clone() }, served)
 }
 
 impl Fleet {

@@ -20,12 +20,14 @@ use stations::Stations;
 
 use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
-use super::{Fleet, Served};
+use super::{Fleet, Keeps, Served};
+use crate::kv::remote::Store;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
-use crate::replica::{Engine, Replica, Role};
+use crate::replica::{Engine, Replica, Role, TokenLog};
 use crate::request::Requests;
 use crate::router::{Router, View};
+use crate::token_gaps;
 use hw::Tick;
 
 /// A request on its way to a replica.
@@ -61,6 +63,17 @@ pub(super) struct Run<'a, 'r> {
     pub(super) is_past_clock: bool,
 }
 
+/// Gives all replicas with a store the same one.
+fn share_store(replicas: &mut [Replica<'_>]) {
+    let mut shared: Option<Store> = None;
+    for replica in replicas {
+        let Some(remote) = replica.limits().remote else { continue };
+        let store = shared.as_ref().map_or_else(|| Store::new(remote), |store| store.seen_by(remote));
+        shared.get_or_insert_with(|| store.clone());
+        replica.pool = replica.pool.clone().with_remote(Some(store));
+    }
+}
+
 impl<'a, 'r> Run<'a, 'r> {
     pub(super) fn new(
         requests: &'a Requests,
@@ -76,7 +89,11 @@ impl<'a, 'r> Run<'a, 'r> {
             let replica = Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group));
             replica.with_first_token(fleet.first_token)
         };
-        let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        let mut replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        share_store(&mut replicas);
+        if fleet.keeps == Keeps::TokenGaps {
+            replicas.iter_mut().for_each(Replica::watch_tokens);
+        }
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
             requests,
@@ -282,6 +299,9 @@ impl<'a, 'r> Run<'a, 'r> {
             self.check_end();
         }
         let end = self.records.end_ticks();
+        let logs: Vec<&TokenLog> = self.replicas.iter().filter_map(Replica::token_log).collect();
+        let is_asked = self.fleet.keeps == Keeps::TokenGaps;
+        let token_gaps = if is_asked { token_gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
         Served {
             paid_ticks: self.control.paid_until(end),
             paid_changes: self.control.paid_changes,
@@ -294,6 +314,7 @@ impl<'a, 'r> Run<'a, 'r> {
             moved: self.split.moved,
             changes: self.control.changes,
             loaned: self.lending.loaned,
+            token_gaps,
         }
     }
 }

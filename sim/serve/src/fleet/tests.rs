@@ -7,6 +7,7 @@ mod lending;
 mod lent_attention;
 mod models;
 mod planned;
+mod remote;
 mod split;
 
 use hw::{Seconds, TickSum, Time};

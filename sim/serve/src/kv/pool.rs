@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::remote::Store;
 use super::sparse::Sparse;
 use super::tiers::{N_TIERS, Tier, Tiers};
 use super::{EVICTIONS, Eviction, Rank, Usage};
@@ -44,6 +45,8 @@ pub struct Pool {
     peak: u32,
     /// Where prefixes go that are evicted.
     tiers: Tiers,
+    /// The store that replicas share, where they do.
+    remote: Option<Store>,
 }
 
 impl Pool {
@@ -66,6 +69,7 @@ impl Pool {
             clock: 0,
             peak: 0,
             tiers: Tiers::default(),
+            remote: None,
         }
     }
 
@@ -76,6 +80,27 @@ impl Pool {
         Self { tiers, ..self }
     }
 
+    /// The same with a store that replicas share.
+    #[must_use]
+    pub fn with_remote(self, store: Option<Store>) -> Self {
+        let remote =
+            store.filter(|_| self.blocks_per_prefix > 0).map(|store| store.of_prefixes(self.blocks_per_prefix));
+        Self { remote, ..self }
+    }
+
+    /// Whether replicas share a store.
+    #[must_use]
+    pub const fn has_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// An iteration is composed at a tick.
+    pub const fn begin(&mut self, now: Tick) {
+        if let Some(store) = &mut self.remote {
+            store.begin(now);
+        }
+    }
+
     /// The same by another rule of which prefix leaves first.
     #[must_use]
     pub fn evicting(self, rule: &'static Eviction) -> Self {
@@ -83,16 +108,34 @@ impl Pool {
         Self { rule, ..self }
     }
 
-    /// How many of the leading prefixes tiers below the device have, and ticks to bring them.
+    /// How many of the leading prefixes tiers below the device have, and ticks to bring them: those of the replica first, then those of the store.
     #[must_use]
     pub fn below(&self, ids: &[u32]) -> (u32, Tick) {
-        let found = ids.iter().map_while(|id| self.tiers.ticks(*id));
-        found.fold((0, Tick::ZERO), |(n, ticks), more| (n + 1, ticks + more))
+        let has = |id: &u32| self.remote.as_ref().is_some_and(|store| store.has(*id));
+        let (mut n, mut n_remote, mut ticks) = (0, 0, Tick::ZERO);
+        for id in ids {
+            match self.tiers.ticks(*id) {
+                Some(more) => ticks += more,
+                None if has(id) => n_remote += 1,
+                None => break,
+            }
+            n += 1;
+        }
+        match &self.remote {
+            Some(store) if n_remote > 0 => (n, ticks + store.ticks(n_remote, ticks)),
+            _ => (n, ticks),
+        }
     }
 
-    /// Notes that prefixes are brought from below.
-    pub fn bring(&mut self, ids: &[u32]) {
-        ids.iter().for_each(|id| self.tiers.put(*id));
+    /// Notes that prefixes are brought from below; how many of them come from the store.
+    pub fn bring(&mut self, ids: &[u32]) -> u32 {
+        let is_near = |id: &u32| self.tiers.ticks(*id).is_some();
+        let (near, far): (Vec<u32>, Vec<u32>) = ids.iter().copied().partition(is_near);
+        let behind = near.iter().filter_map(|id| self.tiers.ticks(*id)).sum();
+        near.into_iter().for_each(|id| self.tiers.put(id));
+        let Some(store) = &mut self.remote else { return 0 };
+        store.read(&far, behind);
+        u32::try_from(far.len()).expect("fewer than 2^32 prefixes")
     }
 
     /// Blocks that can be had at once.
@@ -272,6 +315,7 @@ impl Pool {
                 break;
             }
             self.entries.insert(*id, Entry { holders: 1, usage: Usage { n_uses: 1, released: 0 } });
+            self.remote.iter_mut().for_each(|store| store.put(*id));
             self.n_cached += 1;
             self.private -= self.blocks_per_prefix;
             n += 1;

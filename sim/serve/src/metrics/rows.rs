@@ -10,6 +10,7 @@ use crate::fleet::{Fleet, Served};
 use crate::metrics::{latencies, quantile};
 use crate::records::End;
 use crate::request::{Request, Requests};
+use crate::token_gaps::Gaps;
 
 /// One request as it was served.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +32,7 @@ pub struct RequestRow {
 }
 
 /// Columns of a file of requests, in the order of `RequestRow::cells`.
-pub const REQUEST_COLUMNS: [&str; 15] = [
+pub const REQUEST_COLUMNS: [&str; 19] = [
     "request",
     "stream",
     "arrival_s",
@@ -47,6 +48,10 @@ pub const REQUEST_COLUMNS: [&str; 15] = [
     "tpot_s",
     "e2e_s",
     "n_preempted",
+    "tbt_p50_s",
+    "tbt_p90_s",
+    "tbt_p99_s",
+    "tbt_max_s",
 ];
 
 fn count(n: u32) -> Option<f64> {
@@ -73,6 +78,8 @@ impl RequestRow {
                 count(of.n_preempted),
             ],
         });
+        let gaps = self.served.and_then(|of| of.gaps_s);
+        cells.extend(gaps.map_or([None; 4], |gaps| gaps.map(Some)));
         cells
     }
 }
@@ -94,12 +101,15 @@ pub struct ServedRow {
     pub e2e_s: f64,
     /// Times that it lost its blocks.
     pub n_preempted: u32,
+    /// p50, p90, p99 and the longest of the times between its tokens, where they were kept; `None` for one token.
+    pub gaps_s: Option<[f64; 4]>,
 }
 
 /// Every request, in order of arrival.
 pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator<Item = RequestRow> + 'a {
     let both = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
-    (0_u32..).zip(both).map(|(index, ((request, record), latencies))| {
+    let gaps_of = |index: u32| served.token_gaps.get(index as usize).copied().flatten();
+    (0_u32..).zip(both).map(move |(index, ((request, record), latencies))| {
         let group = served.group_of.get(record.replica as usize).copied();
         let served = latencies.zip(group).map(|(latencies, group)| ServedRow {
             replica: record.replica,
@@ -109,6 +119,7 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             tpot_s: latencies.tpot_s,
             e2e_s: latencies.e2e_s,
             n_preempted: record.n_preempted,
+            gaps_s: gaps_of(index).as_ref().map(Gaps::seconds),
         });
         RequestRow {
             request: index,

@@ -256,7 +256,8 @@ impl<'a> Replica<'a> {
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
         let (brought, ticks) = claim.brought;
         self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
-        self.pool.bring(brought);
+        let n_far = self.pool.bring(brought);
+        self.counts.remote_tokens += u64::from(n_far) * u64::from(self.pool.prefix_tokens());
         composed.transfer_ticks += ticks + self.take_adapter(id);
         self.prefilling.push_back(id);
         self.remember(id);

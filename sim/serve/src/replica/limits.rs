@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{Gather, Order};
 use crate::adapters::AdapterLimits;
+use crate::kv::remote::Remote;
 use crate::kv::tiers::{N_TIERS, Tier};
 use crate::kv::{EVICTIONS, Eviction};
 use hw::Tick;
@@ -49,6 +50,8 @@ pub struct Limits {
     pub eviction: &'static Eviction,
     /// Where prefixes go that leave the device.
     pub tiers: [Tier; N_TIERS],
+    /// The store that all replicas of the fleet share, where they have one.
+    pub remote: Option<Remote>,
     /// Iterations that only decode between two looks for requests that have come. An iteration with prompts is followed by a look too, or has one as it begins where
     /// the host is ahead.
     pub recv_interval: NonZeroU32,
@@ -75,6 +78,7 @@ impl Limits {
         shares_prefixes: false,
         eviction: &EVICTIONS[0],
         tiers: crate::kv::tiers::NO_TIERS,
+        remote: None,
         recv_interval: NonZeroU32::MIN,
         gather: None,
         adapters: None,

@@ -76,7 +76,7 @@ impl Replica<'_> {
         self.counts.n_steps += n_done;
         self.counts.n_spans += 1;
         if n_done > 0 && self.composed.decodes {
-            self.decoded(n_done);
+            self.decoded(n_done, &going);
         }
         n_done == 0 && self.composed.decodes
     }

@@ -93,6 +93,7 @@ impl Replica<'_> {
         }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
+        self.pool.begin(now);
         match self.role() {
             Role::Decode => self.receive(now, records),
             Role::Outputs => self.join_computed(now, records),
@@ -188,6 +189,10 @@ impl Replica<'_> {
         if is_single || self.is_stepwise() || !self.firsts.is_empty() {
             return 1;
         }
+        // What a store holds, and how soon, changes with other replicas: whoever waits may fit then.
+        if self.pool.has_remote() && self.has_waiting() {
+            return 1;
+        }
         let until_end = self.next_end() - self.step;
         let block = u64::from(self.limits().block_tokens);
         let (n, available) = (u64::from(self.n_decode), u64::from(self.pool.available()));
@@ -229,7 +234,7 @@ impl Replica<'_> {
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
-                None => self.decoded(going.n_steps),
+                None => self.decoded(going.n_steps, &going),
                 Some(acceptance) => self.verified(acceptance, now, records),
             }
         }
@@ -274,7 +279,10 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence has `k` tokens more.
-    pub(super) fn decoded(&mut self, k: u64) {
+    pub(super) fn decoded(&mut self, k: u64, going: &Going) {
+        if let Some(log) = &mut self.token_log {
+            log.span(self.step, k, going);
+        }
         let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
         self.step += k;
@@ -318,6 +326,9 @@ impl Replica<'_> {
             slot.shift = slot.shift.saturating_add(flow_lag);
             let slot = *slot;
             self.counts.output_tokens += 1;
+            if let Some(log) = &mut self.token_log {
+                log.at_once(slot.request, now.shifted(slot.shift), 1);
+            }
             let goes_on = slot.generated < self.requests.list[slot.request as usize].output;
             if self.tells_at_end(!goes_on) {
                 records.give_first_token(slot.request, now.shifted(slot.shift));

@@ -6,6 +6,7 @@
 mod adapters;
 mod chunks;
 mod flow;
+mod gaps;
 mod gathering;
 mod host;
 mod images;

@@ -49,6 +49,9 @@ impl Replica<'_> {
                 self.counts.output_tokens += u64::from(gained);
                 self.counts.n_verified += 1;
                 self.counts.verified_tokens += u64::from(gained);
+                if let Some(log) = &mut self.token_log {
+                    log.at_once(slot.request, now.shifted(slot.shift), gained);
+                }
                 if gained < left {
                     return true;
                 }

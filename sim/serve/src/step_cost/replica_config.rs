@@ -11,10 +11,12 @@ use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
+use engine::cost::experts::balance::Room;
+use engine::cost::experts::counts::{BusiestRank, Placement};
 use engine::cost::experts::{Routing, Tactic};
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
-use engine::model::{Layer, Mixer, Model};
+use engine::model::{Experts, Layer, Mixer, Model};
 
 /// What a replica runs.
 #[derive(Clone, Debug)]
@@ -63,6 +65,8 @@ pub struct ReplicaConfig<'a> {
     pub prompt_attention: PromptKernel,
     /// How tokens spread over experts.
     pub routing: Routing,
+    /// Experts of a layer that are kept once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
+    pub redundant_experts: Option<u32>,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
     pub graph_sizes: Vec<u32>,
     /// Most tokens of an iteration with chunks of prompts that runs in a graph too; 0 where none does.
@@ -119,6 +123,7 @@ impl<'a> ReplicaConfig<'a> {
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
+            redundant_experts: None,
             graph_sizes: Vec::new(),
             prompt_graph_tokens: 0,
             expert_rows: None,
@@ -172,8 +177,37 @@ impl<'a> ReplicaConfig<'a> {
         if !self.draft_is_own {
             return Some(draft);
         }
-        let (formats, expert_degree, routing) = (self.formats, self.expert_degree, self.routing);
-        Some(Self { formats, expert_degree, routing, joins_states: true, ..draft })
+        let (formats, expert_degree, redundant_experts) = (self.formats, self.expert_degree, self.redundant_experts);
+        let routing = self.routing.of_other_layer();
+        Some(Self { formats, expert_degree, routing, redundant_experts, joins_states: true, ..draft })
+    }
+
+    /// Experts of a layer with those that are kept once more.
+    #[must_use]
+    pub fn replicas_of(&self, experts: Experts) -> u64 {
+        experts.n_routed + u64::from(self.redundant_experts.unwrap_or(0))
+    }
+
+    /// What the busiest GPU has of the experts, by layer that was counted; none where nobody counted and experts lie once.
+    ///
+    /// # Panics
+    /// Where replicas do not divide over GPUs.
+    #[must_use]
+    pub fn busiest_ranks(&self) -> Vec<BusiestRank> {
+        let is_asked = matches!(self.routing, Routing::Counted(_)) || self.redundant_experts.is_some();
+        let Some(experts) = self.model.experts.filter(|_| is_asked) else { return Vec::new() };
+        self.routing.counts(experts.top_k, experts.n_routed).busiest(self.placement(experts))
+    }
+
+    /// Which GPU holds which expert.
+    fn placement(&self, experts: Experts) -> Placement {
+        let (n_ranks, n_nodes) = (self.expert_degree as usize, self.expert_shape().n_nodes as usize);
+        if self.redundant_experts.is_none() {
+            return Placement::InOrder { n_ranks };
+        }
+        let size = |n: u64| usize::try_from(n).expect("experts are few");
+        let (n_replicas, n_groups) = (size(self.replicas_of(experts)), size(experts.n_groups));
+        Placement::Balanced(Room { n_replicas, n_groups, n_nodes, n_ranks })
     }
 
     /// Batches that the replica has under way at once.

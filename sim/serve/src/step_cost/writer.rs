@@ -5,13 +5,14 @@ use std::cell::{Cell, RefCell};
 use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
-use engine::cost::experts::{FusedExperts, Routing};
+use engine::cost::experts::counts::BusiestRank;
+use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
-use engine::model::{Experts, FeedForward, Layer, Mixer, QueryKeyNorm};
+use engine::model::{Experts, FeedForward, Layer, Mixer, Model, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -22,8 +23,32 @@ const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
 /// A kernel that only moves activations.
 const SMALL: Op = Op::Elementwise { bytes: 1 };
 
-/// Tokens from which on the rows of skewed experts grow in proportion: their shares hardly change any more, and draws take time.
-const DRAWN_TOKENS_MAX: u64 = 512;
+/// Layers that are alike.
+struct Kind {
+    layer: Layer,
+    /// Position of the counts of their experts, where there are any.
+    counted: Option<usize>,
+    n: u32,
+}
+
+/// Kinds of a model's layers. Layers with experts take counts in turn: each its own where all were counted.
+fn kinds(model: &Model, n_counted: usize) -> Vec<Kind> {
+    let few = |(layer, n): (Layer, u64)| Kind { layer, counted: None, n: u32::try_from(n).expect("few layers") };
+    let mut kinds: Vec<Kind> = model.kinds(0, model.n_layers).into_iter().map(few).collect();
+    if n_counted == 0 {
+        return kinds;
+    }
+    kinds.retain(|kind| !kind.layer.has_experts());
+    let with_experts = (0..model.n_layers).map(|index| model.layers.layer(index)).filter(|layer| layer.has_experts());
+    for (layer, counted) in with_experts.zip((0..n_counted).cycle()) {
+        let counted = Some(counted);
+        match kinds.iter_mut().find(|kind| kind.layer == layer && kind.counted == counted) {
+            Some(kind) => kind.n += 1,
+            None => kinds.push(Kind { layer, counted, n: 1 }),
+        }
+    }
+    kinds
+}
 
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
@@ -33,7 +58,9 @@ pub(super) struct Writer<'a> {
     /// What mixes tokens, and in how many layers.
     mixers: Vec<(Mixer, u32)>,
     /// Kinds of layers, and how many there are of each.
-    kinds: Vec<(Layer, u32)>,
+    kinds: Vec<Kind>,
+    /// What the busiest GPU has of the experts, by layer that was counted; empty where nobody counted and experts lie once.
+    busiest: Vec<BusiestRank>,
     pub(super) cost: &'a dyn CostModel,
     case: Case,
     /// Weakest source so far.
@@ -45,17 +72,18 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(deployment: &'a ReplicaConfig<'a>, cost: &'a dyn CostModel, case: Case) -> Self {
         let model = deployment.model;
-        let few = |(kind, n): (Layer, u64)| (kind, u32::try_from(n).expect("few layers"));
-        let kinds: Vec<(Layer, u32)> = model.kinds(0, model.n_layers).into_iter().map(few).collect();
+        let busiest = deployment.busiest_ranks();
+        let kinds = kinds(model, busiest.len());
         let mut mixers: Vec<(Mixer, u32)> = Vec::new();
-        for (kind, n) in &kinds {
-            match mixers.iter_mut().find(|(mixer, _)| *mixer == kind.mixer) {
-                Some((_, all)) => *all += n,
-                None => mixers.push((kind.mixer, *n)),
+        for kind in &kinds {
+            match mixers.iter_mut().find(|(mixer, _)| *mixer == kind.layer.mixer) {
+                Some((_, all)) => *all += kind.n,
+                None => mixers.push((kind.layer.mixer, kind.n)),
             }
         }
         let (shard, shape) = (deployment.shard(), deployment.tensor_shape());
-        Self { deployment, shard, shape, mixers, kinds, cost, case, source: Cell::new(Source::Measured), parts: None }
+        let source = Cell::new(Source::Measured);
+        Self { deployment, shard, shape, mixers, kinds, busiest, cost, case, source, parts: None }
     }
 
     /// The same that keeps where the time comes from.
@@ -130,7 +158,7 @@ impl<'a> Writer<'a> {
         let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else {
             return found;
         };
-        let n_experts = experts.n_routed / u64::from(self.shard.ep);
+        let n_experts = self.deployment.replicas_of(experts) / u64::from(self.shard.ep);
         let rows = (layer.tokens * layer.top_k + n_experts * (block - 1)).next_multiple_of(block);
         let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
         let ops = vec![
@@ -185,12 +213,12 @@ impl<'a> Writer<'a> {
                 ops.extend(layer::repeated(&self.gates(m), n));
             }
         }
-        for &(kind, n) in &self.kinds {
+        for &Kind { layer: kind, counted, n } in &self.kinds {
             let load = kind.has_experts().then_some(&load);
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
             if kind.has_experts() {
                 let tokens = m * u64::from(n_busy);
-                self.visit(&mut after, tokens);
+                self.visit(&mut after, tokens, counted);
                 own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
             }
             ops.extend(layer::repeated(&after, n));
@@ -265,12 +293,13 @@ impl<'a> Writer<'a> {
     fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
         let ranks = self.deployment.lanes().ranks;
         let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
-        let count = |experts| self.kinds.iter().filter(|(kind, _)| kind.has_experts() == experts).map(|(_, n)| n).sum();
+        let of = |experts| self.kinds.iter().filter(move |kind| kind.layer.has_experts() == experts);
+        let count = |experts| of(experts).map(|kind| kind.n).sum();
         let (n_dense, n_expert) = (count(false), count(true));
         if self.sends_to_experts(experts) {
             let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
-            let (even, shape) = (ExpertLoad::EVEN, self.deployment.expert_shape());
-            return layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, even, shape);
+            let (load, shape) = (self.exchanged(), self.deployment.expert_shape());
+            return layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, load, shape);
         }
         // Of what is gathered a rank receives all but its own part. One without tokens receives those of all others.
         let received = m * u64::from(n_busy.min(ranks - 1));
@@ -281,22 +310,35 @@ impl<'a> Writer<'a> {
         vec![of(Collective::AllGather), of(Collective::ReduceScatter)]
     }
 
+    /// What the busiest GPU is sent, where that was counted: the mean over layers. A law of loads has no word for it.
+    fn exchanged(&self) -> ExpertLoad {
+        if self.busiest.is_empty() {
+            return ExpertLoad::EVEN;
+        }
+        let all: f64 = self.busiest.iter().map(|rank| rank.over_even).sum();
+        let permille = hw::whole(1000.0 * all / hw::real(self.busiest.len() as u64));
+        ExpertLoad { permille, ..ExpertLoad::EVEN }
+    }
+
     /// Leaves out experts that no token visits: with few tokens their weights are not read. Both products of a layer have the same rows.
-    fn visit(&self, ops: &mut Ops, tokens: u64) {
+    fn visit(&self, ops: &mut Ops, tokens: u64, counted: Option<usize>) {
         let mut visited: Option<Vec<u64>> = None;
         for (op, _) in ops {
             if let Op::GroupedGemm { rows, .. } = op {
-                rows.clone_from(visited.get_or_insert_with(|| self.visited(rows, tokens)));
+                rows.clone_from(visited.get_or_insert_with(|| self.visited(rows, tokens, counted)));
             }
         }
     }
 
     /// Rows of the experts that tokens visit, of rows that are even. A token's experts are taken as drawn evenly, so that an expert is left alone
-    /// with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution.
-    fn visited(&self, even: &[u64], tokens: u64) -> Vec<u64> {
+    /// with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution, or by the counts of their layer.
+    fn visited(&self, even: &[u64], tokens: u64, counted: Option<usize>) -> Vec<u64> {
         let Some(experts) = self.shard.model.experts else { return even.to_vec() };
+        if let Some(index) = counted {
+            return self.busiest[index].rows(tokens.max(1), experts.top_k, even.iter().sum());
+        }
         if self.deployment.routing != Routing::Even {
-            let drawn = tokens.clamp(1, DRAWN_TOKENS_MAX);
+            let drawn = tokens.clamp(1, DRAWN_TOKENS);
             let groups = u64::from(self.shard.ep);
             let rows = self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
             return rows.into_iter().map(|rows| rows * tokens / drawn).collect();

@@ -1,8 +1,11 @@
 //! JSON-line traces: Mooncake's with prefix hashes, OpenAI requests as batch files and logs hold them, and conversations of ShareGPT.
 
+use hw::Span;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::instant::{self, Unit};
+use super::sessions::Turn;
 use super::{Faults, ImageParts, MOONCAKE_BLOCK_TOKENS, Parsed, Row};
 use crate::request::TOKENS_MAX;
 
@@ -18,6 +21,8 @@ struct Mooncake {
     output_length: Option<f64>,
     #[serde(default)]
     hash_ids: Vec<u64>,
+    session_id: Option<serde_json::Value>,
+    delay: Option<f64>,
 }
 
 /// Column of a key, or the start of the line.
@@ -57,20 +62,57 @@ fn object<T: serde::de::DeserializeOwned>(line: u64, text: &str, faults: &mut Fa
 pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     let Some(row) = object::<Mooncake>(line, text, faults) else { return Parsed::Bad };
     let at_ns = row.timestamp.and_then(|at| instant::of_float(at, Unit::Milliseconds));
-    if at_ns.is_none() {
+    let Ok(turn) = turn_of(line, text, &row, faults) else { return Parsed::Bad };
+    let is_turn = turn.session.is_some() && row.timestamp.is_none();
+    if at_ns.is_none() && !is_turn {
         let found = row.timestamp.map_or("missing".to_owned(), |at| at.to_string());
         let reason = format!("`timestamp` is {found}, expected milliseconds from 0 on");
         faults.add(line, column_of(text, "timestamp"), reason);
     }
     let prompt = tokens(line, text, "input_length", row.input_length, faults);
     let output = tokens(line, text, "output_length", row.output_length, faults);
-    let (Some(at_ns), Some(prompt), Some(output)) = (at_ns, prompt, output) else { return Parsed::Bad };
+    let (Some(prompt), Some(output)) = (prompt, output) else { return Parsed::Bad };
+    if at_ns.is_none() && !is_turn {
+        return Parsed::Bad;
+    }
     let n_full = (prompt / MOONCAKE_BLOCK_TOKENS) as usize;
     let mut hashes = row.hash_ids;
     hashes.truncate(n_full);
     let at_column = column_of(text, "timestamp");
-    Parsed::Row(Row { at_ns: Some(at_ns), at_column, prompt, output, hashes, ..Row::default() })
+    Parsed::Row(Row { at_ns, at_column, prompt, output, hashes, turn, ..Row::default() })
 }
+
+/// Session and pause of a row: a name or a number, and milliseconds.
+fn turn_of(line: u64, text: &str, row: &Mooncake, faults: &mut Faults) -> Result<Turn, NoTurn> {
+    let session = match &row.session_id {
+        None | Some(Value::Null) => None,
+        Some(Value::String(name)) => Some(name.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        Some(other) => {
+            faults.add(
+                line,
+                column_of(text, "session_id"),
+                format!("`session_id` is {other}, expected a name or a number"),
+            );
+            return Err(NoTurn);
+        }
+    };
+    let delay =
+        row.delay.map(|delay| instant::of_float(delay, Unit::Milliseconds).and_then(|ns| u64::try_from(ns).ok()));
+    if delay == Some(None) {
+        let found = row.delay.unwrap_or_default();
+        faults.add(line, column_of(text, "delay"), format!("`delay` is {found}, expected milliseconds from 0 on"));
+        return Err(NoTurn);
+    }
+    if delay.is_some() && session.is_none() {
+        faults.add(line, column_of(text, "delay"), "`delay` without `session_id`: nothing is known to end before it");
+        return Err(NoTurn);
+    }
+    Ok(Turn { session, delay: delay.flatten().map(Span::from_ns) })
+}
+
+/// A row whose session is wrong, which a fault has said.
+struct NoTurn;
 
 #[derive(Deserialize)]
 struct OpenAi {
@@ -84,12 +126,12 @@ struct OpenAi {
     n: Option<f64>,
     best_of: Option<f64>,
     response: Option<Response>,
-    conversations: Option<Vec<Turn>>,
+    conversations: Option<Vec<Said>>,
 }
 
 /// What someone says in a conversation of ShareGPT.
 #[derive(Deserialize)]
-struct Turn {
+struct Said {
     value: String,
 }
 
@@ -163,9 +205,9 @@ fn guessed(characters: usize) -> f64 {
 }
 
 /// The first question and its answer, as benchmarks of serving engines take them; a conversation without an answer is left out.
-fn conversation(line: u64, turns: &[Turn], faults: &mut Faults) -> Parsed {
+fn conversation(line: u64, turns: &[Said], faults: &mut Faults) -> Parsed {
     let [question, answer, ..] = turns else { return Parsed::LeftOut };
-    let mut count = |turn: &Turn| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
+    let mut count = |turn: &Said| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
     let (Some(prompt), Some(output)) = (count(question), count(answer)) else { return Parsed::Bad };
     Parsed::Row(Row { at_column: 1, prompt, output, estimated: true, ..Row::default() })
 }

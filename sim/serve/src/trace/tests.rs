@@ -184,3 +184,46 @@ fn parts_that_nobody_computes_and_further_answers_are_counted() {
     let trace = read(Format::OpenAi, &mut text.as_bytes()).expect("a trace");
     assert_eq!((trace.n_with_other_parts, trace.n_with_choices, trace.requests.len()), (2, 1, 3));
 }
+
+#[test]
+fn rows_of_a_session_are_turns_with_their_recorded_delays() {
+    let row = |at: &str, prompt: u32, session: &str| {
+        format!("{{{at}\"input_length\": {prompt}, \"output_length\": 5{session}}}\n")
+    };
+    let text = [
+        row("\"timestamp\": 0, ", 10, ", \"session_id\": \"a\""),
+        row("\"timestamp\": 500, ", 20, ", \"session_id\": 7"),
+        row("", 11, ", \"session_id\": \"a\", \"delay\": 1500"),
+        row("\"timestamp\": 900, ", 30, ""),
+        row("", 21, ", \"session_id\": 7"),
+        row("", 12, ", \"session_id\": \"a\", \"delay\": 250.5"),
+    ];
+    let found = read(Format::Mooncake, &mut text.concat().as_bytes()).expect("a trace").requests;
+    let prompts: Vec<u32> = found.list.iter().map(|request| request.prompt).collect();
+    // What was said before comes on top: 10 + 5, and 11 + 5; 20 + 5.
+    assert_eq!(prompts, [10, 15 + 11, 31 + 12, 20, 25 + 21, 30]);
+    assert_eq!(found.follows, [false, true, true, false, true, false]);
+    let pauses: Vec<f64> = (0..6).map(|at| found.pause(at).to_seconds().get()).collect();
+    assert_eq!(pauses, [0.0, 1.5, 0.2505, 0.0, 0.0, 0.0]);
+    assert_eq!(found.list[3].arrival, Time::from_ns(500_000_000));
+    // Rows with hashes name whole prompts. Those without share what was said: 1,030 tokens and 5 are two blocks of 512, and with 500 more three.
+    let hashed = row("\"timestamp\": 0, ", 1100, ", \"session_id\": 1, \"hash_ids\": [4, 5, 6]");
+    let hashed = hashed + &row("", 1200, ", \"session_id\": 1, \"hash_ids\": [4, 5, 9]");
+    let plain = row("\"timestamp\": 5, ", 1030, ", \"session_id\": 2") + &row("", 600, ", \"session_id\": 2");
+    let found = read(Format::Mooncake, &mut (hashed + &plain).as_bytes()).expect("a trace").requests;
+    let of = |at: usize| (found.list[at].prompt, found.prefix(&found.list[at]).len());
+    assert_eq!([0, 1, 2, 3].map(of), [(1100, 2), (1200, 2), (1030, 2), (1635, 3)]);
+    let prefix = |at: usize| found.prefix(&found.list[at]);
+    assert!(prefix(3).starts_with(prefix(2)) && !prefix(1).contains(&prefix(2)[0]));
+    for (line, reason) in [
+        (row("\"timestamp\": 1, ", 9, ", \"delay\": 3"), "without `session_id`"),
+        (row("\"timestamp\": 1, ", 9, ", \"session_id\": \"b\", \"delay\": -3"), "`delay` is -3"),
+        (row("\"timestamp\": 1, ", 9, ", \"session_id\": []"), "`session_id` is []"),
+        (row("\"timestamp\": 950, ", 9, ", \"session_id\": \"a\""), "a further turn of a session has `timestamp`"),
+        (row("", 9, ", \"session_id\": \"new\""), "has no `timestamp`"),
+    ] {
+        let faults = read(Format::Mooncake, &mut [&text[0], &line].map(String::as_str).concat().as_bytes());
+        let faults = faults.expect_err("a fault").found;
+        assert!(faults[0].line == 2 && faults[0].reason.contains(reason), "{faults:?}");
+    }
+}

@@ -19,6 +19,6 @@ pub fn spread(scenario: &Serving, choice: &ServingChoice, first: &Figures) -> Op
     let values = |n: usize| figures(&scenario.drawn(n), choice, Case::Expected).values;
     let mut all: Vec<Figures> = (0..scenario.draws.len()).into_par_iter().map(values).collect();
     all.push(first.clone());
-    let keys = super::WITH_INTERVAL.iter().chain([&BUSY]);
+    let keys = serve::metrics::WITH_INTERVAL.iter().chain([&BUSY]);
     (all.len() > 1).then(|| Draws::of(&all, keys.copied()))
 }

@@ -4,7 +4,7 @@ use engine::play::Case;
 use hw::Seconds;
 use reports::curves::Curves;
 use reports::frame::Frame;
-use serve::fleet::{Fleet, Served};
+use serve::fleet::{Fleet, Keeps, Served};
 use serve::metrics::rows::{self, Sample};
 use serve::own::Own;
 use serve::request::Requests;
@@ -21,7 +21,7 @@ const POINTS: u32 = 200;
 
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
-    let (fleet, _) = fleet(scenario, choice, Case::Expected);
+    let fleet = Fleet { keeps: Keeps::TokenGaps, ..fleet(scenario, choice, Case::Expected).0 };
     let (requests, served, _) = serve_choice(scenario, choice, &fleet, &mut Own::default());
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
     let mut samples = rows::series(&requests, &served, SAMPLES);

@@ -5,17 +5,25 @@
 //! loads to the rows that there are, and looks at the group of experts with the most rows. Draws are averaged here in sorted order,
 //! from a stream of their own, so that the same question always has the same answer.
 
+use std::sync::Arc;
+
+use super::counts::{ExpertCounts, Placement};
+
 /// A distribution of rows over experts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Routing {
     /// Neighbouring tokens take neighbouring experts in turn.
     Even,
     /// Loads are drawn from a power law with this exponent; the busiest group of experts is looked at.
     PowerLaw(f64),
+    /// As an engine counted them, by layer.
+    Counted(Arc<ExpertCounts>),
 }
 
 /// Draws that are averaged, as in the tables.
 const DRAWS: u32 = 5;
+/// Tokens of a draw that stands for all: shares of experts hardly change with more.
+pub const DRAWN_TOKENS: u64 = 512;
 
 /// A batch and the experts that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,12 +40,41 @@ impl Routing {
     /// # Panics
     /// Without tokens, experts or groups.
     #[must_use]
-    pub fn rows(self, tokens: u64, top_k: u64, n_experts: u64, n_groups: u64) -> Vec<u64> {
+    pub fn rows(&self, tokens: u64, top_k: u64, n_experts: u64, n_groups: u64) -> Vec<u64> {
         assert!(tokens > 0 && n_experts >= n_groups && n_groups > 0, "{tokens} tokens, {n_experts} experts");
         let batch = Batch { tokens, top_k, n_experts, n_groups };
         match self {
             Self::Even => batch.even(),
-            Self::PowerLaw(exponent) => batch.power_law(exponent),
+            Self::PowerLaw(exponent) => batch.power_law(*exponent),
+            Self::Counted(counts) => {
+                let placement = Placement::InOrder { n_ranks: index(n_groups) };
+                counts.mean().busiest(placement)[0].rows(tokens, top_k, (tokens * top_k).div_ceil(n_groups))
+            }
+        }
+    }
+
+    /// Shares of visits by expert: as counted, or as many draws as are averaged.
+    #[must_use]
+    pub fn counts(&self, top_k: u64, n_experts: u64) -> Arc<ExpertCounts> {
+        let batch = Batch { tokens: DRAWN_TOKENS, top_k, n_experts, n_groups: 1 };
+        let layers = match self {
+            Self::Counted(counts) => return Arc::clone(counts),
+            Self::Even => vec![vec![1.0; index(n_experts)]],
+            Self::PowerLaw(exponent) => {
+                let mut stream = batch.stream();
+                let draw = |_| batch.drawn(*exponent, &mut stream).into_iter().map(hw::real).collect();
+                (0..DRAWS).map(draw).collect()
+            }
+        };
+        Arc::new(ExpertCounts::new(layers).expect("every expert has a load"))
+    }
+
+    /// The same for a layer that nobody counted.
+    #[must_use]
+    pub fn of_other_layer(&self) -> Self {
+        match self {
+            Self::Counted(counts) => Self::Counted(Arc::new(counts.mean())),
+            other => other.clone(),
         }
     }
 }
@@ -62,8 +99,12 @@ impl Batch {
         rows
     }
 
+    const fn stream(&self) -> Stream {
+        Stream(0x9e37_79b9_7f4a_7c15 ^ (self.tokens * 7919 + self.n_experts * 31 + self.top_k))
+    }
+
     fn power_law(&self, exponent: f64) -> Vec<u64> {
-        let mut stream = Stream(0x9e37_79b9_7f4a_7c15 ^ (self.tokens * 7919 + self.n_experts * 31 + self.top_k));
+        let mut stream = self.stream();
         let mut sums = vec![0.0; index(self.group())];
         for _ in 0..DRAWS {
             let mut busiest = self.busiest(self.drawn(exponent, &mut stream));
@@ -163,6 +204,27 @@ mod tests {
         let busiest: u64 = Routing::PowerLaw(1.2).rows(1000, 8, 64, 8).iter().sum();
         assert!(busiest > 1200, "an eighth would be 1000, found {busiest}");
         assert_eq!(Routing::PowerLaw(1.2).rows(1000, 8, 64, 8), Routing::PowerLaw(1.2).rows(1000, 8, 64, 8));
+    }
+
+    /// With one group the law's rows at the tokens of a draw are the mean of its draws in sorted order, and so are those of their counts.
+    #[test]
+    fn counts_that_were_drawn_from_a_power_law_have_its_rows() {
+        let (law, tokens) = (Routing::PowerLaw(1.2), DRAWN_TOKENS);
+        let rows = law.rows(tokens, 8, 64, 1);
+        let counts = ExpertCounts::new(vec![rows.iter().map(|rows| hw::real(*rows)).collect()]).expect("rows");
+        let counted = Routing::Counted(Arc::new(counts));
+        let found = counted.rows(tokens, 8, 64, 1);
+        assert_eq!(found.iter().sum::<u64>(), tokens * 8);
+        for (expert, rows) in rows.iter().enumerate() {
+            let of = found.get(expert).copied().unwrap_or(0);
+            assert!(of.abs_diff(*rows) <= 2 + rows / 100, "expert {expert}: {of} of {rows}");
+        }
+        // The busiest of eight GPUs, over five draws.
+        let drawn = law.counts(8, 64);
+        let busiest = drawn.busiest(Placement::InOrder { n_ranks: 8 });
+        let mean = busiest.iter().map(|rank| rank.over_even).sum::<f64>() / f64::from(DRAWS);
+        let of_law = hw::real(law.rows(tokens, 8, 64, 8).iter().sum()) / hw::real(tokens);
+        assert!((mean / of_law - 1.0).abs() < 0.02, "{mean} of {of_law}");
     }
 
     #[test]

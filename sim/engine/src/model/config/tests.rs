@@ -37,7 +37,7 @@ fn public_configurations_give_the_embedded_models() {
         "num_experts_per_tok": 2, "max_position_embeddings": 32768, "tie_word_embeddings": false }"#;
     let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
         "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
-        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_group": 8,
         "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840,
         "num_nextn_predict_layers": 1 }"#;

@@ -1,0 +1,108 @@
+//! A store that replicas share: closed forms of one hit, of what another replica wrote and of two that read at once, and spans against single steps.
+
+use super::*;
+use crate::kv::remote::Remote;
+use crate::replica;
+use hw::{Bytes, Tick};
+
+/// Seconds of an iteration and of a token.
+const LAW: [f64; 2] = [1e-3, 1e-2];
+
+fn remote(blocks: u64, given_s: f64, taken_s: f64) -> Option<Remote> {
+    let [given_ticks, taken_ticks] = [given_s, taken_s].map(|time| Tick::from_seconds(Seconds::new(time)));
+    Some(Remote { room: Bytes(blocks * 10), block_bytes: 10, given_ticks, taken_ticks })
+}
+
+/// Prompts of 70 tokens at these seconds, each beginning with 64 tokens of its number, in prefixes of 16.
+fn prompts(list: &[(u64, u32)]) -> Requests {
+    let at = |&(s, chain): &(u64, u32)| Request {
+        prefix_first: chain * 4,
+        prefix_count: 4,
+        ..Request::new(Time::from_ns(s * 1_000_000_000), 70, 1)
+    };
+    Requests {
+        list: list.iter().map(at).collect(),
+        prefix_ids: (0..40).collect(),
+        n_prefix_ids: 40,
+        prefix_tokens: 16,
+        ..Requests::default()
+    }
+}
+
+/// Seconds to the first token of every request, on replicas of nine blocks that take requests in turn, and prompt tokens from the store.
+fn ttft_s(requests: &Requests, remote: Option<Remote>, n_replicas: usize) -> (Vec<f64>, u64) {
+    let mut engine = engine(12);
+    engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
+    engine.limits = Limits { block_tokens: 8, kv_blocks: 9, shares_prefixes: true, remote, ..engine.limits };
+    let served =
+        serve(requests, &vec![&engine; n_replicas], (router::named("round-robin").expect("listed").make)(7).as_mut());
+    let ttft = latencies(requests, &served).map(|found| found.expect("served").ttft_s).collect();
+    (ttft, served.counts.iter().map(|counts| counts.remote_tokens).sum())
+}
+
+fn near(found: &[f64], expected: &[f64]) {
+    let is_near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6);
+    assert!(is_near && found.len() == expected.len(), "{found:?}, expected {expected:?}");
+}
+
+#[test]
+fn a_prefix_comes_from_the_store_where_that_is_faster_than_computing_it() {
+    // One prompt fills the device, so the second pushes the first one's prefixes off. 64 tokens take 0.64 s to compute; eight blocks at 50 ms take 0.4 s.
+    let requests = prompts(&[(0, 0), (10, 1), (20, 0)]);
+    let all = LAW[0] + 70.0 * LAW[1];
+    for (remote, third, tokens) in [
+        (remote(80, 0.05, 0.01), LAW[0] + 6.0 * LAW[1] + 0.4, 64),
+        // The network cards set the pace.
+        (remote(80, 0.01, 0.06), LAW[0] + 6.0 * LAW[1] + 0.48, 64),
+        (remote(80, 0.1, 0.01), all, 0),
+        // The room of one prompt: the second one's prefixes are the last that were written.
+        (remote(8, 0.05, 0.01), all, 0),
+        (None, all, 0),
+    ] {
+        let (found, brought) = ttft_s(&requests, remote, 1);
+        near(&found, &[all, all, third]);
+        assert_eq!(brought, tokens, "{remote:?}");
+    }
+}
+
+#[test]
+fn what_one_replica_wrote_another_one_reads() {
+    let requests = prompts(&[(0, 0), (10, 0)]);
+    let all = LAW[0] + 70.0 * LAW[1];
+    let (found, brought) = ttft_s(&requests, remote(80, 0.05, 0.01), 2);
+    near(&found, &[all, LAW[0] + 6.0 * LAW[1] + 0.4]);
+    assert_eq!(brought, 64);
+    // Without a store the second replica knows nothing of it.
+    near(&ttft_s(&requests, None, 2).0, &[all, all]);
+}
+
+#[test]
+fn two_replicas_that_read_at_once_have_half_of_the_bandwidth_each() {
+    // Eight blocks of 30 ms: 0.24 s by themselves. Both together take twice as long as one, so the later one has half of the bandwidth.
+    let requests = prompts(&[(0, 0), (10, 0), (10, 0)]);
+    let (all, hit) = (LAW[0] + 70.0 * LAW[1], LAW[0] + 6.0 * LAW[1]);
+    let (found, brought) = ttft_s(&requests, remote(80, 0.03, 0.01), 3);
+    near(&found, &[all, hit + 0.24, hit + 0.48]);
+    assert_eq!(brought, 128);
+    // Where network cards take 30 ms a block and the store gives one in 10 ms, the second waits for 80 ms alone.
+    let (found, _) = ttft_s(&requests, remote(80, 0.01, 0.03), 3);
+    near(&found, &[all, hit + 0.24, hit + 0.24 + 0.08]);
+}
+
+#[test]
+fn spans_are_single_steps_and_everybody_is_served_with_a_store() {
+    for seed in 0..4 {
+        let requests = replica::tests::requests(400, 200.0, seed, true);
+        let served = |spans| {
+            let mut engine = replica::tests::engine("vllm-v1", 40, replica::Preemption::Recompute, spans);
+            let (given_ticks, taken_ticks) = (Tick::new(9_000), Tick::new(4_000));
+            engine.limits.remote = Some(Remote { room: Bytes(2000), block_bytes: 10, given_ticks, taken_ticks });
+            serve(&requests, &[&engine; 3], (router::named("least-loaded").expect("listed").make)(7).as_mut())
+        };
+        let (closed, mut single) = (served(Spans::Closed), served(Spans::Stepwise));
+        single.counts.iter_mut().zip(&closed.counts).for_each(|(single, closed)| single.n_spans = closed.n_spans);
+        assert!(single == closed, "seed {seed}");
+        assert_eq!(closed.records.n_ended(), 400);
+        assert!(closed.counts.iter().any(|counts| counts.remote_tokens > 0), "the case is about the store");
+    }
+}

@@ -1,0 +1,67 @@
+//! When output tokens came, where somebody asks: ends of decode iterations, and which of them each sequence took part in.
+//!
+//! A span of iterations is one entry, whose ends are a closed form (`going.rs`). A sequence that decodes is one entry too, from the iteration after which it joined to
+//! the one after which it left. What is computed again, and what drafts give, are tokens of their own. Units: ticks, tokens.
+
+use hw::Tick;
+
+use super::going::Going;
+
+/// Entries of one replica.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TokenLog {
+    /// Decode iterations that had ended before a span, and the span.
+    spans: Vec<(u64, Going)>,
+    /// Tokens of requests, in no order of requests.
+    given: Vec<(u32, Given)>,
+}
+
+/// Tokens that a request has.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    /// One of each decode iteration from one, left out, to another; they come so many ticks later.
+    Decoded { from: u64, to: u64, shift: i64 },
+    /// So many at once.
+    AtOnce { at: Tick, n: u32 },
+}
+
+impl TokenLog {
+    /// A span with its iterations has ended, before which so many had.
+    pub(super) fn span(&mut self, before: u64, n_steps: u64, going: &Going) {
+        self.spans.push((before, Going { n_steps, ..*going }));
+    }
+
+    /// A sequence has decoded.
+    pub(super) fn decoded(&mut self, request: u32, [from, to]: [u64; 2], shift: i64) {
+        if to > from {
+            self.given.push((request, Given::Decoded { from, to, shift }));
+        }
+    }
+
+    /// A request has some tokens at once.
+    pub(super) fn at_once(&mut self, request: u32, at: Tick, n: u32) {
+        self.given.push((request, Given::AtOnce { at, n }));
+    }
+
+    /// Requests with the position of their tokens.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
+        self.given.iter().enumerate().map(|(index, (request, _))| (*request, index))
+    }
+
+    /// Adds the ticks of the tokens at a position.
+    pub(crate) fn extend(&self, ticks: &mut Vec<Tick>, index: usize) {
+        match self.given[index].1 {
+            Given::AtOnce { at, n } => ticks.extend(std::iter::repeat_n(at, n as usize)),
+            Given::Decoded { from, to, shift } => {
+                let first = self.spans.partition_point(|(before, going)| before + going.n_steps <= from);
+                for (before, going) in &self.spans[first..] {
+                    if *before >= to {
+                        break;
+                    }
+                    let (low, high) = (from.max(*before) - before, (to - before).min(going.n_steps));
+                    ticks.extend((low + 1..=high).map(|step| going.end_of(step).shifted(shift)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Experts by counts, and busy ones twice: against the law of even experts, against the power law, and against arithmetic.
+
+use std::sync::Arc;
+
+use engine::cost::experts::Routing;
+use engine::cost::experts::counts::ExpertCounts;
+use engine::cost::roofline::Roofline;
+use engine::play::Case;
+use hw::{Bytes, Seconds};
+
+use crate::capacity;
+use crate::step_cost::ReplicaConfig;
+use crate::step_cost::writer::Writer;
+
+fn counted(layers: Vec<Vec<f64>>) -> Routing {
+    Routing::Counted(Arc::new(ExpertCounts::new(layers).expect("counts")))
+}
+
+/// Seconds of all layers of DeepSeek-V3 over 32 GPUs for so many tokens on every rank.
+fn layers_s(routing: &Routing, redundant_experts: Option<u32>, tokens: u64) -> Seconds {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 4, 8);
+    let cost = Roofline::new(&cluster);
+    let base = ReplicaConfig::new(&model, &cluster, 1);
+    let config = ReplicaConfig { expert_degree: 32, routing: routing.clone(), redundant_experts, ..base };
+    Writer::new(&config, &cost, Case::Expected).layers(tokens)
+}
+
+#[test]
+fn even_counts_cost_what_even_experts_cost() {
+    let one_row = counted(vec![vec![3.0; 256]]);
+    let all_rows = counted(vec![vec![3.0; 256]; 58]);
+    for tokens in [1, 7, 64, 1000] {
+        let even = layers_s(&Routing::Even, None, tokens).get();
+        for routing in [&one_row, &all_rows] {
+            let found = layers_s(routing, None, tokens).get();
+            assert!((found / even - 1.0).abs() < 1e-3, "{tokens} tokens: {found} of {even}");
+        }
+    }
+}
+
+/// Five draws of the law as five layers: the mean over layers is the price of the law, whose rows are the mean of five draws. The law draws fewer loads
+/// with few tokens, and sends no more to the busiest GPU, so many tokens on GPUs that gather all are compared.
+#[test]
+fn counts_that_were_drawn_from_a_power_law_cost_what_the_law_costs() {
+    let model = engine::model::embedded("qwen3-30b-a3b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+    let cost = Roofline::new(&cluster);
+    let experts = model.experts.expect("experts");
+    let price = |routing: Routing, expert_degree| {
+        let config = ReplicaConfig { expert_degree, routing, ..ReplicaConfig::new(&model, &cluster, expert_degree) };
+        Writer::new(&config, &cost, Case::Expected).layers(4096).get()
+    };
+    let law = Routing::PowerLaw(1.2);
+    for expert_degree in [1, 4] {
+        let drawn = Routing::Counted(law.counts(experts.top_k, experts.n_routed));
+        let (found, expected) = (price(drawn, expert_degree), price(law.clone(), expert_degree));
+        assert!((found / expected - 1.0).abs() < 0.03, "ep = {expert_degree}: {found} of {expected}");
+    }
+}
+
+#[test]
+fn busy_experts_that_lie_twice_take_load_off_the_busiest_gpu() {
+    // The first two experts of every group of 32 are busy, and lie on one GPU. An even share is 15 visits of 480; it has 2 · 15 + 6.
+    let shares: Vec<f64> = (0..256).map(|expert| if expert % 32 < 2 { 15.0 } else { 1.0 }).collect();
+    let skewed = counted(vec![shares]);
+    let even = layers_s(&counted(vec![vec![1.0; 256]]), None, 512);
+    let [in_order, balanced, twice] = [None, Some(0), Some(32)].map(|redundant| layers_s(&skewed, redundant, 512));
+    assert!(in_order.get() > 1.5 * even.get(), "{in_order:?} beside {even:?}");
+    assert!(in_order > balanced && balanced > twice, "{in_order:?}, {balanced:?}, {twice:?}");
+    assert!(twice.get() < 1.15 * even.get(), "{twice:?} beside {even:?}");
+}
+
+#[test]
+fn replicas_take_the_memory_of_their_weights() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 4, 8);
+    let base = ReplicaConfig { expert_degree: 32, ..ReplicaConfig::new(&model, &cluster, 1) };
+    let weights = |redundant_experts| {
+        let config = ReplicaConfig { redundant_experts, ..base.clone() };
+        capacity::of(&config, 1.0, Bytes::ZERO).expect("fits").weights
+    };
+    // 58 layers keep one expert of three matrices of 7168 × 2048 more on each of 32 GPUs, in 16 bits.
+    assert_eq!(weights(Some(32)), weights(None) + Bytes(58 * 3 * 7168 * 2048 * 2));
+    assert_eq!(weights(Some(0)), weights(None));
+}
