@@ -354,7 +354,7 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
     let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
     let at = usize::from(pass == Pass::Backward);
     let n_products = [1, 2][at];
-    let dropout = if shard.has_dropout() { DROPOUT_TRAFFIC } else { 0 };
+    let dropout = if shard.dropout().attention { DROPOUT_TRAFFIC } else { 0 };
     let traffic = SOFTMAX_TRAFFIC[at] + dropout + if shard.model.sinks { SINK_TRAFFIC[at] } else { 0 };
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
@@ -379,12 +379,30 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {
-        let bytes = torch::loss_bytes_per_logit(shard, kind).unwrap_or(LOSS_BYTES_PER_LOGIT);
-        ops.push((Op::Elementwise { bytes: tokens * vocab * bytes }, 1));
+        ops.extend(loss(shard, tokens * vocab, kind));
+    }
+    if shard.framework == Framework::MegatronCore
+        && shard.loss.makes_logits_again()
+        && matches!(kind, PassKind::Backward | PassKind::Input)
+    {
+        let mut again = Writer::new(shard, tokens, PassKind::Forward);
+        again.enter(shard.formats.head);
+        again.gemm(vocab, shard.model.hidden);
+        ops.extend(again.done());
     }
     // Each layer that predicts a further token sends its output through the same head (Megatron-Core, `MultiTokenPredictionBlock`).
     let n_predicting = if shard.framework == Framework::MegatronCore { shard.model.n_predicting } else { 0 };
     repeated(&ops, 1 + u32::try_from(n_predicting).expect("few layers predict"))
+}
+
+/// Kernels of the loss over so many logits.
+fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
+    let bytes = match shard.framework {
+        Framework::Formulas => LOSS_BYTES_PER_LOGIT,
+        Framework::MegatronCore => shard.loss.moved_per_logit(kind),
+        Framework::Fsdp2(_) => torch::loss_bytes_per_logit(shard, kind),
+    };
+    (bytes > 0).then_some((Op::Elementwise { bytes: logits * bytes }, 1))
 }
 
 /// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence

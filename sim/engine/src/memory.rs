@@ -148,7 +148,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
 
 /// Masks behind attention and feed-forward of one layer, where residuals have dropout: a byte per token and element each.
 fn dropout_masks(shard: &Shard<'_>) -> u64 {
-    if !shard.has_dropout() {
+    if !shard.dropout().residual {
         return 0;
     }
     let bytes = 2 * shard.model.hidden;
@@ -231,7 +231,7 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
     };
     let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
     let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
-    SCORE_BYTES[usize::from(shard.has_dropout())] * heads * u64::from(n_kept)
+    SCORE_BYTES[usize::from(shard.dropout().attention)] * heads * u64::from(n_kept)
 }
 
 /// Logits and their 32-bit copy, bytes per token, on a rank with the head.

@@ -7,6 +7,7 @@ use hw::Dtype;
 
 use crate::compression::Compression;
 use crate::formats::Formats;
+use crate::loss::Loss;
 use crate::model::Model;
 use crate::recompute::Recompute;
 
@@ -38,6 +39,34 @@ impl Framework {
             Self::Fsdp2(modules) => Some(modules),
             Self::Formulas | Self::MegatronCore => None,
         }
+    }
+}
+
+/// Where the layers of a model have dropout (`--attention-dropout`, `--hidden-dropout`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropout {
+    /// Behind the softmax of attention.
+    pub attention: bool,
+    /// Behind attention and feed-forward, before the residual is added.
+    pub residual: bool,
+}
+
+impl Dropout {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("none", Self { attention: false, residual: false }),
+        ("attention", Self { attention: true, residual: false }),
+        ("residual", Self { attention: false, residual: true }),
+        ("both", Self { attention: true, residual: true }),
+    ];
+
+    /// The word of scenario files.
+    ///
+    /// # Panics
+    /// Never: every choice has a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, dropout)| *dropout == self).expect("every choice has a word").0
     }
 }
 
@@ -104,6 +133,10 @@ pub struct Shard<'a> {
     pub framework: Framework,
     /// Whether a token goes to a node once, however many of its experts are there.
     pub once_per_node: bool,
+    /// How the loss is computed.
+    pub loss: Loss,
+    /// Where the layers have dropout, where that is not left to the model.
+    pub given_dropout: Option<Dropout>,
 }
 
 impl<'a> Shard<'a> {
@@ -123,16 +156,19 @@ impl<'a> Shard<'a> {
             compression: None,
             framework: Framework::Formulas,
             once_per_node: false,
+            loss: Loss::Unfused,
+            given_dropout: None,
         }
     }
 
-    /// Whether attention and residuals have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of
-    /// modules those with learned positions have it: later models train without (arXiv:2302.13971, section 2).
+    /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with
+    /// learned positions have it, where nothing else is said: later models train without (arXiv:2302.13971, section 2).
     #[must_use]
-    pub fn has_dropout(&self) -> bool {
-        match self.framework {
+    pub fn dropout(&self) -> Dropout {
+        let has = match self.framework {
             Framework::Formulas => self.attention == AttentionKernel::Unfused,
             Framework::MegatronCore | Framework::Fsdp2(_) => self.model.learned_positions,
-        }
+        };
+        self.given_dropout.unwrap_or(Dropout { attention: has, residual: has })
     }
 }

@@ -126,9 +126,10 @@ pub struct Need {
 pub fn needs(problem: &Problem) -> Vec<Need> {
     let (layout, stages) = (&problem.layout, stages(problem));
     // Enough micro-batches for any schedule to reach its peak.
-    let n_micro_batches = 3 * layout.pp as usize * layout.chunks as usize;
+    let n_micro_batches = 3 * problem.micro_batch_group() * layout.chunks as usize;
     let mut pipeline =
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
+    pipeline.group = problem.micro_batch_group();
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let made = |stage: &Stage| activation(problem, stage, 1, longest);
     for (index, stage) in stages.iter().enumerate() {

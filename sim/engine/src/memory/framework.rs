@@ -5,7 +5,7 @@
 //! - a norm keeps its input, and the product behind it keeps the norm's output (`LayerNormLinear`, `RMSNorm`);
 //! - attention keeps query, key, value, its output and one 32-bit number per query and head (`FusedAttention`, FlashAttention);
 //! - the activation function keeps what it reads, the product behind it what it writes (`bias_swiglu`, `Linear`);
-//! - the loss holds 32-bit logits (`fused_cross_entropy.py`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
+//! - the loss holds what its kernels make of the logits (`loss.rs`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
 //!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
 //!   (`get_dummy_wgrad`), kept for the whole run;
@@ -18,13 +18,12 @@ use hw::{Bytes, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, torch};
+use crate::loss::{self, Loss};
 use crate::model::{Experts, LatentAttention};
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
 
-/// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
-const LOSS_BYTES_PER_LOGIT: u64 = 6;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
@@ -180,10 +179,22 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
         return torch::head(shard, modules, tokens);
     }
     let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
-    let loss = logits * LOSS_BYTES_PER_LOGIT;
     let weight_gradient = HALF * vocab * model.hidden;
+    if shard.loss == Loss::WithHead {
+        return norm + tokens * in_pieces(shard, vocab) + weight_gradient;
+    }
+    let loss = logits * shard.loss.held_per_logit();
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     norm + loss.max(HALF * logits + weight_gradient + input_gradient)
+}
+
+/// Bytes per token of a head whose logits are made piece by piece: the gathered input, statistics of all pieces, and in backward the logits of a
+/// piece with two gradients of the input in 32 bits, its own and that of all pieces.
+fn in_pieces(shard: &Shard<'_>, vocab: u64) -> u64 {
+    let hidden = HALF * shard.model.hidden;
+    let gathered = if shard.tp > 1 && shard.sequence_parallel { hidden } else { 0 };
+    let statistics = loss::STATISTICS[usize::from(shard.tp > 1)] * vocab.div_ceil(loss::PIECE);
+    gathered + statistics.max(HALF * loss::PIECE.min(vocab) + 2 * 2 * hidden)
 }
 
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.

@@ -93,6 +93,7 @@ impl Judge<'_> {
         pipeline.transfer = self.transfer(mean);
         pipeline.limit = Some(self.room(&stages));
         pipeline.chains = chains::of(&block[0]);
+        pipeline.group = problem.micro_batch_group();
         pipeline
     }
 

@@ -430,11 +430,13 @@ impl Builder<'_> {
         } else {
             kind
         };
-        let leads = self.input_gradients(frame, column, piece, kind, gathered);
+        let is_delayed = kind == PassKind::Backward && self.at(frame.pp).execution.overlap.delayed_weights;
+        let kind = if is_delayed { PassKind::Input } else { kind };
+        let leads = self.input_gradients(frame, column, piece, kind, gathered, is_delayed);
         again.unwrap_or(leads)
     }
 
-    /// Gradients of inputs, and of weights too in a whole backward.
+    /// Gradients of inputs, and of weights too in a whole backward; behind them those of weights where they are delayed.
     fn input_gradients(
         &mut self,
         frame: &Frame<'_>,
@@ -442,6 +444,7 @@ impl Builder<'_> {
         piece: &Stage,
         kind: PassKind,
         gathered: &[[TaskId; 2]],
+        is_delayed: bool,
     ) -> Vec<TaskId> {
         let begun = self.begin_exchanges(frame, column, piece, kind);
         let (problem, n_layers, micro_batch) = (self.at(frame.pp), piece.n_layers(), frame.slot.micro_batch);
@@ -488,7 +491,13 @@ impl Builder<'_> {
             self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
         }
-        self.end_exchanges(frame, column, piece, kind, begun);
+        if is_delayed {
+            let beside = self.expert_exchanges_beside(frame, column, piece, kind, begun);
+            self.weight_gradients(frame, column, piece);
+            self.await_all(beside);
+        } else {
+            self.end_exchanges(frame, column, piece, kind, begun);
+        }
         firsts
     }
 
