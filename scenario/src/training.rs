@@ -167,6 +167,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
     framework::formats_of_card(reader, &training, &cluster.gpu);
+    framework::loss_of_card(reader, training.execution.loss, &cluster.gpu);
     let execution = Execution {
         framework: framework::in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
@@ -175,6 +176,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         experts,
         unit_times: cost.units,
         layers: parallel.layers,
+        micro_batch_group: parallel.micro_batch_group,
         stragglers,
         ..training.execution
     };

@@ -20,6 +20,7 @@ use crate::{Imported, Machine};
 pub use export::TARGET;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};
+use train::problem::Dropout;
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
@@ -137,6 +138,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
     out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
     out.set("training", "predicting_layers", shape.n_predicting, "--mtp-num-layers");
+    loss(flags, out);
     precision(flags, out);
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
         || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
@@ -162,15 +164,43 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("workload", "tokens", shape.tokens, "--seq-length");
 }
 
+/// How the loss is computed; the kind of fusion counts with the switch alone.
+fn loss(flags: &mut Flags<'_>, out: &mut Document) {
+    if !flags.is("cross-entropy-loss-fusion") {
+        return;
+    }
+    let kinds = [("native", "native"), ("te", "te"), ("linear", "linear")];
+    let word = flags.word("cross-entropy-fusion-impl", &kinds).unwrap_or("native");
+    out.word("training", "loss", word, "--cross-entropy-loss-fusion, --cross-entropy-fusion-impl");
+}
+
+/// Where layers have dropout: what no flag says is the stack's default.
+pub(crate) fn dropout(flags: &mut Flags<'_>, out: &mut Document, default: f64) {
+    let mut has = |name: &str| flags.number(name).unwrap_or(default) > 0.0;
+    let dropout = Dropout { attention: has("attention-dropout"), residual: has("hidden-dropout") };
+    out.word("training", "dropout", dropout.word(), "--attention-dropout, --hidden-dropout");
+}
+
+/// Gradients of weights behind those of inputs.
+const DELAY: &str = "delay-wgrad-compute";
+
 /// Exchanges that run behind computation, and how tokens get to their experts.
 fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_batches: u32) {
     if flags.is("tp-comm-overlap") && degrees.tp > 1 {
         out.set("overlap", "tensor", megatron_core::USER_BUFFERS, "--tp-comm-overlap: all but one of a ring of chunks");
     }
+    let is_overlapped = flags.is("overlap-moe-expert-parallel-comm");
+    if flags.is(DELAY) && !is_overlapped {
+        let what = format!("`--{DELAY}` needs `--overlap-moe-expert-parallel-comm`");
+        flags.wrong(DELAY, what, "Megatron-LM refuses one without the other".to_owned());
+    }
     if degrees.ep < 2 {
         return;
     }
-    if flags.is("overlap-moe-expert-parallel-comm") {
+    if is_overlapped {
+        if flags.is(DELAY) {
+            out.set("overlap", "delayed_weights", true, "--delay-wgrad-compute");
+        }
         let share = megatron_core::EXPERT_OVERLAP * megatron_core::steady_share(degrees.pp, n_micro_batches);
         let remark = "--overlap-moe-expert-parallel-comm: the steady state has a neighbour's passes to run behind";
         out.set("overlap", "expert", share, remark);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::Model;
 use hw::Gpu;
-use train::problem::{Framework, Overlap, TorchModules};
+use train::problem::{Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
@@ -35,6 +35,17 @@ pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
         Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
         other => other,
     }
+}
+
+/// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).
+pub fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
+    if loss != Loss::WithHead || gpu.peak_fp4.is_some() {
+        return;
+    }
+    let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());
+    let at = reader.peek_in("training", "loss").and_then(|(_, at)| at);
+    let help = "the kernel is of Blackwell; allowed are unfused, native and te";
+    reader.find(Finding::error(Code::WrongOperation, at, what).help(help));
 }
 
 /// Refuses formats of products that the card does not multiply.

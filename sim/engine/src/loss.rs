@@ -14,6 +14,8 @@ pub enum Loss {
     Unfused,
     /// The same steps compiled (`native`). What a step changes in place is a copy there.
     Compiled,
+    /// The same by the older PyTorch of containers for long-term support, where the product with the loss's gradient takes the place of that copy.
+    CompiledReused,
     /// Kernels of Transformer Engine before release 2.18 (`te`): the gradient takes the place of the 16-bit logits.
     InPlace,
     /// The same from release 2.18 on: the gradient is a 32-bit tensor of its own.
@@ -29,9 +31,10 @@ pub const STATISTICS: [u64; 2] = [8, 12];
 
 impl Loss {
     /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 5] = [
+    pub const WORDS: [(&'static str, Self); 6] = [
         ("unfused", Self::Unfused),
         ("native", Self::Compiled),
+        ("native-lts", Self::CompiledReused),
         ("te", Self::InPlace),
         ("te-2.18", Self::Widened),
         ("linear", Self::WithHead),
@@ -48,13 +51,14 @@ impl Loss {
 
     /// Bytes per logit at the highest moment of the loss.
     ///
-    /// Unfused: 16-bit logits and their 32-bit copy, or in backward that copy and the 16-bit gradient. Compiled: backward holds the softmax, the copy
-    /// in which the labels' gradients are put, and the 16-bit gradient.
+    /// Unfused: 16-bit logits and their 32-bit copy, or in backward that copy and the 16-bit gradient. Compiled: backward holds the softmax, a copy
+    /// in which the labels' gradients are put, their product with the loss's gradient, and the 16-bit gradient.
     #[must_use]
     pub const fn held_per_logit(self) -> u64 {
         match self {
             Self::Unfused | Self::Widened => 6,
-            Self::Compiled => 10,
+            Self::Compiled => 14,
+            Self::CompiledReused => 10,
             Self::InPlace => 2,
             Self::WithHead => 0,
         }
@@ -69,7 +73,7 @@ impl Loss {
     pub const fn moved_per_logit(self, kind: PassKind) -> u64 {
         let [forward, backward] = match self {
             Self::Unfused => [38, 14],
-            Self::Compiled => [22, 18],
+            Self::Compiled | Self::CompiledReused => [22, 18],
             Self::InPlace => [6, 4],
             Self::Widened => [8, 14],
             Self::WithHead => [0, 0],

@@ -145,6 +145,8 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
         flags.findings.push(checkpoint::unknown(recipe, None));
         return None;
     };
+    // Recipes train without dropout (`megatron/bridge/models`).
+    megatron::dropout(flags, out, 0.0);
     out.word("model", "name", &model.name, "of the recipe");
     let tokens = machine.tokens.or_else(|| flags.count("seq-length", 1..=100_000_000));
     if tokens.is_none() {

@@ -13,6 +13,8 @@ const TOKENIZERS: [(&str, u64); 4] = [
     ("Llama3Tokenizer", 128_256),
     ("TikTokenizer", 131_072),
 ];
+/// Dropout where a script is silent (`megatron/core/transformer/transformer_config.py`, `hidden_dropout`, `attention_dropout`).
+const DROPOUT: f64 = 0.1;
 /// Largest width or count.
 const MOST: u64 = 100_000_000;
 
@@ -63,6 +65,7 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
         out.set(SECTION, "use_qk_norm", true, "--qk-layernorm");
     }
     windows(flags, out, n_layers);
+    super::dropout(flags, out, DROPOUT);
     latent(flags, out);
     let n_experts = experts(flags, out, n_layers);
     let n_predicting = flags.count("mtp-num-layers", 0..=100).unwrap_or(0);

@@ -337,6 +337,7 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
     if degrees.pp > 1 && degrees.chunks > 1 {
         out.word("parallel", "schedule", "interleaved", "virtual stages");
         out.set("parallel", "chunks", degrees.chunks, "--num-layers-per-virtual-pipeline-stage or the layout");
+        group(flags, out, degrees.pp);
     } else if degrees.pp > 1 {
         out.word("parallel", "schedule", "1f1b", "Megatron-LM's own");
     }
@@ -349,6 +350,17 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
             "--pipeline-model-parallel-layout, --decoder-first-pipeline-num-layers, …",
         );
     }
+}
+
+/// Micro-batches that go through one virtual stage before the next one.
+fn group(flags: &mut Flags<'_>, out: &mut Document, pp: u32) {
+    const NAME: &str = "microbatch-group-size-per-virtual-pipeline-stage";
+    let Some(n) = flags.count(NAME, 1..=100_000) else { return };
+    if n < u64::from(pp) {
+        let what = format!("`--{NAME} {n}` is smaller than a pipeline of {pp} ranks");
+        return flags.wrong(NAME, what, format!("allowed are {pp} up to the micro-batches of a replica"));
+    }
+    out.set("parallel", "micro_batch_group", n, "--microbatch-group-size-per-virtual-pipeline-stage");
 }
 
 /// What is sharded over the data-parallel ranks.

@@ -85,6 +85,18 @@ fn keys_that_a_scenario_has_are_given() {
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
         ("--pipeline-model-parallel-size 2 --overlap-moe-expert-parallel-comm", "expert = 0.75"),
         ("--mtp-num-layers 2", "predicting_layers = 2"),
+        ("--cross-entropy-loss-fusion", "loss = \"native\""),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss = \"te\""),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", "loss = \"linear\""),
+        ("", "dropout = \"both\""),
+        ("--attention-dropout 0.0", "dropout = \"residual\""),
+        ("--attention-dropout 0 --hidden-dropout 0.0", "dropout = \"none\""),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 \
+             --microbatch-group-size-per-virtual-pipeline-stage 4",
+            "micro_batch_group = 4",
+        ),
+        ("--overlap-moe-expert-parallel-comm --delay-wgrad-compute", "delayed_weights = true"),
     ] {
         let found = found(&format!("{experts} {flags}"));
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
@@ -122,6 +134,20 @@ fn what_matters_and_is_not_modelled_is_named() {
     let silent =
         ["--softmax-type vanilla", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"];
     silent.iter().for_each(|flags| assert_eq!(said(flags, Code::NotModelled), []));
+}
+
+#[test]
+fn options_that_megatron_lm_refuses_are_refused() {
+    let wrong = said("--delay-wgrad-compute", Code::WrongFlag);
+    assert!(wrong[0].0.contains("--overlap-moe-expert-parallel-comm"), "{wrong:?}");
+    let stages = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1";
+    let small = said(&format!("{stages} --microbatch-group-size-per-virtual-pipeline-stage 3"), Code::WrongFlag);
+    assert!(small[0].1.contains("allowed are 4"), "{small:?}");
+}
+
+#[test]
+fn a_kind_of_fusion_without_its_switch_fuses_nothing() {
+    assert!(!found("--cross-entropy-fusion-impl te").scenario.contains("loss = "));
 }
 
 #[test]

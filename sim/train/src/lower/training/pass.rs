@@ -518,7 +518,14 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                weight_ops(problem, piece, tokens, |stage, kind| builder.after_attention(problem, stage, tokens, kind))
+                let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
+                let ops = weight_ops(problem, piece, tokens, after);
+                // What a schedule puts off as a pass of its own finds a host that is ahead.
+                if problem.execution.overlap.delayed_weights {
+                    builder.launched(problem, ops, piece, PassKind::Weight)
+                } else {
+                    ops
+                }
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }
