@@ -160,6 +160,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("graphs", &quoted(graphs));
     line("predicting_layers", &problem.model.n_predicting);
     line("recompute", &execution.recompute.written());
+    line("loss", &quoted(execution.loss.word()));
     line("gradient_dtype", &quoted(word(execution.gradient_dtype == hw::Dtype::Fp32, "fp32", "bf16")));
     let is_overlapped = execution.gradient_sync == train::problem::GradientSync::Overlapped;
     line("gradient_sync", &quoted(word(is_overlapped, "overlapped", "at_end")));
@@ -171,6 +172,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("products.head", &quoted(head));
     line("[overlap]\ntensor", &execution.overlap.tensor);
     line("expert", &execution.overlap.expert);
+    line("delayed_weights", &execution.overlap.delayed_weights);
     line("stage", &execution.overlap.stage);
     line("parameter_gather", &execution.overlap.parameter_gather);
     line("[experts]\ndispatcher", &quoted(word(execution.experts.once_per_node, "flex", "alltoall")));
@@ -259,12 +261,46 @@ fn keys_of_other_frameworks_are_said_to_change_nothing() {
         "compile = true",
         "casts = \"rowwise\"",
         "predicting_layers = 1",
+        "loss = \"te\"",
         "narrow_gather = true",
         "framework = \"pytorch\"\ncasts = \"rowwise\"",
     ] {
         let idle = of(with(&[("[training]\n", &format!("[training]\n{line}\n"))]), Code::NoEffect);
         assert_eq!(idle.len(), 1, "{line}: {idle:?}");
     }
+}
+
+#[test]
+fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
+    let played = |lines: &str, gpu: &str| {
+        let training = format!("[training]\nframework = \"megatron-core\"\n{lines}");
+        let scenario = scenario(&with(&[("[training]\n", &training), ("h100-sxm", gpu)]));
+        let result = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+        (result.metrics["iteration_time_s"], result.metrics["peak_memory_bytes"])
+    };
+    let loss = |word: &str| played(&format!("loss = \"{word}\"\n"), "b200");
+    let [unfused, native, older, te, newer, linear] =
+        ["unfused", "native", "native-lts", "te", "te-2.18", "linear"].map(loss);
+    assert_eq!(played("", "b200"), unfused);
+    assert!(te.0 < newer.0 && newer.0 < native.0 && native.0 < unfused.0, "{te:?} {newer:?} {native:?} {unfused:?}");
+    // Logits of a micro-batch of 8,192 tokens over two ranks: 128,256 rows by half.
+    let logits = 8192.0 * 128_256.0 / 2.0;
+    let per_logit = |more: f64, less: f64| (more - less) / logits;
+    assert!((per_logit(native.1, unfused.1) - 8.0).abs() < 0.01);
+    assert!((per_logit(older.1, unfused.1) - 4.0).abs() < 0.01);
+    assert!(te.1 < unfused.1 && linear.1 < te.1, "{linear:?} {te:?}");
+    // The head is multiplied once more, and no logit goes through memory.
+    assert!(linear.0 > te.0, "{linear:?} {te:?}");
+    let refused = with(&[("[training]\n", "[training]\nframework = \"megatron-core\"\nloss = \"linear\"\n")]);
+    assert_eq!(of(refused, Code::WrongOperation).len(), 1);
+    let [none, residual] = ["none", "residual"].map(|word| played(&format!("dropout = \"{word}\"\n"), "h100-sxm"));
+    // Two masks of a byte in each of 32 layers of width 4,096, over two ranks.
+    let masks = 8192.0 * 32.0 * 2.0 * 4096.0 / 2.0;
+    assert!(((residual.1 - none.1) / masks - 1.0).abs() < 0.01, "{residual:?} {none:?}");
+    assert_eq!(played("", "h100-sxm"), none);
+    let scores = |word: &str| played(&format!("attention = \"unfused\"\ndropout = \"{word}\"\n"), "b200");
+    let [without, with_masks] = ["none", "attention"].map(scores);
+    assert!(without.0 < with_masks.0 && without.1 < with_masks.1);
 }
 
 #[test]

@@ -520,6 +520,8 @@ mod tests {
                 gradient_dtype,
                 attention,
                 framework,
+                loss,
+                dropout,
                 formats,
                 wide_layers,
                 gathers_narrow,
@@ -534,6 +536,7 @@ mod tests {
                 trains_adapters,
                 unit_times,
                 layers,
+                micro_batch_group,
                 places,
                 stragglers,
             }
@@ -544,7 +547,16 @@ mod tests {
         );
         let overlap = fields!(
             "overlap",
-            Overlap { tensor, expert, slowdown, stage, parameter_gather, forward_prefetch, backward_prefetch }
+            Overlap {
+                tensor,
+                expert,
+                delayed_weights,
+                slowdown,
+                stage,
+                parameter_gather,
+                forward_prefetch,
+                backward_prefetch,
+            }
         );
         let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node });
         let launches = fields!("launches", Launches { each, captured });

@@ -4,6 +4,7 @@
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
 pub(crate) mod export;
+mod hybrid;
 mod layers;
 mod model;
 mod optimizer;
@@ -25,12 +26,14 @@ use train::problem::Dropout;
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
 
+/// What programs train whose layers a pattern tells.
+const STATE_SPACE: &str = "state-space layers";
 /// Programs whose models are not decoders of attention and feed-forward, with what they train.
 const OTHER_PROGRAMS: [(&str, &str); 8] = [
     ("t5", "an encoder and a decoder"),
     ("bert", "an encoder, whose attention is not causal"),
-    ("mamba", "state-space layers"),
-    ("hybrid", "state-space layers"),
+    ("mamba", STATE_SPACE),
+    ("hybrid", STATE_SPACE),
     ("vlm", "an encoder of images beside the decoder"),
     ("vision", "an encoder of images"),
     ("retro", "a retriever beside the decoder"),
@@ -94,8 +97,11 @@ fn is_wrong(findings: &[Finding]) -> bool {
 fn program(flags: &mut Flags<'_>, program: &[String]) {
     let name = program.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
     let found = OTHER_PROGRAMS.iter().find(|(word, _)| name.split(['_', '.']).any(|part| part == *word));
-    let by_flag =
-        ["is-hybrid-model", "hybrid-override-pattern", "hybrid-layer-pattern"].into_iter().find(|flag| flags.is(flag));
+    let is_hybrid = found.is_none_or(|(_, what)| *what == STATE_SPACE) && hybrid::flag(flags).is_some();
+    if is_hybrid {
+        return;
+    }
+    let by_flag = ["is-hybrid-model", "hybrid-attention-ratio"].into_iter().find(|flag| flags.is(flag));
     let (what, at) = match (found, by_flag) {
         (Some((_, what)), _) => (format!("`{name}` trains {what}"), None),
         (None, Some(flag)) => (format!("`--{flag}` asks for layers without attention"), flags.at(flag)),
@@ -104,15 +110,19 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
         }
         _ => return,
     };
-    let help = "training steps are modelled of decoders with attention and feed-forward in every layer";
+    let help = "training steps are modelled of decoders with attention and feed-forward in every layer, or by `--hybrid-layer-pattern`";
     flags.findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
 }
 
 /// What the shape of the model says of layouts.
 pub(crate) struct Shape {
     pub(crate) n_layers: u64,
-    /// Layers behind them that predict a further token each.
+    /// Further tokens that layers behind them predict.
     pub(crate) n_predicting: u64,
+    /// Layers that predict one of them.
+    pub(crate) layers_per_further_token: u64,
+    /// Layers of the stages that the model's pattern marks; empty where it marks none.
+    pub(crate) stages: Vec<u32>,
     pub(crate) n_heads: u64,
     pub(crate) n_groups: u64,
     pub(crate) n_experts: u64,

@@ -159,6 +159,8 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
     Some(Shape {
         n_layers: model.n_layers,
         n_predicting: predicting(flags).unwrap_or(model.n_predicting),
+        layers_per_further_token: if model.state_space.is_some() { 2 } else { 1 },
+        stages: Vec::new(),
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,
