@@ -304,6 +304,19 @@ fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
 }
 
 #[test]
+fn graphs_of_modules_take_memory_of_their_own() {
+    let peak = |graphs: &str| {
+        let training = format!("[training]\nframework = \"megatron-core\"\ngraphs = \"{graphs}\"\n");
+        let scenario = scenario(&with(&[("[training]\n", &training)]));
+        pipeline::run(&scenario, &|_| {}).result.results.remove(0).metrics["peak_memory_bytes"]
+    };
+    // Over two ranks: a width of 4,096, 32 heads with their output, 8 keys and 8 values of 128, and 32 numbers of softmax.
+    let of_token = (2 * 4096 + 2 * 128 * (32 + 8 + 8 + 32) + 4 * 32) / 2;
+    assert!((peak("attention") - peak("none") - 8192.0 * f64::from(of_token)).abs() < 1.0);
+    assert!((peak("step") - peak("none")).abs() < 1.0);
+}
+
+#[test]
 fn products_are_given_by_part() {
     let step = |products: &str| {
         let training = format!("[training]\nframework = \"megatron-core\"\nproducts = {products}\n");

@@ -39,12 +39,12 @@ pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
 
 /// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).
 pub fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
-    if loss != Loss::WithHead || gpu.peak_fp4.is_some() {
+    if loss != Loss::WithHead || gpu.is_capability_10() {
         return;
     }
     let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());
     let at = reader.peek_in("training", "loss").and_then(|(_, at)| at);
-    let help = "the kernel is of Blackwell; allowed are unfused, native and te";
+    let help = "the kernel is of Blackwell for servers; allowed are unfused, native and te";
     reader.find(Finding::error(Code::WrongOperation, at, what).help(help));
 }
 

@@ -148,7 +148,7 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
 /// Whether gradients of weights come behind those of inputs, beside the all-to-all; without an overlap of it Megatron-LM refuses that.
 fn delayed_weights(section: &mut Section<'_>) -> bool {
     const KEY: &str = "delayed_weights";
-    let at = section.place(KEY);
+    let at = section.place(KEY).unwrap_or_else(|| section.at());
     let is_delayed = section.flag(KEY, false);
     if is_delayed && !section.has("expert") {
         let what = "gradients of weights are delayed, and no all-to-all runs behind computation";

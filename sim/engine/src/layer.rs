@@ -28,6 +28,8 @@ pub const ADAM_STATES: f64 = 12.0;
 /// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
 /// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
 const CAST_BYTES_PER_TENSOR: u64 = 6;
+/// The same where products read one copy by rows and by columns (`nvte_is_non_tn_fp8_gemm_supported`: compute capability 10).
+const CAST_BYTES_IN_ONE_COPY: u64 = 5;
 /// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`).
 const CAST_BYTES_PER_BLOCK: u64 = 4;
 /// The same in 4 bits: read for the largest values, read again for rows, and once more to rotate and write columns (Transformer Engine,
@@ -91,6 +93,7 @@ impl<'a> Writer<'a> {
             return;
         }
         let passes = match self.format {
+            Format::Fp8 if self.shard.reads_any_layout => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
             Format::Nvfp4 => CAST_BYTES_ROTATED,
             _ => CAST_BYTES_PER_BLOCK,

@@ -9,6 +9,7 @@ mod torch;
 
 use hw::{Bytes, Format, Gpu};
 
+use crate::launch::Captured;
 use crate::model::{Index, Layer, Mixer, Model};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
@@ -248,6 +249,15 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
         return tokens * logit_bytes_per_token(shard);
     }
     framework::head(shard, tokens).saturating_sub(tokens * working_bytes_per_token(shard, stage))
+}
+
+/// Bytes per token of a micro-batch that graphs of modules hold besides, in a pool of their own.
+#[must_use]
+pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
+    match shard.framework {
+        Framework::Formulas => 0,
+        Framework::MegatronCore | Framework::Fsdp2(_) => framework::graphs(shard, captured),
+    }
 }
 
 /// What a rank that holds these stages keeps for the whole run beside model states.

@@ -135,6 +135,8 @@ pub struct Shard<'a> {
     pub once_per_node: bool,
     /// How the loss is computed.
     pub loss: Loss,
+    /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
+    pub reads_any_layout: bool,
     /// Where the layers have dropout, where that is not left to the model.
     pub given_dropout: Option<Dropout>,
 }
@@ -157,6 +159,7 @@ impl<'a> Shard<'a> {
             framework: Framework::Formulas,
             once_per_node: false,
             loss: Loss::Unfused,
+            reads_any_layout: false,
             given_dropout: None,
         }
     }

@@ -9,7 +9,7 @@ use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair, stage_parameters,
+    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair, stage_parameters,
     working_bytes_per_token,
 };
 use engine::verdict::Refused;
@@ -150,7 +150,9 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             };
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };
-            Need { states: states(problem, &held), bytes_per_token: played.peak_activation[rank] + working + logits }
+            let graphs = graph_bytes_per_token(&problem.shard(), problem.execution.launches.captured);
+            let bytes_per_token = played.peak_activation[rank] + working + logits + graphs;
+            Need { states: states(problem, &held), bytes_per_token }
         })
         .collect()
 }

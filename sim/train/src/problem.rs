@@ -267,6 +267,7 @@ impl Problem {
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
             loss: self.execution.loss,
+            reads_any_layout: self.cluster.gpu.is_capability_10(),
             given_dropout: self.execution.dropout,
         }
     }

@@ -18,6 +18,7 @@ use hw::{Bytes, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, torch};
+use crate::launch::Captured;
 use crate::loss::{self, Loss};
 use crate::model::{Experts, LatentAttention};
 use crate::recompute::{Module, Modules, Recompute};
@@ -31,6 +32,8 @@ const GROUPED_STREAMS: u64 = 4;
 /// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
 /// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
 const WEIGHTED: [u64; 2] = [2, 1];
+/// Bytes of the router's weight of an expert, and as many of its gradient.
+const ROUTER_WEIGHT: u64 = 4;
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
 /// the last product's gradient.
 const ROUTED_COPIES: u64 = 3;
@@ -197,6 +200,20 @@ fn in_pieces(shard: &Shard<'_>, vocab: u64) -> u64 {
     gathered + statistics.max(HALF * loss::PIECE.min(vocab) + 2 * 2 * hidden)
 }
 
+/// Bytes per token that graphs of modules hold in their own pool, from which nothing else is taken. The gradient of what a graph gives is one static
+/// tensor for all layers (`_reuse_graph_input_output_buffers` of Transformer Engine, from 2.7 on). What backward of a captured module holds for a while stays
+/// in the pool: for attention the gradients of its output, query, key and value. What is kept from forward to backward is as much as without graphs.
+#[must_use]
+pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
+    let model = shard.model;
+    let stream = serial(shard, HALF * model.hidden);
+    let attention = if captured.attention { stream + attention(shard) } else { 0 };
+    // The router gives tokens as they came, a weight in 32 bits and a mark for every expert.
+    let n_experts = model.experts.map_or(0, |experts| experts.n_routed);
+    let router = if captured.router { stream + n_experts * (2 * ROUTER_WEIGHT + 1) } else { 0 };
+    attention + router
+}
+
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
 #[must_use]
 pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
@@ -249,6 +266,17 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn graphs_of_modules_hold_static_gradients_and_what_backward_needs_for_a_while() {
+        let model = crate::model::embedded("qwen3-30b-a3b").expect("embedded");
+        let shard = Shard { framework: Framework::MegatronCore, ep: 8, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+        let of = |attention, router| graphs(&shard, Captured { attention, router });
+        assert_eq!(of(false, false), 0);
+        // Width 2048; 32 heads of 128 with their output, 4 keys and 4 values, 32 numbers of softmax; 128 experts.
+        assert_eq!(of(true, false), 2 * 2048 + 2 * 128 * (32 + 4 + 4 + 32) + 4 * 32);
+        assert_eq!(of(true, true) - of(true, false), 2 * 2048 + 128 * 9);
     }
 
     /// Bytes per token that a layer of DeepSeek-V3 on one GPU no longer keeps.
