@@ -196,7 +196,8 @@ fn every_key_of_an_execution_is_changed() {
 /// Recompute, products, offload and the cut of stages are found with the degrees, so a plan without them would be another one.
 #[test]
 fn a_searched_plan_that_is_read_back_is_the_same_plan() {
-    let base = DENSE.replace("[parallel]\ntp = 2\nzero = 3\nsequence_parallel = false\n", "[parallel]\nlayout = \"search\"\n");
+    let base =
+        DENSE.replace("[parallel]\ntp = 2\nzero = 3\nsequence_parallel = false\n", "[parallel]\nlayout = \"search\"\n");
     let base = base.replace("recompute = \"full\"\n", "").replace("bucket_tokens = 4096\n", "");
     for lists in [
         "recompute = [\"full\"]\nproducts = [\"fp8\"]\nzero = [1]\n",

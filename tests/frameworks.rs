@@ -298,7 +298,8 @@ fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
     let masks = 8192.0 * 32.0 * 2.0 * 4096.0 / 2.0;
     assert!(((residual.1 - none.1) / masks - 1.0).abs() < 0.01, "{residual:?} {none:?}");
     assert_eq!(played("", "h100-sxm"), none);
-    let scores = |word: &str| played(&format!("attention = \"unfused\"\ndropout = \"{word}\"\n"), "b200");
+    let scores =
+        |word: &str| played(&format!("recompute = \"none\"\nattention = \"unfused\"\ndropout = \"{word}\"\n"), "b200");
     let [without, with_masks] = ["none", "attention"].map(scores);
     assert!(without.0 < with_masks.0 && without.1 < with_masks.1);
 }
@@ -314,6 +315,31 @@ fn graphs_of_modules_take_memory_of_their_own() {
     let of_token = (2 * 4096 + 2 * 128 * (32 + 8 + 8 + 32) + 4 * 32) / 2;
     assert!((peak("attention") - peak("none") - 8192.0 * f64::from(of_token)).abs() < 1.0);
     assert!((peak("step") - peak("none")).abs() < 1.0);
+}
+
+#[test]
+fn the_search_bounds_hybrids_from_below() {
+    for lists in ["pp = [1]\nep = [8]\n", "pp = [2]\nep = [4]\n", "pp = [4]\nep = [2]\nchunks = [1]\n"] {
+        let text = with(&[
+            ("llama-3-8b", "nemotron-3-nano-30b-a3b"),
+            ("h100-sxm", "b300"),
+            ("cp = 1\ntp = 2\nzero = 1\n", "layout = \"search\"\n"),
+            ("[training]\n", &format!("[search]\n{lists}zero = [1]\n[training]\nframework = \"megatron-core\"\n")),
+            ("bucket_tokens = 8192\n", ""),
+        ]);
+        let scenario = scenario(&text);
+        let (cost, topology) = (pipeline::cost_model(&scenario), hw::topology::Topology::of(&scenario.problem.cluster));
+        let decided = pipeline::decide(&scenario, &scenario.policies[0], cost.as_ref(), &topology);
+        let best = decided.unwrap_or_else(|why| panic!("{lists}: {why}")).found.expect("a search").best.plan;
+        assert!(best.bound_s > 0.0 && best.bound_s <= best.step_s, "{lists}: {} of {}", best.bound_s, best.step_s);
+        // On one stage nothing but whole layers is left out of the bound.
+        assert!(
+            best.candidate.layout.pp > 1 || best.bound_s > 0.7 * best.step_s,
+            "{} of {}",
+            best.bound_s,
+            best.step_s
+        );
+    }
 }
 
 #[test]

@@ -164,10 +164,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     let free_parameters = free_parameters(&training, &cost, &policies, of_card);
-    let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
-    framework::formats_of_card(reader, &training, &cluster.gpu);
-    framework::loss_of_card(reader, training.execution.loss, &cluster.gpu);
+    framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = Execution {
         framework: framework::in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
@@ -200,12 +198,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
+        profile: of_card.map(|_| calibrate::profiles::training(&problem.cluster.gpu)).or(cost.profile),
         problem,
         search,
         objective,
         long_run,
         policies,
-        profile,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         is_of_card: of_card.is_some(),

@@ -131,10 +131,11 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
 
 /// Reads `[overlap]`.
 pub fn overlap(mut section: Section<'_>) -> Overlap {
+    let delayed_weights = delayed_weights(&mut section);
     let overlap = Overlap {
         tensor: section.number("tensor", 0.0, 0.0..=1.0),
         expert: section.number("expert", 0.0, 0.0..=1.0),
-        delayed_weights: delayed_weights(&mut section),
+        delayed_weights,
         slowdown: section.number("slowdown", 1.0, 1.0..=10.0),
         stage: section.flag("stage", true),
         parameter_gather: section.flag("parameter_gather", false),

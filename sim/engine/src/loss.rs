@@ -100,9 +100,7 @@ mod tests {
     fn every_way_has_one_word_and_fused_kernels_move_less() {
         for (word, loss) in Loss::WORDS {
             assert_eq!(loss.word(), word);
-            let moved = |loss: Loss| {
-                loss.moved_per_logit(PassKind::Forward) + loss.moved_per_logit(PassKind::Input)
-            };
+            let moved = |loss: Loss| loss.moved_per_logit(PassKind::Forward) + loss.moved_per_logit(PassKind::Input);
             assert!(moved(loss) <= moved(Loss::Unfused), "{word}");
             assert_eq!(loss.moved_per_logit(PassKind::Weight), 0);
         }

@@ -9,8 +9,8 @@ use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair, stage_parameters,
-    working_bytes_per_token,
+    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair,
+    stage_parameters, working_bytes_per_token,
 };
 use engine::verdict::Refused;
 

@@ -52,20 +52,31 @@ pub(super) fn read(flags: &mut Flags<'_>) -> Option<Hybrid> {
     }
 }
 
-fn parse(text: &str) -> Result<Hybrid, String> {
+/// What is wrong with a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum WrongPattern {
+    #[error("has `{0}`, a layer that is not modelled")]
+    Letter(char),
+    #[error("predicts a further token with `{0}`")]
+    Predicts(String),
+    #[error("has a stage without a layer")]
+    EmptyStage,
+}
+
+fn parse(text: &str) -> Result<Hybrid, WrongPattern> {
     let bare: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let mut parts = bare.split('/');
     let main = parts.next().unwrap_or_default();
     if let Some(letter) = main.chars().find(|letter| *letter != '|' && !LETTERS.contains(*letter)) {
-        return Err(format!("has `{letter}`, a layer that is not modelled"));
+        return Err(WrongPattern::Letter(letter));
     }
     let predicting: Vec<&str> = parts.collect();
     if let Some(other) = predicting.iter().find(|layers| **layers != PREDICTS) {
-        return Err(format!("predicts a further token with `{other}`"));
+        return Err(WrongPattern::Predicts((*other).to_owned()));
     }
     let stages: Vec<u32> = main.split('|').map(|stage| u32::try_from(stage.len()).unwrap_or(u32::MAX)).collect();
     if stages.contains(&0) {
-        return Err("has a stage without a layer".to_owned());
+        return Err(WrongPattern::EmptyStage);
     }
     Ok(Hybrid { letters: main.replace('|', ""), stages, n_predicting: predicting.len() as u64 })
 }
@@ -100,7 +111,7 @@ mod tests {
         assert_eq!(found, Hybrid { letters: "ME*-MEM".to_owned(), stages: vec![4, 3], n_predicting: 2 });
         assert_eq!(parse("M*M*").map(|found| found.stages), Ok(vec![4]));
         for (text, why) in [("MGM", "`G`"), ("M*/MM", "`MM`"), ("M||M", "a stage without"), ("", "a stage without")] {
-            assert!(parse(text).is_err_and(|found| found.contains(why)), "{text}");
+            assert!(parse(text).is_err_and(|found| found.to_string().contains(why)), "{text}");
         }
     }
 }

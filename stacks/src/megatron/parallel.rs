@@ -146,7 +146,8 @@ impl Degrees {
     fn of_pattern(&mut self, flags: &mut Flags<'_>, stages: &[u32]) {
         let n_stages = u32::try_from(stages.len()).unwrap_or(u32::MAX);
         if !n_stages.is_multiple_of(self.pp) {
-            let what = format!("the pattern marks {n_stages} stages, which {} pipeline ranks do not share evenly", self.pp);
+            let what =
+                format!("the pattern marks {n_stages} stages, which {} pipeline ranks do not share evenly", self.pp);
             let name = super::hybrid::flag(flags).unwrap_or("hybrid-layer-pattern");
             return flags.wrong(name, what, format!("allowed are multiples of {}", self.pp));
         }
