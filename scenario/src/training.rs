@@ -153,7 +153,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let execution = &mut training.execution;
-    (execution.optimizer, execution.trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
+    (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
     let card = machine.map(|cluster| &cluster.gpu);

@@ -109,7 +109,7 @@ const ROWS: [(&str, [Judge; 3]); 53] = [
     ("launches.captured", [said, captured, captured]),
     ("execution.context_in_blocks", [blocks, blocks, blocks]),
     ("execution.optimizer", [said, optimizer, optimizer]),
-    ("execution.trains_adapters", [adapters, adapters, adapters]),
+    ("execution.adapters", [adapters, adapters, adapters]),
     ("execution.unit_times", [unit_times, unit_times, unit_times]),
     ("execution.layers", [said, said, said]),
     ("execution.micro_batch_group", [said, groups, groups]),
@@ -480,7 +480,7 @@ fn blocks(asked: &Asked<'_>) -> Fate {
 }
 
 fn adapters(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.trains_adapters, "training of adapters alone")
+    unsaid(asked.problem.execution.adapters.is_some(), "training of adapters alone")
 }
 
 fn unit_times(asked: &Asked<'_>) -> Fate {
@@ -533,7 +533,7 @@ mod tests {
                 launches,
                 context_in_blocks,
                 optimizer,
-                trains_adapters,
+                adapters,
                 unit_times,
                 layers,
                 micro_batch_group,

@@ -9,7 +9,9 @@ use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
 use train::optimizer::{Optimizer, Rule};
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap};
+use train::problem::{
+    AdaptedProducts, Adapters, AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap,
+};
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
@@ -160,7 +162,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
-    execution.trains_adapters = cells.word("task") == "lora";
+    execution.adapters = (cells.word("task") == "lora").then_some(ADAPTERS);
     execution.layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
     let mut problem = machine.problem(model, degrees, execution)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
@@ -220,6 +222,9 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         ..Execution::default()
     })
 }
+
+/// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).
+const ADAPTERS: Adapters = Adapters { rank: 16, beside: AdaptedProducts::QueryKeyValue };
 
 /// Kernels of the loss: all benchmarks take Transformer Engine's, those of Nemotron the compiled ones (`perf_recipes/_common.py`,
 /// `nemotronh/common.py` @ 067f987df03b).

@@ -42,6 +42,33 @@ impl Framework {
     }
 }
 
+/// Small adapters beside the products of a layer (LoRA, arXiv:2106.09685): each is two thin products, a scaling and a sum, as kernels of their own
+/// (NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b, `peft/utils.py`, `ParallelLinearAdapter.forward`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adapters {
+    /// Columns between both products.
+    pub rank: u64,
+    /// Beside which products.
+    pub beside: AdaptedProducts,
+}
+
+/// Products that have an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdaptedProducts {
+    /// Queries, keys and values.
+    QueryKeyValue,
+    /// Both products around attention.
+    Attention,
+    /// Those and both of a dense feed-forward.
+    All,
+}
+
+impl AdaptedProducts {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("all", Self::All), ("attention", Self::Attention), ("qkv", Self::QueryKeyValue)];
+}
+
 /// Where the layers of a model have dropout (`--attention-dropout`, `--hidden-dropout`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropout {
@@ -137,6 +164,8 @@ pub struct Shard<'a> {
     pub loss: Loss,
     /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
     pub reads_any_layout: bool,
+    /// Adapters, where they alone are trained.
+    pub adapters: Option<Adapters>,
     /// Where the layers have dropout, where that is not left to the model.
     pub given_dropout: Option<Dropout>,
 }
@@ -160,6 +189,7 @@ impl<'a> Shard<'a> {
             once_per_node: false,
             loss: Loss::Unfused,
             reads_any_layout: false,
+            adapters: None,
             given_dropout: None,
         }
     }

@@ -12,7 +12,7 @@ pub use engine::launch::Captured;
 pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Casts, Dropout, Framework, TorchModules};
+pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropout, Framework, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
@@ -176,8 +176,8 @@ pub struct Execution {
     pub context_in_blocks: bool,
     /// What updates the parameters.
     pub optimizer: Optimizer,
-    /// Whether small adapters alone are trained: no gradients of the model's weights, whose exchange and step are left out.
-    pub trains_adapters: bool,
+    /// Small adapters that alone are trained: no gradients of the model's weights, whose exchange and step are left out.
+    pub adapters: Option<Adapters>,
     /// Fixed durations instead of operations.
     pub unit_times: Option<UnitTimes>,
     /// Layers of every stage along the path; empty splits evenly.
@@ -213,7 +213,7 @@ impl Default for Execution {
             launches: Launches::UNSEEN,
             context_in_blocks: false,
             optimizer: Optimizer::ADAM,
-            trains_adapters: false,
+            adapters: None,
             unit_times: None,
             layers: Vec::new(),
             micro_batch_group: None,
@@ -268,6 +268,7 @@ impl Problem {
             once_per_node: self.execution.experts.once_per_node,
             loss: self.execution.loss,
             reads_any_layout: self.cluster.gpu.is_capability_10(),
+            adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,
         }
     }

@@ -425,7 +425,7 @@ impl Builder<'_> {
         }
         let whole = self.at(frame.pp).execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
-        let kind = if self.at(frame.pp).execution.trains_adapters && kind == PassKind::Backward {
+        let kind = if self.at(frame.pp).execution.adapters.is_some() && kind == PassKind::Backward {
             PassKind::Input
         } else {
             kind
