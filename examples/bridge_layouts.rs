@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use engine::model::{FeedForward, Layer};
 use planner::train::policies;
 use planner::train::policy::PlanContext;
 use planner::train::search::space::{Candidate, Space};
@@ -107,10 +106,6 @@ fn degrees(layout: &Layout, micro_batch: u64) -> String {
 
 /// The best layout of those that Megatron has: degrees, virtual stages and micro-batches, with the rest as the recipe has it.
 fn searched(run: &Run) -> Result<Found, String> {
-    let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
-    if run.problem.model.layers.kinds().iter().any(lacks) {
-        return Err("not searched: the bound knows no hybrids".to_owned());
-    }
     let mut problem = run.problem.clone();
     let n_sequences = (problem.layout.dp * run.n_micro_batches * run.micro_batch) as usize;
     problem.workload.lengths = vec![run.tokens; n_sequences];

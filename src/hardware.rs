@@ -15,7 +15,7 @@ use planner::train::search::space::Candidate;
 use planner::{Decision, PlanError};
 use rayon::prelude::*;
 use train::Problem;
-use train::plan::Plan;
+use train::plan::{Plan, Searched};
 
 use crate::kinds::training::run::{self as pipeline, Decided};
 use scenario::training::{PolicyChoice, Scenario};
@@ -174,7 +174,7 @@ pub enum WrongPlan {
     #[error(transparent)]
     NoProblem(#[from] PlanError),
     /// The scenario searches, and the plan is of no layout that it tries.
-    #[error("its layout and schedule are none of those that the scenario searches")]
+    #[error("its layout, schedule and what was chosen with them are none of those that the scenario searches")]
     NotSearched,
     /// It breaks rules.
     #[error("{}", .0.join("; "))]
@@ -195,11 +195,12 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, WrongPlan
     let (mut problem, _) = chosen::problem(&scenario.problem, choice)?;
     if let Some(space) = &scenario.search {
         let candidates = space.candidates(&problem);
-        let is_planned = |one: &&Candidate| one.layout == plan.layout && one.schedule.name == plan.schedule;
+        let is_planned = |one: &&Candidate| {
+            let is_layout = one.layout == plan.layout && one.schedule.name == plan.schedule;
+            is_layout && plan.searched.as_ref().is_none_or(|searched| *searched == Searched::of(&one.problem(&problem)))
+        };
         let found = candidates.iter().find(is_planned);
-        let found = found.ok_or(WrongPlan::NotSearched)?;
-        (problem.layout, problem.schedule) = (found.layout, found.schedule);
-        problem.cluster.n_nodes = found.nodes;
+        problem = found.ok_or(WrongPlan::NotSearched)?.problem(&problem);
     }
     train::check::check(&problem, &plan).map_err(WrongPlan::Broken)?;
     if plan.steps.is_empty() {

@@ -62,7 +62,7 @@ run = ["megatron"]
 "#;
 
 /// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
-const CHANGES: [(&str, &str, &str); 38] = [
+const CHANGES: [(&str, &str, &str); 41] = [
     ("parallel.tp", "1", DENSE),
     ("parallel.pp", "4", EXPERTS),
     ("parallel.cp", "2", DENSE),
@@ -91,6 +91,9 @@ const CHANGES: [(&str, &str, &str); 38] = [
     ("training.graphs", "\"attention\"", EXPERTS),
     ("overlap.tensor", "0.4", DENSE),
     ("overlap.expert", "0.4", EXPERTS),
+    ("training.loss", "\"te\"", EXPERTS),
+    ("training.dropout", "\"both\"", DENSE),
+    ("parallel.micro_batch_group", "4", EXPERTS),
     ("overlap.slowdown", "1.3", DENSE),
     ("overlap.stage", "false", EXPERTS),
     ("overlap.forward_prefetch", "false", DENSE),
@@ -163,6 +166,8 @@ fn every_key_of_an_execution_is_changed() {
         "training.casts",
         // Merging is of policies that merge.
         "experts.compression",
+        // It needs an all-to-all behind computation: by a test of its own.
+        "overlap.delayed_weights",
         // ZeRO 1 and 2 alone have it.
         "overlap.parameter_gather",
         // A search in the place of degrees.
@@ -186,6 +191,44 @@ fn every_key_of_an_execution_is_changed() {
             assert!(is_known || !is_training, "`{key}` is not changed: {row}");
         }
     }
+}
+
+/// Recompute, products, offload and the cut of stages are found with the degrees, so a plan without them would be another one.
+#[test]
+fn a_searched_plan_that_is_read_back_is_the_same_plan() {
+    let base =
+        DENSE.replace("[parallel]\ntp = 2\nzero = 3\nsequence_parallel = false\n", "[parallel]\nlayout = \"search\"\n");
+    let base = base.replace("recompute = \"full\"\n", "").replace("bucket_tokens = 4096\n", "");
+    for lists in [
+        "recompute = [\"full\"]\nproducts = [\"fp8\"]\nzero = [1]\n",
+        "recompute = [[\"layernorm\", \"mlp\"]]\npp = [4]\nchunks = [1]\nhead_layers = [4]\n",
+        "offload_ratio = [0.25]\nrecompute = [\"none\"]\nmicro_batch = [1]\nnodes = [1]\n",
+    ] {
+        let text = format!("{base}[search]\n{lists}");
+        let source = Source { path: "scenario.toml".to_owned(), text };
+        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        let why = errors(&checked.findings);
+        let scenario = checked.scenario.unwrap_or_else(|| panic!("{why:?}")).training().cloned().expect("a training");
+        let first = planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{lists}: {why}"));
+        let json = serde_json::to_string(&first.decision.plan).expect("a plan has a JSON form");
+        let plan: train::Plan = serde_json::from_str(&json).expect("the same");
+        assert_eq!(plan, first.decision.plan);
+        let back = skrull_sim::hardware::of_file(&scenario, plan).unwrap_or_else(|why| panic!("{lists}: {why}"));
+        let of = |problem: &train::Problem| format!("{problem:?}");
+        assert_eq!(of(&back.problem), of(&first.problem), "{lists}");
+        assert_ne!(of(&first.problem), of(&scenario.problem));
+    }
+}
+
+#[test]
+fn delayed_gradients_of_weights_are_written_or_refused() {
+    let overlapped = "overlap.expert=0.5".to_owned();
+    let with = [overlapped.clone(), "overlap.delayed_weights=true".to_owned()];
+    for (target, flag) in [("megatron", "--delay-wgrad-compute"), ("bridge", "delay_wgrad_compute=true")] {
+        assert!(!told(EXPERTS, std::slice::from_ref(&overlapped), target).expect("a file").contains(flag));
+        assert!(told(EXPERTS, &with, target).expect("a file").contains(flag), "{target}");
+    }
+    assert!(told(EXPERTS, &with, "torchtitan").is_err_and(|why| why.contains("gradients of weights")));
 }
 
 /// Options name the schedule's file, and the recipe is a module that Python compiles.

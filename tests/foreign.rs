@@ -168,6 +168,8 @@ fn decided(planned: &PlannedStep) -> (train::Layout, String, Vec<train::plan::St
 fn executed(problem: &train::Problem, target: &str) -> (hw::Dtype, Execution) {
     let mut execution = problem.execution.clone();
     let plain = Execution::default();
+    // What the model leaves open is said; DeepSpeed leaves it to the model's code.
+    execution.dropout = (target != "deepspeed").then(|| problem.shard().dropout());
     execution.framework = plain.framework;
     execution.host_overhead_per_layer = plain.host_overhead_per_layer;
     execution.launches.each = plain.launches.each;

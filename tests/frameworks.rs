@@ -160,6 +160,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("graphs", &quoted(graphs));
     line("predicting_layers", &problem.model.n_predicting);
     line("recompute", &execution.recompute.written());
+    line("loss", &quoted(execution.loss.word()));
     line("gradient_dtype", &quoted(word(execution.gradient_dtype == hw::Dtype::Fp32, "fp32", "bf16")));
     let is_overlapped = execution.gradient_sync == train::problem::GradientSync::Overlapped;
     line("gradient_sync", &quoted(word(is_overlapped, "overlapped", "at_end")));
@@ -171,6 +172,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("products.head", &quoted(head));
     line("[overlap]\ntensor", &execution.overlap.tensor);
     line("expert", &execution.overlap.expert);
+    line("delayed_weights", &execution.overlap.delayed_weights);
     line("stage", &execution.overlap.stage);
     line("parameter_gather", &execution.overlap.parameter_gather);
     line("[experts]\ndispatcher", &quoted(word(execution.experts.once_per_node, "flex", "alltoall")));
@@ -259,11 +261,84 @@ fn keys_of_other_frameworks_are_said_to_change_nothing() {
         "compile = true",
         "casts = \"rowwise\"",
         "predicting_layers = 1",
+        "loss = \"te\"",
         "narrow_gather = true",
         "framework = \"pytorch\"\ncasts = \"rowwise\"",
     ] {
         let idle = of(with(&[("[training]\n", &format!("[training]\n{line}\n"))]), Code::NoEffect);
         assert_eq!(idle.len(), 1, "{line}: {idle:?}");
+    }
+}
+
+#[test]
+fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
+    let played = |lines: &str, gpu: &str| {
+        let training = format!("[training]\nframework = \"megatron-core\"\n{lines}");
+        let scenario = scenario(&with(&[("[training]\n", &training), ("h100-sxm", gpu)]));
+        let result = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+        (result.metrics["iteration_time_s"], result.metrics["peak_memory_bytes"])
+    };
+    let loss = |word: &str| played(&format!("loss = \"{word}\"\n"), "b200");
+    let [unfused, native, older, te, newer, linear] =
+        ["unfused", "native", "native-lts", "te", "te-2.18", "linear"].map(loss);
+    assert_eq!(played("", "b200"), unfused);
+    assert!(te.0 < newer.0 && newer.0 < native.0 && native.0 < unfused.0, "{te:?} {newer:?} {native:?} {unfused:?}");
+    // Logits of a micro-batch of 8,192 tokens over two ranks: 128,256 rows by half.
+    let logits = 8192.0 * 128_256.0 / 2.0;
+    let per_logit = |more: f64, less: f64| (more - less) / logits;
+    assert!((per_logit(native.1, unfused.1) - 8.0).abs() < 0.01);
+    assert!((per_logit(older.1, unfused.1) - 4.0).abs() < 0.01);
+    assert!(te.1 < unfused.1 && linear.1 < te.1, "{linear:?} {te:?}");
+    // The head is multiplied once more, and no logit goes through memory.
+    assert!(linear.0 > te.0, "{linear:?} {te:?}");
+    let refused = with(&[("[training]\n", "[training]\nframework = \"megatron-core\"\nloss = \"linear\"\n")]);
+    assert_eq!(of(refused, Code::WrongOperation).len(), 1);
+    let [none, residual] = ["none", "residual"].map(|word| played(&format!("dropout = \"{word}\"\n"), "h100-sxm"));
+    // Two masks of a byte in each of 32 layers of width 4,096, over two ranks.
+    let masks = 8192.0 * 32.0 * 2.0 * 4096.0 / 2.0;
+    assert!(((residual.1 - none.1) / masks - 1.0).abs() < 0.01, "{residual:?} {none:?}");
+    assert_eq!(played("", "h100-sxm"), none);
+    let scores =
+        |word: &str| played(&format!("recompute = \"none\"\nattention = \"unfused\"\ndropout = \"{word}\"\n"), "b200");
+    let [without, with_masks] = ["none", "attention"].map(scores);
+    assert!(without.0 < with_masks.0 && without.1 < with_masks.1);
+}
+
+#[test]
+fn graphs_of_modules_take_memory_of_their_own() {
+    let peak = |graphs: &str| {
+        let training = format!("[training]\nframework = \"megatron-core\"\ngraphs = \"{graphs}\"\n");
+        let scenario = scenario(&with(&[("[training]\n", &training)]));
+        pipeline::run(&scenario, &|_| {}).result.results.remove(0).metrics["peak_memory_bytes"]
+    };
+    // Over two ranks: a width of 4,096, 32 heads with their output, 8 keys and 8 values of 128, and 32 numbers of softmax.
+    let of_token = (2 * 4096 + 2 * 128 * (32 + 8 + 8 + 32) + 4 * 32) / 2;
+    assert!((peak("attention") - peak("none") - 8192.0 * f64::from(of_token)).abs() < 1.0);
+    assert!((peak("step") - peak("none")).abs() < 1.0);
+}
+
+#[test]
+fn the_search_bounds_hybrids_from_below() {
+    for lists in ["pp = [1]\nep = [8]\n", "pp = [2]\nep = [4]\n", "pp = [4]\nep = [2]\nchunks = [1]\n"] {
+        let text = with(&[
+            ("llama-3-8b", "nemotron-3-nano-30b-a3b"),
+            ("h100-sxm", "b300"),
+            ("cp = 1\ntp = 2\nzero = 1\n", "layout = \"search\"\n"),
+            ("[training]\n", &format!("[search]\n{lists}zero = [1]\n[training]\nframework = \"megatron-core\"\n")),
+            ("bucket_tokens = 8192\n", ""),
+        ]);
+        let scenario = scenario(&text);
+        let (cost, topology) = (pipeline::cost_model(&scenario), hw::topology::Topology::of(&scenario.problem.cluster));
+        let decided = pipeline::decide(&scenario, &scenario.policies[0], cost.as_ref(), &topology);
+        let best = decided.unwrap_or_else(|why| panic!("{lists}: {why}")).found.expect("a search").best.plan;
+        assert!(best.bound_s > 0.0 && best.bound_s <= best.step_s, "{lists}: {} of {}", best.bound_s, best.step_s);
+        // On one stage nothing but whole layers is left out of the bound.
+        assert!(
+            best.candidate.layout.pp > 1 || best.bound_s > 0.7 * best.step_s,
+            "{} of {}",
+            best.bound_s,
+            best.step_s
+        );
     }
 }
 

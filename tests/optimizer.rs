@@ -85,6 +85,11 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     let adapters = scenario(zero, "trains = \"adapters\"");
     assert!(state_bytes(&adapters) < 1.0);
     assert!(step_s(&adapters) < 0.8 * time);
+    // Kernels of adapters are thin: a larger rank and more products take longer, and less than gradients of all weights.
+    let of = |more: &str| step_s(&scenario(zero, &format!("trains = \"adapters\"\n{more}")));
+    let [qkv, attention, all] = ["qkv", "attention", "all"].map(|word| of(&format!("adapters_beside = \"{word}\"")));
+    assert!(qkv < attention && attention < all && all < time, "{qkv} {attention} {all} {time}");
+    assert!(of("adapter_rank = 256") > all);
 }
 
 #[test]

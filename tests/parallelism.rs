@@ -218,6 +218,64 @@ fn offloaded_activations_lower_the_peak_and_never_the_time() {
     assert!(half.1 >= kept.1, "{half:?} {kept:?}");
 }
 
+/// A step of one stage, in which nothing else hides an all-to-all: how long it takes, and all intervals of a role on the first rank.
+fn of_experts(is_delayed: bool, per_node: u32) -> (u64, BTreeMap<Role, u64>) {
+    let delayed = format!("overlap.delayed_weights={is_delayed}");
+    let cluster = [format!("cluster.nodes={}", 32 / per_node), format!("cluster.gpus_per_node={per_node}")];
+    let set = [
+        "parallel.dp=32",
+        "parallel.cp=1",
+        "parallel.tp=1",
+        "parallel.pp=1",
+        "parallel.ep=8",
+        "parallel.expert_tp=1",
+        "parallel.order=\"tp-cp-pp-dp\"",
+        "training.gradient_sync=\"at_end\"",
+        "training.recompute=\"none\"",
+        "training.batch_size=32",
+        "workload.tokens=4096",
+        "overlap.expert=0.0",
+        &delayed,
+        &cluster[0],
+        &cluster[1],
+    ];
+    let (graph, timeline) = play(&job(&set), Fold::Alike);
+    let mut times = BTreeMap::new();
+    for (index, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.lane.index() == 0) {
+        let ns = timeline.end[index].as_ns() - timeline.start[index].as_ns();
+        *times.entry(task.role).or_insert(0) += ns;
+    }
+    (timeline.span().as_ns(), times)
+}
+
+/// A backward makes gradients of weights beside the all-to-all: of both the shorter one is saved. Forward's all-to-all is as long as backward's.
+#[test]
+fn delayed_gradients_of_weights_hide_the_all_to_all_and_no_more() {
+    // Over NVLink the all-to-all is the shorter one, over the network the longer one.
+    for per_node in [8, 1] {
+        let ((plain, _), (delayed, times)) = (of_experts(false, per_node), of_experts(true, per_node));
+        let (weights, exchange) = (times[&Role::WeightGradient], times[&Role::ExpertExchange] / 2);
+        let saved = plain.abs_diff(delayed);
+        let expected = weights.min(exchange);
+        assert!(saved.abs_diff(expected) <= 2_000 + expected / 500, "{saved} of {weights} and {exchange} ns");
+        assert!(delayed < plain);
+    }
+}
+
+#[test]
+fn groups_of_more_micro_batches_hold_more_and_hide_no_less() {
+    let set = ["parallel.cp=1", "parallel.dp=4", "parallel.schedule=\"interleaved\"", "training.batch_size=64"];
+    let of = |group: &str| {
+        let all = [&set[..], &["workload.tokens=8000", group]].concat();
+        let row = pipeline::run(&job(&all), &|_| {}).result.results.remove(0);
+        assert!(row.status.is_ok(), "{}", row.why);
+        (row.metrics["iteration_time_s"], row.metrics["peak_memory_bytes"])
+    };
+    let (usual, four, eight) = (of("seed=0"), of("parallel.micro_batch_group=4"), of("parallel.micro_batch_group=8"));
+    assert_eq!(usual, four);
+    assert!(eight.1 > four.1, "{four:?} {eight:?}");
+}
+
 #[test]
 fn an_overlapped_exchange_is_never_slower_without_slowdown() {
     let set = ["parallel.ep=4", "parallel.expert_tp=1"];

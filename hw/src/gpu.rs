@@ -65,6 +65,12 @@ impl Gpu {
         }
     }
 
+    /// Whether it is a Blackwell of servers (compute capability 10): it multiplies 4 bits, and has a link of its own, which cards of capability 12 lack.
+    #[must_use]
+    pub fn is_capability_10(&self) -> bool {
+        self.peak_fp4.is_some() && self.has_own_link()
+    }
+
     /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.
     #[must_use]
     pub fn has_own_link(&self) -> bool {

@@ -153,7 +153,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let execution = &mut training.execution;
-    (execution.optimizer, execution.trains_adapters) = optimizer::optimizer(reader.section("optimizer"));
+    (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
     let card = machine.map(|cluster| &cluster.gpu);
@@ -164,9 +164,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     let free_parameters = free_parameters(&training, &cost, &policies, of_card);
-    let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
-    framework::formats_of_card(reader, &training, &cluster.gpu);
+    framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = Execution {
         framework: framework::in_pieces(training.execution.framework, &overlap),
         host_overhead_per_layer,
@@ -175,6 +174,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         experts,
         unit_times: cost.units,
         layers: parallel.layers,
+        micro_batch_group: parallel.micro_batch_group,
         stragglers,
         ..training.execution
     };
@@ -198,12 +198,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
+        profile: of_card.map(|_| calibrate::profiles::training(&problem.cluster.gpu)).or(cost.profile),
         problem,
         search,
         objective,
         long_run,
         policies,
-        profile,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         is_of_card: of_card.is_some(),

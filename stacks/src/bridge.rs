@@ -12,7 +12,7 @@ const VERSION: &str = "Megatron Bridge 0.6 (megatron/bridge/training/config.py)"
 pub const TARGET: Target = Target::new(NAME, "overrides of a recipe", VERSION, write);
 
 /// Flags of Megatron-LM and the keys of Bridge that say the same; a value in the third place stands for a switch.
-const KEYS: [(&str, &str, &str); 40] = [
+const KEYS: [(&str, &str, &str); 46] = [
     ("tensor-model-parallel-size", "model.tensor_model_parallel_size", ""),
     ("pipeline-model-parallel-size", "model.pipeline_model_parallel_size", ""),
     ("context-parallel-size", "model.context_parallel_size", ""),
@@ -52,6 +52,12 @@ const KEYS: [(&str, &str, &str); 40] = [
     ("accumulate-allreduce-grads-in-fp32", "ddp.grad_reduce_in_fp32", "true"),
     ("tp-comm-overlap", "comm_overlap.tp_comm_overlap", "true"),
     ("overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm", "true"),
+    ("delay-wgrad-compute", "comm_overlap.delay_wgrad_compute", "true"),
+    ("microbatch-group-size-per-virtual-pipeline-stage", "model.microbatch_group_size_per_vp_stage", ""),
+    ("cross-entropy-loss-fusion", "model.cross_entropy_loss_fusion", "true"),
+    ("cross-entropy-fusion-impl", "model.cross_entropy_fusion_impl", ""),
+    ("attention-dropout", "model.attention_dropout", ""),
+    ("hidden-dropout", "model.hidden_dropout", ""),
     ("moe-expert-capacity-factor", "model.moe_expert_capacity_factor", ""),
     ("moe-pad-expert-input-to-capacity", "model.moe_pad_expert_input_to_capacity", "true"),
 ];

@@ -127,6 +127,7 @@ mod tests {
                 train::layout::Zero::Off,
                 train::layout::ContextExchange::Ring,
             ),
+            searched: None,
             steps: vec![Step { groups: vec![vec![whole, cut]], ..Step::default() }],
             origin: None,
         };

@@ -6,7 +6,7 @@
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::optimizer::Optimizer;
-use train::problem::{AttentionKernel, Framework, GradientSync, Recompute};
+use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Recompute};
 
 /// What is asked of a plan.
 pub(crate) struct Asked<'a> {
@@ -64,7 +64,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 49] = [
+const ROWS: [(&str, [Judge; 3]); 53] = [
     ("problem.dtype", [said, half, said]),
     ("problem.schedule", [said, v_shapes, said]),
     ("layout.dp", [said, said, said]),
@@ -85,11 +85,14 @@ const ROWS: [(&str, [Judge; 3]); 49] = [
     ("execution.gradient_dtype", [said, narrow_gradients, said]),
     ("execution.attention", [said, unfused, unfused_deepspeed]),
     ("execution.framework", [megatron_core, pytorch, pytorch]),
+    ("execution.loss", [widened, other_loss, other_loss]),
+    ("execution.dropout", [said, dropout, dropout]),
     ("execution.formats", [said, narrow_products, narrow_products]),
     ("execution.wide_layers", [wide_layers, wide_layers, wide_layers]),
     ("execution.gathers_narrow", [said, narrow_gathers, narrow_gathers]),
     ("overlap.tensor", [share_tensor, pieces, tensor]),
     ("overlap.expert", [share_expert, expert, expert]),
+    ("overlap.delayed_weights", [not_behind, delayed, delayed]),
     ("overlap.slowdown", [slowdown, slowdown, slowdown]),
     ("overlap.stage", [messages_megatron, waits_for_messages, said]),
     ("overlap.parameter_gather", [said, said, gathers_ahead]),
@@ -106,9 +109,10 @@ const ROWS: [(&str, [Judge; 3]); 49] = [
     ("launches.captured", [said, captured, captured]),
     ("execution.context_in_blocks", [blocks, blocks, blocks]),
     ("execution.optimizer", [said, optimizer, optimizer]),
-    ("execution.trains_adapters", [adapters, adapters, adapters]),
+    ("execution.adapters", [adapters, adapters, adapters]),
     ("execution.unit_times", [unit_times, unit_times, unit_times]),
     ("execution.layers", [said, said, said]),
+    ("execution.micro_batch_group", [said, groups, groups]),
     ("execution.places", [places, places, places]),
     ("execution.stragglers", [stragglers, stragglers, stragglers]),
     ("execution.overlap", [said, said, said]),
@@ -311,6 +315,44 @@ fn wide_layers(asked: &Asked<'_>) -> Fate {
     unsaid(asked.problem.execution.wide_layers > 0, "layers whose products stay in 16 bits")
 }
 
+/// The flag is that of all releases of Transformer Engine and of PyTorch.
+fn widened(asked: &Asked<'_>) -> Fate {
+    match asked.problem.execution.loss {
+        Loss::Widened => Fate::Told("The prediction takes the loss of Transformer Engine 2.18.".to_owned()),
+        Loss::CompiledReused => Fate::Told("The prediction takes the loss of an older PyTorch.".to_owned()),
+        Loss::Unfused | Loss::Compiled | Loss::InPlace | Loss::WithHead => Said,
+    }
+}
+
+/// Whose loss is no key of these targets; it counts with Megatron-Core's kernels alone.
+fn other_loss(asked: &Asked<'_>) -> Fate {
+    let loss = asked.problem.execution.loss;
+    unsaid(loss != Loss::Unfused, format!("the kernels `{}` of the loss", loss.word()))
+}
+
+fn dropout(asked: &Asked<'_>) -> Fate {
+    let dropout = asked.problem.execution.dropout;
+    let has = dropout.is_some_and(|dropout| dropout.attention || dropout.residual);
+    told(has, "The prediction has dropout in the layers: the model's code has to have it.")
+}
+
+/// Megatron-LM delays gradients of weights beside an all-to-all that runs behind computation.
+fn not_behind(asked: &Asked<'_>) -> Fate {
+    let overlap = asked.problem.execution.overlap;
+    let is_alone = overlap.delayed_weights && overlap.expert == 0.0;
+    unsaid(is_alone, "gradients of weights that are delayed while no all-to-all runs behind computation")
+}
+
+fn delayed(asked: &Asked<'_>) -> Fate {
+    let is_delayed = asked.problem.execution.overlap.delayed_weights;
+    unsaid(is_delayed, "gradients of weights beside the all-to-all of experts")
+}
+
+fn groups(asked: &Asked<'_>) -> Fate {
+    let n = asked.problem.execution.micro_batch_group.filter(|_| asked.problem.layout.chunks > 1);
+    n.map_or(Said, |n| Fate::Unsaid(format!("groups of {n} micro-batches of interleaved stages")))
+}
+
 fn narrow_gathers(asked: &Asked<'_>) -> Fate {
     unsaid(asked.problem.execution.gathers_narrow, "parameters that are gathered in the format of the products")
 }
@@ -438,7 +480,7 @@ fn blocks(asked: &Asked<'_>) -> Fate {
 }
 
 fn adapters(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.trains_adapters, "training of adapters alone")
+    unsaid(asked.problem.execution.adapters.is_some(), "training of adapters alone")
 }
 
 fn unit_times(asked: &Asked<'_>) -> Fate {
@@ -478,6 +520,8 @@ mod tests {
                 gradient_dtype,
                 attention,
                 framework,
+                loss,
+                dropout,
                 formats,
                 wide_layers,
                 gathers_narrow,
@@ -489,9 +533,10 @@ mod tests {
                 launches,
                 context_in_blocks,
                 optimizer,
-                trains_adapters,
+                adapters,
                 unit_times,
                 layers,
+                micro_batch_group,
                 places,
                 stragglers,
             }
@@ -502,7 +547,16 @@ mod tests {
         );
         let overlap = fields!(
             "overlap",
-            Overlap { tensor, expert, slowdown, stage, parameter_gather, forward_prefetch, backward_prefetch }
+            Overlap {
+                tensor,
+                expert,
+                delayed_weights,
+                slowdown,
+                stage,
+                parameter_gather,
+                forward_prefetch,
+                backward_prefetch,
+            }
         );
         let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node });
         let launches = fields!("launches", Launches { each, captured });

@@ -4,6 +4,7 @@
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
 pub(crate) mod export;
+mod hybrid;
 mod layers;
 mod model;
 mod optimizer;
@@ -20,16 +21,19 @@ use crate::{Imported, Machine};
 pub use export::TARGET;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};
+use train::problem::Dropout;
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
 
+/// What programs train whose layers a pattern tells.
+const STATE_SPACE: &str = "state-space layers";
 /// Programs whose models are not decoders of attention and feed-forward, with what they train.
 const OTHER_PROGRAMS: [(&str, &str); 8] = [
     ("t5", "an encoder and a decoder"),
     ("bert", "an encoder, whose attention is not causal"),
-    ("mamba", "state-space layers"),
-    ("hybrid", "state-space layers"),
+    ("mamba", STATE_SPACE),
+    ("hybrid", STATE_SPACE),
     ("vlm", "an encoder of images beside the decoder"),
     ("vision", "an encoder of images"),
     ("retro", "a retriever beside the decoder"),
@@ -93,8 +97,11 @@ fn is_wrong(findings: &[Finding]) -> bool {
 fn program(flags: &mut Flags<'_>, program: &[String]) {
     let name = program.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
     let found = OTHER_PROGRAMS.iter().find(|(word, _)| name.split(['_', '.']).any(|part| part == *word));
-    let by_flag =
-        ["is-hybrid-model", "hybrid-override-pattern", "hybrid-layer-pattern"].into_iter().find(|flag| flags.is(flag));
+    let is_hybrid = found.is_none_or(|(_, what)| *what == STATE_SPACE) && hybrid::flag(flags).is_some();
+    if is_hybrid {
+        return;
+    }
+    let by_flag = ["is-hybrid-model", "hybrid-attention-ratio"].into_iter().find(|flag| flags.is(flag));
     let (what, at) = match (found, by_flag) {
         (Some((_, what)), _) => (format!("`{name}` trains {what}"), None),
         (None, Some(flag)) => (format!("`--{flag}` asks for layers without attention"), flags.at(flag)),
@@ -103,15 +110,19 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
         }
         _ => return,
     };
-    let help = "training steps are modelled of decoders with attention and feed-forward in every layer";
+    let help = "training steps are modelled of decoders with attention and feed-forward in every layer, or by `--hybrid-layer-pattern`";
     flags.findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
 }
 
 /// What the shape of the model says of layouts.
 pub(crate) struct Shape {
     pub(crate) n_layers: u64,
-    /// Layers behind them that predict a further token each.
+    /// Further tokens that layers behind them predict.
     pub(crate) n_predicting: u64,
+    /// Layers that predict one of them.
+    pub(crate) layers_per_further_token: u64,
+    /// Layers of the stages that the model's pattern marks; empty where it marks none.
+    pub(crate) stages: Vec<u32>,
     pub(crate) n_heads: u64,
     pub(crate) n_groups: u64,
     pub(crate) n_experts: u64,
@@ -137,6 +148,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
     out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
     out.set("training", "predicting_layers", shape.n_predicting, "--mtp-num-layers");
+    loss(flags, out);
     precision(flags, out);
     let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
         || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
@@ -162,15 +174,43 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("workload", "tokens", shape.tokens, "--seq-length");
 }
 
+/// How the loss is computed; the kind of fusion counts with the switch alone.
+fn loss(flags: &mut Flags<'_>, out: &mut Document) {
+    if !flags.is("cross-entropy-loss-fusion") {
+        return;
+    }
+    let kinds = [("native", "native"), ("te", "te"), ("linear", "linear")];
+    let word = flags.word("cross-entropy-fusion-impl", &kinds).unwrap_or("native");
+    out.word("training", "loss", word, "--cross-entropy-loss-fusion, --cross-entropy-fusion-impl");
+}
+
+/// Where layers have dropout: what no flag says is the stack's default.
+pub(crate) fn dropout(flags: &mut Flags<'_>, out: &mut Document, default: f64) {
+    let mut has = |name: &str| flags.number(name).unwrap_or(default) > 0.0;
+    let dropout = Dropout { attention: has("attention-dropout"), residual: has("hidden-dropout") };
+    out.word("training", "dropout", dropout.word(), "--attention-dropout, --hidden-dropout");
+}
+
+/// Gradients of weights behind those of inputs.
+const DELAY: &str = "delay-wgrad-compute";
+
 /// Exchanges that run behind computation, and how tokens get to their experts.
 fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_batches: u32) {
     if flags.is("tp-comm-overlap") && degrees.tp > 1 {
         out.set("overlap", "tensor", megatron_core::USER_BUFFERS, "--tp-comm-overlap: all but one of a ring of chunks");
     }
+    let is_overlapped = flags.is("overlap-moe-expert-parallel-comm");
+    if flags.is(DELAY) && !is_overlapped {
+        let what = format!("`--{DELAY}` needs `--overlap-moe-expert-parallel-comm`");
+        flags.wrong(DELAY, what, "Megatron-LM refuses one without the other".to_owned());
+    }
     if degrees.ep < 2 {
         return;
     }
-    if flags.is("overlap-moe-expert-parallel-comm") {
+    if is_overlapped {
+        if flags.is(DELAY) {
+            out.set("overlap", "delayed_weights", true, "--delay-wgrad-compute");
+        }
         let share = megatron_core::EXPERT_OVERLAP * megatron_core::steady_share(degrees.pp, n_micro_batches);
         let remark = "--overlap-moe-expert-parallel-comm: the steady state has a neighbour's passes to run behind";
         out.set("overlap", "expert", share, remark);

@@ -12,6 +12,7 @@ use engine::{CostModel, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use train::layout::ContextExchange;
 use train::metrics::Played;
+use train::plan::Searched;
 use train::problem::Recompute;
 use train::schedule::{Schedule, chunks_of};
 use train::{Plan, Problem};
@@ -149,6 +150,7 @@ pub fn decide(
         say_compression(&problem, question, chosen, &mut decision, cost);
     }
     if let Some(found) = &found {
+        decision.plan.searched = Some(Searched::of(&problem));
         decision = decision.proved_by(&found.best);
         decision.notes.extend(named::front_words(found));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::Model;
 use hw::Gpu;
-use train::problem::{Framework, Overlap, TorchModules};
+use train::problem::{Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
@@ -37,8 +37,25 @@ pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
     }
 }
 
+/// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).
+fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
+    if loss != Loss::WithHead || gpu.is_capability_10() {
+        return;
+    }
+    let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());
+    let at = reader.peek_in("training", "loss").and_then(|(_, at)| at);
+    let help = "the kernel is of Blackwell for servers; allowed are unfused, native and te";
+    reader.find(Finding::error(Code::WrongOperation, at, what).help(help));
+}
+
+/// Refuses formats and kernels that the card does not have.
+pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    formats_of_card(reader, training, gpu);
+    loss_of_card(reader, training.execution.loss, gpu);
+}
+
 /// Refuses formats of products that the card does not multiply.
-pub fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
     let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
     let help = format!("it multiplies {}", formats::multiplied(gpu));
     reader.find(Finding::error(Code::WrongOperation, training.products_at.clone(), what).help(help));

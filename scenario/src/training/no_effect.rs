@@ -4,7 +4,7 @@
 
 use train::Problem;
 use train::layout::Zero;
-use train::problem::{Framework, Module, Recompute};
+use train::problem::{Framework, Loss, Module, Recompute};
 use train::schedule::Placement;
 
 use super::PolicyChoice;
@@ -23,7 +23,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 17] = [
+const KEYS: [Key; 20] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -41,6 +41,19 @@ const KEYS: [Key; 17] = [
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
+    of_model("training", "loss", no_loss, "`framework = \"megatron-core\"`, whose kernels of the loss are told apart"),
+    of_model(
+        "overlap",
+        "delayed_weights",
+        no_delay,
+        "an all-to-all of experts, and a schedule whose backward is whole",
+    ),
+    of_layout(
+        "parallel",
+        "micro_batch_group",
+        no_chunks,
+        "`schedule = \"interleaved\"` on a pipeline; other schedules have no groups",
+    ),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
     of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
@@ -96,6 +109,15 @@ fn no_predicting(problem: &Problem) -> bool {
 fn gathers_wide(problem: &Problem) -> bool {
     let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
     problem.execution.gathers_narrow && !(is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1)
+}
+
+fn no_loss(problem: &Problem) -> bool {
+    problem.execution.framework != Framework::MegatronCore && problem.execution.loss != Loss::Unfused
+}
+
+fn no_delay(problem: &Problem) -> bool {
+    let is_whole = problem.layout.pp == 1 || !problem.schedule.splits_backward;
+    problem.execution.overlap.delayed_weights && !(problem.layout.ep > 1 && is_whole)
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {

@@ -2,6 +2,7 @@
 
 use hw::Dtype;
 use train::optimizer::{OnHost, Optimizer, Rule};
+use train::problem::{AdaptedProducts, Adapters};
 
 use input::reader::Section;
 
@@ -13,8 +14,11 @@ const MASTERS: [(&str, Dtype); 2] = [("fp32", Dtype::Fp32), ("fp16", Dtype::Fp16
 /// What is updated; `true` where adapters alone are.
 const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 
-/// An optimizer, and whether it updates adapters alone.
-pub fn optimizer(mut section: Section<'_>) -> (Optimizer, bool) {
+/// Rank of adapters where a scenario does not say so (Megatron Bridge, `LoRA.dim`).
+const RANK: u64 = 32;
+
+/// An optimizer, and the adapters that it updates alone.
+pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     let base = Optimizer::ADAM;
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
     let master = section.one_of("master", base.master, &MASTERS);
@@ -24,9 +28,15 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, bool) {
     }
     let second = section.one_of("second_moment", base.moments[1], &MOMENTS);
     let trains_adapters = section.one_of("trains", false, &TRAINED);
+    if !trains_adapters {
+        section.idle(&["adapter_rank", "adapters_beside"], "`trains = \"adapters\"`");
+    }
+    let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
+    let beside = section.one_of("adapters_beside", AdaptedProducts::All, &AdaptedProducts::WORDS);
     let on_host = on_host(&mut section);
     section.finish();
-    (Optimizer { rule, master, moments: [first, second], on_host }, trains_adapters)
+    let adapters = trains_adapters.then_some(Adapters { rank, beside });
+    (Optimizer { rule, master, moments: [first, second], on_host }, adapters)
 }
 
 fn on_host(section: &mut Section<'_>) -> Option<OnHost> {

@@ -18,6 +18,8 @@ pub struct Parallel {
     pub schedule: &'static Schedule,
     /// Layers of every stage; empty splits evenly.
     pub layers: Vec<u32>,
+    /// Micro-batches that interleaved stages run through one chunk before the next one, where they are not as many as ranks.
+    pub micro_batch_group: Option<u32>,
     /// Whether the degrees are searched for.
     pub is_searched: bool,
     /// Where its keys are.
@@ -62,6 +64,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     // One rank has nothing to schedule: a micro-batch after the other.
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
+    let micro_batch_group = group(&mut section, pp);
     let (layers, layers_at) = layers(&mut section);
     let or_section = |at: Place| at.or_else(|| section.at());
     let places = Places {
@@ -87,7 +90,19 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         exchange,
         order,
     };
-    Parallel { layout, schedule, layers, is_searched, places }
+    Parallel { layout, schedule, layers, micro_batch_group, is_searched, places }
+}
+
+/// `micro_batch_group`, at least as many as ranks: with fewer the next chunk's micro-batch has not come around yet.
+fn group(section: &mut Section<'_>, pp: u64) -> Option<u32> {
+    const KEY: &str = "micro_batch_group";
+    let is_given = section.has(KEY);
+    let (n, at) = section.count(KEY, Some(pp), 1..=100_000);
+    if is_given && n < pp {
+        let what = format!("groups of {n} micro-batches are smaller than a pipeline of {pp} ranks");
+        section.refuse(Code::OutOfRange, at, what, format!("allowed are {pp} and more"));
+    }
+    is_given.then(|| small(n))
 }
 
 /// A finding for a word that is not a way to choose a layout.

@@ -4,7 +4,7 @@ use engine::formats::Formats;
 use hw::{Dtype, Seconds};
 use score::training::constants::Graphs;
 use train::problem::{
-    AttentionKernel, Casts, Execution, ExpertTraffic, Framework, GradientSync, Overlap, TorchModules,
+    AttentionKernel, Casts, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap, TorchModules,
 };
 
 use planner::effort;
@@ -81,6 +81,8 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
         framework: framework(&mut section, &products),
+        loss: section.one_of("loss", Loss::Unfused, &Loss::WORDS),
+        dropout: dropout(&mut section),
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
@@ -91,6 +93,13 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     section.finish();
     let predicting_layers = has_predicting.then_some(predicting_layers);
     Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, dtype, execution }
+}
+
+/// Where the layers have dropout; `None` without the key.
+fn dropout(section: &mut Section<'_>) -> Option<Dropout> {
+    let is_given = section.has("dropout");
+    let found = section.one_of("dropout", Dropout::WORDS[0].1, &Dropout::WORDS);
+    is_given.then_some(found)
 }
 
 /// Words of frameworks, by their position.
@@ -122,9 +131,11 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
 
 /// Reads `[overlap]`.
 pub fn overlap(mut section: Section<'_>) -> Overlap {
+    let delayed_weights = delayed_weights(&mut section);
     let overlap = Overlap {
         tensor: section.number("tensor", 0.0, 0.0..=1.0),
         expert: section.number("expert", 0.0, 0.0..=1.0),
+        delayed_weights,
         slowdown: section.number("slowdown", 1.0, 1.0..=10.0),
         stage: section.flag("stage", true),
         parameter_gather: section.flag("parameter_gather", false),
@@ -133,6 +144,19 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
     };
     section.finish();
     overlap
+}
+
+/// Whether gradients of weights come behind those of inputs, beside the all-to-all; without an overlap of it Megatron-LM refuses that.
+fn delayed_weights(section: &mut Section<'_>) -> bool {
+    const KEY: &str = "delayed_weights";
+    let at = section.place(KEY).unwrap_or_else(|| section.at());
+    let is_delayed = section.flag(KEY, false);
+    if is_delayed && !section.has("expert") {
+        let what = "gradients of weights are delayed, and no all-to-all runs behind computation";
+        let help = "give `overlap.expert`, which Megatron-LM asks for too (`--overlap-moe-expert-parallel-comm`)";
+        section.refuse(Code::MissingKey, at, what, help);
+    }
+    is_delayed
 }
 
 /// Reads `[experts]`: traffic, and how similar tokens are merged where they are.

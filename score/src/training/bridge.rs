@@ -9,7 +9,9 @@ use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
 use train::optimizer::{Optimizer, Rule};
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap};
+use train::problem::{
+    AdaptedProducts, Adapters, AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap,
+};
 
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
@@ -149,7 +151,7 @@ fn other(cells: &Cells<'_>, asked: &Run) -> Option<Other> {
 
 /// Without the forward of a neighbour micro-batch beside a backward.
 fn one_after_another(execution: &mut Execution) {
-    execution.overlap.expert = 0.0;
+    (execution.overlap.expert, execution.overlap.delayed_weights) = (0.0, false);
     execution.launches.each = execution.launches.each * (1.0 / INTERLEAVED);
 }
 
@@ -160,7 +162,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
-    execution.trains_adapters = cells.word("task") == "lora";
+    execution.adapters = (cells.word("task") == "lora").then_some(ADAPTERS);
     execution.layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
     let mut problem = machine.problem(model, degrees, execution)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
@@ -198,6 +200,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         recompute: super::setting::recompute(cells, '+')?,
         optimizer: optimizer(cells)?,
         framework: Framework::MegatronCore,
+        loss: loss(label),
         formats: Some(formats(cells, &label.format)?),
         gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
         gradient_sync: if is_hidden { GradientSync::Overlapped } else { GradientSync::AtEnd },
@@ -205,6 +208,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         overlap: Overlap {
             tensor: if cells.flag("tp_comm_overlap") { USER_BUFFERS } else { 0.0 },
             expert: if cells.flag("moe_a2a_overlap") { EXPERT_OVERLAP } else { 0.0 },
+            delayed_weights: cells.flag("delay_wgrad"),
             stage: cells.flag("p2p_overlap"),
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
@@ -217,6 +221,15 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         },
         ..Execution::default()
     })
+}
+
+/// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).
+const ADAPTERS: Adapters = Adapters { rank: 16, beside: AdaptedProducts::QueryKeyValue };
+
+/// Kernels of the loss: all benchmarks take Transformer Engine's, those of Nemotron the compiled ones (`perf_recipes/_common.py`,
+/// `nemotronh/common.py` @ 067f987df03b).
+fn loss(label: &Label) -> Loss {
+    if label.model.starts_with("Nemotron") { Loss::Compiled } else { Loss::InPlace }
 }
 
 /// States of the optimizer. What a row does not state is 32 bits wide, as Megatron-Core's are.

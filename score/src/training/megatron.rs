@@ -7,7 +7,9 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Launches, Overlap};
+use train::problem::{
+    AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
+};
 
 use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
@@ -178,6 +180,10 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         layers: uneven_layers(cells),
         recompute: super::setting::recompute(cells, ' ')?,
         framework: Framework::MegatronCore,
+        loss: loss(cells),
+        dropout: dropout(cells),
+        micro_batch_group: megatron_shapes::flag(cells, "microbatch-group-size-per-virtual-pipeline-stage")
+            .and_then(|text| text.parse().ok()),
         formats: Some(formats),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
         gradient_sync: if cells.flag("grad_reduce_overlap") { GradientSync::Overlapped } else { GradientSync::AtEnd },
@@ -190,6 +196,27 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         experts: ExpertTraffic { once_per_node: cells.word("moe_dispatcher") == "flex", ..ExpertTraffic::EVEN },
         ..Execution::default()
     })
+}
+
+/// Kernels of the loss (`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`). No container here has Transformer Engine 2.18.
+fn loss(cells: &Cells<'_>) -> Loss {
+    let is_fused = megatron_shapes::flag(cells, "cross-entropy-loss-fusion") == Some("true");
+    match megatron_shapes::flag(cells, "cross-entropy-fusion-impl") {
+        _ if !is_fused => Loss::Unfused,
+        Some("te") => Loss::InPlace,
+        _ if cells.word("environment") == "lts" => Loss::CompiledReused,
+        _ => Loss::Compiled,
+    }
+}
+
+/// Where layers have dropout. No column says so. Latent attention of GPT's tests has Megatron-LM's default, 0.1; those with experts turn it off, as
+/// released models do. Attention over a context group has none (`--attention-dropout 0.0` in each of its tests).
+fn dropout(cells: &Cells<'_>) -> Option<Dropout> {
+    if cells.word("cp_gpus") != "1" {
+        return Some(Dropout { attention: false, residual: false });
+    }
+    let is_default = cells.word("kind") == "gpt" && cells.flag("mla");
+    is_default.then_some(Dropout { attention: true, residual: true })
 }
 
 /// Layers of each stage where the first and the last have another number (`--decoder-first-pipeline-num-layers`); empty for an even split.

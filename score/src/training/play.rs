@@ -173,7 +173,9 @@ fn plan(asked: &Run, problem: &Problem) -> Plan {
     if problem.layout.pp > 1 {
         // The frameworks' orders are fixed before anything is timed, as if all passes took as long as their kind.
         let [pp, chunks] = [problem.layout.pp, problem.layout.chunks].map(|degree| degree as usize);
-        let pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, asked.n_micro_batches as usize);
+        let n_micro_batches = asked.n_micro_batches as usize;
+        let group = problem.micro_batch_group();
+        let pipeline = Pipeline { group, ..Pipeline::of_schedule(problem.schedule, pp, chunks, n_micro_batches) };
         let step = &mut plan.steps[0];
         step.orders = vec![(problem.schedule.order)(&pipeline)];
         step.order_of = vec![0; problem.layout.dp as usize];

@@ -15,7 +15,7 @@ pub use torch::{read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, LatentAttention, Layer, Mixer};
 use crate::recompute::{Module, Recompute};
-use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
+use crate::shard::{AdaptedProducts, Adapters, AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
@@ -28,6 +28,8 @@ pub const ADAM_STATES: f64 = 12.0;
 /// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
 /// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
 const CAST_BYTES_PER_TENSOR: u64 = 6;
+/// The same where products read one copy by rows and by columns (`nvte_is_non_tn_fp8_gemm_supported`: compute capability 10).
+const CAST_BYTES_IN_ONE_COPY: u64 = 5;
 /// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`).
 const CAST_BYTES_PER_BLOCK: u64 = 4;
 /// The same in 4 bits: read for the largest values, read again for rows, and once more to rotate and write columns (Transformer Engine,
@@ -47,6 +49,10 @@ const DROPOUT_TRAFFIC: u64 = 5;
 /// The same of learned sinks, forward and backward: scores are joined with a column of theirs, read and written 2, and an explicit mask is read, 1;
 /// in backward zeros are written and the gradient is copied into them, 6 (Transformer Engine, `UnfusedDotProductAttention`).
 const SINK_TRAFFIC: [u64; 2] = [5, 6];
+
+/// Tensors that the scaling of an adapter's result reads and writes, and those of the sum behind it.
+const SCALED_TENSORS: u64 = 2;
+const SUMMED_TENSORS: u64 = 3;
 
 /// Repeats a list of operations `n` times.
 #[must_use]
@@ -91,6 +97,7 @@ impl<'a> Writer<'a> {
             return;
         }
         let passes = match self.format {
+            Format::Fp8 if self.shard.reads_any_layout => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
             Format::Nvfp4 => CAST_BYTES_ROTATED,
             _ => CAST_BYTES_PER_BLOCK,
@@ -176,6 +183,28 @@ impl<'a> Writer<'a> {
         torch::columns(self, widths, k);
     }
 
+    /// An adapter of a product beside which it stands, where the layer has one: two thin products, a scaling of what they give, and a sum. Backward has
+    /// gradients of both weights and of the input, which is added to the product's.
+    fn adapter(&mut self, adapted: &[AdaptedProducts], n: u64, k: u64) {
+        let Some(Adapters { rank, beside }) = self.shard.adapters.filter(|_| self.kind != PassKind::Weight) else {
+            return;
+        };
+        if !adapted.contains(&beside) {
+            return;
+        }
+        let (m, format) = (self.tokens, Format::from(self.shard.dtype));
+        let element = self.shard.dtype.bytes();
+        let thin = |m, n, k| Op::Gemm { m, n, k, format };
+        if self.kind == PassKind::Forward {
+            self.ops.extend([(thin(m, rank, k), 1), (thin(m, n, rank), 1)]);
+            self.push(Op::Elementwise { bytes: (SCALED_TENSORS + SUMMED_TENSORS) * m * n * element });
+        } else {
+            self.ops.extend([(thin(m, rank, n), 1), (thin(m, k, rank), 1)]);
+            self.ops.extend([(thin(n, rank, m), 1), (thin(rank, k, m), 1)]);
+            self.push(Op::Elementwise { bytes: (SCALED_TENSORS * n + SUMMED_TENSORS * k) * m * element });
+        }
+    }
+
     fn done(self) -> Ops {
         if self.tokens == 0 { Vec::new() } else { self.ops }
     }
@@ -238,6 +267,12 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         let gate = if model.output_gate { model.n_heads * model.head_dim } else { 0 };
         let key = model.n_kv_heads * model.head_dim;
         writer.columns(&[rotated - key + gate, key, key], model.hidden);
+        let width = (rotated + key + gate).div_ceil(writer.cut);
+        writer.adapter(
+            &[AdaptedProducts::QueryKeyValue, AdaptedProducts::Attention, AdaptedProducts::All],
+            width,
+            model.hidden,
+        );
         if !model.learned_positions {
             writer.elementwise(2 * rotated);
         }
@@ -273,6 +308,10 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
         let width = mixed_width(shard, layer.mixer);
         writer.enter(shard.formats.attention);
         writer.row(model.hidden, width);
+        if layer.mixer.attends() {
+            let adapted = [AdaptedProducts::Attention, AdaptedProducts::All];
+            writer.adapter(&adapted, model.hidden, width.div_ceil(writer.cut));
+        }
     }
     writer.residual(match (layer.mixer, layer.feed_forward) {
         (Mixer::Off, _) => 2 * model.hidden,
@@ -308,9 +347,12 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let (n_projections, width) = if writer.shard.model.gated { (2, 3 * intermediate) } else { (1, 2 * intermediate) };
     writer.enter(writer.shard.formats.dense);
     writer.columns(&[intermediate; 2][..n_projections], hidden);
+    let (adapted, cut) = ([AdaptedProducts::All], writer.cut);
+    writer.adapter(&adapted, (n_projections as u64 * intermediate).div_ceil(cut), hidden);
     writer.elementwise(width);
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
+    writer.adapter(&adapted, hidden, intermediate.div_ceil(cut));
 }
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.
@@ -354,7 +396,7 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
     let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
     let at = usize::from(pass == Pass::Backward);
     let n_products = [1, 2][at];
-    let dropout = if shard.has_dropout() { DROPOUT_TRAFFIC } else { 0 };
+    let dropout = if shard.dropout().attention { DROPOUT_TRAFFIC } else { 0 };
     let traffic = SOFTMAX_TRAFFIC[at] + dropout + if shard.model.sinks { SINK_TRAFFIC[at] } else { 0 };
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
@@ -379,12 +421,30 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {
-        let bytes = torch::loss_bytes_per_logit(shard, kind).unwrap_or(LOSS_BYTES_PER_LOGIT);
-        ops.push((Op::Elementwise { bytes: tokens * vocab * bytes }, 1));
+        ops.extend(loss(shard, tokens * vocab, kind));
+    }
+    if shard.framework == Framework::MegatronCore
+        && shard.loss.makes_logits_again()
+        && matches!(kind, PassKind::Backward | PassKind::Input)
+    {
+        let mut again = Writer::new(shard, tokens, PassKind::Forward);
+        again.enter(shard.formats.head);
+        again.gemm(vocab, shard.model.hidden);
+        ops.extend(again.done());
     }
     // Each layer that predicts a further token sends its output through the same head (Megatron-Core, `MultiTokenPredictionBlock`).
     let n_predicting = if shard.framework == Framework::MegatronCore { shard.model.n_predicting } else { 0 };
     repeated(&ops, 1 + u32::try_from(n_predicting).expect("few layers predict"))
+}
+
+/// Kernels of the loss over so many logits.
+fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
+    let bytes = match shard.framework {
+        Framework::Formulas => LOSS_BYTES_PER_LOGIT,
+        Framework::MegatronCore => shard.loss.moved_per_logit(kind),
+        Framework::Fsdp2(_) => torch::loss_bytes_per_logit(shard, kind),
+    };
+    (bytes > 0).then_some((Op::Elementwise { bytes: logits * bytes }, 1))
 }
 
 /// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence

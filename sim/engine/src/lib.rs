@@ -11,6 +11,7 @@ pub mod encoder;
 pub mod formats;
 pub mod launch;
 pub mod layer;
+pub mod loss;
 pub mod memory;
 pub mod mixing;
 pub mod model;

@@ -9,6 +9,7 @@ mod torch;
 
 use hw::{Bytes, Format, Gpu};
 
+use crate::launch::Captured;
 use crate::model::{Index, Layer, Mixer, Model};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
@@ -148,7 +149,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
 
 /// Masks behind attention and feed-forward of one layer, where residuals have dropout: a byte per token and element each.
 fn dropout_masks(shard: &Shard<'_>) -> u64 {
-    if !shard.has_dropout() {
+    if !shard.dropout().residual {
         return 0;
     }
     let bytes = 2 * shard.model.hidden;
@@ -231,7 +232,7 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
     };
     let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
     let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
-    SCORE_BYTES[usize::from(shard.has_dropout())] * heads * u64::from(n_kept)
+    SCORE_BYTES[usize::from(shard.dropout().attention)] * heads * u64::from(n_kept)
 }
 
 /// Logits and their 32-bit copy, bytes per token, on a rank with the head.
@@ -248,6 +249,15 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
         return tokens * logit_bytes_per_token(shard);
     }
     framework::head(shard, tokens).saturating_sub(tokens * working_bytes_per_token(shard, stage))
+}
+
+/// Bytes per token of a micro-batch that graphs of modules hold besides, in a pool of their own.
+#[must_use]
+pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
+    match shard.framework {
+        Framework::Formulas => 0,
+        Framework::MegatronCore | Framework::Fsdp2(_) => framework::graphs(shard, captured),
+    }
 }
 
 /// What a rank that holds these stages keeps for the whole run beside model states.

@@ -7,6 +7,7 @@ use hw::Dtype;
 
 use crate::compression::Compression;
 use crate::formats::Formats;
+use crate::loss::Loss;
 use crate::model::Model;
 use crate::recompute::Recompute;
 
@@ -38,6 +39,61 @@ impl Framework {
             Self::Fsdp2(modules) => Some(modules),
             Self::Formulas | Self::MegatronCore => None,
         }
+    }
+}
+
+/// Small adapters beside the products of a layer (LoRA, arXiv:2106.09685): each is two thin products, a scaling and a sum, as kernels of their own
+/// (NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b, `peft/utils.py`, `ParallelLinearAdapter.forward`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adapters {
+    /// Columns between both products.
+    pub rank: u64,
+    /// Beside which products.
+    pub beside: AdaptedProducts,
+}
+
+/// Products that have an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdaptedProducts {
+    /// Queries, keys and values.
+    QueryKeyValue,
+    /// Both products around attention.
+    Attention,
+    /// Those and both of a dense feed-forward.
+    All,
+}
+
+impl AdaptedProducts {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("all", Self::All), ("attention", Self::Attention), ("qkv", Self::QueryKeyValue)];
+}
+
+/// Where the layers of a model have dropout (`--attention-dropout`, `--hidden-dropout`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropout {
+    /// Behind the softmax of attention.
+    pub attention: bool,
+    /// Behind attention and feed-forward, before the residual is added.
+    pub residual: bool,
+}
+
+impl Dropout {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("none", Self { attention: false, residual: false }),
+        ("attention", Self { attention: true, residual: false }),
+        ("residual", Self { attention: false, residual: true }),
+        ("both", Self { attention: true, residual: true }),
+    ];
+
+    /// The word of scenario files.
+    ///
+    /// # Panics
+    /// Never: every choice has a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, dropout)| *dropout == self).expect("every choice has a word").0
     }
 }
 
@@ -104,6 +160,14 @@ pub struct Shard<'a> {
     pub framework: Framework,
     /// Whether a token goes to a node once, however many of its experts are there.
     pub once_per_node: bool,
+    /// How the loss is computed.
+    pub loss: Loss,
+    /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
+    pub reads_any_layout: bool,
+    /// Adapters, where they alone are trained.
+    pub adapters: Option<Adapters>,
+    /// Where the layers have dropout, where that is not left to the model.
+    pub given_dropout: Option<Dropout>,
 }
 
 impl<'a> Shard<'a> {
@@ -123,16 +187,21 @@ impl<'a> Shard<'a> {
             compression: None,
             framework: Framework::Formulas,
             once_per_node: false,
+            loss: Loss::Unfused,
+            reads_any_layout: false,
+            adapters: None,
+            given_dropout: None,
         }
     }
 
-    /// Whether attention and residuals have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of
-    /// modules those with learned positions have it: later models train without (arXiv:2302.13971, section 2).
+    /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with
+    /// learned positions have it, where nothing else is said: later models train without (arXiv:2302.13971, section 2).
     #[must_use]
-    pub fn has_dropout(&self) -> bool {
-        match self.framework {
+    pub fn dropout(&self) -> Dropout {
+        let has = match self.framework {
             Framework::Formulas => self.attention == AttentionKernel::Unfused,
             Framework::MegatronCore | Framework::Fsdp2(_) => self.model.learned_positions,
-        }
+        };
+        self.given_dropout.unwrap_or(Dropout { attention: has, residual: has })
     }
 }

@@ -9,8 +9,8 @@ use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair, stage_parameters,
-    working_bytes_per_token,
+    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair,
+    stage_parameters, working_bytes_per_token,
 };
 use engine::verdict::Refused;
 
@@ -68,7 +68,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let [element, adam] = bytes_per_parameter(problem);
     let execution = &problem.execution;
     // Adapters are a hundredth of the model: their gradients and states are not counted.
-    let trained = if execution.trains_adapters { 0.0 } else { 1.0 };
+    let trained = if execution.adapters.is_some() { 0.0 } else { 1.0 };
     let gradient = trained * hw::real(execution.gradient_dtype.bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages
@@ -126,9 +126,10 @@ pub struct Need {
 pub fn needs(problem: &Problem) -> Vec<Need> {
     let (layout, stages) = (&problem.layout, stages(problem));
     // Enough micro-batches for any schedule to reach its peak.
-    let n_micro_batches = 3 * layout.pp as usize * layout.chunks as usize;
+    let n_micro_batches = 3 * problem.micro_batch_group() * layout.chunks as usize;
     let mut pipeline =
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
+    pipeline.group = problem.micro_batch_group();
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let made = |stage: &Stage| activation(problem, stage, 1, longest);
     for (index, stage) in stages.iter().enumerate() {
@@ -149,7 +150,9 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             };
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };
-            Need { states: states(problem, &held), bytes_per_token: played.peak_activation[rank] + working + logits }
+            let graphs = graph_bytes_per_token(&problem.shard(), problem.execution.launches.captured);
+            let bytes_per_token = played.peak_activation[rank] + working + logits + graphs;
+            Need { states: states(problem, &held), bytes_per_token }
         })
         .collect()
 }

@@ -4,6 +4,7 @@
 //! Units: tokens. Sequence ids are positions in the workload.
 
 use engine::Origin;
+use engine::formats::Formats;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
@@ -25,6 +26,9 @@ pub struct Plan {
     pub schedule: String,
     /// Parallel degrees it is for.
     pub layout: Layout,
+    /// What a search chose besides; without one it is the scenario's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub searched: Option<Searched>,
     /// One entry per optimizer step.
     pub steps: Vec<Step>,
     /// Scenario that was planned, so that the file alone can be executed or simulated elsewhere.
@@ -41,8 +45,45 @@ impl Plan {
             policy: policy.to_owned(),
             schedule: problem.schedule.name.to_owned(),
             layout: problem.layout,
+            searched: None,
             steps,
             origin: None,
+        }
+    }
+}
+
+/// What a search of layouts chose besides degrees and schedule, in the words of a scenario: without it a plan that is read back would be another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Searched {
+    /// Activation recompute.
+    pub recompute: String,
+    /// Formats of the products of attention, dense feed-forwards, experts and head; empty for that of the activations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<String>,
+    /// Share of activations in host memory.
+    pub offload_ratio: f64,
+    /// Layers of every stage along the path; empty for an even split.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<u32>,
+    /// Tokens of a micro-batch on a rank.
+    pub bucket_tokens: u64,
+    /// Nodes that are used.
+    pub nodes: u32,
+}
+
+impl Searched {
+    /// What a problem with a found layout has.
+    #[must_use]
+    pub fn of(problem: &Problem) -> Self {
+        let words = |formats: Formats| formats.products().map(|format| format.word().to_owned()).to_vec();
+        Self {
+            recompute: problem.execution.recompute.written(),
+            products: problem.execution.formats.map(words).unwrap_or_default(),
+            offload_ratio: problem.execution.offload,
+            layers: problem.execution.layers.clone(),
+            bucket_tokens: problem.bucket_tokens,
+            nodes: problem.cluster.n_nodes,
         }
     }
 }

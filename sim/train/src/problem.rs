@@ -9,9 +9,10 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::launch::Captured;
+pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Casts, Framework, TorchModules};
+pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropout, Framework, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
@@ -46,6 +47,9 @@ pub struct Overlap {
     pub tensor: f64,
     /// Share of expert all-to-all that runs behind computation, 0 to 1.
     pub expert: f64,
+    /// Whether a whole backward makes gradients of weights behind those of inputs, beside the all-to-all that nothing else hides
+    /// (`--delay-wgrad-compute`).
+    pub delayed_weights: bool,
     /// Time factor of computation while an overlapped exchange takes part of the device, at least 1.
     pub slowdown: f64,
     /// Whether stages go on while their message is sent.
@@ -69,6 +73,7 @@ impl Overlap {
     pub const NONE: Self = Self {
         tensor: 0.0,
         expert: 0.0,
+        delayed_weights: false,
         slowdown: 1.0,
         stage: true,
         parameter_gather: false,
@@ -144,6 +149,10 @@ pub struct Execution {
     pub attention: AttentionKernel,
     /// Whose kernels compute the layers.
     pub framework: Framework,
+    /// How the loss is computed.
+    pub loss: Loss,
+    /// Where the layers have dropout; `None` leaves it to the model.
+    pub dropout: Option<Dropout>,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
     /// Layers at the end of a hybrid model whose products stay in the format of the activations.
@@ -167,12 +176,15 @@ pub struct Execution {
     pub context_in_blocks: bool,
     /// What updates the parameters.
     pub optimizer: Optimizer,
-    /// Whether small adapters alone are trained: no gradients of the model's weights, whose exchange and step are left out.
-    pub trains_adapters: bool,
+    /// Small adapters that alone are trained: no gradients of the model's weights, whose exchange and step are left out.
+    pub adapters: Option<Adapters>,
     /// Fixed durations instead of operations.
     pub unit_times: Option<UnitTimes>,
     /// Layers of every stage along the path; empty splits evenly.
     pub layers: Vec<u32>,
+    /// Micro-batches that a rank runs through one chunk before the next one, where stages are interleaved; `None` for as many as ranks
+    /// (`--microbatch-group-size-per-virtual-pipeline-stage`).
+    pub micro_batch_group: Option<u32>,
     /// Ranks of every stage, where a plan has placed the stages of one pipeline; empty for the layout's.
     pub places: Vec<Vec<Rank>>,
     /// Devices that compute slower.
@@ -188,6 +200,8 @@ impl Default for Execution {
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
             framework: Framework::Formulas,
+            loss: Loss::Unfused,
+            dropout: None,
             formats: None,
             wide_layers: 0,
             gathers_narrow: false,
@@ -199,9 +213,10 @@ impl Default for Execution {
             launches: Launches::UNSEEN,
             context_in_blocks: false,
             optimizer: Optimizer::ADAM,
-            trains_adapters: false,
+            adapters: None,
             unit_times: None,
             layers: Vec::new(),
+            micro_batch_group: None,
             places: Vec::new(),
             stragglers: Vec::new(),
         }
@@ -251,6 +266,10 @@ impl Problem {
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
+            loss: self.execution.loss,
+            reads_any_layout: self.cluster.gpu.is_capability_10(),
+            adapters: self.execution.adapters,
+            given_dropout: self.execution.dropout,
         }
     }
 
@@ -258,6 +277,12 @@ impl Problem {
     #[must_use]
     pub fn n_predicting(&self) -> u64 {
         if self.execution.framework == Framework::MegatronCore { self.model.n_predicting } else { 0 }
+    }
+
+    /// Micro-batches that interleaved stages run through one chunk before the next one.
+    #[must_use]
+    pub fn micro_batch_group(&self) -> usize {
+        self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
     }
 
     /// Bytes of a parameter as it is gathered.

@@ -87,6 +87,8 @@ pub struct Pipeline {
     pub limit: Option<u64>,
     /// Micro-batches that are parts of one sequence.
     pub chains: Chains,
+    /// Micro-batches that interleaved stages run through one chunk before the next one, at least as many as ranks.
+    pub group: usize,
 }
 
 /// What parts of long sequences ask of the order (ChunkFlow, arXiv:2503.02356): later parts attend to the keys and values of
@@ -145,6 +147,7 @@ impl Pipeline {
             for_weights: grid(),
             limit: None,
             chains: Chains::default(),
+            group: n_ranks,
         }
     }
 

@@ -145,6 +145,8 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
         flags.findings.push(checkpoint::unknown(recipe, None));
         return None;
     };
+    // Recipes train without dropout (`megatron/bridge/models`).
+    megatron::dropout(flags, out, 0.0);
     out.word("model", "name", &model.name, "of the recipe");
     let tokens = machine.tokens.or_else(|| flags.count("seq-length", 1..=100_000_000));
     if tokens.is_none() {
@@ -157,6 +159,8 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
     Some(Shape {
         n_layers: model.n_layers,
         n_predicting: predicting(flags).unwrap_or(model.n_predicting),
+        layers_per_further_token: if model.state_space.is_some() { 2 } else { 1 },
+        stages: Vec::new(),
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,

@@ -7,7 +7,7 @@ use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
 use train::optimizer::{Optimizer, Rule};
 use train::plan::Plan;
-use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Launches, Recompute};
+use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Launches, Loss, Recompute};
 use train::schedule::Placement;
 
 use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
@@ -249,6 +249,9 @@ fn pipeline(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
         given.push(n("pipeline-model-parallel-layout", stage_text::write(&layers)));
     }
     let overlaps = problem.execution.overlap.stage;
+    if let Some(size) = problem.execution.micro_batch_group.filter(|_| layout.chunks > 1) {
+        given.push(n("microbatch-group-size-per-virtual-pipeline-stage", size));
+    }
     if layout.chunks > 1 && !overlaps {
         given.push(("no-overlap-p2p-communication", None));
     }
@@ -327,7 +330,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     }
     if execution.overlap.expert > 0.0 {
         given.push(("overlap-moe-expert-parallel-comm", None));
+        given.extend(execution.overlap.delayed_weights.then_some(("delay-wgrad-compute", None)));
     }
+    given.extend(loss(execution.loss));
+    let dropout = problem.shard().dropout();
+    given.extend([("attention-dropout", dropout.attention), ("hidden-dropout", dropout.residual)].map(rate));
     let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
     let odd = [
         (problem.n_predicting() > 0, "layers that predict further tokens"),
@@ -335,6 +342,22 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     ];
     what.extend(unsaid(&odd));
     given
+}
+
+/// Flags of fused kernels of the loss.
+fn loss(loss: Loss) -> Given {
+    let kind = match loss {
+        Loss::Unfused => return Given::new(),
+        Loss::Compiled | Loss::CompiledReused => "native",
+        Loss::InPlace | Loss::Widened => "te",
+        Loss::WithHead => "linear",
+    };
+    vec![("cross-entropy-loss-fusion", None), n("cross-entropy-fusion-impl", kind)]
+}
+
+/// Megatron-LM's usual rate of dropout, or none.
+fn rate((flag, has): (&'static str, bool)) -> (&'static str, Option<String>) {
+    n(flag, if has { "0.1" } else { "0.0" })
 }
 
 /// Flags of what is computed again.

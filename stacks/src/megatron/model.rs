@@ -3,6 +3,7 @@
 use crate::document::Document;
 use crate::flags::Flags;
 use crate::megatron::Shape;
+use crate::megatron::hybrid::Hybrid;
 
 /// Where the shape is written.
 const SECTION: &str = "model.config";
@@ -13,11 +14,20 @@ const TOKENIZERS: [(&str, u64); 4] = [
     ("Llama3Tokenizer", 128_256),
     ("TikTokenizer", 131_072),
 ];
+/// Dropout where a script is silent (`megatron/core/transformer/transformer_config.py`, `hidden_dropout`, `attention_dropout`).
+const DROPOUT: f64 = 0.1;
+/// Layers that predict a further token in a hybrid: attention, and experts.
+const PREDICTING_OF_HYBRID: u64 = 2;
 /// Largest width or count.
 const MOST: u64 = 100_000_000;
 
 /// Writes the model; `None` without layers, width or heads.
 pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> {
+    let is_hybrid = super::hybrid::flag(flags).is_some();
+    let hybrid = super::hybrid::read(flags);
+    if is_hybrid && hybrid.is_none() {
+        return None;
+    }
     let mut needed = |names: [&'static str; 2]| {
         let found = names.into_iter().find(|name| flags.find(name).is_some());
         let count = found.and_then(|name| flags.count(name, 1..=MOST));
@@ -26,7 +36,7 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
         }
         count
     };
-    let n_layers = needed(["num-layers", "encoder-num-layers"]);
+    let n_layers = hybrid.as_ref().map(Hybrid::n_layers).or_else(|| needed(["num-layers", "encoder-num-layers"]));
     let hidden = needed(["hidden-size", "hidden-size"]);
     let n_heads = needed(["num-attention-heads", "num-attention-heads"]);
     let tokens = needed(["seq-length", "encoder-seq-length"]);
@@ -63,10 +73,17 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
         out.set(SECTION, "use_qk_norm", true, "--qk-layernorm");
     }
     windows(flags, out, n_layers);
+    super::dropout(flags, out, DROPOUT);
     latent(flags, out);
-    let n_experts = experts(flags, out, n_layers);
-    let n_predicting = flags.count("mtp-num-layers", 0..=100).unwrap_or(0);
-    Some(Shape { n_layers, n_predicting, n_heads, n_groups, n_experts, tokens })
+    let n_experts = experts(flags, out, n_layers, is_hybrid);
+    let stated = flags.count("mtp-num-layers", 0..=100).unwrap_or(0);
+    let n_predicting = hybrid.as_ref().map_or(0, |hybrid| hybrid.n_predicting).max(stated);
+    if let Some(hybrid) = &hybrid {
+        super::hybrid::write(flags, out, hybrid, hidden);
+    }
+    let layers_per_further_token = if is_hybrid { PREDICTING_OF_HYBRID } else { 1 };
+    let stages = hybrid.map(|hybrid| hybrid.stages).filter(|stages| stages.len() > 1).unwrap_or_default();
+    Some(Shape { n_layers, n_predicting, layers_per_further_token, stages, n_heads, n_groups, n_experts, tokens })
 }
 
 /// Windows of attention, and the layers that have none.
@@ -173,7 +190,7 @@ fn latent(flags: &mut Flags<'_>, out: &mut Document) {
 }
 
 /// Experts, and which layers have them.
-fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
+fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64, is_hybrid: bool) -> u64 {
     let Some(n) = flags.count("num-experts", 1..=100_000) else { return 0 };
     out.set(SECTION, "num_experts", n, "--num-experts");
     let top_k = flags.count("moe-router-topk", 1..=100_000).unwrap_or(2);
@@ -191,7 +208,11 @@ fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
     if let Some(shared) = flags.count("moe-shared-expert-intermediate-size", 1..=MOST) {
         out.set(SECTION, "shared_expert_intermediate_size", shared, "--moe-shared-expert-intermediate-size");
     }
-    if let Some(frequency) = flags.text("moe-layer-freq") {
+    if let Some(latent) = flags.count("moe-latent-size", 1..=MOST) {
+        out.set(SECTION, "moe_latent_size", latent, "--moe-latent-size");
+    }
+    // A pattern tells which layers have them.
+    if let Some(frequency) = flags.text("moe-layer-freq").filter(|_| !is_hybrid) {
         match super::layers::frequency(&frequency, n_layers) {
             Some(list) => {
                 let words: Vec<String> = list.iter().map(u8::to_string).collect();

@@ -93,6 +93,9 @@ impl Degrees {
 
     /// Virtual stages and layers of each stage.
     fn split(&mut self, flags: &mut Flags<'_>, shape: &Shape) {
+        if !shape.stages.is_empty() {
+            return self.of_pattern(flags, &shape.stages);
+        }
         if let Some(text) = flags.text("pipeline-model-parallel-layout") {
             return self.of_layout(flags, &text, shape);
         }
@@ -139,6 +142,19 @@ impl Degrees {
         }
     }
 
+    /// Stages that the pattern of a hybrid marks.
+    fn of_pattern(&mut self, flags: &mut Flags<'_>, stages: &[u32]) {
+        let n_stages = u32::try_from(stages.len()).unwrap_or(u32::MAX);
+        if !n_stages.is_multiple_of(self.pp) {
+            let what =
+                format!("the pattern marks {n_stages} stages, which {} pipeline ranks do not share evenly", self.pp);
+            let name = super::hybrid::flag(flags).unwrap_or("hybrid-layer-pattern");
+            return flags.wrong(name, what, format!("allowed are multiples of {}", self.pp));
+        }
+        self.chunks = n_stages / self.pp;
+        self.layers = stages.to_vec();
+    }
+
     /// Layers that predict further tokens stand on the last stage, unless a layout places them.
     fn place_predicting(&mut self, flags: &Flags<'_>, shape: &Shape) {
         let n_stages = self.pp.saturating_mul(self.chunks);
@@ -151,7 +167,8 @@ impl Degrees {
             self.layers = vec![each; n_stages as usize];
         }
         if let Some(last) = self.layers.last_mut() {
-            *last += u32::try_from(shape.n_predicting).expect("few layers predict");
+            let n = shape.n_predicting * shape.layers_per_further_token;
+            *last += u32::try_from(n).expect("few layers predict");
         }
     }
 
@@ -337,6 +354,7 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
     if degrees.pp > 1 && degrees.chunks > 1 {
         out.word("parallel", "schedule", "interleaved", "virtual stages");
         out.set("parallel", "chunks", degrees.chunks, "--num-layers-per-virtual-pipeline-stage or the layout");
+        group(flags, out, degrees.pp);
     } else if degrees.pp > 1 {
         out.word("parallel", "schedule", "1f1b", "Megatron-LM's own");
     }
@@ -349,6 +367,17 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
             "--pipeline-model-parallel-layout, --decoder-first-pipeline-num-layers, …",
         );
     }
+}
+
+/// Micro-batches that go through one virtual stage before the next one.
+fn group(flags: &mut Flags<'_>, out: &mut Document, pp: u32) {
+    const NAME: &str = "microbatch-group-size-per-virtual-pipeline-stage";
+    let Some(n) = flags.count(NAME, 1..=100_000) else { return };
+    if n < u64::from(pp) {
+        let what = format!("`--{NAME} {n}` is smaller than a pipeline of {pp} ranks");
+        return flags.wrong(NAME, what, format!("allowed are {pp} up to the micro-batches of a replica"));
+    }
+    out.set("parallel", "micro_batch_group", n, "--microbatch-group-size-per-virtual-pipeline-stage");
 }
 
 /// What is sharded over the data-parallel ranks.

@@ -85,6 +85,18 @@ fn keys_that_a_scenario_has_are_given() {
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
         ("--pipeline-model-parallel-size 2 --overlap-moe-expert-parallel-comm", "expert = 0.75"),
         ("--mtp-num-layers 2", "predicting_layers = 2"),
+        ("--cross-entropy-loss-fusion", "loss = \"native\""),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss = \"te\""),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", "loss = \"linear\""),
+        ("", "dropout = \"both\""),
+        ("--attention-dropout 0.0", "dropout = \"residual\""),
+        ("--attention-dropout 0 --hidden-dropout 0.0", "dropout = \"none\""),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 \
+             --microbatch-group-size-per-virtual-pipeline-stage 4",
+            "micro_batch_group = 4",
+        ),
+        ("--overlap-moe-expert-parallel-comm --delay-wgrad-compute", "delayed_weights = true"),
     ] {
         let found = found(&format!("{experts} {flags}"));
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
@@ -122,6 +134,48 @@ fn what_matters_and_is_not_modelled_is_named() {
     let silent =
         ["--softmax-type vanilla", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"];
     silent.iter().for_each(|flags| assert_eq!(said(flags, Code::NotModelled), []));
+}
+
+#[test]
+fn hybrids_are_read_by_the_letters_of_their_layers() {
+    let experts = "--num-experts 16 --moe-ffn-hidden-size 512 --moe-router-topk 4 --moe-latent-size 256";
+    let text = found(&format!("{experts} --hybrid-layer-pattern ME*EM-/*E --mamba-num-heads 32")).scenario;
+    for part in [
+        "num_hidden_layers = 6",
+        "hybrid_override_pattern = \"ME*EM-\"",
+        "mamba_num_heads = 32",
+        "mamba_head_dim = 64",
+        "ssm_state_size = 128",
+        "moe_latent_size = 256",
+        "predicting_layers = 1",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let stages = "--pipeline-model-parallel-size 2 --hybrid-override-pattern 'MM|M*M|M-|MM*-/*E'";
+    let text = found(&format!("{experts} {stages}")).scenario;
+    for part in ["layers = [2, 3, 2, 6]", "chunks = 2", "schedule = \"interleaved\""] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let other = said("--hybrid-layer-pattern MGM", Code::WrongFlag);
+    assert!(other[0].0.contains("`G`") && other[0].1.contains("M for Mamba"), "{other:?}");
+    let uneven = said("--pipeline-model-parallel-size 4 --hybrid-layer-pattern 'MM|MM|MM'", Code::WrongFlag);
+    assert!(uneven[0].0.contains("marks 3 stages"), "{uneven:?}");
+    assert_eq!(said("--hybrid-layer-pattern ME", Code::MissingFlag).len(), 1);
+    assert_eq!(said("--is-hybrid-model --hybrid-attention-ratio 0.1", Code::UnsupportedJob).len(), 1);
+}
+
+#[test]
+fn options_that_megatron_lm_refuses_are_refused() {
+    let wrong = said("--delay-wgrad-compute", Code::WrongFlag);
+    assert!(wrong[0].0.contains("--overlap-moe-expert-parallel-comm"), "{wrong:?}");
+    let stages = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1";
+    let small = said(&format!("{stages} --microbatch-group-size-per-virtual-pipeline-stage 3"), Code::WrongFlag);
+    assert!(small[0].1.contains("allowed are 4"), "{small:?}");
+}
+
+#[test]
+fn a_kind_of_fusion_without_its_switch_fuses_nothing() {
+    assert!(!found("--cross-entropy-fusion-impl te").scenario.contains("loss = "));
 }
 
 #[test]

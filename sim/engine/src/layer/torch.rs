@@ -187,9 +187,8 @@ pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
 }
 
 /// Bytes per logit that the kernels of the loss move.
-pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> Option<u64> {
-    shard.framework.torch()?;
-    Some(of_pass(if shard.tp > 1 { CUT_LOSS_BYTES } else { LOSS_BYTES }, kind))
+pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
+    of_pass(if shard.tp > 1 { CUT_LOSS_BYTES } else { LOSS_BYTES }, kind)
 }
 
 /// Exchanges of a tensor group over the tokens' dimension, with the copies before and behind. Inputs that were gathered are kept, so backward

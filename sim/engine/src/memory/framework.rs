@@ -5,7 +5,7 @@
 //! - a norm keeps its input, and the product behind it keeps the norm's output (`LayerNormLinear`, `RMSNorm`);
 //! - attention keeps query, key, value, its output and one 32-bit number per query and head (`FusedAttention`, FlashAttention);
 //! - the activation function keeps what it reads, the product behind it what it writes (`bias_swiglu`, `Linear`);
-//! - the loss holds 32-bit logits (`fused_cross_entropy.py`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
+//! - the loss holds what its kernels make of the logits (`loss.rs`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
 //!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
 //!   (`get_dummy_wgrad`), kept for the whole run;
@@ -18,13 +18,13 @@ use hw::{Bytes, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, torch};
+use crate::launch::Captured;
+use crate::loss::{self, Loss};
 use crate::model::{Experts, LatentAttention};
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
 
-/// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
-const LOSS_BYTES_PER_LOGIT: u64 = 6;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
@@ -32,6 +32,8 @@ const GROUPED_STREAMS: u64 = 4;
 /// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
 /// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
 const WEIGHTED: [u64; 2] = [2, 1];
+/// Bytes of the router's weight of an expert, and as many of its gradient.
+const ROUTER_WEIGHT: u64 = 4;
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
 /// the last product's gradient.
 const ROUTED_COPIES: u64 = 3;
@@ -180,10 +182,36 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
         return torch::head(shard, modules, tokens);
     }
     let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
-    let loss = logits * LOSS_BYTES_PER_LOGIT;
     let weight_gradient = HALF * vocab * model.hidden;
+    if shard.loss == Loss::WithHead {
+        return norm + tokens * in_pieces(shard, vocab) + weight_gradient;
+    }
+    let loss = logits * shard.loss.held_per_logit();
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     norm + loss.max(HALF * logits + weight_gradient + input_gradient)
+}
+
+/// Bytes per token of a head whose logits are made piece by piece: the gathered input, statistics of all pieces, and in backward the logits of a
+/// piece with two gradients of the input in 32 bits, its own and that of all pieces.
+fn in_pieces(shard: &Shard<'_>, vocab: u64) -> u64 {
+    let hidden = HALF * shard.model.hidden;
+    let gathered = if shard.tp > 1 && shard.sequence_parallel { hidden } else { 0 };
+    let statistics = loss::STATISTICS[usize::from(shard.tp > 1)] * vocab.div_ceil(loss::PIECE);
+    gathered + statistics.max(HALF * loss::PIECE.min(vocab) + 2 * 2 * hidden)
+}
+
+/// Bytes per token that graphs of modules hold in their own pool, from which nothing else is taken. The gradient of what a graph gives is one static
+/// tensor for all layers (`_reuse_graph_input_output_buffers` of Transformer Engine, from 2.7 on). What backward of a captured module holds for a while stays
+/// in the pool: for attention the gradients of its output, query, key and value. What is kept from forward to backward is as much as without graphs.
+#[must_use]
+pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
+    let model = shard.model;
+    let stream = serial(shard, HALF * model.hidden);
+    let attention = if captured.attention { stream + attention(shard) } else { 0 };
+    // The router gives tokens as they came, a weight in 32 bits and a mark for every expert.
+    let n_experts = model.experts.map_or(0, |experts| experts.n_routed);
+    let router = if captured.router { stream + n_experts * (2 * ROUTER_WEIGHT + 1) } else { 0 };
+    attention + router
 }
 
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
@@ -238,6 +266,17 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn graphs_of_modules_hold_static_gradients_and_what_backward_needs_for_a_while() {
+        let model = crate::model::embedded("qwen3-30b-a3b").expect("embedded");
+        let shard = Shard { framework: Framework::MegatronCore, ep: 8, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+        let of = |attention, router| graphs(&shard, Captured { attention, router });
+        assert_eq!(of(false, false), 0);
+        // Width 2048; 32 heads of 128 with their output, 4 keys and 4 values, 32 numbers of softmax; 128 experts.
+        assert_eq!(of(true, false), 2 * 2048 + 2 * 128 * (32 + 4 + 4 + 32) + 4 * 32);
+        assert_eq!(of(true, true) - of(true, false), 2 * 2048 + 128 * 9);
     }
 
     /// Bytes per token that a layer of DeepSeek-V3 on one GPU no longer keeps.

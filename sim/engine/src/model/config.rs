@@ -187,7 +187,8 @@ fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
     let vocab =
         if gemma { reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB) } else { reader.required(&["vocab_size"]) };
     let linear = (family == Family::Qwen3Next).then(|| linear(reader));
-    let state_space = (family == Family::NemotronH).then(|| state_space(reader));
+    let is_hybrid = family == Family::NemotronH || is_stated && reader.has("hybrid_override_pattern");
+    let state_space = is_hybrid.then(|| state_space(reader));
     let vision = encoder(hidden, reader);
     let has_vision = vision.is_some();
     Model {

@@ -372,6 +372,13 @@ impl<'a> Builder<'a> {
             if workspace > Bytes::ZERO {
                 resident.push((graph.label("workspace"), workspace.0));
             }
+            let of_graphs = engine::memory::graph_bytes_per_token(
+                &problem.at_stage(pp as usize).shard(),
+                problem.execution.launches.captured,
+            );
+            if of_graphs > 0 {
+                resident.push((graph.label("graphs"), of_graphs * most_tokens(contents)));
+            }
             for lane in lanes.at_pipeline_rank(pp) {
                 graph.resident[lane.index()].clone_from(&resident);
             }
@@ -569,6 +576,12 @@ fn next_rank(pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u32> {
     }?;
     let (from, to) = (pipeline.place(stage, micro_batch).0, pipeline.place(next, micro_batch).0);
     (from != to).then(|| u32::try_from(to).expect("ranks fit u32"))
+}
+
+/// Tokens of the fullest rank in the largest micro-batch, for which graphs are captured.
+fn most_tokens(contents: &[Vec<Content>]) -> u64 {
+    let shares = contents.iter().flatten().flat_map(|content| &content.shares);
+    shares.map(|share| share.tokens).max().unwrap_or(0)
 }
 
 /// Stage that a pipeline rank's chunk is.

@@ -25,7 +25,7 @@ const BLOCKS: [(char, &str, Layer); 4] = [
 
 /// Layers: how many, and what they are.
 pub(super) fn layers(family: Family, reader: &mut Reader<'_>, positions: u64, has_experts: bool) -> (u64, Pattern) {
-    if family == Family::NemotronH {
+    if family == Family::NemotronH || family == Family::Megatron && reader.has("hybrid_override_pattern") {
         let blocks = blocks(reader);
         return (blocks.len().max(1) as u64, Pattern::of_layers(&blocks));
     }

@@ -42,6 +42,11 @@ impl<'a> Reader<'a> {
         Some(count.unwrap_or(1))
     }
 
+    /// Whether a key is there.
+    pub(super) fn has(&mut self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
     pub(super) fn required(&mut self, names: &[&str]) -> u64 {
         self.optional(names).unwrap_or_else(|| {
             self.findings.push(format!("key `{}` is missing", names[0]));

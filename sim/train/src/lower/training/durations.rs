@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
+use super::{
+    Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, hybrid, mixed, pass, stage_index,
+};
 use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
@@ -93,6 +95,7 @@ impl Judge<'_> {
         pipeline.transfer = self.transfer(mean);
         pipeline.limit = Some(self.room(&stages));
         pipeline.chains = chains::of(&block[0]);
+        pipeline.group = problem.micro_batch_group();
         pipeline
     }
 
@@ -165,7 +168,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
         }
         ops
     };
-    if kind == PassKind::Weight {
+    if kind == PassKind::Weight && !hybrid::is_hybrid(&problem.model) {
         return pass::weight_ops(problem, stage, share.tokens, after);
     }
     let n_layers = stage.n_layers();
@@ -191,6 +194,11 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     }
     if stage.last {
         ops.extend(layer::head(&problem.shard(), share.tokens, kind));
+    }
+    if let Some(layers) = hybrid::of_stage(problem, load, stage, &share.local, kind) {
+        ops.extend(layers);
+        ops.extend(blocking(problem, load, stage, share.tokens, kind));
+        return ops;
     }
     ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), share.tokens, kind), n_layers));
     ops.extend(layer::repeated(&layer::attention(&problem.shard(), &share.local, 1, pass), n_layers));
@@ -282,7 +290,7 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
-    let of = |n_dense, n_expert, first, last| {
+    let timed = |n_dense, n_expert, first, last| {
         let stage = part_of(problem, Stage { n_dense, n_expert, first, last, ..Stage::default() });
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
             let seconds =
@@ -290,11 +298,19 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
             content.shares.iter().map(seconds).fold(f64::INFINITY, f64::min)
         })
     };
+    let n_expert = u32::try_from(problem.model.n_expert_layers()).expect("few layers");
+    let n_dense = u32::try_from(problem.model.n_layers).expect("few layers") - n_expert;
+    // Kinds of a hybrid's layers differ, and a stage has them in the proportions of the model.
+    let [n_dense, n_expert] = if hybrid::is_hybrid(&problem.model) { [n_dense, n_expert] } else { [1, 1] };
+    let least = |with_experts| hybrid::least_share(problem, with_experts);
+    let each = |n: u32, share: f64, times: [f64; 3]| times.map(|seconds| seconds * share / f64::from(n.max(1)));
+    let has_experts = problem.model.experts.is_some();
+    let of_experts = if has_experts { timed(0, n_expert, false, false) } else { [0.0; 3] };
     Parts {
-        dense: of(1, 0, false, false),
-        expert: if problem.model.experts.is_some() { of(0, 1, false, false) } else { [0.0; 3] },
-        first: of(0, 0, true, false),
-        last: of(0, 0, false, true),
+        dense: each(n_dense, least(false), timed(n_dense, 0, false, false)),
+        expert: each(n_expert, least(true), of_experts),
+        first: timed(0, 0, true, false),
+        last: timed(0, 0, false, true),
         unhidden: unhidden(problem, &content, cost),
     }
 }

@@ -53,7 +53,36 @@ impl Builder<'_> {
                 self.gate[lane.index()].extend_from_slice(&tail);
             }
         }
-        for (lane, task) in begun {
+        self.await_all(begun);
+    }
+
+    /// The same where gradients of weights are still to come: the expert group's exchanges run beside them (Megatron-Core,
+    /// `TransformerLayerSchedulePlan.run`: `dispatch_bwd` beside `mlp_bwd_dw`). Gives what a lane waits for behind them.
+    pub(super) fn expert_exchanges_beside(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        stage: &Stage,
+        kind: PassKind,
+        mut begun: Vec<(LaneId, TaskId)>,
+    ) -> Vec<(LaneId, TaskId)> {
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let mut tail: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
+            for exchange in self.exchanges(frame, column, cp, stage, kind).iter().filter(|exchange| !exchange.beside) {
+                let task = self.exchange_task(frame, lane, exchange, &tail);
+                tail = vec![task];
+                match exchange.role {
+                    Role::ExpertExchange => begun.push((lane, task)),
+                    _ => self.gate[lane.index()].push(task),
+                }
+            }
+        }
+        begun
+    }
+
+    /// Holds lanes back until exchanges beside what they compute have ended.
+    pub(super) fn await_all(&mut self, exchanges: Vec<(LaneId, TaskId)>) {
+        for (lane, task) in exchanges {
             let last = self.last[lane.index()].expect("the pass has just computed");
             self.gate[lane.index()].extend([last, task]);
         }

@@ -34,10 +34,20 @@ const GATED_TENSORS: u64 = 3;
 impl Builder<'_> {
     /// All layers of a stage of a hybrid model; none for another model.
     pub(super) fn hybrid_layers(&self, problem: &Problem, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
-        let (model, shard) = (&problem.model, problem.shard());
-        let counts = || counts(model, stage, problem.execution.wide_layers);
-        is_hybrid(model).then(|| layers(&shard, self.load, &counts(), &share.local, kind))
+        of_stage(problem, self.load, stage, &share.local, kind)
     }
+}
+
+/// All layers of a stage of a hybrid model with the load of their experts; none for another model.
+pub(super) fn of_stage(
+    problem: &Problem,
+    load: ExpertLoad,
+    stage: &Stage,
+    documents: &[Document],
+    kind: PassKind,
+) -> Option<Ops> {
+    let counts = || counts(&problem.model, stage, problem.execution.wide_layers);
+    is_hybrid(&problem.model).then(|| layers(&problem.shard(), load, &counts(), documents, kind))
 }
 
 /// Least that the layers of a stage of a hybrid model compute beside attention, for a lower bound; none for another model. Products of a delta
@@ -125,6 +135,25 @@ fn counts(model: &Model, stage: &Stage, n_wide: u32) -> Vec<Count> {
         }
     }
     counts
+}
+
+/// Least that layers of a stage take, over what the mean layer of the model with experts, or without, says of as many: a stage has whole layers of every
+/// kind, so of each at most one less than its share.
+pub(super) fn least_share(problem: &Problem, with_experts: bool) -> f64 {
+    let model = &problem.model;
+    if !is_hybrid(model) {
+        return 1.0;
+    }
+    let n_expert = u32::try_from(model.n_expert_layers()).expect("layers fit u32");
+    let n_dense = u32::try_from(model.n_layers).expect("layers fit u32") - n_expert;
+    let kinds = counts(model, &Stage { n_dense, n_expert, ..Stage::default() }, problem.execution.wide_layers);
+    let kinds = kinds.iter().filter(|kind| kind.layer.has_experts() == with_experts);
+    let of: Vec<f64> = kinds.map(|kind| 1.0 / f64::from(kind.n)).collect();
+    let n_stages = problem.layout.pp * problem.layout.chunks;
+    if of.len() < 2 || n_stages < 2 {
+        return 1.0;
+    }
+    (1.0 - f64::from(n_stages) * of.iter().sum::<f64>()).max(0.0)
 }
 
 fn mixed(shard: &Shard<'_>, mixer: Mixer, documents: &[Document], kind: PassKind) -> Ops {

@@ -95,6 +95,7 @@ fn only(plan: &Plan, step_index: usize, groups: Range<usize>, layout: Layout) ->
         policy: plan.policy.clone(),
         schedule: plan.schedule.clone(),
         layout,
+        searched: None,
         steps,
         origin: None,
     }

@@ -425,16 +425,18 @@ impl Builder<'_> {
         }
         let whole = self.at(frame.pp).execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
-        let kind = if self.at(frame.pp).execution.trains_adapters && kind == PassKind::Backward {
+        let kind = if self.at(frame.pp).execution.adapters.is_some() && kind == PassKind::Backward {
             PassKind::Input
         } else {
             kind
         };
-        let leads = self.input_gradients(frame, column, piece, kind, gathered);
+        let is_delayed = kind == PassKind::Backward && self.at(frame.pp).execution.overlap.delayed_weights;
+        let kind = if is_delayed { PassKind::Input } else { kind };
+        let leads = self.input_gradients(frame, column, piece, kind, gathered, is_delayed);
         again.unwrap_or(leads)
     }
 
-    /// Gradients of inputs, and of weights too in a whole backward.
+    /// Gradients of inputs, and of weights too in a whole backward; behind them those of weights where they are delayed.
     fn input_gradients(
         &mut self,
         frame: &Frame<'_>,
@@ -442,6 +444,7 @@ impl Builder<'_> {
         piece: &Stage,
         kind: PassKind,
         gathered: &[[TaskId; 2]],
+        is_delayed: bool,
     ) -> Vec<TaskId> {
         let begun = self.begin_exchanges(frame, column, piece, kind);
         let (problem, n_layers, micro_batch) = (self.at(frame.pp), piece.n_layers(), frame.slot.micro_batch);
@@ -488,7 +491,13 @@ impl Builder<'_> {
             self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
         }
-        self.end_exchanges(frame, column, piece, kind, begun);
+        if is_delayed {
+            let beside = self.expert_exchanges_beside(frame, column, piece, kind, begun);
+            self.weight_gradients(frame, column, piece);
+            self.await_all(beside);
+        } else {
+            self.end_exchanges(frame, column, piece, kind, begun);
+        }
         firsts
     }
 
@@ -509,7 +518,14 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                weight_ops(problem, piece, tokens, |stage, kind| builder.after_attention(problem, stage, tokens, kind))
+                let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
+                let ops = weight_ops(problem, piece, tokens, after);
+                // What a schedule puts off as a pass of its own finds a host that is ahead.
+                if problem.execution.overlap.delayed_weights {
+                    builder.launched(problem, ops, piece, PassKind::Weight)
+                } else {
+                    ops
+                }
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }

@@ -97,7 +97,7 @@ impl Builder<'_> {
 
     fn is_alone(&self) -> bool {
         let execution = &self.problem.execution;
-        execution.unit_times.is_some() || execution.trains_adapters || self.problem.layout.n_holders() < 2
+        execution.unit_times.is_some() || execution.adapters.is_some() || self.problem.layout.n_holders() < 2
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -235,7 +235,7 @@ impl Builder<'_> {
 
     /// The optimizer on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
     pub(super) fn optimizer(&mut self) {
-        if self.problem.execution.unit_times.is_some() || self.problem.execution.trains_adapters {
+        if self.problem.execution.unit_times.is_some() || self.problem.execution.adapters.is_some() {
             return;
         }
         let (layout, optimizer) = (self.problem.layout, self.problem.execution.optimizer);
