@@ -13,7 +13,7 @@ pub const ALLOWED: &str = "none, selective, full, a module or a list of modules"
 
 /// All words, those of modules last.
 fn words() -> Vec<&'static str> {
-    Recompute::WORDS.iter().map(|(word, _)| *word).chain(Module::ALL.map(|(word, _)| word)).collect()
+    Recompute::WORDS.iter().map(|(word, _)| *word).chain(Module::WORDS.map(|(word, _)| word)).collect()
 }
 
 fn of_word(word: &str) -> Option<Recompute> {
@@ -62,7 +62,7 @@ fn modules(section: &mut Section<'_>, items: &[Value<'_>], at: Place) -> Modules
         match Module::named(word) {
             None => {
                 let what = format!("`{}` holds `{word}`, which is no module of a layer", section.full(KEY));
-                let known = Module::ALL.map(|(word, _)| word);
+                let known = Module::WORDS.map(|(word, _)| word);
                 section.find(unknown(Code::UnknownWord, what, word, known, place_of(item)));
             }
             Some(module) if modules.has(module) => {

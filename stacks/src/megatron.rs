@@ -256,7 +256,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
 fn recomputed_modules(flags: &mut Flags<'_>) -> Modules {
     const NAME: &str = "recompute-modules";
     let Some(text) = flags.text(NAME) else { return Modules::NONE.with(Module::CoreAttention) };
-    let words = Module::ALL.map(|(word, _)| word);
+    let words = Module::WORDS.map(|(word, _)| word);
     let mut modules = Modules::NONE;
     for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
         match Module::named(word) {

@@ -5,7 +5,7 @@
 use super::cost_efficiency::{self, Assignment, Form, Options};
 use super::goodput::Method;
 use super::helix::{Placement, Scheduling};
-use super::objective::{OBJECTIVES, Objective};
+use super::objective::Objective;
 use super::{Plan, Problem, RentalError, melange};
 use crate::proof::Decision;
 
@@ -263,7 +263,7 @@ impl Policy {
     /// Words of the objectives that it serves.
     #[must_use]
     pub fn objectives(&self) -> Vec<&'static str> {
-        OBJECTIVES.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
+        Objective::WORDS.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
     }
 }
 
@@ -282,9 +282,9 @@ mod tests {
         for policy in POLICIES {
             let n = policy.objectives().len();
             assert!(n > 0, "{}", policy.name);
-            assert!(n == OBJECTIVES.len() || !policy.limit.is_empty(), "{} has no reason", policy.name);
+            assert!(n == Objective::ALL.len() || !policy.limit.is_empty(), "{} has no reason", policy.name);
         }
-        for (word, objective, _) in OBJECTIVES {
+        for (word, objective) in Objective::WORDS {
             assert_eq!(objective.name(), word);
             assert!(POLICIES.iter().filter(|policy| policy.serves(objective)).count() >= 2, "{word}");
         }

@@ -257,7 +257,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
-    let names = Format::ALL.map(|(name, _)| name);
+    let names = Format::WORDS.map(|(name, _)| name);
     let format = section.text("format");
     match (named, file, alike) {
         (Some((name, at)), None, None) => table(section, &name, at, n, seed),
@@ -266,7 +266,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
                 section.missing("format", &format!("allowed are {}", names.join(", ")));
                 None
             }
-            Some((name, format_at)) => match Format::ALL.iter().find(|(known, _)| *known == name) {
+            Some((name, format_at)) => match Format::WORDS.iter().find(|(known, _)| *known == name) {
                 Some((_, format)) => from_file(section, &folder.join(&path), &path, *format, at, n),
                 None => {
                     let what = format!("unknown trace format `{name}`");

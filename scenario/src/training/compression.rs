@@ -67,7 +67,7 @@ fn number_given(section: &mut Section<'_>, key: &'static str, range: std::ops::R
 
 /// Kind of hash function.
 fn family(section: &mut Section<'_>) -> Family {
-    Family::ALL[section.word("family", 0, &Family::WORDS)]
+    section.one_of("family", Family::CrossPolytope, &Family::WORDS)
 }
 
 /// What experts compute.

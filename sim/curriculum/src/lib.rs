@@ -11,38 +11,26 @@ pub mod generation;
 
 use thiserror::Error;
 
-/// How well a model knows a fact, from answers to several prompts: greedy ones, and samples at a temperature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Greedy answers are always right: the fact is mastered.
-    HighlyKnown,
-    /// Greedy answers are sometimes right.
-    MaybeKnown,
-    /// Greedy answers are never right, samples sometimes.
-    WeaklyKnown,
-    /// No answer is right.
-    Unknown,
+hw::words! {
+    /// How well a model knows a fact, from answers to several prompts: greedy ones, and samples at a temperature.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Class: key {
+        /// Greedy answers are always right: the fact is mastered.
+        HighlyKnown = "highly_known",
+        /// Greedy answers are sometimes right.
+        MaybeKnown = "maybe_known",
+        /// Greedy answers are never right, samples sometimes.
+        WeaklyKnown = "weakly_known",
+        /// No answer is right.
+        Unknown = "unknown",
+    }
 }
 
 impl Class {
-    /// Every class, in index order.
-    pub const ALL: [Self; 4] = [Self::HighlyKnown, Self::MaybeKnown, Self::WeaklyKnown, Self::Unknown];
-
     /// Index into counts and matrices.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Key in scenarios and results.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::HighlyKnown => "highly_known",
-            Self::MaybeKnown => "maybe_known",
-            Self::WeaklyKnown => "weakly_known",
-            Self::Unknown => "unknown",
-        }
     }
 
     /// Class of a fact with so many right greedy answers, and right answers in all.

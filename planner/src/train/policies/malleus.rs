@@ -51,7 +51,7 @@ const CARD: Card = Card {
             name: "reaction",
             unit: "word",
             default: "replan",
-            allowed: Allowed::Words(&Reaction::WORDS),
+            allowed: Allowed::Words(&["replan", "none", "restart", "templates"]),
             about: "Malleus, or what it is compared with: no reaction, a restart or pipeline templates without the slow nodes",
         },
         Parameter {
@@ -148,7 +148,7 @@ impl Policy for Malleus {
         };
         let n_micro_batches = problem.workload.batch_size as u64;
         let planner = Planner { problem, costs: &costs, limits, n_micro_batches };
-        let job = Job { planner, context, reaction: Reaction::of(context.word("reaction", "replan")) };
+        let job = Job { planner, context, reaction: Reaction::named(context.word("reaction", "replan")).unwrap_or(Reaction::Replan) };
         let steps = job.steps()?;
         Ok(words::decision(&job, &steps))
     }
