@@ -99,23 +99,14 @@ pub struct Conditions<K> {
 
 /// Why a text is no list of conditions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoCondition {
     /// A part has no `=`.
     #[error("`{part}` is no condition; write `key=value` with one of {keys}")]
-    NoValue {
-        /// The part.
-        part: String,
-        /// Known keys.
-        keys: String,
-    },
+    NoValue { part: String, keys: String },
     /// A key is unknown.
     #[error("`{word}` is no key; there are {keys}")]
-    UnknownKey {
-        /// The key.
-        word: String,
-        /// Known keys.
-        keys: String,
-    },
+    UnknownKey { word: String, keys: String },
 }
 
 /// Runs that are asked for.

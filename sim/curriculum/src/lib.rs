@@ -55,23 +55,14 @@ const ROW_TOLERANCE: f64 = 1e-6;
 
 /// Why numbers are no matrix of transitions: the first row that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongRow {
     /// Probabilities that are negative or do not add up to 1.
     #[error("row `{}` adds up to {sum}, expected probabilities that add up to 1", class.key())]
-    Probabilities {
-        /// The row.
-        class: Class,
-        /// What it adds up to.
-        sum: f64,
-    },
+    Probabilities { class: Class, sum: f64 },
     /// Counts that are negative, all zero or beyond a float.
     #[error("row `{}` adds up to {sum}, expected counts of at least one fact", class.key())]
-    Counts {
-        /// The row.
-        class: Class,
-        /// What it adds up to.
-        sum: f64,
-    },
+    Counts { class: Class, sum: f64 },
 }
 
 /// Where a fact of each class goes: rows are classes before, columns classes after. Invariant: rows add up to 1.
