@@ -147,6 +147,15 @@ impl Table {
     }
 }
 
+/// Rows of a table with tabs between its cells; cells that are missing at the end are empty.
+pub(crate) fn rows<const N: usize>(text: &'static str) -> Vec<[&'static str; N]> {
+    let cut = |line: &'static str| {
+        let mut cells = line.split('\t');
+        std::array::from_fn(|_| cells.next().unwrap_or(""))
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(cut).collect()
+}
+
 fn row(line: &'static str) -> Known {
     let cells: Vec<&'static str> = line.split('\t').collect();
     let cell = |index: usize| cells.get(index).copied().unwrap_or("");
