@@ -89,6 +89,6 @@ fn warn_inside_experts(section: &mut Section<'_>, modules: Modules, items: &[Val
     for item in items.iter().filter(is_inside) {
         let word = item.as_str().unwrap_or_default();
         let what = format!("`{word}` in `{}` changes nothing: `moe` computes it again", section.full(KEY));
-        section.find(Finding::warning(Code::NoEffect, place_of(item), what).help("leave one of them out"));
+        section.warn(Code::NoEffect, place_of(item), what, "leave one of them out");
     }
 }

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use input::diagnostic::{Code, Finding, nearest};
+use input::reader::Place;
 
 use crate::shell::{UNKNOWN, Word};
 
@@ -265,6 +266,16 @@ impl<'t> Flags<'t> {
             );
         }
         number
+    }
+
+    /// Adds an error with what is allowed or what to do.
+    pub fn refuse(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.findings.push(Finding::error(code, at, what).help(help));
+    }
+
+    /// Adds a warning with what to do.
+    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.findings.push(Finding::warning(code, at, what).help(help));
     }
 
     /// An error about a flag; about the whole file where it is not given.

@@ -104,7 +104,7 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
         _ => return,
     };
     let help = "training steps are modelled of decoders with attention and feed-forward in every layer";
-    flags.findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
+    flags.refuse(Code::UnsupportedJob, at, what, help);
 }
 
 /// What the shape of the model says of layouts.
@@ -220,7 +220,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     if !is_half {
         let what = "neither `--bf16` nor `--fp16` is given: Megatron-LM computes in 32 bits, which is taken as 16 here";
         let help = "time and memory come out smaller than they are";
-        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        flags.warn(Code::NotModelled, None, what, help);
     }
     out.word(
         "training",

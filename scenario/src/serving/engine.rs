@@ -161,7 +161,7 @@ fn told_version(section: &mut Section<'_>, name: &str, text: &str, at: Place) {
         Some(found) => {
             let nearest = if found < oldest { oldest } else { newest };
             let what = format!("`{name}` {found} is outside of the versions that are known; it is taken for {nearest}");
-            section.find(Finding::warning(Code::UnknownVersion, at, what).help(known));
+            section.warn(Code::UnknownVersion, at, what, known);
         }
     }
 }

@@ -117,7 +117,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, with: With<'_>) -> Option<
     };
     if at.is_some() && found.as_ref().is_some_and(is_fixed) {
         let help = "it needs 2 or more, and requests that are drawn: `lengths`, or arrivals that are poisson or gamma";
-        section.find(Finding::warning(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing").help(help));
+        section.warn(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing", help);
     }
     section.finish();
     Some(Asked { draws, ..found? })
@@ -362,7 +362,7 @@ fn from_file(
         let what = format!("`{shown}`: tokens of {} requests are estimated from their text", trace.n_estimated);
         let help =
             "about 4 characters are a token, and `max_tokens` stands for the output; log `usage` for real counts";
-        section.find(Finding::warning(Code::EstimatedTokens, at.clone(), what).help(help));
+        section.warn(Code::EstimatedTokens, at.clone(), what, help);
     }
     for (n, parts, help) in [
         (trace.n_with_other_parts, "parts of audio, video or files", "their tokens count only where `usage` has them"),
@@ -374,7 +374,7 @@ fn from_file(
     ] {
         if n > 0 {
             let what = format!("`{shown}`: {n} requests have {parts}, which are left out");
-            section.find(Finding::warning(Code::LeftOut, at.clone(), what).help(help));
+            section.warn(Code::LeftOut, at.clone(), what, help);
         }
     }
     let mut requests = trace.requests;
