@@ -105,6 +105,23 @@ fn a_mixed_fleet_is_varied_by_group() {
 }
 
 #[test]
+fn an_earlier_plan_does_not_stay_beside_an_answer_that_chooses_nothing() {
+    let folder = std::env::temp_dir().join(format!("skrull-capacity-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let plan = folder.join("plan.json");
+    let ended = |limit: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+        command.args(["capacity", "serving/capacity", "--no-progress", "--out"]).arg(&folder);
+        command.args(SMALL.iter().flat_map(|set| ["--set", set])).args(["--set", limit]);
+        command.output().expect("it runs").status.code()
+    };
+    assert_eq!((ended("slo.ttft_s=10"), plan.exists()), (Some(0), true), "a fleet is chosen");
+    // Nobody answers within a microsecond.
+    assert_eq!((ended("slo.ttft_s=1e-6"), plan.exists()), (Some(1), false), "none is chosen");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn stages_and_experts_of_a_replica_are_paid() {
     let found =
         commands::capacity_of("serving/capacity", &["engine.pp=2", "capacity.replicas=[1, 2]"]).expect("a report");
@@ -220,6 +237,9 @@ fn every_combination_is_asked_about_capacity_or_says_why_not() {
             assert!(checked.scenario.is_none(), "{name} has no fleets of replicas to try");
             let found = diagnostic::render(&checked.source, &checked.findings);
             assert!(found.contains("`capacity`"), "{name}:\n{found}");
+            // What takes it is said, not that the word is unknown.
+            assert!(found.contains("S170") && !found.contains("unknown key"), "{name}:\n{found}");
+            assert!(serve::batcher::BATCHERS.iter().all(|batcher| found.contains(batcher.name())), "{name}:\n{found}");
         }
     }
 }

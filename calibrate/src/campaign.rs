@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use engine::cost::law::{AttentionLaw, GemmLaw, Law};
-use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA, collective_name};
+use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA};
 use engine::task::Op;
 use engine::validation::quantile;
 use thiserror::Error;
@@ -369,7 +369,7 @@ fn add(profile: &mut Profile, family: Family, samples: &[&Sample], facts: &Facts
     let Some(curve) = fit::curve::fit(&points) else { return };
     match family {
         Family::Collective(kind, n_ranks) => profile.collectives.push(CollectiveCurve {
-            kind: collective_name(kind).to_owned(),
+            kind: kind.name().to_owned(),
             n_ranks,
             n_nodes: 1,
             port_gb_per_s: None,

@@ -37,62 +37,29 @@ pub struct Mark(pub usize);
 
 /// Why the hardware did not do what was asked. Exit 3, but for a name that means nothing.
 #[derive(Clone, Debug, Error, PartialEq)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum DeviceError {
     /// The name is none of a device.
     #[error("unknown device `{device}`: {why}; known are `cpu`, `cpu:THREADS` and `cuda:N`")]
-    Unknown {
-        /// As asked for.
-        device: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    Unknown { device: String, why: &'static str },
     /// No such device, or its driver or a library is missing.
     #[error("device `{device}` cannot be used: {why}")]
-    Missing {
-        /// As asked for.
-        device: String,
-        /// What is missing.
-        why: String,
-    },
+    Missing { device: String, why: String },
     /// An operand does not fit.
     #[error("out of device memory: {tensor} of {} needs {} bytes, {} are free", .op, .needed.0, .free.0)]
-    OutOfMemory {
-        /// Operand that asked.
-        tensor: &'static str,
-        /// Operation that it is for.
-        op: String,
-        /// Bytes asked for.
-        needed: Bytes,
-        /// Bytes free.
-        free: Bytes,
-    },
+    OutOfMemory { tensor: &'static str, op: String, needed: Bytes, free: Bytes },
     /// The device stopped answering.
     #[error("device lost: {0}")]
     Lost(String),
     /// A kernel did not end in time.
     #[error("no answer for {:.0} s, the last kernel sent was {op}: the watchdog gave up", .after.as_secs_f64())]
-    Hung {
-        /// Operation sent last.
-        op: String,
-        /// How long it was waited for.
-        after: Duration,
-    },
+    Hung { op: String, after: Duration },
     /// A result is not a number.
     #[error("{op} gave a result that is not a number")]
-    NotANumber {
-        /// Operation.
-        op: String,
-    },
+    NotANumber { op: String },
     /// A kernel computes something else than it should.
     #[error("{kernel} is off by {error:.2e} against a float64 reference, allowed is {allowed:.0e}")]
-    Wrong {
-        /// Kernel and case.
-        kernel: String,
-        /// Relative error in the Frobenius norm.
-        error: f64,
-        /// Largest that is accepted.
-        allowed: f64,
-    },
+    Wrong { kernel: String, error: f64, allowed: f64 },
 }
 
 /// Hardware that runs operations.

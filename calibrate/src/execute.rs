@@ -20,22 +20,14 @@ use crate::sample::{self, UNDISTURBED};
 
 /// Why a plan was not executed.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ExecuteError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// What the plan keeps in memory does not fit; no kernel was run.
     #[error("out of device memory: `{tensor}` needs {needed} bytes on rank {rank}, {free} are free")]
-    OutOfMemory {
-        /// Label of the memory.
-        tensor: String,
-        /// Device.
-        rank: u32,
-        /// Bytes asked for.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
+    OutOfMemory { tensor: String, rank: u32, needed: u64, free: u64 },
     /// Tasks wait for each other.
     #[error("the plan cannot be executed: {0} tasks wait for each other")]
     Stuck(usize),

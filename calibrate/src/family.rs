@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::cost::profile::{collective_name, memory_bound};
+use engine::cost::profile::memory_bound;
 use engine::cost::profiled::{attention_names, attention_point, gemm_name};
 use engine::task::{Collective, CopyKind, Document, Op, Pass};
 use hw::{Format, GroupShape};
@@ -48,7 +48,7 @@ impl Family {
             Self::Gemm(format) => gemm_name(format).to_owned(),
             Self::Attention { pass, wide } => attention_names(if wide { 128 } else { 64 }, pass)[0].to_owned(),
             Self::Memory(name) => name.to_owned(),
-            Self::Collective(kind, n) => format!("{}-{n}", collective_name(kind)),
+            Self::Collective(kind, n) => format!("{}-{n}", kind.name()),
         }
     }
 

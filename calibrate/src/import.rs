@@ -31,6 +31,7 @@ pub use table::TableError;
 
 /// Why a table could not be imported.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ImportError {
     /// No such table.
     #[error("{0}: no table found; expected {1}")]
@@ -43,12 +44,7 @@ pub enum ImportError {
     Device(String),
     /// The table has rows of other devices alone.
     #[error("no rows of `{gpu}`; the table has {devices}")]
-    NoRows {
-        /// The card that is asked for.
-        gpu: String,
-        /// Devices of the table.
-        devices: String,
-    },
+    NoRows { gpu: String, devices: String },
     /// The tables are of a model whose shapes are not known.
     #[error("tables of model `{0}`, whose shapes are not embedded")]
     Model(String),

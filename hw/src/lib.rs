@@ -12,6 +12,7 @@ pub mod tick;
 pub mod time;
 pub mod topology;
 pub mod units;
+mod words;
 
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Rank};
 pub use count::{GIB, real, whole};

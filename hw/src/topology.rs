@@ -211,9 +211,9 @@ const fn leaf_of(fabric: Fabric, gpus_per_node: u32, rank: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use petgraph::graph::EdgeIndex;
     use crate::gpu::Gpu;
     use crate::units::{Bytes, FlopsPerSecond};
+    use petgraph::graph::EdgeIndex;
 
     fn cluster(n_nodes: u32, nvlink_island: u32) -> Cluster {
         Cluster {

@@ -226,6 +226,11 @@ impl<'f> Reader<'f> {
         self.find(Finding::error(code, at, what).help(help));
     }
 
+    /// Adds a warning with what to do.
+    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.find(Finding::warning(code, at, what).help(help));
+    }
+
     /// Errors so far.
     pub fn n_errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == crate::diagnostic::Severity::Error).count()
@@ -263,6 +268,11 @@ impl Section<'_> {
     /// Adds an error with what is allowed or what to do.
     pub fn refuse(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
         self.find(Finding::error(code, at, what).help(help));
+    }
+
+    /// Adds a warning with what to do.
+    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.find(Finding::warning(code, at, what).help(help));
     }
 
     /// Adds an error about the section as a whole.

@@ -17,6 +17,7 @@ const HEAD_BYTES: u64 = 16;
 
 /// Why a file gives no text.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoText {
     /// The system refuses it.
     #[error(transparent)]
@@ -32,10 +33,7 @@ pub enum NoText {
     Packed(#[from] PackedError),
     /// Bytes that are no characters.
     #[error("it is not UTF-8 text (byte {byte})")]
-    NotUtf8 {
-        /// The first of them, counted from 1.
-        byte: usize,
-    },
+    NotUtf8 { byte: usize },
 }
 
 /// The text of a file.

@@ -15,6 +15,7 @@ const HEAD_BYTES: usize = 9 + 8 + 1 + 8 + 8;
 
 /// Why bytes are no index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum IndexError {
     /// It ends in its head.
     #[error("it ends within its head")]
@@ -24,20 +25,10 @@ pub enum IndexError {
     Version(u64),
     /// It ends before its last sequence.
     #[error("it promises {n_sequences} sequences and {n_documents} documents, and is too short for them")]
-    Short {
-        /// In the head.
-        n_sequences: u64,
-        /// In the head.
-        n_documents: u64,
-    },
+    Short { n_sequences: u64, n_documents: u64 },
     /// A sequence with fewer than no tokens.
     #[error("sequence {at} has {tokens} tokens")]
-    Negative {
-        /// From 0.
-        at: usize,
-        /// In the index.
-        tokens: i32,
-    },
+    Negative { at: usize, tokens: i32 },
 }
 
 /// A number of eight bytes.

@@ -31,6 +31,7 @@ const PARQUET: &[u8] = b"PAR1";
 
 /// Why packed bytes stand for no text.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum PackedError {
     /// Bytes that cannot be decompressed.
     #[error("the compressed bytes end early or are broken: {0}")]
@@ -40,10 +41,7 @@ pub enum PackedError {
     Trap,
     /// Bytes that become more than is read whole.
     #[error("it is longer than {} MiB", .most >> 20)]
-    TooLong {
-        /// Bytes that are read.
-        most: u64,
-    },
+    TooLong { most: u64 },
     /// The program has no reader of Parquet.
     #[error(
         "it is a Parquet file, which this program was built without; build it with `--features parquet`, or write CSV, for example \

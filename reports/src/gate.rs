@@ -30,60 +30,29 @@ pub struct Gate {
 
 /// Why a gate cannot be read, or cannot be held against a comparison.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongGate {
     /// Nothing is written.
     #[error("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`")]
     Empty,
     /// It is not written like a gate.
     #[error("gate `{gate}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`")]
-    Form {
-        /// As it was written.
-        gate: String,
-        /// What is missing.
-        why: &'static str,
-    },
+    Form { gate: String, why: &'static str },
     /// Its bound cannot be read.
     #[error("gate `{gate}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`")]
-    Bound {
-        /// As it was written.
-        gate: String,
-        /// What is wrong with it.
-        why: WrongBound,
-    },
+    Bound { gate: String, why: WrongBound },
     /// Its bound does not fit the metric.
     #[error("gate `{gate}`: {why}")]
-    Unfit {
-        /// As it was written.
-        gate: String,
-        /// What does not fit.
-        why: WrongBound,
-    },
+    Unfit { gate: String, why: WrongBound },
     /// No row is of the policy.
     #[error("gate `{gate}`: no policy `{policy}` besides the baseline{hint}")]
-    NoPolicy {
-        /// As it was written.
-        gate: String,
-        /// The policy that it asks for.
-        policy: String,
-        /// The nearest one.
-        hint: String,
-    },
+    NoPolicy { gate: String, policy: String, hint: String },
     /// The comparison has one row.
     #[error("gate `{gate}`: there is nothing besides the baseline")]
-    Nothing {
-        /// As it was written.
-        gate: String,
-    },
+    Nothing { gate: String },
     /// No row has the metric.
     #[error("gate `{gate}`: no metric `{metric}`{hint}")]
-    NoMetric {
-        /// As it was written.
-        gate: String,
-        /// The metric that it asks for.
-        metric: String,
-        /// The nearest one.
-        hint: String,
-    },
+    NoMetric { gate: String, metric: String, hint: String },
 }
 
 impl Gate {

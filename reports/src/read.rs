@@ -6,22 +6,17 @@ use crate::{RunResult, SCHEMA};
 
 /// Why a text is no result that can be compared.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongResult {
     /// It is not written like one.
     #[error("is no result of a run: {0}")]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
     #[error("has schema `{found}`, expected `{SCHEMA}`")]
-    Schema {
-        /// What it says.
-        found: String,
-    },
+    Schema { found: String },
     /// Two rows of one name.
     #[error("has policy `{policy}` twice")]
-    Twice {
-        /// The name.
-        policy: String,
-    },
+    Twice { policy: String },
     /// No row.
     #[error("has no policy")]
     Empty,

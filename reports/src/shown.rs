@@ -16,12 +16,15 @@ pub(crate) fn headings(run: &RunResult) -> Vec<String> {
 
 /// The figures of a policy as texts, in the order of `headings`.
 pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
-    let shown = run.columns.iter().map(|column| {
-        let interval = result.interval.get(&column.key).copied();
-        result.metrics.get(&column.key).map_or_else(|| ABSENT.to_owned(), |value| figure(&column.key, *value, interval))
-    });
+    let shown = run.columns.iter().map(|column| cell(result, &column.key));
     let gain = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
     [plain(&result.policy), result.status.to_string()].into_iter().chain(shown).chain([gain]).collect()
+}
+
+/// A figure of a policy with its interval.
+pub(crate) fn cell(result: &PolicyResult, key: &str) -> String {
+    let interval = result.interval.get(key).copied();
+    result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |value| figure(key, *value, interval))
 }
 
 /// A figure in the unit that its key ends with.
@@ -33,6 +36,7 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
         _ if key.contains("usd") => usd(value),
         _ if key.contains("_per_s") => rate(value),
         _ if key.ends_with("_s") => duration(value, interval),
+        _ if key.ends_with("_imbalance_ratio") => ratio(value),
         _ if key.ends_with("_ratio") => percent(value),
         _ if key.ends_with("_bytes") => gib(value),
         _ if value.fract() == 0.0 && value.abs() < 1e6 => format!("{value:.0}"),

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened, times};
+use crate::quantity::{ABSENT, percent, plain, shortened, times};
 use crate::view::{self, View};
-use crate::{CostShare, PolicyResult, RunResult, serving, shown};
+use crate::{CostShare, PolicyResult, RunResult, serving, shown, views};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
@@ -19,21 +19,16 @@ const GAP: usize = 2;
 /// Narrowest policy column that still tells names apart.
 const POLICY_WIDTH_MIN: usize = 8;
 
-/// Headings, in the order of `cells`. A run with a pipeline shows its bubble where others show their imbalance.
+/// Headings, in the order of `cells`.
 pub(crate) fn headings(run: &RunResult) -> Vec<String> {
     match view::of(run) {
         View::Columns => return shown::headings(run),
         View::Requests => return serving::HEADINGS.map(str::to_owned).to_vec(),
         View::Steps => {}
     }
-    let balance = if has_pipeline(run) { "bubble" } else { "imbalance" };
-    ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", balance, "exposed", "peak mem"]
-        .map(str::to_owned)
-        .to_vec()
-}
-
-fn has_pipeline(run: &RunResult) -> bool {
-    run.results.iter().any(|result| result.metrics.contains_key("bubble_ratio"))
+    let mut headings: Vec<String> = views::steps(run).iter().map(|(_, heading)| (*heading).to_owned()).collect();
+    headings.insert(1, "speed-up".to_owned());
+    ["policy", "status"].map(str::to_owned).into_iter().chain(headings).collect()
 }
 
 /// The figures of a policy as texts, in the order of `headings`.
@@ -43,22 +38,10 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
         View::Requests => return serving::cells(run, result).to_vec(),
         View::Steps => {}
     }
-    let metric = |key: &str, show: &dyn Fn(f64) -> String| {
-        result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
-    };
-    let interval = result.interval.get("iteration_time_s").copied();
+    let mut cells: Vec<String> = views::steps(run).iter().map(|(key, _)| shown::cell(result, key)).collect();
     let speedup = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
-    vec![
-        plain(&result.policy),
-        result.status.to_string(),
-        metric("iteration_time_s", &|seconds| duration(seconds, interval)),
-        speedup,
-        metric("tokens_per_s", &rate),
-        metric("mfu_ratio", &percent),
-        if has_pipeline(run) { metric("bubble_ratio", &percent) } else { metric("dp_imbalance_ratio", &ratio) },
-        metric("comm_exposed_ratio", &percent),
-        metric("peak_memory_bytes", &gib),
-    ]
+    cells.insert(1, speedup);
+    [plain(&result.policy), result.status.to_string()].into_iter().chain(cells).collect()
 }
 
 /// Sentences under every table: where the costs come from and how far to trust them.

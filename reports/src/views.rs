@@ -1,11 +1,28 @@
 //! What the table of each kind of result shows, the metric that counts first: keys with their headings.
 
-use crate::Column;
+use crate::{Column, RunResult};
 
 /// Metrics that a table shows.
 #[must_use]
 pub fn columns(view: &[(&str, &str)]) -> Vec<Column> {
     view.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+}
+
+/// Steps of training, which are compared by their time. Of several metrics in one column the first counts that a row has: without a pipeline
+/// there is no bubble, and ranks wait for each other alone.
+const STEPS: [&[(&str, &str)]; 6] = [
+    &[("iteration_time_s", "iteration")],
+    &[("tokens_per_s", "tokens/s")],
+    &[("mfu_ratio", "MFU")],
+    &[("bubble_ratio", "bubble"), ("dp_imbalance_ratio", "imbalance")],
+    &[("comm_exposed_ratio", "exposed")],
+    &[("peak_memory_bytes", "peak mem")],
+];
+
+/// What the table of a result shows that names no columns of its own and is of steps.
+pub(crate) fn steps(run: &RunResult) -> [(&'static str, &'static str); 6] {
+    let has = |key: &str| run.results.iter().any(|result| result.metrics.contains_key(key));
+    STEPS.map(|column| *column.iter().find(|(key, _)| has(key)).unwrap_or(&column[column.len() - 1]))
 }
 
 /// Training on GPUs of several types.

@@ -135,6 +135,6 @@ fn on_gpu(section: &mut Section<'_>, profile: &Profile, gpu: &str, at: &Place) -
         return profile.clone();
     }
     let help = "its times are scaled by the datasheets of both, with wider intervals; `cost.profile = \"roofline\"` uses the datasheet alone";
-    section.find(Finding::warning(Code::OtherGpu, at.clone(), what).help(help));
+    section.warn(Code::OtherGpu, at.clone(), what, help);
     hw::catalog::gpu(gpu).map_or_else(|| profile.clone(), |gpu| profile.lent_to(&gpu))
 }

@@ -12,10 +12,11 @@ pub mod time;
 
 use std::path::Path;
 
+use serve::batcher::BATCHERS;
 use serve::lengths::{self, Lengths};
 
 use crate::Overrides;
-use input::diagnostic::{Code, Source};
+use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Reader, Section};
 
 /// A checked question of each objective.
@@ -30,6 +31,7 @@ pub enum Asked {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Asked> {
+    capacity(reader);
     match objective::objective(reader.section("objective")) {
         objective::Asked::Rent(objective, limits) => {
             time::read(reader, (objective, &limits), source, folder, overrides).map(Asked::Rent)
@@ -39,6 +41,18 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         }
         objective::Asked::Throughput => throughput::read(reader, source, folder, overrides).map(Asked::Throughput),
     }
+}
+
+/// `[capacity]` tries fleets under a batching policy; a policy of deployments decides its fleet by itself.
+fn capacity(reader: &mut Reader<'_>) {
+    if !reader.has("capacity") {
+        return;
+    }
+    let at = reader.section("capacity").at();
+    let takers: Vec<&str> = BATCHERS.iter().map(|batcher| batcher.name()).collect();
+    let what = "no policy of deployments takes `capacity`: each decides by itself what runs";
+    let help = format!("policies of `kind = \"serving\"` take it: {}", takers.join(", "));
+    reader.find(Finding::error(Code::AskedElsewhere, at, what).label("asked by kind `serving`").help(help));
 }
 
 /// A table of request lengths by name; a finding where there is none.

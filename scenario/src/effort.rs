@@ -20,7 +20,7 @@ pub fn is_within_reason(section: &mut Section<'_>, effort: Effort, (at, what, he
     }
     if effort.is_long() {
         let help = format!("{help}, or end it with `--time-limit 5m`");
-        section.find(Finding::warning(Code::TakesTooLong, at, what).help(help));
+        section.warn(Code::TakesTooLong, at, what, help);
     }
     true
 }

@@ -55,6 +55,7 @@ pub fn shipped(name: &str) -> Option<&'static str> {
 
 /// Why there is no scenario of a name.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NotFound {
     /// Standard input gives no text.
     #[error("cannot read standard input: {0}")]
@@ -64,20 +65,10 @@ pub enum NotFound {
     Empty,
     /// The file is there.
     #[error("cannot read scenario `{name}`: {why}")]
-    Unreadable {
-        /// As it was asked.
-        name: String,
-        /// What the file says.
-        why: NoText,
-    },
+    Unreadable { name: String, why: NoText },
     /// Neither a file nor a shipped one.
     #[error("cannot read scenario `{name}`; {hint}")]
-    Unknown {
-        /// As it was asked.
-        name: String,
-        /// Where to look.
-        hint: String,
-    },
+    Unknown { name: String, hint: String },
 }
 
 /// Finds a scenario: a file, standard input (`-`), or a shipped one by name.

@@ -150,7 +150,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
     if cluster.n_gpus() > 1 {
         let what = format!("{} of {} GPUs change nothing", cluster.n_gpus() - 1, cluster.n_gpus());
-        reader.find(Finding::warning(Code::NoEffect, None, what).help("a step of symbolic sizes runs on one GPU"));
+        reader.warn(Code::NoEffect, None, what, "a step of symbolic sizes runs on one GPU");
     }
     cross_checks(reader, &compiler, &step, &workload.lengths);
     let steps = Steps {

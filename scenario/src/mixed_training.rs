@@ -118,9 +118,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     if let (false, Some(_)) = (runs(Way::Given), &given) {
         let what = "`[[stage]]` says where stages lie, and `given` does not run";
-        reader.find(
-            Finding::warning(Code::NoEffect, None, what).help("add `given` to `policies.run`, or leave the stages out"),
-        );
+        reader.warn(Code::NoEffect, None, what, "add `given` to `policies.run`, or leave the stages out");
     }
     let mut free_parameters: Vec<String> = Vec::new();
     for group in job.groups.iter().filter(|_| job.problem.is_some()) {
@@ -201,7 +199,7 @@ fn problem(
 fn searchable(reader: &mut Reader<'_>, job: &MixedJob) {
     if job.problem.is_none() {
         let what = "policy `search` places layers, and the scenario has no `[model]`";
-        reader.find(Finding::error(Code::MissingKey, None, what).help("name a model, or run `given` alone"));
+        reader.refuse(Code::MissingKey, None, what, "name a model, or run `given` alone");
     }
     if job.groups.len() > GROUPS_MAX {
         let what = format!("{} groups are more than the {GROUPS_MAX} of which every order is listed", job.groups.len());

@@ -72,12 +72,12 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
             None
         }
         (Some(_), Some((_, at))) => {
-            section.find(Finding::error(Code::ExclusiveKeys, at, "`name` and `config` of a model exclude each other"));
+            section.wrong(Code::ExclusiveKeys, at, "`name` and `config` of a model exclude each other");
             None
         }
         (None, Some((path, at))) => match text_file::read(&folder.join(&path)) {
             Err(error) => {
-                section.find(Finding::error(Code::UnreadableModel, at, format!("cannot read `{path}`: {error}")));
+                section.wrong(Code::UnreadableModel, at, format!("cannot read `{path}`: {error}"));
                 None
             }
             Ok(text) => of_config(section, &path, &text, at),
@@ -109,7 +109,7 @@ fn of_config(section: &mut Section<'_>, name: &str, text: &str, at: Place) -> Op
         }
         Err(why) => {
             for why in why {
-                section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{name}`: {why}")));
+                section.wrong(Code::WrongModel, at.clone(), format!("`{name}`: {why}"));
             }
             None
         }

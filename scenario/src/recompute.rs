@@ -13,7 +13,7 @@ pub const ALLOWED: &str = "none, selective, full, a module or a list of modules"
 
 /// All words, those of modules last.
 fn words() -> Vec<&'static str> {
-    Recompute::WORDS.iter().map(|(word, _)| *word).chain(Module::ALL.map(|(word, _)| word)).collect()
+    Recompute::WORDS.iter().map(|(word, _)| *word).chain(Module::WORDS.map(|(word, _)| word)).collect()
 }
 
 fn of_word(word: &str) -> Option<Recompute> {
@@ -62,7 +62,7 @@ fn modules(section: &mut Section<'_>, items: &[Value<'_>], at: Place) -> Modules
         match Module::named(word) {
             None => {
                 let what = format!("`{}` holds `{word}`, which is no module of a layer", section.full(KEY));
-                let known = Module::ALL.map(|(word, _)| word);
+                let known = Module::WORDS.map(|(word, _)| word);
                 section.find(unknown(Code::UnknownWord, what, word, known, place_of(item)));
             }
             Some(module) if modules.has(module) => {
@@ -89,6 +89,6 @@ fn warn_inside_experts(section: &mut Section<'_>, modules: Modules, items: &[Val
     for item in items.iter().filter(is_inside) {
         let word = item.as_str().unwrap_or_default();
         let what = format!("`{word}` in `{}` changes nothing: `moe` computes it again", section.full(KEY));
-        section.find(Finding::warning(Code::NoEffect, place_of(item), what).help("leave one of them out"));
+        section.warn(Code::NoEffect, place_of(item), what, "leave one of them out");
     }
 }

@@ -535,7 +535,7 @@ fn shares(reader: &mut Reader<'_>, serving: &Serving) {
             "no prefix is shared: the trace names prefixes of {prefix} tokens, `engine.block_tokens` is {block}"
         );
         let help = format!("{prefix} is to be a multiple of `engine.block_tokens`, for example 16");
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+        reader.warn(Code::NoEffect, None, what, help);
     }
 }
 
@@ -581,7 +581,7 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         if n == requests.len() {
             reader.refuse(Code::LongRequests, None, what, "no request could run");
         } else {
-            reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
+            reader.warn(Code::LongRequests, None, what, help);
         }
     }
 }

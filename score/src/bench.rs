@@ -29,32 +29,20 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What is wrong with a file of a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum BenchError {
     /// It is of no client that is known.
     #[error("no measured run: known are {}", CLIENTS.join(", "))]
     Unknown,
     /// A part of it is missing or no number.
     #[error("{client}: {what}")]
-    Wrong {
-        /// Whose file it is.
-        client: &'static str,
-        /// What is wrong.
-        what: String,
-    },
+    Wrong { client: &'static str, what: String },
     /// It is broken JSON.
     #[error("line {line}: broken JSON: {what}")]
-    Json {
-        /// Line.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
+    Json { line: usize, what: String },
     /// It holds more than is kept of a file.
     #[error("it holds more than {parts} numbers and words beside texts and token times: give a part of it")]
-    TooLong {
-        /// What is kept.
-        parts: u64,
-    },
+    TooLong { parts: u64 },
     /// It cannot be read.
     #[error("{0}")]
     Unreadable(String),

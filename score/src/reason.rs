@@ -2,78 +2,46 @@
 
 use engine::verdict::Refused;
 
-/// Why a run cannot be played.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// The same latencies of the same setting stand in an earlier line.
-    Repeats {
-        /// The line.
-        line: u64,
-    },
-    /// The model is not known.
-    Model,
-    /// The card is not in the catalogue.
-    Card,
-    /// The engine has no preset.
-    Engine,
-    /// A number format that is not known.
-    Format {
-        /// The table's word.
-        word: String,
-    },
-    /// Tokens were drafted, and nobody says how many were accepted.
-    Drafted,
-    /// Nobody says how many requests were in flight.
-    InFlight,
-    /// Nobody says how many workers there were.
-    WorkersNotStated,
-    /// Degrees do not divide what they cut.
-    Degrees {
-        /// What does not divide what.
-        what: String,
-    },
-    /// Weights, keys and values do not fit.
-    Memory {
-        /// In figures.
-        what: String,
-    },
+hw::words! {
+    /// Why a run cannot be played.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Reason { .. }: name, about {
+        /// The same latencies of the same setting stand in an earlier line.
+        Repeats {
+            /// The line.
+            line: u64,
+        } = ("repeats", "a measurement that an earlier line has already"),
+        /// The model is not known.
+        Model = ("model", "a model that is not known"),
+        /// The card is not in the catalogue.
+        Card = ("card", "a card that is not in the catalogue"),
+        /// The engine has no preset.
+        Engine = ("engine", "an engine without a preset"),
+        /// A number format that is not known.
+        Format {
+            /// The table's word.
+            word: String,
+        } = ("format", "a number format that is not known"),
+        /// Tokens were drafted, and nobody says how many were accepted.
+        Drafted = ("drafts", "tokens were drafted, and how many were accepted is not published"),
+        /// Nobody says how many requests were in flight.
+        InFlight = ("in-flight", "requests in flight are not stated"),
+        /// Nobody says how many workers there were.
+        WorkersNotStated = ("workers", "the number of prefill and decode workers is not stated"),
+        /// Degrees do not divide what they cut.
+        Degrees {
+            /// What does not divide what.
+            what: String,
+        } = ("degrees", "degrees that do not divide the model"),
+        /// Weights, keys and values do not fit.
+        Memory {
+            /// In figures.
+            what: String,
+        } = ("memory", "weights that do not fit the memory"),
+    }
 }
 
 impl Reason {
-    /// Word under which runs are counted.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Repeats { .. } => "repeats",
-            Self::Model => "model",
-            Self::Card => "card",
-            Self::Engine => "engine",
-            Self::Format { .. } => "format",
-            Self::Drafted => "drafts",
-            Self::InFlight => "in-flight",
-            Self::WorkersNotStated => "workers",
-            Self::Degrees { .. } => "degrees",
-            Self::Memory { .. } => "memory",
-        }
-    }
-
-    /// What the word means.
-    #[must_use]
-    pub const fn about(&self) -> &'static str {
-        match self {
-            Self::Repeats { .. } => "a measurement that an earlier line has already",
-            Self::Model => "a model that is not known",
-            Self::Card => "a card that is not in the catalogue",
-            Self::Engine => "an engine without a preset",
-            Self::Format { .. } => "a number format that is not known",
-            Self::Drafted => "tokens were drafted, and how many were accepted is not published",
-            Self::InFlight => "requests in flight are not stated",
-            Self::WorkersNotStated => "the number of prefill and decode workers is not stated",
-            Self::Degrees { .. } => "degrees that do not divide the model",
-            Self::Memory { .. } => "weights that do not fit the memory",
-        }
-    }
-
     /// The same of a question that is refused.
     #[must_use]
     pub fn refused(&self) -> Refused {

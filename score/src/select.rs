@@ -2,55 +2,37 @@
 
 use crate::run::{Run, Workers};
 
-/// What runs are told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// Whether prompts and decoding are apart.
-    Mode,
-    /// Card.
-    Card,
-    /// Engine.
-    Engine,
-    /// Version of the engine.
-    Version,
-    /// Model without its owner.
-    Model,
-    /// Format of the checkpoint.
-    Format,
-    /// Tensor degree of one attention group, or of the decode workers'.
-    Tensor,
-    /// Prompt and answer.
-    Lengths,
-    /// Requests in flight.
-    Load,
-    /// Identity in the table.
-    Id,
+hw::words! {
+    /// What runs are told apart by.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Key: word {
+        /// Whether prompts and decoding are apart.
+        Mode = "mode",
+        /// Card.
+        Card = "card",
+        /// Engine.
+        Engine = "engine",
+        /// Version of the engine.
+        Version = "version",
+        /// Model without its owner.
+        Model = "model",
+        /// Format of the checkpoint.
+        Format = "format",
+        /// Tensor degree of one attention group, or of the decode workers'.
+        Tensor = "tp",
+        /// Prompt and answer.
+        Lengths = "lengths",
+        /// Requests in flight.
+        Load = "load",
+        /// Identity in the table.
+        Id = "id",
+    }
 }
 
 impl Key {
-    /// Every key with its word.
-    pub const ALL: [(&'static str, Self); 10] = [
-        ("mode", Self::Mode),
-        ("card", Self::Card),
-        ("engine", Self::Engine),
-        ("version", Self::Version),
-        ("model", Self::Model),
-        ("format", Self::Format),
-        ("tp", Self::Tensor),
-        ("lengths", Self::Lengths),
-        ("load", Self::Load),
-        ("id", Self::Id),
-    ];
-
     /// Keys that a summary has groups of.
     pub const GROUPS: [Self; 8] =
         [Self::Mode, Self::Card, Self::Engine, Self::Model, Self::Format, Self::Tensor, Self::Lengths, Self::Load];
-
-    /// Its word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(_, key)| *key == self).map_or("", |(word, _)| word)
-    }
 
     /// What a run has there.
     #[must_use]
@@ -102,7 +84,7 @@ pub trait Keyed<R>: Copy + 'static {
 }
 
 impl Keyed<Run> for Key {
-    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+    const WORDS: &'static [(&'static str, Self)] = &Self::WORDS;
 
     fn is(self, run: &Run, value: &str) -> bool {
         matches(&self.of(run), value)
@@ -117,23 +99,14 @@ pub struct Conditions<K> {
 
 /// Why a text is no list of conditions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoCondition {
     /// A part has no `=`.
     #[error("`{part}` is no condition; write `key=value` with one of {keys}")]
-    NoValue {
-        /// The part.
-        part: String,
-        /// Known keys.
-        keys: String,
-    },
+    NoValue { part: String, keys: String },
     /// A key is unknown.
     #[error("`{word}` is no key; there are {keys}")]
-    UnknownKey {
-        /// The key.
-        word: String,
-        /// Known keys.
-        keys: String,
-    },
+    UnknownKey { word: String, keys: String },
 }
 
 /// Runs that are asked for.

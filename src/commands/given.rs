@@ -35,10 +35,7 @@ pub enum Unusable {
     Form(#[from] serde_json::Error),
     /// It is written like another one.
     #[error("its schema is `{found}`, expected `{}`", train::plan::SCHEMA)]
-    Schema {
-        /// What it says.
-        found: String,
-    },
+    Schema { found: String },
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
     NoScenario,
@@ -50,10 +47,7 @@ pub enum Unusable {
     Unfit(#[from] WrongPlan),
     /// Its deployments are not those of its scenario.
     #[error("the scenario that it carries gives other deployments by `{policy}`: plan it again, or run the scenario")]
-    Changed {
-        /// Policy that it names.
-        policy: String,
-    },
+    Changed { policy: String },
 }
 
 /// A plan of any kind as what can be run.

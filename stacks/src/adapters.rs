@@ -55,7 +55,7 @@ pub(crate) fn of_sglang(flags: &mut Flags<'_>) -> Option<Adapters> {
     let rank = flags.count("max-lora-rank", 1..=512);
     if rank.is_none() {
         let what = format!("the largest rank stands in the adapters' own files: {RANK_USUAL} is taken");
-        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help("give `--max-lora-rank`"));
+        flags.warn(Code::MissingFlag, None, what, "give `--max-lora-rank`");
     }
     Some(Adapters {
         slots,

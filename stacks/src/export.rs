@@ -36,31 +36,17 @@ impl File {
 
 /// Why a plan has no file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ExportError {
     /// The target has no words for parts of the plan.
     #[error("{target} cannot say: {}", what.join("; "))]
-    NotExpressible {
-        /// The target.
-        target: &'static str,
-        /// What it cannot say.
-        what: Vec<String>,
-    },
+    NotExpressible { target: &'static str, what: Vec<String> },
     /// There is no such target.
     #[error("unknown target `{found}`; allowed are {allowed}")]
-    UnknownTarget {
-        /// What was asked for.
-        found: String,
-        /// Those that there are.
-        allowed: String,
-    },
+    UnknownTarget { found: String, allowed: String },
     /// The target is for plans of another kind.
     #[error("{target} takes {wanted}, and the plan is none")]
-    OtherKind {
-        /// The target.
-        target: &'static str,
-        /// What it takes.
-        wanted: &'static str,
-    },
+    OtherKind { target: &'static str, wanted: &'static str },
 }
 
 /// What a plan is, with what it was made for.

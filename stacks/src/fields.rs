@@ -28,7 +28,15 @@ enum Fate {
 }
 use Fate::Said;
 
-type Judge = fn(&Asked<'_>) -> Fate;
+/// What says what becomes of a field.
+#[derive(Clone, Copy)]
+enum Judge {
+    /// The target cannot say it where this holds.
+    Unsaid(fn(&Problem) -> bool, &'static str),
+    /// A function of the plan.
+    By(fn(&Asked<'_>) -> Fate),
+}
+use Judge::{By, Unsaid};
 
 /// A target whose files are of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +62,11 @@ pub(crate) struct Rest {
 pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
     let mut rest = Rest::default();
     for (_, columns) in &ROWS {
-        match columns[stack as usize](asked) {
+        let fate = match columns[stack as usize] {
+            Unsaid(is_so, words) => unsaid(is_so(asked.problem), words),
+            By(judge) => judge(asked),
+        };
+        match fate {
             Fate::Said => {}
             Fate::Told(words) => rest.told.push(words),
             Fate::Unsaid(words) => rest.unsaid.push(words),
@@ -65,60 +77,174 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 
 /// Every field, with its columns in the order of `Stack`.
 const ROWS: [(&str, [Judge; 3]); 53] = [
-    ("problem.dtype", [said, half, said]),
-    ("problem.schedule", [said, v_shapes, said]),
-    ("layout.dp", [said, said, said]),
-    ("layout.cp", [said, said, said]),
-    ("layout.tp", [said, said, said]),
-    ("layout.pp", [said, said, pipeline]),
-    ("layout.chunks", [said, said, said]),
-    ("layout.ep", [said, said, expert_ranks]),
-    ("layout.expert_tp", [said, cut_experts, said]),
-    ("layout.sequence_parallel", [said, said, sequence_parallel]),
-    ("layout.zero", [said, partly_sharded, said]),
-    ("layout.replicate", [said, uneven_copies, copies]),
-    ("layout.exchange", [said, ulysses, no_ulysses]),
-    ("layout.order", [said, order, order]),
-    ("execution.recompute", [recompute_megatron, recompute_torchtitan, recompute_deepspeed]),
-    ("execution.recompute_layers", [said, some_layers, some_layers]),
-    ("execution.gradient_sync", [said, sync_torchtitan, sync_deepspeed]),
-    ("execution.gradient_dtype", [said, narrow_gradients, said]),
-    ("execution.attention", [said, unfused, unfused_deepspeed]),
-    ("execution.framework", [megatron_core, pytorch, pytorch]),
-    ("execution.loss", [widened, other_loss, other_loss]),
-    ("execution.dropout", [said, dropout, dropout]),
-    ("execution.formats", [said, narrow_products, narrow_products]),
-    ("execution.wide_layers", [wide_layers, wide_layers, wide_layers]),
-    ("execution.gathers_narrow", [said, narrow_gathers, narrow_gathers]),
-    ("overlap.tensor", [share_tensor, pieces, tensor]),
-    ("overlap.expert", [share_expert, expert, expert]),
-    ("overlap.delayed_weights", [not_behind, delayed, delayed]),
-    ("overlap.slowdown", [slowdown, slowdown, slowdown]),
-    ("overlap.stage", [messages_megatron, waits_for_messages, said]),
-    ("overlap.parameter_gather", [said, said, gathers_ahead]),
-    ("overlap.forward_prefetch", [no_prefetch_forward, no_prefetch_forward, prefetch_of_one]),
-    ("overlap.backward_prefetch", [no_prefetch_backward, no_prefetch_backward, said]),
-    ("experts.imbalance", [imbalance, imbalance, imbalance]),
-    ("experts.capacity", [said, capacity, capacity]),
-    ("experts.compression", [merged, merged, merged]),
-    ("experts.once_per_node", [said, once_per_node, once_per_node]),
-    ("execution.offload", [offload, offload, offload]),
-    ("execution.fragmentation", [fragmentation, fragmentation, fragmentation]),
-    ("execution.host_overhead_per_layer", [host, host, host]),
-    ("launches.each", [said, said, said]),
-    ("launches.captured", [said, captured, captured]),
-    ("execution.context_in_blocks", [blocks, blocks, blocks]),
-    ("execution.optimizer", [said, optimizer, optimizer]),
-    ("execution.adapters", [adapters, adapters, adapters]),
-    ("execution.unit_times", [unit_times, unit_times, unit_times]),
-    ("execution.layers", [said, said, said]),
-    ("execution.micro_batch_group", [said, groups, groups]),
-    ("execution.places", [places, places, places]),
-    ("execution.stragglers", [stragglers, stragglers, stragglers]),
-    ("execution.overlap", [said, said, said]),
-    ("execution.experts", [said, said, said]),
-    ("execution.launches", [said, said, said]),
+    ("problem.dtype", [SAID, HALF, SAID]),
+    ("problem.schedule", [SAID, V_SHAPES, SAID]),
+    ("layout.dp", [SAID, SAID, SAID]),
+    ("layout.cp", [SAID, SAID, SAID]),
+    ("layout.tp", [SAID, SAID, SAID]),
+    ("layout.pp", [SAID, SAID, PIPELINE]),
+    ("layout.chunks", [SAID, SAID, SAID]),
+    ("layout.ep", [SAID, SAID, EXPERT_RANKS]),
+    ("layout.expert_tp", [SAID, CUT_EXPERTS, SAID]),
+    ("layout.sequence_parallel", [SAID, SAID, SEQUENCE_PARALLEL]),
+    ("layout.zero", [SAID, By(partly_sharded), SAID]),
+    ("layout.replicate", [SAID, By(uneven_copies), COPIES]),
+    ("layout.exchange", [SAID, ULYSSES, NO_ULYSSES]),
+    ("layout.order", [SAID, ORDER, ORDER]),
+    ("execution.recompute", [By(recompute_megatron), By(recompute_torchtitan), By(recompute_deepspeed)]),
+    ("execution.recompute_layers", [SAID, By(some_layers), By(some_layers)]),
+    ("execution.gradient_sync", [SAID, By(sync_torchtitan), By(sync_deepspeed)]),
+    ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
+    ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
+    ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch)]),
+    ("execution.loss", [By(widened), By(other_loss), By(other_loss)]),
+    ("execution.dropout", [SAID, By(dropout), By(dropout)]),
+    ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
+    ("execution.wide_layers", [WIDE_LAYERS, WIDE_LAYERS, WIDE_LAYERS]),
+    ("execution.gathers_narrow", [SAID, NARROW_GATHERS, NARROW_GATHERS]),
+    ("overlap.tensor", [By(share_tensor), By(pieces), TENSOR]),
+    ("overlap.expert", [By(share_expert), EXPERT, EXPERT]),
+    ("overlap.delayed_weights", [NOT_BEHIND, DELAYED, DELAYED]),
+    ("overlap.slowdown", [By(slowdown), By(slowdown), By(slowdown)]),
+    ("overlap.stage", [By(messages_megatron), WAITS_FOR_MESSAGES, SAID]),
+    ("overlap.parameter_gather", [SAID, SAID, By(gathers_ahead)]),
+    ("overlap.forward_prefetch", [NO_PREFETCH_FORWARD, NO_PREFETCH_FORWARD, PREFETCH_OF_ONE]),
+    ("overlap.backward_prefetch", [NO_PREFETCH_BACKWARD, NO_PREFETCH_BACKWARD, SAID]),
+    ("experts.imbalance", [By(imbalance), By(imbalance), By(imbalance)]),
+    ("experts.capacity", [SAID, CAPACITY, CAPACITY]),
+    ("experts.compression", [MERGED, MERGED, MERGED]),
+    ("experts.once_per_node", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
+    ("execution.offload", [OFFLOAD, OFFLOAD, OFFLOAD]),
+    ("execution.fragmentation", [By(fragmentation), By(fragmentation), By(fragmentation)]),
+    ("execution.host_overhead_per_layer", [By(host), By(host), By(host)]),
+    ("launches.each", [SAID, SAID, SAID]),
+    ("launches.captured", [SAID, CAPTURED, CAPTURED]),
+    ("execution.context_in_blocks", [BLOCKS, BLOCKS, BLOCKS]),
+    ("execution.optimizer", [SAID, OPTIMIZER, OPTIMIZER]),
+    ("execution.adapters", [ADAPTERS, ADAPTERS, ADAPTERS]),
+    ("execution.unit_times", [UNIT_TIMES, UNIT_TIMES, UNIT_TIMES]),
+    ("execution.layers", [SAID, SAID, SAID]),
+    ("execution.micro_batch_group", [SAID, By(groups), By(groups)]),
+    ("execution.places", [PLACES, PLACES, PLACES]),
+    ("execution.stragglers", [STRAGGLERS, STRAGGLERS, STRAGGLERS]),
+    ("execution.overlap", [SAID, SAID, SAID]),
+    ("execution.experts", [SAID, SAID, SAID]),
+    ("execution.launches", [SAID, SAID, SAID]),
 ];
+
+const SAID: Judge = By(|_| Said);
+const HALF: Judge = Unsaid(|p| p.dtype == hw::Dtype::Fp16, "activations in fp16");
+/// torchtitan places stages as a V for `zb-v` alone, whose class says so; its placement of the others is the same.
+const V_SHAPES: Judge = Unsaid(
+    |p| p.layout.pp > 1 && p.schedule.placement == train::schedule::Placement::Bidirectional,
+    "two copies of the model on every rank, as DualPipe has them",
+);
+const PIPELINE: Judge =
+    Unsaid(|p| p.layout.pp > 1, "a pipeline: DeepSpeed takes it from the module, not from the configuration");
+const EXPERT_RANKS: Judge = Unsaid(|p| p.layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module");
+const CUT_EXPERTS: Judge =
+    Unsaid(|p| p.layout.expert_tp != 1 && p.layout.ep > 1, "experts that are cut over tensor ranks");
+const SEQUENCE_PARALLEL: Judge = Unsaid(
+    |p| p.layout.tp > 1 && p.layout.sequence_parallel,
+    "activations that are cut over the tensor group between products",
+);
+const COPIES: Judge = Unsaid(
+    |p| p.layout.zero > Zero::Off && p.layout.replicate > 1,
+    "several groups of ranks that hold all sharded states each",
+);
+const ULYSSES: Judge =
+    Unsaid(|p| p.layout.cp > 1 && p.layout.exchange == ContextExchange::Ulysses, "a context exchange by all-to-all");
+const NO_ULYSSES: Judge = Unsaid(
+    |p| p.layout.cp > 1 && p.layout.exchange != ContextExchange::Ulysses,
+    "a context exchange other than Ulysses",
+);
+const ORDER: Judge =
+    Unsaid(|p| !is_usual_order(&p.layout), "ranks in another order than tensor, context, data, pipeline");
+const OPTIMIZER: Judge = Unsaid(
+    |p| p.execution.optimizer != Optimizer::ADAM,
+    "an optimizer other than Adam with states in 32 bits on the device",
+);
+const NARROW_GRADIENTS: Judge = Unsaid(
+    |p| p.execution.gradient_dtype != hw::Dtype::Fp32,
+    "gradients in 16 bits: torchtitan reduces them in 32 (`training.gradient_dtype = \"fp32\"`)",
+);
+const WIDE_LAYERS: Judge = Unsaid(|p| p.execution.wide_layers > 0, "layers whose products stay in 16 bits");
+const NARROW_GATHERS: Judge =
+    Unsaid(|p| p.execution.gathers_narrow, "parameters that are gathered in the format of the products");
+const TENSOR: Judge =
+    Unsaid(|p| p.execution.overlap.tensor > 0.0 && p.layout.tp > 1, "exchanges of the tensor group behind products");
+const EXPERT: Judge =
+    Unsaid(|p| p.execution.overlap.expert > 0.0 && p.layout.ep > 1, "all-to-alls of experts behind computation");
+/// Megatron-LM delays gradients of weights beside an all-to-all that runs behind computation.
+const NOT_BEHIND: Judge = Unsaid(
+    |p| p.execution.overlap.delayed_weights && p.execution.overlap.expert == 0.0,
+    "gradients of weights that are delayed while no all-to-all runs behind computation",
+);
+const DELAYED: Judge =
+    Unsaid(|p| p.execution.overlap.delayed_weights, "gradients of weights beside the all-to-all of experts");
+const WAITS_FOR_MESSAGES: Judge =
+    Unsaid(|p| p.layout.pp > 1 && !p.execution.overlap.stage, "stages that wait until their message is sent");
+const NO_PREFETCH_FORWARD: Judge = Unsaid(
+    |p| !p.execution.overlap.forward_prefetch && p.layout.zero == Zero::Parameters,
+    "a forward that waits for its parameters",
+);
+const NO_PREFETCH_BACKWARD: Judge = Unsaid(
+    |p| !p.execution.overlap.backward_prefetch && p.layout.zero == Zero::Parameters,
+    "a backward that waits for its parameters",
+);
+/// DeepSpeed has one number for both directions.
+const PREFETCH_OF_ONE: Judge = Unsaid(
+    |p| {
+        p.execution.overlap.forward_prefetch != p.execution.overlap.backward_prefetch
+            && p.layout.zero == Zero::Parameters
+    },
+    "parameters that are gathered ahead in one direction alone",
+);
+const CAPACITY: Judge =
+    Unsaid(|p| p.execution.experts.capacity.is_some(), "experts that drop tokens beyond their capacity");
+const MERGED: Judge =
+    Unsaid(|p| p.execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all");
+const ONCE_PER_NODE: Judge =
+    Unsaid(|p| p.execution.experts.once_per_node && p.layout.ep > 1, "a dispatcher that sends a token to a node once");
+const OFFLOAD: Judge = Unsaid(|p| p.execution.offload > 0.0, "a share of all activations in host memory");
+const CAPTURED: Judge = Unsaid(
+    |p| p.execution.launches.captured.attention || p.execution.launches.captured.router,
+    "modules that CUDA graphs replay",
+);
+const BLOCKS: Judge = Unsaid(
+    |p| p.execution.context_in_blocks && p.layout.cp > 1,
+    "context ranks that hold blocks of a sequence in order",
+);
+const ADAPTERS: Judge = Unsaid(|p| p.execution.adapters.is_some(), "training of adapters alone");
+const UNIT_TIMES: Judge = Unsaid(|p| p.execution.unit_times.is_some(), "passes with times of their own");
+const PLACES: Judge = Unsaid(|p| !p.execution.places.is_empty(), "stages with ranks of their own");
+const STRAGGLERS: Judge = Unsaid(|p| !p.execution.stragglers.is_empty(), "stages around devices that are slower");
+
+/// The flag is that of all releases of Transformer Engine and of PyTorch.
+fn widened(asked: &Asked<'_>) -> Fate {
+    match asked.problem.execution.loss {
+        Loss::Widened => Fate::Told("The prediction takes the loss of Transformer Engine 2.18.".to_owned()),
+        Loss::CompiledReused => Fate::Told("The prediction takes the loss of an older PyTorch.".to_owned()),
+        Loss::Unfused | Loss::Compiled | Loss::InPlace | Loss::WithHead => Said,
+    }
+}
+
+/// Whose loss is no key of these targets; it counts with Megatron-Core's kernels alone.
+fn other_loss(asked: &Asked<'_>) -> Fate {
+    let loss = asked.problem.execution.loss;
+    unsaid(loss != Loss::Unfused, format!("the kernels `{}` of the loss", loss.word()))
+}
+
+fn dropout(asked: &Asked<'_>) -> Fate {
+    let dropout = asked.problem.execution.dropout;
+    let has = dropout.is_some_and(|dropout| dropout.attention || dropout.residual);
+    told(has, "The prediction has dropout in the layers: the model's code has to have it.")
+}
+
+fn groups(asked: &Asked<'_>) -> Fate {
+    let n = asked.problem.execution.micro_batch_group.filter(|_| asked.problem.layout.chunks > 1);
+    n.map_or(Said, |n| Fate::Unsaid(format!("groups of {n} micro-batches of interleaved stages")))
+}
 
 fn told(is_so: bool, words: impl Into<String>) -> Fate {
     if is_so { Fate::Told(words.into()) } else { Said }
@@ -126,40 +252,6 @@ fn told(is_so: bool, words: impl Into<String>) -> Fate {
 
 fn unsaid(is_so: bool, words: impl Into<String>) -> Fate {
     if is_so { Fate::Unsaid(words.into()) } else { Said }
-}
-
-const fn said(_: &Asked<'_>) -> Fate {
-    Said
-}
-
-fn half(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.dtype == hw::Dtype::Fp16, "activations in fp16")
-}
-
-/// torchtitan places stages as a V for `zb-v` alone, whose class says so; its placement of the others is the same.
-fn v_shapes(asked: &Asked<'_>) -> Fate {
-    let is_pipeline = asked.problem.layout.pp > 1;
-    let is_twice = asked.problem.schedule.placement == train::schedule::Placement::Bidirectional;
-    unsaid(is_pipeline && is_twice, "two copies of the model on every rank, as DualPipe has them")
-}
-
-fn pipeline(asked: &Asked<'_>) -> Fate {
-    let words = "a pipeline: DeepSpeed takes it from the module, not from the configuration";
-    unsaid(asked.problem.layout.pp > 1, words)
-}
-
-fn expert_ranks(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module")
-}
-
-fn cut_experts(asked: &Asked<'_>) -> Fate {
-    let Layout { expert_tp, ep, .. } = asked.problem.layout;
-    unsaid(expert_tp != 1 && ep > 1, "experts that are cut over tensor ranks")
-}
-
-fn sequence_parallel(asked: &Asked<'_>) -> Fate {
-    let Layout { tp, sequence_parallel, .. } = asked.problem.layout;
-    unsaid(tp > 1 && sequence_parallel, "activations that are cut over the tensor group between products")
 }
 
 fn partly_sharded(asked: &Asked<'_>) -> Fate {
@@ -170,31 +262,11 @@ fn partly_sharded(asked: &Asked<'_>) -> Fate {
     }
 }
 
-fn copies(asked: &Asked<'_>) -> Fate {
-    let Layout { zero, replicate, .. } = asked.problem.layout;
-    unsaid(zero > Zero::Off && replicate > 1, "several groups of ranks that hold all sharded states each")
-}
-
 /// torchtitan's groups shard over whole data-parallel groups.
 fn uneven_copies(asked: &Asked<'_>) -> Fate {
     let Layout { zero, replicate, dp, .. } = asked.problem.layout;
     let is_uneven = zero > Zero::Off && !dp.is_multiple_of(replicate);
     unsaid(is_uneven, format!("{replicate} copies of sharded states over {dp} data-parallel groups"))
-}
-
-fn ulysses(asked: &Asked<'_>) -> Fate {
-    let Layout { cp, exchange, .. } = asked.problem.layout;
-    unsaid(cp > 1 && exchange == ContextExchange::Ulysses, "a context exchange by all-to-all")
-}
-
-fn no_ulysses(asked: &Asked<'_>) -> Fate {
-    let Layout { cp, exchange, .. } = asked.problem.layout;
-    unsaid(cp > 1 && exchange != ContextExchange::Ulysses, "a context exchange other than Ulysses")
-}
-
-fn order(asked: &Asked<'_>) -> Fate {
-    let layout = &asked.problem.layout;
-    unsaid(!is_usual_order(layout), "ranks in another order than tensor, context, data, pipeline")
 }
 
 /// Whether ranks count along tensor, context, data and pipeline; where an axis stands that has one rank makes no difference.
@@ -212,11 +284,6 @@ fn recompute_megatron(asked: &Asked<'_>) -> Fate {
     let is_other = execution.recompute == Recompute::Selective && execution.attention == AttentionKernel::Flash;
     let words = "The prediction computes norms and activation functions again; Megatron-LM computes attention again.";
     told(is_other, words)
-}
-
-fn optimizer(asked: &Asked<'_>) -> Fate {
-    let is_other = asked.problem.execution.optimizer != Optimizer::ADAM;
-    unsaid(is_other, "an optimizer other than Adam with states in 32 bits on the device")
 }
 
 fn recompute_torchtitan(asked: &Asked<'_>) -> Fate {
@@ -269,12 +336,6 @@ fn sync_deepspeed(asked: &Asked<'_>) -> Fate {
     }
 }
 
-fn narrow_gradients(asked: &Asked<'_>) -> Fate {
-    let is_narrow = asked.problem.execution.gradient_dtype != hw::Dtype::Fp32;
-    let words = "gradients in 16 bits: torchtitan reduces them in 32 (`training.gradient_dtype = \"fp32\"`)";
-    unsaid(is_narrow, words)
-}
-
 fn unfused(asked: &Asked<'_>) -> Fate {
     unsaid(is_unfused(asked), "attention that keeps its score matrix")
 }
@@ -311,52 +372,6 @@ fn narrow_products(asked: &Asked<'_>) -> Fate {
     narrow.map_or(Said, |format| Fate::Unsaid(format!("products in {}", format.word())))
 }
 
-fn wide_layers(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.wide_layers > 0, "layers whose products stay in 16 bits")
-}
-
-/// The flag is that of all releases of Transformer Engine and of PyTorch.
-fn widened(asked: &Asked<'_>) -> Fate {
-    match asked.problem.execution.loss {
-        Loss::Widened => Fate::Told("The prediction takes the loss of Transformer Engine 2.18.".to_owned()),
-        Loss::CompiledReused => Fate::Told("The prediction takes the loss of an older PyTorch.".to_owned()),
-        Loss::Unfused | Loss::Compiled | Loss::InPlace | Loss::WithHead => Said,
-    }
-}
-
-/// Whose loss is no key of these targets; it counts with Megatron-Core's kernels alone.
-fn other_loss(asked: &Asked<'_>) -> Fate {
-    let loss = asked.problem.execution.loss;
-    unsaid(loss != Loss::Unfused, format!("the kernels `{}` of the loss", loss.word()))
-}
-
-fn dropout(asked: &Asked<'_>) -> Fate {
-    let dropout = asked.problem.execution.dropout;
-    let has = dropout.is_some_and(|dropout| dropout.attention || dropout.residual);
-    told(has, "The prediction has dropout in the layers: the model's code has to have it.")
-}
-
-/// Megatron-LM delays gradients of weights beside an all-to-all that runs behind computation.
-fn not_behind(asked: &Asked<'_>) -> Fate {
-    let overlap = asked.problem.execution.overlap;
-    let is_alone = overlap.delayed_weights && overlap.expert == 0.0;
-    unsaid(is_alone, "gradients of weights that are delayed while no all-to-all runs behind computation")
-}
-
-fn delayed(asked: &Asked<'_>) -> Fate {
-    let is_delayed = asked.problem.execution.overlap.delayed_weights;
-    unsaid(is_delayed, "gradients of weights beside the all-to-all of experts")
-}
-
-fn groups(asked: &Asked<'_>) -> Fate {
-    let n = asked.problem.execution.micro_batch_group.filter(|_| asked.problem.layout.chunks > 1);
-    n.map_or(Said, |n| Fate::Unsaid(format!("groups of {n} micro-batches of interleaved stages")))
-}
-
-fn narrow_gathers(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.gathers_narrow, "parameters that are gathered in the format of the products")
-}
-
 fn share_tensor(asked: &Asked<'_>) -> Fate {
     share("tp-comm-overlap", asked.problem.execution.overlap.tensor)
 }
@@ -382,16 +397,6 @@ fn pieces(asked: &Asked<'_>) -> Fate {
     told(share > 0.0, words)
 }
 
-fn tensor(asked: &Asked<'_>) -> Fate {
-    let is_behind = asked.problem.execution.overlap.tensor > 0.0;
-    unsaid(is_behind && asked.problem.layout.tp > 1, "exchanges of the tensor group behind products")
-}
-
-fn expert(asked: &Asked<'_>) -> Fate {
-    let is_behind = asked.problem.execution.overlap.expert > 0.0;
-    unsaid(is_behind && asked.problem.layout.ep > 1, "all-to-alls of experts behind computation")
-}
-
 fn slowdown(asked: &Asked<'_>) -> Fate {
     let slowdown = asked.problem.execution.overlap.slowdown;
     told(slowdown > 1.0, format!("The prediction takes computation beside an exchange as {slowdown} times as long."))
@@ -404,56 +409,15 @@ fn messages_megatron(asked: &Asked<'_>) -> Fate {
     told(is_ahead, "The prediction sends messages between stages behind computation; without virtual stages they wait.")
 }
 
-fn waits_for_messages(asked: &Asked<'_>) -> Fate {
-    let waits = asked.problem.layout.pp > 1 && !asked.problem.execution.overlap.stage;
-    unsaid(waits, "stages that wait until their message is sent")
-}
-
 fn gathers_ahead(asked: &Asked<'_>) -> Fate {
     let is_ahead = asked.problem.execution.overlap.parameter_gather;
     let is_gathered = matches!(asked.problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
     unsaid(is_ahead && is_gathered, "parameters that are gathered behind the first forward")
 }
 
-fn no_prefetch_forward(asked: &Asked<'_>) -> Fate {
-    let is_late = !asked.problem.execution.overlap.forward_prefetch;
-    unsaid(is_late && asked.problem.layout.zero == Zero::Parameters, "a forward that waits for its parameters")
-}
-
-fn no_prefetch_backward(asked: &Asked<'_>) -> Fate {
-    let is_late = !asked.problem.execution.overlap.backward_prefetch;
-    unsaid(is_late && asked.problem.layout.zero == Zero::Parameters, "a backward that waits for its parameters")
-}
-
-/// DeepSpeed has one number for both directions.
-fn prefetch_of_one(asked: &Asked<'_>) -> Fate {
-    let overlap = asked.problem.execution.overlap;
-    let differs = overlap.forward_prefetch != overlap.backward_prefetch;
-    let words = "parameters that are gathered ahead in one direction alone";
-    unsaid(differs && asked.problem.layout.zero == Zero::Parameters, words)
-}
-
 fn imbalance(asked: &Asked<'_>) -> Fate {
     let imbalance = asked.problem.execution.experts.imbalance;
     told(imbalance > 0.0, format!("The prediction takes popularities of experts with a spread of {imbalance}."))
-}
-
-fn capacity(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.experts.capacity.is_some(), "experts that drop tokens beyond their capacity")
-}
-
-fn merged(asked: &Asked<'_>) -> Fate {
-    let is_merged = asked.problem.execution.experts.compression.is_some();
-    unsaid(is_merged, "similar tokens that are merged before the all-to-all")
-}
-
-fn once_per_node(asked: &Asked<'_>) -> Fate {
-    let is_once = asked.problem.execution.experts.once_per_node;
-    unsaid(is_once && asked.problem.layout.ep > 1, "a dispatcher that sends a token to a node once")
-}
-
-fn offload(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.offload > 0.0, "a share of all activations in host memory")
 }
 
 fn fragmentation(asked: &Asked<'_>) -> Fate {
@@ -467,32 +431,6 @@ fn fragmentation(asked: &Asked<'_>) -> Fate {
 fn host(asked: &Asked<'_>) -> Fate {
     let us = asked.problem.execution.host_overhead_per_layer.get() * 1e6;
     told(us > 0.0, format!("The prediction takes {us:.3} µs of the host for each layer and pass."))
-}
-
-fn captured(asked: &Asked<'_>) -> Fate {
-    let captured = asked.problem.execution.launches.captured;
-    unsaid(captured.attention || captured.router, "modules that CUDA graphs replay")
-}
-
-fn blocks(asked: &Asked<'_>) -> Fate {
-    let is_so = asked.problem.execution.context_in_blocks && asked.problem.layout.cp > 1;
-    unsaid(is_so, "context ranks that hold blocks of a sequence in order")
-}
-
-fn adapters(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.adapters.is_some(), "training of adapters alone")
-}
-
-fn unit_times(asked: &Asked<'_>) -> Fate {
-    unsaid(asked.problem.execution.unit_times.is_some(), "passes with times of their own")
-}
-
-fn places(asked: &Asked<'_>) -> Fate {
-    unsaid(!asked.problem.execution.places.is_empty(), "stages with ranks of their own")
-}
-
-fn stragglers(asked: &Asked<'_>) -> Fate {
-    unsaid(!asked.problem.execution.stragglers.is_empty(), "stages around devices that are slower")
 }
 
 #[cfg(test)]

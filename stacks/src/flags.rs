@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use input::diagnostic::{Code, Finding, nearest};
+use input::reader::Place;
 
 use crate::shell::{UNKNOWN, Word};
 
@@ -147,6 +148,15 @@ impl Table {
     }
 }
 
+/// Rows of a table with tabs between its cells; cells that are missing at the end are empty.
+pub(crate) fn rows<const N: usize>(text: &'static str) -> Vec<[&'static str; N]> {
+    let cut = |line: &'static str| {
+        let mut cells = line.split('\t');
+        std::array::from_fn(|_| cells.next().unwrap_or(""))
+    };
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(cut).collect()
+}
+
 fn row(line: &'static str) -> Known {
     let cells: Vec<&'static str> = line.split('\t').collect();
     let cell = |index: usize| cells.get(index).copied().unwrap_or("");
@@ -256,6 +266,16 @@ impl<'t> Flags<'t> {
             );
         }
         number
+    }
+
+    /// Adds an error with what is allowed or what to do.
+    pub fn refuse(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.findings.push(Finding::error(code, at, what).help(help));
+    }
+
+    /// Adds a warning with what to do.
+    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
+        self.findings.push(Finding::warning(code, at, what).help(help));
     }
 
     /// An error about a flag; about the whole file where it is not given.

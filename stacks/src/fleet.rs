@@ -4,10 +4,13 @@
 //! engine is the one whose batching rule the plan has: vLLM or SGLang. Which share of the requests goes where is a router's business and said in
 //! remarks. What a file cannot say is an error.
 
+use std::sync::LazyLock;
+
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
+use crate::flags::rows;
 use crate::servers::{
     Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, sglang, sglang_takes, shares, vllm,
 };
@@ -37,35 +40,11 @@ const PORT: u32 = 8000;
 /// Labels are the driver's names of products with dashes (NVIDIA/k8s-device-plugin, `gpu-feature-discovery`); those of B300, GB300 and RTX PRO 6000 as
 /// published manifests select them. SkyPilot's names: 0.14.1, `sky/utils/gpu_names.py` and `sky/catalog/data_fetchers/`. The 96 GB H100 of one owner
 /// is offered nowhere.
-const GPUS: [(&str, &str, &str); 23] = [
-    ("a100-sxm-40g", "NVIDIA-A100-SXM4-40GB", "A100"),
-    ("a100-sxm-80g", "NVIDIA-A100-SXM4-80GB", "A100-80GB"),
-    ("a100-pcie-40g", "NVIDIA-A100-PCIE-40GB", "A100"),
-    ("a100-pcie-80g", "NVIDIA-A100-80GB-PCIe", "A100-80GB"),
-    ("h100-sxm", "NVIDIA-H100-80GB-HBM3", "H100"),
-    ("h100-pcie", "NVIDIA-H100-PCIe", "H100-PCIe"),
-    ("h200-sxm", "NVIDIA-H200", "H200"),
-    ("h20", "NVIDIA-H20", ""),
-    ("b200", "NVIDIA-B200", "B200"),
-    ("b300", "NVIDIA-B300-SXM6-AC", "B300"),
-    ("gb200", "NVIDIA-GB200", "GB200"),
-    ("gb300", "NVIDIA-GB300", "GB300"),
-    ("l4", "NVIDIA-L4", "L4"),
-    ("l40s", "NVIDIA-L40S", "L40S"),
-    ("a10g", "NVIDIA-A10G", "A10G"),
-    ("a30", "NVIDIA-A30", "A30"),
-    ("a40", "NVIDIA-A40", "A40"),
-    ("a6000", "NVIDIA-RTX-A6000", "RTXA6000"),
-    ("v100-sxm-16g", "Tesla-V100-SXM2-16GB", "V100"),
-    ("rtx-3090", "NVIDIA-GeForce-RTX-3090", "RTX3090"),
-    ("rtx-4090", "NVIDIA-GeForce-RTX-4090", "RTX4090"),
-    ("rtx-5090", "NVIDIA-GeForce-RTX-5090", "RTX5090"),
-    ("rtx-pro-6000", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "RTXPRO6000"),
-];
+static GPUS: LazyLock<Vec<[&str; 3]>> = LazyLock::new(|| rows(include_str!("../tables/gpus.tsv")));
 
 /// The GPU of the catalogue that a label means.
 pub(crate) fn of_label(label: &str) -> Option<&'static str> {
-    GPUS.iter().find(|(_, known, _)| *known == label).map(|(name, ..)| *name)
+    GPUS.iter().find(|[_, known, _]| *known == label).map(|[name, ..]| *name)
 }
 
 /// An engine that replicas run.
@@ -188,8 +167,8 @@ pub(crate) fn group<'a>(
         return Err(Unsayable::Machines);
     }
     let machine = deployment.machines.get(first.machine as usize).ok_or(Unsayable::NoMachine)?;
-    let known = GPUS.iter().find(|(name, ..)| *name == machine.gpu);
-    let (_, label, accelerator) = known.ok_or_else(|| Unsayable::Gpu(machine.gpu.clone()))?;
+    let known = GPUS.iter().find(|[name, ..]| *name == machine.gpu);
+    let [_, label, accelerator] = known.ok_or_else(|| Unsayable::Gpu(machine.gpu.clone()))?;
     if target == SKYPILOT.name && accelerator.is_empty() {
         return Err(Unsayable::Gpu(machine.gpu.clone()));
     }
@@ -317,7 +296,7 @@ mod tests {
     #[test]
     fn every_card_of_the_catalogue_has_a_name() {
         for name in hw::catalog::gpu_names() {
-            let is_known = super::GPUS.iter().any(|(known, ..)| *known == name);
+            let is_known = super::GPUS.iter().any(|[known, ..]| *known == name);
             assert!(is_known || ["cpu", "h100-sxm-96g"].contains(&name), "{name}");
         }
         assert_eq!(super::of_label("NVIDIA-A40"), Some("a40"));

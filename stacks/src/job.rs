@@ -54,7 +54,7 @@ impl Job {
         }
         let what = "kernels of PyTorch modules that wait for the host are not counted without fully sharded parameters";
         let help = "give `--set training.framework=pytorch`, which counts them, and parameters in 32 bits";
-        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        flags.warn(Code::NotModelled, None, what, help);
     }
 
     /// The scenario.
@@ -101,7 +101,7 @@ impl Job {
         if found.is_none() {
             let what = "the file does not say how long sequences are";
             let help = "give `--set workload.tokens=4096` (`import`: `--tokens 4096`)";
-            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+            flags.refuse(Code::MissingFlag, None, what, help);
         }
         found
     }
@@ -117,14 +117,14 @@ impl Job {
                 "the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill"
             );
             let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
-            flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+            flags.warn(Code::MissingFlag, None, what, help);
         }
         let dp = self.dp.unwrap_or(n_gpus / group);
         if dp.saturating_mul(group) != n_gpus {
             let [tp, pp, cp] = self.degrees;
             let what = format!("{n_gpus} GPUs are not {dp} replicas of tp {tp} × pp {pp} × cp {cp} = {group}");
             let help = "give other GPUs with `--set cluster.nodes=…`, or other degrees";
-            flags.findings.push(Finding::error(Code::WrongFlag, None, what).help(help));
+            flags.refuse(Code::WrongFlag, None, what, help);
         }
         if machine.is_named {
             out.set("cluster", "nodes", machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from), "");

@@ -1,8 +1,10 @@
 //! The command in a script that starts a stack: what starts it, its program, and the program's flags.
 
+use std::sync::LazyLock;
+
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, is_flag, named, of_words};
+use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
 
@@ -171,35 +173,14 @@ fn key_as_flag(entry: &yaml::Entry) -> Flag {
 }
 
 /// Short names of vLLM's options, without those that the degrees are read by (vLLM 0.32, `vllm/engine/arg_utils.py`).
-const SHORT_NAMES: [(&str, &str); 20] = [
-    ("ac", "attention-config"),
-    ("asc", "api-server-count"),
-    ("cc", "compilation-config"),
-    ("dc", "diffusion-config"),
-    ("dcp", "decode-context-parallel-size"),
-    ("dpa", "data-parallel-address"),
-    ("dpb", "data-parallel-backend"),
-    ("dpe", "data-parallel-external-lb"),
-    ("dph", "data-parallel-hybrid-lb"),
-    ("dpl", "data-parallel-size-local"),
-    ("dpm", "data-parallel-multi-port-external-lb"),
-    ("dpn", "data-parallel-rank"),
-    ("dpp", "data-parallel-rpc-port"),
-    ("dpr", "data-parallel-start-rank"),
-    ("ep", "enable-expert-parallel"),
-    ("n", "nnodes"),
-    ("pcp", "prefill-context-parallel-size"),
-    ("q", "quantization"),
-    ("r", "node-rank"),
-    ("sc", "speculative-config"),
-];
+static SHORT_NAMES: LazyLock<Vec<[&str; 2]>> = LazyLock::new(|| rows(include_str!("../tables/vllm-short.tsv")));
 
 /// Flags whose names of one or two letters are the usual short ones.
 #[must_use]
 pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
     let long = |name: String| {
-        let found = SHORT_NAMES.iter().find(|(short, _)| *short == name);
-        found.map_or(name, |(_, long)| (*long).to_owned())
+        let found = SHORT_NAMES.iter().find(|[short, _]| *short == name);
+        found.map_or(name, |[_, long]| (*long).to_owned())
     };
     flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }

@@ -44,44 +44,28 @@ use input::diagnostic::{Code, Finding};
 /// Largest script or flag file that is read; nobody writes longer ones.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// A stack whose files are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stack {
-    /// Megatron-LM: a launch script, or the YAML of its functional tests.
-    Megatron,
-    /// vLLM: a command that starts a server.
-    Vllm,
-    /// SGLang: a command that starts a server.
-    Sglang,
-    /// TensorRT-LLM: a command that starts a server, or the YAML of its options.
-    Trtllm,
-    /// DeepSpeed: its JSON configuration.
-    Deepspeed,
-    /// torchtitan: a launch script, or options alone.
-    Torchtitan,
-    /// verl: its YAML, or a script with overrides of it.
-    Verl,
-    /// Megatron Bridge: overrides of a recipe, alone or in a script.
-    Bridge,
-    /// Dynamo: the deployment of a fleet.
-    Dynamo,
-}
-
-impl Stack {
-    /// Its name for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Megatron => "Megatron-LM",
-            Self::Vllm => "vLLM",
-            Self::Sglang => "SGLang",
-            Self::Trtllm => "TensorRT-LLM",
-            Self::Deepspeed => "DeepSpeed",
-            Self::Torchtitan => "torchtitan",
-            Self::Verl => "verl",
-            Self::Bridge => "Megatron Bridge",
-            Self::Dynamo => "Dynamo",
-        }
+hw::words! {
+    /// A stack whose files are read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Stack: name {
+        /// Megatron-LM: a launch script, or the YAML of its functional tests.
+        Megatron = "Megatron-LM",
+        /// vLLM: a command that starts a server.
+        Vllm = "vLLM",
+        /// SGLang: a command that starts a server.
+        Sglang = "SGLang",
+        /// TensorRT-LLM: a command that starts a server, or the YAML of its options.
+        Trtllm = "TensorRT-LLM",
+        /// DeepSpeed: its JSON configuration.
+        Deepspeed = "DeepSpeed",
+        /// torchtitan: a launch script, or options alone.
+        Torchtitan = "torchtitan",
+        /// verl: its YAML, or a script with overrides of it.
+        Verl = "verl",
+        /// Megatron Bridge: overrides of a recipe, alone or in a script.
+        Bridge = "Megatron Bridge",
+        /// Dynamo: the deployment of a fleet.
+        Dynamo = "Dynamo",
     }
 }
 

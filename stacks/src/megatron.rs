@@ -111,7 +111,7 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
         _ => return,
     };
     let help = "training steps are modelled of decoders with attention and feed-forward in every layer, or by `--hybrid-layer-pattern`";
-    flags.findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
+    flags.refuse(Code::UnsupportedJob, at, what, help);
 }
 
 /// What the shape of the model says of layouts.
@@ -260,7 +260,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     if !is_half {
         let what = "neither `--bf16` nor `--fp16` is given: Megatron-LM computes in 32 bits, which is taken as 16 here";
         let help = "time and memory come out smaller than they are";
-        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        flags.warn(Code::NotModelled, None, what, help);
     }
     out.word(
         "training",
@@ -296,7 +296,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
 fn recomputed_modules(flags: &mut Flags<'_>) -> Modules {
     const NAME: &str = "recompute-modules";
     let Some(text) = flags.text(NAME) else { return Modules::NONE.with(Module::CoreAttention) };
-    let words = Module::ALL.map(|(word, _)| word);
+    let words = Module::WORDS.map(|(word, _)| word);
     let mut modules = Modules::NONE;
     for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
         match Module::named(word) {

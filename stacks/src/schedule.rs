@@ -115,21 +115,14 @@ fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
 
 /// Why a text is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ReadError {
     /// A word is no action.
     #[error("`{word}` of rank {rank} is no action")]
-    Action {
-        /// The word.
-        word: String,
-        /// Its rank.
-        rank: usize,
-    },
+    Action { word: String, rank: usize },
     /// A rank has no actions, or another number of stages than the first.
     #[error("rank {rank} has not as many stages as the first")]
-    Stages {
-        /// The rank.
-        rank: usize,
-    },
+    Stages { rank: usize },
     /// Stages lie on ranks as no schedule has them.
     #[error("stages lie neither in a row, nor in a loop, nor in a V")]
     Placement,

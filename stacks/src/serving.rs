@@ -176,7 +176,7 @@ impl Server {
         out.set("trace", "rate_per_s", "1.0", "");
         let what = "a command says nothing of requests: 1,000 of `azure-conv` at one a second are taken";
         let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
-        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        flags.warn(Code::MissingFlag, None, what, help);
         self.engine(flags, &mut out);
         out
     }
@@ -269,7 +269,7 @@ impl Server {
         );
         let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
         let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
-        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        flags.warn(Code::MissingFlag, None, what, help);
     }
 }
 
@@ -293,7 +293,7 @@ impl Server {
         };
         let what = format!("{unknown}: its drafts take no time");
         let help = "give `--set engine.speculation.draft_model=…`: a model of the catalogue, or `mtp`";
-        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        flags.warn(Code::NotModelled, None, what, help);
         None
     }
 }

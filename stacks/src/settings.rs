@@ -15,8 +15,34 @@ pub type Settings = BTreeMap<String, Value>;
 /// Servers whose flags are written, in the order of the columns below.
 const SERVERS: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
-/// What a server is told of a value: words of its command, or options of its file as `section.key: value`; `None` where it has no words for that value.
-type Told = fn(&Value) -> Option<Vec<String>>;
+/// What a server is told of a value: words of its command, or options of its file as `section.key: value`.
+#[derive(Clone, Copy)]
+enum Told {
+    /// A flag with the value behind it.
+    Flag(&'static str),
+    /// Nothing: it is what the server does anyway. It has no words for other values.
+    Only(&'static str),
+    /// The same of a number.
+    OnlyNumber(u64),
+    /// What a function says; `None` where there are no words for that value.
+    By(fn(&Value) -> Option<Vec<String>>),
+    /// There are no words.
+    Nothing,
+}
+use Told::{By, Flag, Nothing, Only, OnlyNumber};
+
+impl Told {
+    fn words(self, value: &Value) -> Option<Vec<String>> {
+        let plain = || value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match self {
+            Flag(flag) => Some(one(format!("{flag} {}", plain()))),
+            Only(usual) => (value == usual).then(Vec::new),
+            OnlyNumber(usual) => (value.as_u64() == Some(usual)).then(Vec::new),
+            By(say) => say(value),
+            Nothing => None,
+        }
+    }
+}
 
 /// What becomes of a key.
 #[derive(Clone, Copy)]
@@ -35,58 +61,65 @@ enum Row {
 
 /// Every key of engines.
 const ROWS: [(&str, Row); 52] = [
-    ("engine.adapters", Row::Told([adapters::for_vllm, adapters::for_sglang, adapters::for_trtllm])),
+    ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
-    ("engine.chunk_sizes", Row::Told([equal, sizes_sglang, equal])),
-    ("engine.chunk_tokens", Row::Told([chunk_vllm, nothing, nothing])),
+    ("engine.chunk_sizes", Row::Told([Only("equal"), By(sizes_sglang), Only("equal")])),
+    ("engine.chunk_tokens", Row::Told([Flag("--long-prefill-token-threshold"), Nothing, Nothing])),
     ("engine.chunk_tokens_min", Row::Nowhere),
     ("engine.context_per_decode", Row::Held),
     ("engine.copy_gb_per_s", Row::Remark),
     ("engine.costs", Row::Remark),
     ("engine.detokenize_us_per_sequence", Row::Remark),
-    ("engine.encoder_tp", Row::Told([encoder_vllm, encoder_sglang, nothing])),
+    ("engine.encoder_tp", Row::Told([Flag("--mm-encoder-tp-mode"), By(encoder_sglang), Nothing])),
     ("engine.ep", Row::Held),
-    ("engine.eviction", Row::Told([oldest, eviction_sglang, oldest])),
+    ("engine.eviction", Row::Told([Only("lru"), Flag("--radix-eviction-policy"), Only("lru")])),
     ("engine.expert_counts", Row::Remark),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
-    ("engine.graph_max", Row::Told([graphs_vllm, graphs_sglang, graphs_trtllm])),
+    ("engine.graph_max", Row::Told([By(graphs_vllm), By(graphs_sglang), By(graphs_trtllm)])),
     ("engine.hand_over", Row::Held),
     ("engine.host_us_per_expert_layer", Row::Remark),
     ("engine.host_us_per_intricate_layer", Row::Remark),
     ("engine.host_us_per_layer", Row::Remark),
     ("engine.host_us_per_sequence", Row::Remark),
     ("engine.host_us_per_step", Row::Remark),
-    ("engine.kv_blocks", Row::Told([blocks_vllm, nothing, nothing])),
+    ("engine.kv_blocks", Row::Told([Flag("--num-gpu-blocks-override"), Nothing, Nothing])),
     ("engine.layer_times", Row::Remark),
     ("engine.link_gb_per_s", Row::Remark),
-    ("engine.loop", Row::Told([loop_vllm, loop_sglang, loop_trtllm])),
+    ("engine.loop", Row::Told([By(loop_vllm), By(loop_sglang), By(loop_trtllm)])),
     ("engine.lose_gpu_of_machine", Row::Remark),
     ("engine.max_context", Row::Held),
     ("engine.max_sequences", Row::Held),
     ("engine.max_tokens", Row::Held),
-    ("engine.memory_ratio", Row::Told([memory_vllm, memory_sglang, memory_trtllm])),
+    (
+        "engine.memory_ratio",
+        Row::Told([
+            Flag("--gpu-memory-utilization"),
+            Flag("--mem-fraction-static"),
+            Flag("--kv_cache_free_gpu_memory_fraction"),
+        ]),
+    ),
     ("engine.name", Row::Remark),
     ("engine.pp", Row::Held),
-    ("engine.preemption", Row::Told([recompute, recompute, recompute])),
+    ("engine.preemption", Row::Told([Only("recompute"), Only("recompute"), Only("recompute")])),
     ("engine.prefill_attention", Row::Nowhere),
     ("engine.prefix_cache", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
-    ("engine.recv_interval", Row::Told([every, recv_sglang, every])),
-    ("engine.redundant_experts", Row::Told([again_vllm, again_sglang, nothing])),
+    ("engine.recv_interval", Row::Told([OnlyNumber(1), Flag("--scheduler-recv-interval"), OnlyNumber(1)])),
+    ("engine.redundant_experts", Row::Told([By(again_vllm), By(again_sglang), Nothing])),
     ("engine.reserved_gib", Row::Remark),
-    ("engine.scheduling", Row::Told([order_vllm, order_sglang, arrival])),
-    ("engine.speculation", Row::Told([drafts_vllm, drafts_sglang, drafts_trtllm])),
+    ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
+    ("engine.speculation", Row::Told([By(drafts_vllm), By(drafts_sglang), By(drafts_trtllm)])),
     ("engine.swap_gib", Row::Nowhere),
-    ("engine.tiers", Row::Told([tiers_vllm, nothing, nothing])),
+    ("engine.tiers", Row::Told([By(tiers_vllm), Nothing, Nothing])),
     ("engine.tp", Row::Held),
     ("engine.version", Row::Remark),
-    ("engine.watermark_ratio", Row::ToldTo("vllm", watermark)),
-    ("engine.weights", Row::Told([weights_vllm, weights_sglang, weights_trtllm])),
-    ("engine.wire_bits", Row::Told([whole_wire, whole_wire, whole_wire])),
+    ("engine.watermark_ratio", Row::ToldTo("vllm", Flag("--watermark"))),
+    ("engine.weights", Row::Told([By(weights_vllm), By(weights_sglang), By(weights_trtllm)])),
+    ("engine.wire_bits", Row::Told([OnlyNumber(16), OnlyNumber(16), OnlyNumber(16)])),
 ];
 
 /// Keys of `[kv]`: where nobody borrows they say nothing.
@@ -147,10 +180,10 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
     let mut said = Said::default();
     let column = SERVERS.iter().position(|known| *known == server);
     for (key, value) in settings {
-        let told = |told: Told| told(value).filter(|_| column.is_some());
+        let told = |told: Told| told.words(value).filter(|_| column.is_some());
         match row(settings, key) {
             Some(Row::Held) => {}
-            Some(Row::ToldTo(to, told)) if to == server => said.words.extend(told(value).unwrap_or_default()),
+            Some(Row::ToldTo(to, told)) if to == server => said.words.extend(told.words(value).unwrap_or_default()),
             Some(Row::Remark | Row::ToldTo(..)) => said.remarks.push(format!("{key} = {value}")),
             Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
                 Some(words) => said.words.extend(words),
@@ -165,26 +198,17 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
     said
 }
 
-fn nothing(_: &Value) -> Option<Vec<String>> {
-    None
-}
-
-/// The value that a server has anyway.
-fn only(value: &Value, usual: &str) -> Option<Vec<String>> {
-    (value == usual).then(Vec::new)
-}
-
 fn one(word: String) -> Vec<String> {
     vec![word]
 }
 
-fn equal(value: &Value) -> Option<Vec<String>> {
-    only(value, "equal")
-}
-
 /// Later chunks shrink by a law that SGLang fits itself; it does so over a pipeline alone.
 fn sizes_sglang(value: &Value) -> Option<Vec<String>> {
-    equal(value).or_else(|| (value == "equal-time").then(|| one("--enable-dynamic-chunking".to_owned())))
+    match value.as_str()? {
+        "equal" => Some(Vec::new()),
+        "equal-time" => Some(one("--enable-dynamic-chunking".to_owned())),
+        _ => None,
+    }
 }
 
 /// Experts that lie twice, and that all are packed by load.
@@ -195,39 +219,6 @@ fn again_vllm(value: &Value) -> Option<Vec<String>> {
 
 fn again_sglang(value: &Value) -> Option<Vec<String>> {
     Some(vec!["--enable-eplb".to_owned(), format!("--ep-num-redundant-experts {}", value.as_u64()?)])
-}
-
-fn chunk_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--long-prefill-token-threshold {value}")))
-}
-
-fn recompute(value: &Value) -> Option<Vec<String>> {
-    only(value, "recompute")
-}
-
-fn oldest(value: &Value) -> Option<Vec<String>> {
-    only(value, "lru")
-}
-
-fn eviction_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--radix-eviction-policy {}", value.as_str()?)))
-}
-
-fn arrival(value: &Value) -> Option<Vec<String>> {
-    only(value, "fcfs")
-}
-
-fn every(value: &Value) -> Option<Vec<String>> {
-    (value.as_u64() == Some(1)).then(Vec::new)
-}
-
-/// What moves between machines is as it is kept.
-fn whole_wire(value: &Value) -> Option<Vec<String>> {
-    (value.as_u64() == Some(16)).then(Vec::new)
-}
-
-fn recv_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--scheduler-recv-interval {value}")))
 }
 
 fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
@@ -251,14 +242,6 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
     })
 }
 
-fn blocks_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--num-gpu-blocks-override {value}")))
-}
-
-fn watermark(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--watermark {value}")))
-}
-
 fn loop_vllm(value: &Value) -> Option<Vec<String>> {
     Some(one(if value == "async" { "--async-scheduling" } else { "--no-async-scheduling" }.to_owned()))
 }
@@ -271,28 +254,8 @@ fn loop_trtllm(value: &Value) -> Option<Vec<String>> {
     Some(if value == "async" { Vec::new() } else { one("disable_overlap_scheduler: true".to_owned()) })
 }
 
-fn memory_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--gpu-memory-utilization {value}")))
-}
-
-fn memory_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--mem-fraction-static {value}")))
-}
-
-fn memory_trtllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--kv_cache_free_gpu_memory_fraction {value}")))
-}
-
-fn encoder_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--mm-encoder-tp-mode {}", value.as_str()?)))
-}
-
 fn encoder_sglang(value: &Value) -> Option<Vec<String>> {
     Some(if value == "data" { one("--mm-enable-dp-encoder".to_owned()) } else { Vec::new() })
-}
-
-fn order_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(format!("--scheduling-policy {}", value.as_str()?)))
 }
 
 fn order_sglang(value: &Value) -> Option<Vec<String>> {

@@ -46,7 +46,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
     let what = "an update of the actor is the scenario: generation, reference, critic and reward are not modelled";
     let help = "ask a serving scenario for the time of generation";
-    flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+    flags.warn(Code::NotModelled, None, what, help);
     job.import(flags, machine)
 }
 
@@ -100,7 +100,7 @@ fn lengths(flags: &mut Flags<'_>, job: &mut Job) {
     if let Some(tokens) = job.tokens {
         let what = format!("all sequences are taken to be as long as the longest, {tokens} tokens");
         let help = "give lengths of your own: `--set workload.tokens=…`, or a scenario with `[workload]`";
-        flags.findings.push(Finding::warning(Code::MissingFlag, flags.at("data.max_response_length"), what).help(help));
+        flags.warn(Code::MissingFlag, flags.at("data.max_response_length"), what, help);
     }
 }
 

@@ -65,13 +65,11 @@ impl Range {
 
 /// Why axes are no grid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoGrid {
     /// A range without a number of values.
     #[error("the range of `{}` says no `steps`, which a grid needs", keys.join("`, `"))]
-    NoSteps {
-        /// Keys of the axis.
-        keys: Vec<String>,
-    },
+    NoSteps { keys: Vec<String> },
     /// Nobody ends so many runs.
     #[error("the grid has more than 2^64 points")]
     Endless,

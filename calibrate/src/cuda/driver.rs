@@ -4,6 +4,8 @@
 //! Every call's return code is looked at. A library or symbol that is missing makes `cudarc` panic when it is first used; all that this
 //! crate uses is looked for when a device is opened, and `guarded` turns what is left into one line.
 
+#![expect(unsafe_code, reason = "calls the driver and the run-time compiler; each call says why it is sound")]
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
@@ -54,7 +56,6 @@ impl Drop for Buffer {
             return;
         }
         // A device that is lost has lost its memory as well.
-        #[expect(unsafe_code, reason = "frees what `Driver::allocate` took")]
         // SAFETY: the address comes from the driver and is freed once.
         let _ = unsafe { result::free_sync(self.at) };
     }
@@ -75,7 +76,6 @@ impl Drop for Pinned {
         if !self.owner.answers() || result::ctx::synchronize().is_err() {
             return;
         }
-        #[expect(unsafe_code, reason = "frees what `Driver::pinned` took")]
         // SAFETY: the address comes from the driver and is freed once.
         let _ = unsafe { result::free_host(self.at) };
     }
@@ -164,7 +164,6 @@ pub fn guarded<T>(device: &str, work: impl FnOnce() -> Result<T, DeviceError>) -
 
 /// Puts an event on a stream.
 pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceError> {
-    #[expect(unsafe_code, reason = "an event of our own on a stream of our own")]
     // SAFETY: both live as long as the device.
     unsafe { result::event::record(event, stream) }.map_err(lost("event"))
 }
@@ -238,7 +237,6 @@ impl Driver {
 
     /// Takes memory for an operand of an operation.
     pub fn allocate(&self, len: usize, tensor: &'static str, op: &str) -> Result<Buffer, DeviceError> {
-        #[expect(unsafe_code, reason = "takes memory; `Buffer` gives it back")]
         // SAFETY: a context is current on this thread.
         let taken = unsafe { result::malloc_sync(len.max(1)) };
         match taken {
@@ -256,7 +254,6 @@ impl Driver {
     /// Takes pinned host memory.
     pub fn pinned(&self, len: usize, op: &str) -> Result<Pinned, DeviceError> {
         // 1 is portable, 2 is mapped into the device.
-        #[expect(unsafe_code, reason = "takes memory; `Pinned` gives it back")]
         // SAFETY: a context is current on this thread.
         match unsafe { result::malloc_host(len.max(1), 3) } {
             Ok(at) => Ok(Pinned { at, len, owner: self.owner() }),
@@ -279,7 +276,6 @@ impl Driver {
 
     /// Copies values to memory, and waits.
     pub fn write<T: Copy>(&self, at: Address, values: &[T]) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "a copy into memory of the device")]
         // SAFETY: callers give addresses of buffers that hold the values.
         unsafe { result::memcpy_htod_sync(at, values) }.map_err(lost("copy to the device"))?;
         // The call may return when the values are staged and not yet there, and other streams do not wait for this one.
@@ -291,7 +287,6 @@ impl Driver {
         // The copy itself waits for the default stream only.
         self.synchronize()?;
         let mut values = vec![T::default(); n];
-        #[expect(unsafe_code, reason = "a copy from memory of the device")]
         // SAFETY: callers give addresses of buffers that hold so many values.
         unsafe { result::memcpy_dtoh_sync(&mut values, at) }.map_err(lost("copy from the device"))?;
         Ok(values)
@@ -299,28 +294,24 @@ impl Driver {
 
     /// Copies within the device behind what a stream has.
     pub fn copy(&self, to: Address, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "copies between memories of our own")]
         // SAFETY: callers give addresses of buffers of this length.
         unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, len, stream) }.result().map_err(lost("copy"))
     }
 
     /// Copies from host memory behind what a stream has.
     pub fn copy_in(&self, to: Address, from: &Pinned, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "copies between memories of our own")]
         // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
         unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.at, len.min(from.len), stream) }.result().map_err(lost("copy"))
     }
 
     /// Copies to host memory behind what a stream has.
     pub fn copy_out(&self, to: &Pinned, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "copies between memories of our own")]
         // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, len.min(to.len), stream) }.result().map_err(lost("copy"))
     }
 
     /// Fills memory with a byte behind what a stream has.
     pub fn fill(&self, at: Address, byte: u8, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "fills memory of the device")]
         // SAFETY: callers give addresses of buffers of this length.
         unsafe { result::memset_d8_async(at, byte, len, stream) }.map_err(lost("memset"))
     }
@@ -341,7 +332,6 @@ impl Driver {
         record(end, stream)?;
         let watched = self.reach(end, what, Instant::now(), limit);
         if watched.is_ok() {
-            #[expect(unsafe_code, reason = "an event of our own")]
             // SAFETY: it has happened and is destroyed once.
             unsafe { result::event::destroy(end) }.map_err(lost(what))?;
         }
@@ -351,7 +341,6 @@ impl Driver {
     /// Waits for an event, but not longer than this since `begun`. A device that does not answer is given up.
     pub fn reach(&self, event: sys::CUevent, what: &str, begun: Instant, limit: Duration) -> Result<(), DeviceError> {
         loop {
-            #[expect(unsafe_code, reason = "an event of our own")]
             // SAFETY: it was recorded.
             match unsafe { result::event::query(event) } {
                 Ok(()) => return Ok(()),
@@ -377,12 +366,10 @@ impl Driver {
         }
         let (file, source) = sources::of_kernel(name);
         let image = compile(file, &source, self.capability)?;
-        #[expect(unsafe_code, reason = "loads a compiled module")]
         // SAFETY: the image comes from the compiler and the driver copies it.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(lost(file))?;
         for kernel in sources::kernels_of(file) {
             let c_name = CString::new(*kernel).expect("names of kernels have no zero bytes");
-            #[expect(unsafe_code, reason = "asks a module for its kernels")]
             // SAFETY: the module was just loaded and is never unloaded.
             let handle = unsafe { result::module::get_function(module, c_name) }.map_err(lost(kernel))?;
             let function = Function { handle, parameters: parameters(handle), shared: Cell::new(SHARED_PLAIN) };
@@ -407,7 +394,6 @@ impl Driver {
         }
         let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
         let mut pointers: Vec<*mut c_void> = words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
-        #[expect(unsafe_code, reason = "launches a kernel")]
         // SAFETY: arguments have the number and sizes that the driver knows; the driver copies them before it returns.
         unsafe {
             if shape.shared > function.shared.get() {
@@ -426,7 +412,6 @@ impl Driver {
 /// Version of the driver, 13000 for 13.0; or that the run-time compiler makes code that it cannot load.
 fn matching() -> Result<i32, Missing> {
     let (mut driver, mut major, mut minor) = (0, 0, 0);
-    #[expect(unsafe_code, reason = "asks for numbers")]
     // SAFETY: the pointers are to integers of our own.
     unsafe {
         sys::cuDriverGetVersion(&mut driver).result().map_err(Missing::DriverVersion)?;
@@ -447,7 +432,6 @@ fn parameters(function: sys::CUfunction) -> Option<Vec<usize>> {
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
-        #[expect(unsafe_code, reason = "asks for a kernel's parameters")]
         // SAFETY: the function was just found; the pointers are to numbers of our own.
         let asked = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
         // Beyond the last one the index is an invalid value.
@@ -465,7 +449,6 @@ fn compile(file: &str, source: &str, capability: u32) -> Result<Vec<u8>, DeviceE
     let name = CString::new(file).map_err(|error| wrong(error.to_string()))?;
     let program = nvrtc::result::create_program(&text, Some(&name)).map_err(|error| wrong(error.to_string()))?;
     let options = [format!("--gpu-architecture=sm_{capability}"), "--std=c++17".to_owned()];
-    #[expect(unsafe_code, reason = "the run-time compiler")]
     // SAFETY: the program was just made; sizes are asked for before buffers are filled; it is destroyed once.
     unsafe {
         if let Err(error) = nvrtc::result::compile_program(program, &options) {

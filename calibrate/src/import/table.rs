@@ -14,6 +14,7 @@ use super::ImportError;
 
 /// Why a table could not be read.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum TableError {
     /// The file cannot be opened or ends early.
     #[error(transparent)]
@@ -29,14 +30,7 @@ pub enum TableError {
     Column(String, String),
     /// A cell holds something else.
     #[error("line {line}, column `{column}`: `{text}` is not a number")]
-    Number {
-        /// Line of the file, the header being the first.
-        line: u64,
-        /// The column's name.
-        column: String,
-        /// What stands there.
-        text: String,
-    },
+    Number { line: u64, column: String, text: String },
 }
 
 /// Rows of a CSV file under the names of its header.

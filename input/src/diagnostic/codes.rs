@@ -170,21 +170,14 @@ impl fmt::Display for Code {
 
 /// Why a word is no code.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoCode {
     /// It is not written like one.
     #[error("`{word}` is no code; codes are `S` and three digits")]
-    Form {
-        /// What was written.
-        word: String,
-    },
+    Form { word: String },
     /// No finding has it.
     #[error("no finding has the code `{word}`; the nearest are {}", near.iter().map(Code::to_string).collect::<Vec<_>>().join(", "))]
-    Unknown {
-        /// What was written.
-        word: String,
-        /// The three nearest codes, in order.
-        near: Vec<Code>,
-    },
+    Unknown { word: String, near: Vec<Code> },
 }
 
 impl FromStr for Code {

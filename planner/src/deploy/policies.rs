@@ -5,7 +5,7 @@
 use super::cost_efficiency::{self, Assignment, Form, Options};
 use super::goodput::Method;
 use super::helix::{Placement, Scheduling};
-use super::objective::{OBJECTIVES, Objective};
+use super::objective::Objective;
 use super::{Plan, Problem, RentalError, melange};
 use crate::proof::Decision;
 
@@ -79,6 +79,16 @@ const RENTS: &str = "it gives up a decision of renting, and what it keeps has no
 const PLACES: &str = "it places on all GPUs that are there, so it has nothing to rent or to save";
 /// Why a policy of layers does not know limits.
 const FLOWS: &str = "it places layers on all nodes for tokens per second, and knows no limits and no prices";
+
+/// A policy that places alone.
+const fn placing(name: &'static str, about: &'static str, method: Method) -> Policy {
+    Policy { name, about, places: Some(method), limit: PLACES, ..NONE }
+}
+
+/// A policy that puts layers on nodes alone.
+const fn flowing(name: &'static str, about: &'static str, how: (&'static Placement, Scheduling)) -> Policy {
+    Policy { name, about, flows: Some(how), limit: FLOWS, ..NONE }
+}
 
 /// Every policy of deployments.
 pub static POLICIES: &[Policy] = &[
@@ -162,48 +172,32 @@ pub static POLICIES: &[Policy] = &[
         limit: "its replicas hold the whole model, so no request passes layers of several",
         ..NONE
     },
-    Policy {
-        name: "colocated",
-        about: "equal replicas on each machine, which read prompts and generate (as vLLM)",
-        places: Some(Method::Colocated),
-        limit: PLACES,
-        ..NONE
-    },
-    Policy {
-        name: "hexgen",
-        about: "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
-        places: Some(Method::HexGen),
-        limit: PLACES,
-        ..NONE
-    },
-    Policy {
-        name: "distserve",
-        about: "prefill and decode on different groups of the same machine (arXiv:2401.09670)",
-        places: Some(Method::DistServe),
-        limit: PLACES,
-        ..NONE
-    },
-    Policy {
-        name: "thunderserve",
-        about: "prefill and decode on any groups, by tabu search (arXiv:2502.09334)",
-        places: Some(Method::ThunderServe),
-        limit: PLACES,
-        ..NONE
-    },
-    Policy {
-        name: "thunderserve-stale",
-        about: "what a loss leaves of ThunderServe's plan",
-        places: Some(Method::Stale),
-        limit: PLACES,
-        ..NONE
-    },
-    Policy {
-        name: "thunderserve-flip",
-        about: "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
-        places: Some(Method::Flip),
-        limit: PLACES,
-        ..NONE
-    },
+    placing(
+        "colocated",
+        "equal replicas on each machine, which read prompts and generate (as vLLM)",
+        Method::Colocated,
+    ),
+    placing(
+        "hexgen",
+        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
+        Method::HexGen,
+    ),
+    placing(
+        "distserve",
+        "prefill and decode on different groups of the same machine (arXiv:2401.09670)",
+        Method::DistServe,
+    ),
+    placing(
+        "thunderserve",
+        "prefill and decode on any groups, by tabu search (arXiv:2502.09334)",
+        Method::ThunderServe,
+    ),
+    placing("thunderserve-stale", "what a loss leaves of ThunderServe's plan", Method::Stale),
+    placing(
+        "thunderserve-flip",
+        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
+        Method::Flip,
+    ),
     Policy {
         name: "helix",
         about: "layers by maximum flow, requests by its weights (arXiv:2406.01566)",
@@ -212,34 +206,22 @@ pub static POLICIES: &[Policy] = &[
         limit: PLACES,
         ..NONE
     },
-    Policy {
-        name: "played",
-        about: "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
-        flows: Some((&Placement::Played, Scheduling::Flow)),
-        limit: FLOWS,
-        ..NONE
-    },
-    Policy {
-        name: "petals",
-        about: "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
-        flows: Some((&Placement::Petals, Scheduling::Flow)),
-        limit: FLOWS,
-        ..NONE
-    },
-    Policy {
-        name: "swarm",
-        about: "equal stages, requests by the recent times of the next nodes (arXiv:2301.11913)",
-        flows: Some((&Placement::Swarm, Scheduling::Swarm)),
-        limit: FLOWS,
-        ..NONE
-    },
-    Policy {
-        name: "separate",
-        about: "one pipeline per type of node",
-        flows: Some((&Placement::Separate, Scheduling::Random)),
-        limit: FLOWS,
-        ..NONE
-    },
+    flowing(
+        "played",
+        "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
+        (&Placement::Played, Scheduling::Flow),
+    ),
+    flowing(
+        "petals",
+        "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
+        (&Placement::Petals, Scheduling::Flow),
+    ),
+    flowing(
+        "swarm",
+        "equal stages, requests by the recent times of the next nodes (arXiv:2301.11913)",
+        (&Placement::Swarm, Scheduling::Swarm),
+    ),
+    flowing("separate", "one pipeline per type of node", (&Placement::Separate, Scheduling::Random)),
 ];
 
 /// A policy by name.
@@ -263,7 +245,7 @@ impl Policy {
     /// Words of the objectives that it serves.
     #[must_use]
     pub fn objectives(&self) -> Vec<&'static str> {
-        OBJECTIVES.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
+        Objective::WORDS.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
     }
 }
 
@@ -282,9 +264,9 @@ mod tests {
         for policy in POLICIES {
             let n = policy.objectives().len();
             assert!(n > 0, "{}", policy.name);
-            assert!(n == OBJECTIVES.len() || !policy.limit.is_empty(), "{} has no reason", policy.name);
+            assert!(n == Objective::ALL.len() || !policy.limit.is_empty(), "{} has no reason", policy.name);
         }
-        for (word, objective, _) in OBJECTIVES {
+        for (word, objective) in Objective::WORDS {
             assert_eq!(objective.name(), word);
             assert!(POLICIES.iter().filter(|policy| policy.serves(objective)).count() >= 2, "{word}");
         }

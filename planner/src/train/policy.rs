@@ -44,6 +44,34 @@ pub struct Parameter {
     pub about: &'static str,
 }
 
+impl Parameter {
+    /// One of some words, the first where nothing is set.
+    #[must_use]
+    pub const fn word(name: &'static str, words: &'static [&'static str], about: &'static str) -> Self {
+        Self { name, unit: "word", default: words[0], allowed: Allowed::Words(words), about }
+    }
+
+    /// A number: name and unit; default, least and most.
+    #[must_use]
+    pub const fn number(
+        (name, unit): (&'static str, &'static str),
+        (default, least, most): (&'static str, f64, f64),
+        about: &'static str,
+    ) -> Self {
+        Self { name, unit, default, allowed: Allowed::Range(least, most), about }
+    }
+
+    /// A whole number: name and unit; default, least and most.
+    #[must_use]
+    pub const fn count(
+        named: (&'static str, &'static str),
+        (default, least, most): (&'static str, f64, f64),
+        about: &'static str,
+    ) -> Self {
+        Self { allowed: Allowed::Count(least, most), ..Self::number(named, (default, least, most), about) }
+    }
+}
+
 /// What a policy says of itself; help, listings, docs and suggestions read it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Card {

@@ -74,32 +74,16 @@ pub enum WrongBound {
     NotANumber,
     /// A unit that no key has.
     #[error("no unit `{unit}`; `x` is times the baseline's, and units are {}", known())]
-    Unit {
-        /// What was written.
-        unit: String,
-    },
+    Unit { unit: String },
     /// A number far from one can be a ratio or an amount.
     #[error("{number} may be an amount or a ratio; write `{number}x` for times the baseline's, or a unit: {units}")]
-    Ambiguous {
-        /// What was written.
-        number: f64,
-        /// Units of the metric.
-        units: String,
-    },
+    Ambiguous { number: f64, units: String },
     /// The unit is of something else.
     #[error("`{metric}` has another unit; write {units}")]
-    OtherUnit {
-        /// What is held.
-        metric: String,
-        /// Units that it has.
-        units: String,
-    },
+    OtherUnit { metric: String, units: String },
     /// A count has no unit.
     #[error("`{metric}` is a number without a unit")]
-    NoUnit {
-        /// What is held.
-        metric: String,
-    },
+    NoUnit { metric: String },
 }
 
 impl Bound {

@@ -41,27 +41,18 @@ impl Axis {
     }
 }
 
-/// What an axis counts, as the page's script shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Seconds.
-    Seconds,
-    /// A share, shown in per cent.
-    Ratio,
-    /// Gibibytes.
-    Gib,
-    /// A plain number.
-    Count,
-}
-
-impl Unit {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Seconds => "s",
-            Self::Ratio => "ratio",
-            Self::Gib => "GiB",
-            Self::Count => "",
-        }
+hw::words! {
+    /// What an axis counts, as the page's script shows it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Unit: word {
+        /// Seconds.
+        Seconds = "s",
+        /// A share, shown in per cent.
+        Ratio = "ratio",
+        /// Gibibytes.
+        Gib = "GiB",
+        /// A plain number.
+        Count = "",
     }
 }
 

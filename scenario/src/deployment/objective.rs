@@ -1,6 +1,6 @@
 //! `[objective]`: what a deployment is to be best at, with the keys of each objective; and policies that serve it or say why not.
 
-use planner::deploy::objective::{Limit, OBJECTIVES, Objective};
+use planner::deploy::objective::{Limit, Objective};
 use planner::deploy::policies::{self, Policy};
 
 use input::diagnostic::{Code, Finding};
@@ -38,10 +38,10 @@ pub enum Asked {
 
 /// Reads the section.
 pub fn objective(mut section: Section<'_>) -> Asked {
-    let words = OBJECTIVES.map(|row| row.0);
+    let words = Objective::WORDS.map(|row| row.0);
     section.needs("is", "`time`, `dollars`, `goodput` or `throughput`");
     // A word that does not exist is found here, and read on as the first objective.
-    let objective = OBJECTIVES[section.word("is", 0, &words)].1;
+    let objective = Objective::ALL[section.word("is", 0, &words)];
     let asked = match objective {
         Objective::Time => {
             let usd = limits(&mut section, ("usd_per_hour", "dollars per hour"), USD);

@@ -64,7 +64,7 @@ fn slot(mut section: Section<'_>, groups: &[Group]) -> Option<Slot> {
 pub fn checks(reader: &mut Reader<'_>, job: &MixedJob, given: Option<(&Pipelines, &[Place])>, is_searched: bool) {
     let Some((plan, places)) = given else {
         let what = "policy `given` runs the stages of the file, and it has no `[[stage]]`";
-        reader.find(Finding::error(Code::MissingKey, None, what).help("write `[[stage]]`, or run `search` alone"));
+        reader.refuse(Code::MissingKey, None, what, "write `[[stage]]`, or run `search` alone");
         return;
     };
     let before = reader.n_errors();
@@ -172,9 +172,6 @@ fn links(reader: &mut Reader<'_>, job: &MixedJob, plan: &Pipelines, places: &[Pl
 fn unused(reader: &mut Reader<'_>, job: &MixedJob, plan: &Pipelines, at: &Place) {
     for link in job.unused(plan) {
         let what = format!("nothing crosses the link between `{}` and `{}`", link.zones[0], link.zones[1]);
-        reader.find(
-            Finding::warning(Code::NoEffect, at.clone(), what)
-                .help("leave it out, or place stages at both of its ends"),
-        );
+        reader.warn(Code::NoEffect, at.clone(), what, "leave it out, or place stages at both of its ends");
     }
 }

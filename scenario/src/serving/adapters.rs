@@ -199,6 +199,6 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     if let Some(choice) = serving.choices.iter().find(is_idle) {
         let what = format!("`{}`: no request asks for an adapter; slots take memory alone", choice.name);
         let help = "`adapters = { count = 40, rank = 16 }` in `[trace]` or in a stream";
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+        reader.warn(Code::NoEffect, None, what, help);
     }
 }

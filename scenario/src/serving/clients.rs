@@ -33,7 +33,7 @@ pub fn read(section: &mut Section<'_>) -> Clients {
     {
         let what =
             format!("`first_token_timeout_s` = {first} changes nothing: clients leave after `timeout_s` = {whole}");
-        section.find(Finding::warning(Code::NoEffect, at, what).help("make it shorter, or leave it out"));
+        section.warn(Code::NoEffect, at, what, "make it shorter, or leave it out");
     }
     let span = |seconds: Option<f64>| Some(Span::from_seconds(Seconds::new(seconds?)));
     let cancel_ratio = section.number("cancel_ratio", 0.0, 0.0..=1.0);
@@ -65,7 +65,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let priorities = &serving.requests.priorities;
     let has_classes = priorities.windows(2).any(|pair| pair[0] != pair[1]);
     let asks = |order: Order| serving.choices.iter().any(|choice| choice.limits.order == order);
-    let mut idle = |what: &str, help: &str| reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+    let mut idle = |what: &str, help: &str| reader.warn(Code::NoEffect, None, what, help);
     if !priorities.is_empty() && !asks(Order::Priority) {
         idle("`priority` changes nothing", "it needs `scheduling = \"priority\"` in `[engine]` or in a variant");
     }

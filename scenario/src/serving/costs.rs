@@ -82,7 +82,7 @@ fn stages(section: &mut Section<'_>) -> Option<ChunkLaw> {
     if found.is_none() {
         let what = "`stage_ms` needs exactly `a`, `b`, `c` and `gamma`, numbers from 0 to 1e9";
         let help = "milliseconds of a stage for x tokens after P: c + gamma P + a (2 P x + x x) + b x";
-        section.find(Finding::error(Code::WrongStageLaw, at, what).help(help));
+        section.refuse(Code::WrongStageLaw, at, what, help);
     }
     found
 }

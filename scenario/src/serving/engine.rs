@@ -164,7 +164,7 @@ fn told_version(section: &mut Section<'_>, name: &str, text: &str, at: Place) {
         Some(found) => {
             let nearest = if found < oldest { oldest } else { newest };
             let what = format!("`{name}` {found} is outside of the versions that are known; it is taken for {nearest}");
-            section.find(Finding::warning(Code::UnknownVersion, at, what).help(known));
+            section.warn(Code::UnknownVersion, at, what, known);
         }
     }
 }
@@ -275,7 +275,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
-    let order = section.one_of("scheduling", Order::Arrival, &Order::ALL);
+    let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let gather = batch_wait(&mut section, None, small(tokens_max));
     let swap = swap(&mut section);

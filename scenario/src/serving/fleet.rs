@@ -189,7 +189,7 @@ fn group(mut section: Section<'_>) -> Read {
         memory_gib: section.number("memory_gib", 0.0, 0.001..=100_000.0),
         reserved: section.some_number("reserved_gib", 0.0..=10_000.0).map(Bytes::from_gib),
         shares: shares(&mut section),
-        role: section.one_of("role", Role::ALL[0].1, &Role::ALL),
+        role: section.one_of("role", Role::Both, &Role::WORDS),
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-3..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),

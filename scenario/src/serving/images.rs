@@ -21,7 +21,7 @@ pub fn read(section: &mut Section<'_>, encoder: Option<&VisionEncoder>, recorded
             let what = format!("{n_recorded} requests of the trace have images, which are left out");
             let help =
                 "`images = { width = 1024, height = 1024 }` gives them a size, and `[model]` one with an encoder";
-            section.find(Finding::warning(Code::WrongImages, at, what).help(help));
+            section.warn(Code::WrongImages, at, what, help);
         }
         return None;
     };
@@ -98,7 +98,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         && !serving.groups.iter().any(is_split)
     {
         let help = "it needs a model with an encoder of images and `tp` above 1";
-        reader.find(Finding::warning(Code::NoEffect, at.clone(), "`engine.encoder_tp` changes nothing").help(help));
+        reader.warn(Code::NoEffect, at.clone(), "`engine.encoder_tp` changes nothing", help);
     }
     if serving.requests.images.is_empty() {
         return;

@@ -156,7 +156,7 @@ pub fn kernels(section: &mut Section<'_>, base: &Kernels) -> Kernels {
     if chunk_sizes == Sizes::Equal && chunk_tokens_min.is_some() {
         let what = "`chunk_tokens_min` without `chunk_sizes = \"equal-time\"`";
         let at = section.at();
-        section.find(Finding::error(Code::ExclusiveKeys, at, what).help("equal chunks have one size, `chunk_tokens`"));
+        section.refuse(Code::ExclusiveKeys, at, what, "equal chunks have one size, `chunk_tokens`");
     }
     let weights = weights(section).unwrap_or(base.weights);
     let attention = section.table("prefill_attention").map_or_else(|| base.attention.clone(), attention);
@@ -204,7 +204,7 @@ fn products(section: &mut Section<'_>) -> [bool; 4] {
     }
     if found.is_none_or(|found| found.is_empty()) {
         let what = "`weights.products` is no list of products";
-        section.find(Finding::error(Code::UnknownWord, at, what).help(format!("some of {}", PRODUCTS.join(", "))));
+        section.refuse(Code::UnknownWord, at, what, format!("some of {}", PRODUCTS.join(", ")));
     }
     is_sparse
 }

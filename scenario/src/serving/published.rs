@@ -92,7 +92,7 @@ fn check_held(reader: &mut Reader<'_>, serving: &Serving) {
         _ => return,
     };
     let help = "a user sends when an answer is there, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that stream alone";
-    reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
+    reader.refuse(Code::WrongOperation, None, what, help);
 }
 
 /// Every choice can be asked where costs are of published runs; elsewhere a held number of requests in flight stands alone.
@@ -103,11 +103,11 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     if !serving.draws.is_empty() {
         let help = "leave it out, or leave `law` out to play arrivals";
         let what = "`trace.seeds` changes nothing: published runs are means, of which nothing is drawn";
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+        reader.warn(Code::NoEffect, None, what, help);
     }
     for choice in &serving.choices {
         match asked(serving, choice) {
-            Err((what, help)) => reader.find(Finding::error(Code::WrongOperation, None, what).help(help)),
+            Err((what, help)) => reader.refuse(Code::WrongOperation, None, what, help),
             Ok((found, _)) if !learned.engines().contains(&found.engine) => {
                 let what = format!("unknown framework `{}`", found.engine);
                 reader.find(unknown(Code::UnknownWord, what, found.engine, learned.engines(), None));

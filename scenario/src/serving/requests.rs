@@ -117,7 +117,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, with: With<'_>) -> Option<
     };
     if at.is_some() && found.as_ref().is_some_and(is_fixed) {
         let help = "it needs 2 or more, and requests that are drawn: `lengths`, or arrivals that are poisson or gamma";
-        section.find(Finding::warning(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing").help(help));
+        section.warn(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing", help);
     }
     section.finish();
     Some(Asked { draws, ..found? })
@@ -279,7 +279,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
-    let names = Format::ALL.map(|(name, _)| name);
+    let names = Format::WORDS.map(|(name, _)| name);
     let format = section.text("format");
     match (named, file, alike) {
         (Some((name, at)), None, None) => table(section, &name, at, n, seed),
@@ -288,7 +288,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
                 section.missing("format", &format!("allowed are {}", names.join(", ")));
                 None
             }
-            Some((name, format_at)) => match Format::ALL.iter().find(|(known, _)| *known == name) {
+            Some((name, format_at)) => match Format::WORDS.iter().find(|(known, _)| *known == name) {
                 Some((_, format)) => from_file(section, &folder.join(&path), &path, *format, at, n),
                 None => {
                     let what = format!("unknown trace format `{name}`");
@@ -384,7 +384,7 @@ fn from_file(
         let what = format!("`{shown}`: tokens of {} requests are estimated from their text", trace.n_estimated);
         let help =
             "about 4 characters are a token, and `max_tokens` stands for the output; log `usage` for real counts";
-        section.find(Finding::warning(Code::EstimatedTokens, at.clone(), what).help(help));
+        section.warn(Code::EstimatedTokens, at.clone(), what, help);
     }
     for (n, parts, help) in [
         (trace.n_with_other_parts, "parts of audio, video or files", "their tokens count only where `usage` has them"),
@@ -396,7 +396,7 @@ fn from_file(
     ] {
         if n > 0 {
             let what = format!("`{shown}`: {n} requests have {parts}, which are left out");
-            section.find(Finding::warning(Code::LeftOut, at.clone(), what).help(help));
+            section.warn(Code::LeftOut, at.clone(), what, help);
         }
     }
     let mut requests = trace.requests;

@@ -42,8 +42,12 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &
     }
     for (key, at) in &places.experts {
         if let Some(at) = at {
-            let what = format!("`engine.{key}` changes nothing");
-            reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help("it needs a model with experts"));
+            reader.warn(
+                Code::NoEffect,
+                at.clone(),
+                format!("`engine.{key}` changes nothing"),
+                "it needs a model with experts",
+            );
         }
     }
     serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
@@ -57,7 +61,7 @@ fn without_prefixes(reader: &mut Reader<'_>, serving: &Serving) {
     if !is_shared || serving.requests.prefix_tokens == 0 {
         let what = format!("`eviction = \"{}\"` orders prefixes, and nobody keeps any", choice.limits.eviction.name);
         let help = "it needs `prefix_cache` and a trace with prefixes";
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+        reader.warn(Code::NoEffect, None, what, help);
     }
 }
 

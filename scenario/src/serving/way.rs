@@ -38,7 +38,7 @@ pub fn way(
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
     limits.eviction = engine::eviction(section, limits.eviction);
-    limits.order = section.one_of("scheduling", limits.order, &Order::ALL);
+    limits.order = section.one_of("scheduling", limits.order, &Order::WORDS);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
     limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);
     let mut operation = operation(section, &engine.operation);

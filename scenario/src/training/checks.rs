@@ -28,10 +28,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     for choice in policies {
         if let Some(cp) = choice.cp.filter(|cp| *cp == 0 || !ranks.is_multiple_of(*cp)) {
             let what = format!("policy `{}` has cp {cp}, which does not divide its {ranks} ranks", choice.name);
-            reader.find(
-                Finding::error(Code::WrongPolicyDegree, None, what)
-                    .help(format!("allowed are {}", divisors(u64::from(ranks)))),
-            );
+            reader.refuse(Code::WrongPolicyDegree, None, what, format!("allowed are {}", divisors(u64::from(ranks))));
         }
     }
     if reader.n_errors() == before {
@@ -79,7 +76,7 @@ fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Places) -> bool {
         let what = if layout.tp == 1 && layout.pp == 1 { "cp does" } else { "cp × tp × pp do" };
         format!("{what} not divide {n_gpus}; allowed are {}", divisors(u64::from(n_gpus)))
     };
-    reader.find(Finding::error(Code::WrongGpuCount, at.cp.clone(), what).help(fitting));
+    reader.refuse(Code::WrongGpuCount, at.cp.clone(), what, fitting);
     false
 }
 
@@ -90,18 +87,18 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     if !heads.is_multiple_of(u64::from(layout.tp)) {
         let what =
             format!("tensor parallel {} does not divide the {heads} attention heads of `{}`", layout.tp, model.name);
-        reader.find(
-            Finding::error(Code::UnevenDegree, at.tp.clone(), what)
-                .help(format!("allowed here: {}", node_divisors(heads, problem))),
+        reader.refuse(
+            Code::UnevenDegree,
+            at.tp.clone(),
+            what,
+            format!("allowed here: {}", node_divisors(heads, problem)),
         );
     }
     let cut = u64::from(layout.cp) * u64::from(layout.tp);
     if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) {
         let degrees = if layout.tp == 1 { format!("cp {}", layout.cp) } else { format!("cp × tp {cut}") };
         let what = format!("ulysses cuts heads: {degrees} does not divide the {heads} heads of `{}`", model.name);
-        reader.find(
-            Finding::error(Code::UlyssesHeads, at.cp.clone(), what).help(format!("allowed here: {}", divisors(heads))),
-        );
+        reader.refuse(Code::UlyssesHeads, at.cp.clone(), what, format!("allowed here: {}", divisors(heads)));
     }
     let island = problem.cluster.nvlink_island;
     let consecutive = layout.order[0] == train::layout::Axis::Tensor;
@@ -112,7 +109,7 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
         let help =
             format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
-        reader.find(Finding::error(Code::CrossesIslands, at.tp.clone(), what).help(help));
+        reader.refuse(Code::CrossesIslands, at.tp.clone(), what, help);
     }
 }
 
@@ -122,7 +119,7 @@ fn copies(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     if !holders.is_multiple_of(n) {
         let what = format!("`replicate = {n}` does not divide the {holders} ranks that hold the same parameters");
         let help = format!("allowed here: {}", divisors(u64::from(holders)));
-        reader.find(Finding::error(Code::UnevenDegree, at.replicate.clone(), what).help(help));
+        reader.refuse(Code::UnevenDegree, at.replicate.clone(), what, help);
     }
 }
 
@@ -132,25 +129,19 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let ep = u64::from(layout.ep);
     if ep > 1 && n_routed == 0 {
         let what = format!("expert parallel {ep}, but `{}` has no experts", problem.model.name);
-        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help("leave `ep` out"));
+        reader.refuse(Code::WrongExperts, at.ep.clone(), what, "leave `ep` out");
     } else if ep > 1 && !n_routed.is_multiple_of(ep) {
         let what = format!("expert parallel {ep} does not divide the {n_routed} experts of `{}`", problem.model.name);
-        reader.find(
-            Finding::error(Code::WrongExperts, at.ep.clone(), what)
-                .help(format!("allowed here: {}", divisors(n_routed))),
-        );
+        reader.refuse(Code::WrongExperts, at.ep.clone(), what, format!("allowed here: {}", divisors(n_routed)));
     }
     if layout.expert_tp != 1 && layout.expert_tp != layout.tp {
         let what = format!("`expert_tp` is {}, which is neither 1 nor tp {}", layout.expert_tp, layout.tp);
-        reader.find(
-            Finding::error(Code::WrongExperts, at.ep.clone(), what)
-                .help("experts are cut over the tensor group, or not at all"),
-        );
+        reader.refuse(Code::WrongExperts, at.ep.clone(), what, "experts are cut over the tensor group, or not at all");
     } else if layout.expert_span().is_none() {
         let what = format!("expert groups of {ep} do not fill tp {} × cp {} × dp {}", layout.tp, layout.cp, layout.dp);
         let help =
             "a group covers tensor ranks (with `expert_tp = 1`), then context, then data ranks; each in whole parts";
-        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help(help));
+        reader.refuse(Code::WrongExperts, at.ep.clone(), what, help);
     }
 }
 
@@ -164,7 +155,7 @@ fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let what =
             format!("context parallel {}, and {n} layers of `{}` carry a state along", problem.layout.cp, model.name);
         let help = "sequences are not cut where layers have a state: `cp = 1`";
-        reader.find(Finding::error(Code::UnsupportedModel, at.cp.clone(), what).help(help));
+        reader.refuse(Code::UnsupportedModel, at.cp.clone(), what, help);
     }
 }
 
@@ -178,7 +169,7 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         );
         let help =
             format!("allowed are up to {n_layers} stages, for example `pp = {}`", n_layers.min(u64::from(layout.pp)));
-        reader.find(Finding::error(Code::WrongStages, at.pp.clone(), what).help(help));
+        reader.refuse(Code::WrongStages, at.pp.clone(), what, help);
     }
     let given = &problem.execution.layers;
     let sum: u64 = given.iter().map(|&n| u64::from(n)).sum();
@@ -193,13 +184,15 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
                 format!("one number per stage along the path, all layers in total; {n} of them predict further tokens")
             }
         };
-        reader.find(Finding::error(Code::WrongStages, at.layers.clone(), what).help(help));
+        reader.refuse(Code::WrongStages, at.layers.clone(), what, help);
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";
-        reader.find(
-            Finding::error(Code::ShardedSplitBackward, at.pp.clone(), what.to_owned())
-                .help("use `zero = 1`, or `schedule = \"1f1b\"`"),
+        reader.refuse(
+            Code::ShardedSplitBackward,
+            at.pp.clone(),
+            what.to_owned(),
+            "use `zero = 1`, or `schedule = \"1f1b\"`",
         );
     }
 }
@@ -209,7 +202,7 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
     if problem.execution.unit_times.is_none()
         && let Err(why) = memory::fits(problem)
     {
-        reader.find(Finding::error(Code::ModelTooLarge, None, why.why));
+        reader.wrong(Code::ModelTooLarge, None, why.why);
     } else if problem.bucket_tokens == 0 {
         problem.bucket_tokens = memory::token_capacity(problem);
     }
@@ -220,9 +213,6 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
             "the longest sequence has {longest} tokens, a context group holds {capacity} ({} per rank); policies will find it infeasible",
             problem.bucket_tokens
         );
-        reader.find(
-            Finding::warning(Code::LongSequence, None, what)
-                .help(format!("`workload.max_tokens = {capacity}` or a larger `cp`")),
-        );
+        reader.warn(Code::LongSequence, None, what, format!("`workload.max_tokens = {capacity}` or a larger `cp`"));
     }
 }

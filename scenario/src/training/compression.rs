@@ -67,7 +67,7 @@ fn number_given(section: &mut Section<'_>, key: &'static str, range: std::ops::R
 
 /// Kind of hash function.
 fn family(section: &mut Section<'_>) -> Family {
-    Family::ALL[section.word("family", 0, &Family::WORDS)]
+    section.one_of("family", Family::CrossPolytope, &Family::WORDS)
 }
 
 /// What experts compute.
@@ -101,9 +101,7 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
     let ValueInner::Array(items) = value else {
         return number(&value).map_or_else(
             || {
-                section.find(
-                    Finding::error(Code::OutOfRange, at, "`experts.compression.spread` is out of range").help(allowed),
-                );
+                section.refuse(Code::OutOfRange, at, "`experts.compression.spread` is out of range", allowed);
                 vec![0.1]
             },
             |number| vec![number],
@@ -117,7 +115,7 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
             None => {
                 spreads.push(0.0);
                 let what = "`experts.compression.spread` holds something out of range";
-                section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
+                section.refuse(Code::OutOfRange, at, what, allowed);
             }
         }
     }
@@ -139,10 +137,7 @@ pub fn of_policy(section: &mut Section<'_>, given: Option<&Question>) -> Option<
     let Some(given) = given else {
         if asks {
             let what = "hash functions of a policy, but the scenario compresses nothing";
-            section.find(
-                Finding::error(Code::NoCompression, at, what)
-                    .help("`[experts.compression]` says what is merged and how"),
-            );
+            section.refuse(Code::NoCompression, at, what, "`[experts.compression]` says what is merged and how");
         }
         return None;
     };
@@ -168,7 +163,7 @@ pub fn cross_checks(
 ) {
     let Some(given) = given else { return };
     let mut find = |what: String, help: &str| {
-        reader.find(Finding::error(Code::WrongCompression, given.at.clone(), what).help(help.to_owned()));
+        reader.refuse(Code::WrongCompression, given.at.clone(), what, help.to_owned());
     };
     let n_layers = problem.model.n_expert_layers();
     if problem.model.experts.is_none() {

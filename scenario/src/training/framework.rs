@@ -58,5 +58,5 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) 
 fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
     let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
     let help = format!("it multiplies {}", formats::multiplied(gpu));
-    reader.find(Finding::error(Code::WrongOperation, training.products_at.clone(), what).help(help));
+    reader.refuse(Code::WrongOperation, training.products_at.clone(), what, help);
 }

@@ -31,13 +31,13 @@ const KEYS: [Key; 20] = [
     of_model(
         "training",
         "graphs",
-        no_launches,
+        |problem| problem.execution.framework == Framework::Formulas,
         "launches of a host, which `framework = \"megatron-core\"` and `\"pytorch\"` have",
     ),
     of_model(
         "training",
         "predicting_layers",
-        no_predicting,
+        |problem| problem.execution.framework != Framework::MegatronCore,
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
@@ -56,8 +56,18 @@ const KEYS: [Key; 20] = [
     ),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
-    of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
-    of_layout("parallel", "replicate", no_copies, "sharded model states, which `zero = 0` does not have"),
+    of_layout(
+        "parallel",
+        "sequence_parallel",
+        |problem| problem.layout.tp == 1 && problem.layout.sequence_parallel,
+        "a tensor group, which `tp = 1` does not have",
+    ),
+    of_layout(
+        "parallel",
+        "replicate",
+        |problem| problem.layout.zero == Zero::Off,
+        "sharded model states, which `zero = 0` does not have",
+    ),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
     of_layout(
         "parallel",
@@ -65,7 +75,12 @@ const KEYS: [Key; 20] = [
         no_chunks,
         "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks",
     ),
-    of_layout("overlap", "tensor", no_tensor, "a tensor group, which `tp = 1` does not have"),
+    of_layout(
+        "overlap",
+        "tensor",
+        |problem| problem.layout.tp == 1 && problem.execution.overlap.tensor > 0.0,
+        "a tensor group, which `tp = 1` does not have",
+    ),
     of_layout(
         "overlap",
         "parameter_gather",
@@ -76,34 +91,18 @@ const KEYS: [Key; 20] = [
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
 ];
 
-const fn of_model(
-    section: &'static str,
-    name: &'static str,
-    is_idle: fn(&Problem) -> bool,
-    needs: &'static str,
-) -> Key {
+type IsIdle = fn(&Problem) -> bool;
+
+const fn of_model(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
     Key { section, name, is_idle, needs, is_of_layout: false }
 }
 
-const fn of_layout(
-    section: &'static str,
-    name: &'static str,
-    is_idle: fn(&Problem) -> bool,
-    needs: &'static str,
-) -> Key {
+const fn of_layout(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
     Key { section, name, is_idle, needs, is_of_layout: true }
 }
 
 const fn has_no_experts(problem: &Problem) -> bool {
     problem.model.experts.is_none()
-}
-
-fn no_launches(problem: &Problem) -> bool {
-    problem.execution.framework == Framework::Formulas
-}
-
-fn no_predicting(problem: &Problem) -> bool {
-    problem.execution.framework != Framework::MegatronCore
 }
 
 fn gathers_wide(problem: &Problem) -> bool {
@@ -144,20 +143,12 @@ fn modules(reader: &mut Reader<'_>, key: &str, at: Place, problem: &Problem) {
     for (module, lacks) in missing_modules(problem) {
         let what = format!("module `{}` of `{key}` changes nothing", module.word());
         let help = format!("it needs {lacks}, which no layer of `{}` has", problem.model.name);
-        reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+        reader.warn(Code::NoEffect, at.clone(), what, help);
     }
 }
 
 fn no_recompute(problem: &Problem) -> bool {
     problem.execution.recompute == Recompute::Off
-}
-
-const fn no_sequence_parallel(problem: &Problem) -> bool {
-    problem.layout.tp == 1 && problem.layout.sequence_parallel
-}
-
-fn no_copies(problem: &Problem) -> bool {
-    problem.layout.zero == Zero::Off
 }
 
 const fn no_pipeline(problem: &Problem) -> bool {
@@ -166,10 +157,6 @@ const fn no_pipeline(problem: &Problem) -> bool {
 
 fn no_chunks(problem: &Problem) -> bool {
     problem.layout.pp == 1 || problem.schedule.placement != Placement::Loop
-}
-
-fn no_tensor(problem: &Problem) -> bool {
-    problem.layout.tp == 1 && problem.execution.overlap.tensor > 0.0
 }
 
 fn no_gather(problem: &Problem) -> bool {
@@ -211,7 +198,7 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
         let is_left_open = is_searched && key.is_of_layout;
         if !is_left_open && !is_default(key, value) && asked.iter().all(key.is_idle) {
             let what = format!("`{}.{} = {value}` changes nothing", key.section, key.name);
-            reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(format!("it needs {}", key.needs)));
+            reader.warn(Code::NoEffect, at.clone(), what, format!("it needs {}", key.needs));
         }
     }
     if !is_searched {
@@ -239,7 +226,7 @@ fn is_default(key: &Key, value: &str) -> bool {
 fn own_keys(reader: &mut Reader<'_>, choice: &PolicyChoice, asked: &Problem) {
     let mut find = |key: String, needs: &str| {
         let what = format!("`{key}` of policy `{}` changes nothing", choice.name);
-        reader.find(Finding::warning(Code::NoEffect, None, what).help(format!("it needs {needs}")));
+        reader.warn(Code::NoEffect, None, what, format!("it needs {needs}"));
     };
     if let Some(schedule) = choice.schedule.filter(|_| no_pipeline(asked)) {
         find(format!("schedule = \"{}\"", schedule.name), "a pipeline, which `pp = 1` does not have");
@@ -271,6 +258,6 @@ fn tables(reader: &mut Reader<'_>, given: &Given, policies: &[PolicyChoice]) {
             [] => "leave it out, or run the policy".to_owned(),
             variants => format!("the keys of {} stand in the variant's own table", variants.join(", ")),
         };
-        reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+        reader.warn(Code::NoEffect, at.clone(), what, help);
     }
 }

@@ -151,10 +151,7 @@ fn order(section: &mut Section<'_>) -> [Axis; 4] {
         return order;
     }
     let what = format!("`{text}` is not an order of ranks");
-    section.find(
-        Finding::error(Code::WrongRankOrder, at, what)
-            .help("allowed is each of tp, cp, dp, pp once, for example `tp-cp-dp-pp`"),
-    );
+    section.refuse(Code::WrongRankOrder, at, what, "allowed is each of tp, cp, dp, pp once, for example `tp-cp-dp-pp`");
     default
 }
 
@@ -162,16 +159,14 @@ fn order(section: &mut Section<'_>) -> [Axis; 4] {
 fn layers(section: &mut Section<'_>) -> (Vec<u32>, Place) {
     let Some((value, at)) = section.take("layers") else { return (Vec::new(), None) };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`parallel.layers` is not a list of layer counts"));
+        section.wrong(Code::WrongType, at, "`parallel.layers` is not a list of layer counts");
         return (Vec::new(), None);
     };
     let mut layers = Vec::with_capacity(items.len());
     for item in &items {
         match item.as_integer().and_then(|n| u32::try_from(n).ok()) {
             Some(n) => layers.push(n),
-            None => {
-                section.find(Finding::error(Code::WrongType, place_of(item), "a stage's layers are a whole number"))
-            }
+            None => section.wrong(Code::WrongType, place_of(item), "a stage's layers are a whole number"),
         }
     }
     (layers, at)

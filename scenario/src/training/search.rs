@@ -67,15 +67,13 @@ fn products(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Option<Vec<Formats>
 fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static train::schedule::Schedule>> {
     let (value, at) = section.take("schedules")?;
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`search.schedules` is not a list"));
+        section.wrong(Code::WrongType, at, "`search.schedules` is not a list");
         return None;
     };
     let named = |item: &toml_span::Value<'_>| {
         let Some(name) = item.as_str() else {
             let what = "`search.schedules` holds something that is no name";
-            section.find(
-                Finding::error(Code::WrongType, place_of(item), what).help("`skrull-sim list schedules` shows all"),
-            );
+            section.refuse(Code::WrongType, place_of(item), what, "`skrull-sim list schedules` shows all");
             return None;
         };
         parallel::schedule(section, name, place_of(item))
@@ -93,7 +91,7 @@ fn list<T>(
     let (value, at) = section.take(key)?;
     let ValueInner::Array(items) = value else {
         let what = format!("`search.{key}` is not a list");
-        section.find(Finding::error(Code::WrongType, at, what).help(format!("a list of {allowed}")));
+        section.refuse(Code::WrongType, at, what, format!("a list of {allowed}"));
         return None;
     };
     let mut values = Vec::with_capacity(items.len());
@@ -102,9 +100,7 @@ fn list<T>(
             Some(value) => values.push(value),
             None => {
                 let what = format!("`search.{key}` holds a value that is not allowed");
-                section.find(
-                    Finding::error(Code::OutOfRange, place_of(item), what).help(format!("allowed are {allowed}")),
-                );
+                section.refuse(Code::OutOfRange, place_of(item), what, format!("allowed are {allowed}"));
             }
         }
     }

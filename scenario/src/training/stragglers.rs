@@ -49,12 +49,12 @@ fn ranks(section: &mut Section<'_>, n_gpus: Option<u32>) -> Vec<Rank> {
     };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list of ranks", section.full("ranks"));
-        section.find(Finding::error(Code::OutOfRange, at, what).help("for example `ranks = [3]`"));
+        section.refuse(Code::OutOfRange, at, what, "for example `ranks = [3]`");
         return Vec::new();
     };
     if items.is_empty() {
         let what = format!("`{}` is empty", section.full("ranks"));
-        section.find(Finding::error(Code::OutOfRange, at, what).help("leave the table out where no device straggles"));
+        section.refuse(Code::OutOfRange, at, what, "leave the table out where no device straggles");
     }
     let mut ranks = Vec::with_capacity(items.len());
     for item in &items {

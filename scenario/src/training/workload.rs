@@ -56,7 +56,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         _ => {
             let keys: Vec<String> = given.iter().map(|key| format!("`{key}`")).collect();
             let what = format!("{} of a workload exclude each other", keys.join(" and "));
-            section.find(Finding::error(Code::ExclusiveKeys, section.at(), what).help("keep the one that is meant"));
+            section.refuse(Code::ExclusiveKeys, section.at(), what, "keep the one that is meant");
             section.rest();
             None
         }
@@ -88,7 +88,7 @@ fn file(section: &mut Section<'_>, folder: &Path, field: Option<&str>) -> Option
     let text = match text_file::read(&folder.join(&path)) {
         Ok(text) => text,
         Err(error) => {
-            section.find(Finding::error(Code::UnreadableFile, at, format!("cannot read `{path}`: {error}")));
+            section.wrong(Code::UnreadableFile, at, format!("cannot read `{path}`: {error}"));
             return None;
         }
     };
@@ -102,7 +102,7 @@ fn file(section: &mut Section<'_>, folder: &Path, field: Option<&str>) -> Option
     };
     bad.iter().take(5).for_each(|bad| section.find(bad_length(&path, bad, field, at.clone())));
     if bad.len() > 5 {
-        section.find(Finding::error(Code::WrongLengths, at, format!("`{path}` has {} more bad lines", bad.len() - 5)));
+        section.wrong(Code::WrongLengths, at, format!("`{path}` has {} more bad lines", bad.len() - 5));
     }
     None
 }
@@ -128,12 +128,12 @@ fn bad_length(path: &str, bad: &distribution::BadLength, field: Option<&str>, at
 fn list(section: &mut Section<'_>) -> Vec<u64> {
     let Some((value, at)) = section.take("list") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`workload.list` is not a list of lengths"));
+        section.wrong(Code::WrongType, at, "`workload.list` is not a list of lengths");
         return Vec::new();
     };
     if items.is_empty() {
         let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
-        section.find(Finding::error(Code::WrongLengths, at, "`workload.list` holds no length").help(help));
+        section.refuse(Code::WrongLengths, at, "`workload.list` holds no length", help);
     }
     let mut lengths = Vec::with_capacity(items.len());
     for item in &items {
@@ -142,7 +142,7 @@ fn list(section: &mut Section<'_>) -> Vec<u64> {
             _ => {
                 let what = "`workload.list` holds something that is not a length";
                 let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
-                section.find(Finding::error(Code::WrongLengths, place_of(item), what).help(help));
+                section.refuse(Code::WrongLengths, place_of(item), what, help);
             }
         }
     }

@@ -15,34 +15,17 @@ type Names = BTreeMap<u64, String>;
 
 /// What an NVTX range of a step is called.
 const STEPS: [&str; 5] = ["profilerstep", "train_step", "iteration", "step", "iter"];
-/// What runs on a device, each kind in a table of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
-    Kernel,
-    Copy,
-    Fill,
+hw::words! {
+    /// What runs on a device, each kind in a table of its own.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Ran: table, column {
+        Kernel = ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
+        Copy = ("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind"),
+        Fill = ("CUPTI_ACTIVITY_KIND_MEMSET", "deviceId"),
+    }
 }
 
 impl Ran {
-    const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Fill];
-
-    const fn table(self) -> &'static str {
-        match self {
-            Self::Kernel => "CUPTI_ACTIVITY_KIND_KERNEL",
-            Self::Copy => "CUPTI_ACTIVITY_KIND_MEMCPY",
-            Self::Fill => "CUPTI_ACTIVITY_KIND_MEMSET",
-        }
-    }
-
-    /// The column that says more of a row; every table has the one of fills.
-    const fn column(self) -> &'static str {
-        match self {
-            Self::Kernel => "demangledName",
-            Self::Copy => "copyKind",
-            Self::Fill => "deviceId",
-        }
-    }
-
     /// The name of a row that says so much more.
     fn name(self, said: Option<u64>, names: &Names) -> &str {
         match self {

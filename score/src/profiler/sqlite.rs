@@ -15,6 +15,7 @@ const ROW_BYTES_MAX: u64 = 16 << 20;
 
 /// Why a file gives no rows.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum SqliteError {
     /// It cannot be read.
     #[error(transparent)]
@@ -27,14 +28,7 @@ pub enum SqliteError {
     Broken(&'static str),
     /// A table lacks what is needed.
     #[error("its table `{table}` has no column `{column}`; it has {}", .columns.join(", "))]
-    NoColumn {
-        /// Table.
-        table: String,
-        /// Column.
-        column: String,
-        /// Columns that it has.
-        columns: Vec<String>,
-    },
+    NoColumn { table: String, column: String, columns: Vec<String> },
 }
 
 use SqliteError::Broken;

@@ -6,41 +6,43 @@ use engine::Op;
 use engine::cost::kernel_kind::KernelKind;
 use engine::task::{CopyKind, Role};
 
-/// A part of a step, and the order in which it is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Term {
-    /// Matrix products, grouped ones among them.
-    Product,
-    /// Attention forward.
-    AttentionForward,
-    /// Attention backward.
-    AttentionBackward,
-    /// Kernels that memory bounds: norms, activations, casts, copies inside the device.
-    Elementwise,
-    /// Rows of a table.
-    Embedding,
-    /// The optimizer's step, norms of gradients among it.
-    Optimizer,
-    /// All-reduce.
-    AllReduce,
-    /// All-gather.
-    AllGather,
-    /// Reduce-scatter.
-    ReduceScatter,
-    /// All-to-all.
-    AllToAll,
-    /// Messages between two ranks.
-    Message,
-    /// Exchanges that no prediction has: broadcasts, barriers.
-    OtherExchange,
-    /// Copies from the host.
-    CopyIn,
-    /// Copies to the host.
-    CopyOut,
-    /// Time of the host that no kernel hides.
-    Host,
-    /// Kernels whose name says nothing.
-    Unknown,
+hw::words! {
+    /// A part of a step, and the order in which it is shown.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Term: name {
+        /// Matrix products, grouped ones among them.
+        Product = "product",
+        /// Attention forward.
+        AttentionForward = "attention forward",
+        /// Attention backward.
+        AttentionBackward = "attention backward",
+        /// Kernels that memory bounds: norms, activations, casts, copies inside the device.
+        Elementwise = "elementwise",
+        /// Rows of a table.
+        Embedding = "embedding",
+        /// The optimizer's step, norms of gradients among it.
+        Optimizer = "optimizer",
+        /// All-reduce.
+        AllReduce = "all-reduce",
+        /// All-gather.
+        AllGather = "all-gather",
+        /// Reduce-scatter.
+        ReduceScatter = "reduce-scatter",
+        /// All-to-all.
+        AllToAll = "all-to-all",
+        /// Messages between two ranks.
+        Message = "message",
+        /// Exchanges that no prediction has: broadcasts, barriers.
+        OtherExchange = "other exchange",
+        /// Copies from the host.
+        CopyIn = "copy from host",
+        /// Copies to the host.
+        CopyOut = "copy to host",
+        /// Time of the host that no kernel hides.
+        Host = "host",
+        /// Kernels whose name says nothing.
+        Unknown = "unknown",
+    }
 }
 
 /// Where a term runs.
@@ -57,49 +59,6 @@ pub enum Lane {
 }
 
 impl Term {
-    /// Every term.
-    pub const ALL: [Self; 16] = [
-        Self::Product,
-        Self::AttentionForward,
-        Self::AttentionBackward,
-        Self::Elementwise,
-        Self::Embedding,
-        Self::Optimizer,
-        Self::AllReduce,
-        Self::AllGather,
-        Self::ReduceScatter,
-        Self::AllToAll,
-        Self::Message,
-        Self::OtherExchange,
-        Self::CopyIn,
-        Self::CopyOut,
-        Self::Host,
-        Self::Unknown,
-    ];
-
-    /// Its name for people and in the table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Product => "product",
-            Self::AttentionForward => "attention forward",
-            Self::AttentionBackward => "attention backward",
-            Self::Elementwise => "elementwise",
-            Self::Embedding => "embedding",
-            Self::Optimizer => "optimizer",
-            Self::AllReduce => "all-reduce",
-            Self::AllGather => "all-gather",
-            Self::ReduceScatter => "reduce-scatter",
-            Self::AllToAll => "all-to-all",
-            Self::Message => "message",
-            Self::OtherExchange => "other exchange",
-            Self::CopyIn => "copy from host",
-            Self::CopyOut => "copy to host",
-            Self::Host => "host",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Where it runs.
     #[must_use]
     pub const fn lane(self) -> Lane {

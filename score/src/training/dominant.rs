@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
-/// What takes the largest part of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dominant {
-    /// Matrix products.
-    Products,
-    /// Attention.
-    Attention,
-    /// Kernels that are bound by memory: norms, casts, permutations, the optimizer.
-    Memory,
-    /// Exchanges that nothing hides.
-    Exchange,
-    /// A host that launches kernels more slowly than they run.
-    Host,
-    /// Waiting in the pipeline, or for slower ranks.
-    Bubble,
-    /// Layers whose times were measured as a whole.
-    Layers,
+hw::words! {
+    /// What takes the largest part of a step.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Dominant: word {
+        /// Matrix products.
+        Products = "products",
+        /// Attention.
+        Attention = "attention",
+        /// Kernels that are bound by memory: norms, casts, permutations, the optimizer.
+        Memory = "memory-bound kernels",
+        /// Exchanges that nothing hides.
+        Exchange = "exchange",
+        /// A host that launches kernels more slowly than they run.
+        Host = "host",
+        /// Waiting in the pipeline, or for slower ranks.
+        Bubble = "bubble",
+        /// Layers whose times were measured as a whole.
+        Layers = "measured layers",
+    }
 }
 
 /// Shares of a step by the contract's keys.
@@ -43,20 +45,6 @@ impl Dominant {
             }
         }
         found.1
-    }
-
-    /// Its word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Products => "products",
-            Self::Attention => "attention",
-            Self::Memory => "memory-bound kernels",
-            Self::Exchange => "exchange",
-            Self::Host => "host",
-            Self::Bubble => "bubble",
-            Self::Layers => "measured layers",
-        }
     }
 }
 

@@ -121,24 +121,15 @@ pub enum Weighs {
     First,
 }
 
-/// What a measured time tells of. Both are never in one mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bound {
-    /// Of devices and exchanges.
-    #[default]
-    Device,
-    /// Of the host: the device is idle most of the time.
-    Host,
-}
-
-impl Bound {
-    /// Its word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Host => "host",
-        }
+hw::words! {
+    /// What a measured time tells of. Both are never in one mean.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Bound: word {
+        /// Of devices and exchanges.
+        #[default]
+        Device = "device",
+        /// Of the host: the device is idle most of the time.
+        Host = "host",
     }
 }
 

@@ -3,44 +3,30 @@
 use super::row::Row;
 use crate::select::{Conditions, Keyed, matches};
 
-/// What rows are told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// Set that the table is of.
-    Set,
-    /// Card.
-    Card,
-    /// Model.
-    Model,
-    /// Number format.
-    Format,
-    /// Degrees.
-    Layout,
-    /// Release, test.
-    Variant,
-    /// Number in the table.
-    Row,
+hw::words! {
+    /// What rows are told apart by.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Key: word {
+        /// Set that the table is of.
+        Set = "set",
+        /// Card.
+        Card = "card",
+        /// Model.
+        Model = "model",
+        /// Number format.
+        Format = "format",
+        /// Degrees.
+        Layout = "layout",
+        /// Release, test.
+        Variant = "variant",
+        /// Number in the table.
+        Row = "row",
+    }
 }
 
 impl Key {
-    /// Every key with its word.
-    pub const ALL: [(&'static str, Self); 7] = [
-        ("set", Self::Set),
-        ("card", Self::Card),
-        ("model", Self::Model),
-        ("format", Self::Format),
-        ("layout", Self::Layout),
-        ("variant", Self::Variant),
-        ("row", Self::Row),
-    ];
     /// Keys that a summary has groups of.
     pub const GROUPS: [Self; 5] = [Self::Card, Self::Model, Self::Format, Self::Layout, Self::Variant];
-
-    /// Its word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(_, key)| *key == self).map_or("", |(word, _)| word)
-    }
 
     /// What a row has there.
     #[must_use]
@@ -59,7 +45,7 @@ impl Key {
 }
 
 impl Keyed<Row> for Key {
-    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+    const WORDS: &'static [(&'static str, Self)] = &Self::WORDS;
 
     fn is(self, row: &Row, value: &str) -> bool {
         matches(self.of(row), value)

@@ -11,38 +11,26 @@ pub mod generation;
 
 use thiserror::Error;
 
-/// How well a model knows a fact, from answers to several prompts: greedy ones, and samples at a temperature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Greedy answers are always right: the fact is mastered.
-    HighlyKnown,
-    /// Greedy answers are sometimes right.
-    MaybeKnown,
-    /// Greedy answers are never right, samples sometimes.
-    WeaklyKnown,
-    /// No answer is right.
-    Unknown,
+hw::words! {
+    /// How well a model knows a fact, from answers to several prompts: greedy ones, and samples at a temperature.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Class: key {
+        /// Greedy answers are always right: the fact is mastered.
+        HighlyKnown = "highly_known",
+        /// Greedy answers are sometimes right.
+        MaybeKnown = "maybe_known",
+        /// Greedy answers are never right, samples sometimes.
+        WeaklyKnown = "weakly_known",
+        /// No answer is right.
+        Unknown = "unknown",
+    }
 }
 
 impl Class {
-    /// Every class, in index order.
-    pub const ALL: [Self; 4] = [Self::HighlyKnown, Self::MaybeKnown, Self::WeaklyKnown, Self::Unknown];
-
     /// Index into counts and matrices.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Key in scenarios and results.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::HighlyKnown => "highly_known",
-            Self::MaybeKnown => "maybe_known",
-            Self::WeaklyKnown => "weakly_known",
-            Self::Unknown => "unknown",
-        }
     }
 
     /// Class of a fact with so many right greedy answers, and right answers in all.
@@ -67,23 +55,14 @@ const ROW_TOLERANCE: f64 = 1e-6;
 
 /// Why numbers are no matrix of transitions: the first row that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongRow {
     /// Probabilities that are negative or do not add up to 1.
     #[error("row `{}` adds up to {sum}, expected probabilities that add up to 1", class.key())]
-    Probabilities {
-        /// The row.
-        class: Class,
-        /// What it adds up to.
-        sum: f64,
-    },
+    Probabilities { class: Class, sum: f64 },
     /// Counts that are negative, all zero or beyond a float.
     #[error("row `{}` adds up to {sum}, expected counts of at least one fact", class.key())]
-    Counts {
-        /// The row.
-        class: Class,
-        /// What it adds up to.
-        sum: f64,
-    },
+    Counts { class: Class, sum: f64 },
 }
 
 /// Where a fact of each class goes: rows are classes before, columns classes after. Invariant: rows add up to 1.

@@ -34,29 +34,18 @@ use crate::task::Op;
 /// (`docs/profiles.md`).
 const BORROWED_WIDENING: f64 = 1.3;
 
-/// Where an estimate comes from, weakest last: a sum of parts takes the weakest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// Fitted to measurements on this device type.
-    Measured,
-    /// Fitted to measurements of a neighbour (another format, another card) and scaled by the ratio of datasheet figures.
-    Borrowed,
-    /// Fitted to figures that a paper or vendor published.
-    Published,
-    /// Datasheet roofline.
-    Datasheet,
-}
-
-impl Source {
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Borrowed => "borrowed",
-            Self::Published => "published",
-            Self::Datasheet => "datasheet",
-        }
+hw::words! {
+    /// Where an estimate comes from, weakest last: a sum of parts takes the weakest.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Source: name {
+        /// Fitted to measurements on this device type.
+        Measured = "measured",
+        /// Fitted to measurements of a neighbour (another format, another card) and scaled by the ratio of datasheet figures.
+        Borrowed = "borrowed",
+        /// Fitted to figures that a paper or vendor published.
+        Published = "published",
+        /// Datasheet roofline.
+        Datasheet = "datasheet",
     }
 }
 

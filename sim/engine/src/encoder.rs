@@ -9,20 +9,19 @@ use hw::{Dtype, GroupShape};
 use crate::model::{Tower, VisionEncoder};
 use crate::task::{Collective, Document, Op, Ops, Pass};
 
-/// What a tensor group shares of an encoder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Split {
-    /// Each GPU has a part of every layer.
-    #[default]
-    Weights,
-    /// Each GPU has the whole encoder and encodes some of the images.
-    Images,
+hw::words! {
+    /// What a tensor group shares of an encoder.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Split: word {
+        /// Each GPU has a part of every layer.
+        #[default]
+        Weights = "weights",
+        /// Each GPU has the whole encoder and encodes some of the images.
+        Images = "data",
+    }
 }
 
 impl Split {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 2] = [("weights", Self::Weights), ("data", Self::Images)];
-
     /// GPUs that cut the layers of an encoder on a tensor group.
     #[must_use]
     pub const fn group(self, tensor: GroupShape) -> GroupShape {

@@ -62,50 +62,29 @@ impl Recompute {
     }
 }
 
-/// A part of a layer that is computed again by itself, as Megatron-Core cuts a layer (`--recompute-modules`). Norms, activation functions of
-/// experts and up-projections drop what they give, and the others keep what they read (`TransformerConfig.recompute_modules`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Module {
-    /// Attention between its projections.
-    CoreAttention,
-    /// The norm before attention, and the one before the feed-forward.
-    Norms,
-    /// The activation function of routed experts.
-    ExpertActivation,
-    /// What latent attention makes of its compressed vectors, with rotary positions.
-    UpProjections,
-    /// The dense feed-forward.
-    FeedForward,
-    /// Routed experts with router and exchanges, and the shared ones.
-    Experts,
-    /// Shared experts.
-    SharedExperts,
+hw::words! {
+    /// A part of a layer that is computed again by itself, as Megatron-Core cuts a layer (`--recompute-modules`). Norms, activation functions of
+    /// experts and up-projections drop what they give, and the others keep what they read (`TransformerConfig.recompute_modules`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Module: word {
+        /// Attention between its projections.
+        CoreAttention = "core_attn",
+        /// The norm before attention, and the one before the feed-forward.
+        Norms = "layernorm",
+        /// The activation function of routed experts.
+        ExpertActivation = "moe_act",
+        /// What latent attention makes of its compressed vectors, with rotary positions.
+        UpProjections = "mla_up_proj",
+        /// The dense feed-forward.
+        FeedForward = "mlp",
+        /// Routed experts with router and exchanges, and the shared ones.
+        Experts = "moe",
+        /// Shared experts.
+        SharedExperts = "shared_experts",
+    }
 }
 
 impl Module {
-    /// All of them, with the words of scenario files, which are Megatron-Core's.
-    pub const ALL: [(&'static str, Self); 7] = [
-        ("core_attn", Self::CoreAttention),
-        ("layernorm", Self::Norms),
-        ("moe_act", Self::ExpertActivation),
-        ("mla_up_proj", Self::UpProjections),
-        ("mlp", Self::FeedForward),
-        ("moe", Self::Experts),
-        ("shared_experts", Self::SharedExperts),
-    ];
-
-    /// The word of a scenario file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        Self::ALL[self as usize].0
-    }
-
-    /// The module of a word.
-    #[must_use]
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == word).map(|(_, module)| *module)
-    }
-
     /// Whether layers of this kind have it.
     #[must_use]
     pub const fn is_in_layers(self, with_experts: bool) -> bool {
@@ -168,7 +147,7 @@ impl Modules {
 
     /// Its modules, in the order of the table.
     pub fn iter(self) -> impl Iterator<Item = Module> {
-        Module::ALL.into_iter().map(|(_, module)| module).filter(move |module| self.has(*module))
+        Module::ALL.into_iter().filter(move |module| self.has(*module))
     }
 }
 
@@ -184,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_module_has_its_own_word_and_bit() {
-        for (index, (word, module)) in Module::ALL.into_iter().enumerate() {
+        for (index, (word, module)) in Module::WORDS.into_iter().enumerate() {
             assert_eq!((module as usize, module.word(), Module::named(word)), (index, word, Some(module)));
             let alone = Modules::NONE.with(module);
             assert_eq!(alone.iter().collect::<Vec<_>>(), [module]);

@@ -58,63 +58,50 @@ pub struct MeetingId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelId(pub u16);
 
-/// Engine of a device on which tasks queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
-    /// Kernels.
-    Compute,
-    /// Communication inside a node.
-    IntraNode,
-    /// Communication between nodes.
-    InterNode,
-    /// Copies from host memory.
-    HostToDevice,
-    /// Copies to host memory.
-    DeviceToHost,
-    /// Messages between pipeline stages.
-    PointToPoint,
+hw::words! {
+    /// Engine of a device on which tasks queue.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Stream: name {
+        /// Kernels.
+        Compute = "compute",
+        /// Communication inside a node.
+        IntraNode = "network in the node",
+        /// Communication between nodes.
+        InterNode = "network between nodes",
+        /// Copies from host memory.
+        HostToDevice = "copy from host",
+        /// Copies to host memory.
+        DeviceToHost = "copy to host",
+        /// Messages between pipeline stages.
+        PointToPoint = "messages between stages",
+    }
 }
 
 impl Stream {
-    /// Every stream, in index order.
-    pub const ALL: [Self; 6] =
-        [Self::Compute, Self::IntraNode, Self::InterNode, Self::HostToDevice, Self::DeviceToHost, Self::PointToPoint];
-
     /// Index into per-stream arrays.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
-
-    /// Name for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Compute => "compute",
-            Self::IntraNode => "network in the node",
-            Self::InterNode => "network between nodes",
-            Self::HostToDevice => "copy from host",
-            Self::DeviceToHost => "copy to host",
-            Self::PointToPoint => "messages between stages",
-        }
-    }
 }
 
-/// Kind of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Collective {
-    /// Everyone ends with the concatenation; `bytes` is the gathered size.
-    AllGather,
-    /// Everyone ends with a reduced share; `bytes` is the input size on each rank.
-    ReduceScatter,
-    /// Everyone ends with the reduced whole; `bytes` is its size.
-    AllReduce,
-    /// Everyone sends a different share to everyone; `bytes` is the input size on each rank.
-    AllToAll,
-    /// Neighbour exchange around a ring, one hop; `bytes` is the size of the message.
-    RingShift,
-    /// Message from the first rank of a group of two to the second; `bytes` is its size.
-    SendRecv,
+hw::words! {
+    /// Kind of a collective.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Collective: name {
+        /// Everyone ends with the concatenation; `bytes` is the gathered size.
+        AllGather = "all_gather",
+        /// Everyone ends with a reduced share; `bytes` is the input size on each rank.
+        ReduceScatter = "reduce_scatter",
+        /// Everyone ends with the reduced whole; `bytes` is its size.
+        AllReduce = "all_reduce",
+        /// Everyone sends a different share to everyone; `bytes` is the input size on each rank.
+        AllToAll = "all_to_all",
+        /// Neighbour exchange around a ring, one hop; `bytes` is the size of the message.
+        RingShift = "ring_shift",
+        /// Message from the first rank of a group of two to the second; `bytes` is its size.
+        SendRecv = "send_recv",
+    }
 }
 
 /// One document as an attention kernel sees it.
@@ -328,81 +315,40 @@ impl Op {
     }
 }
 
-/// What a task is for; reports group and colour by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Forward computation.
-    Forward,
-    /// Backward computation.
-    Backward,
-    /// Gradients of weights by themselves, where a schedule splits backward.
-    WeightGradient,
-    /// Forward computed again inside backward.
-    Recompute,
-    /// Exchange inside a context group.
-    ContextExchange,
-    /// Exchange inside a tensor group.
-    TensorExchange,
-    /// All-to-all of tokens and experts.
-    ExpertExchange,
-    /// Message between pipeline stages.
-    StageExchange,
-    /// Gradient reduction.
-    GradientSync,
-    /// Parameter gather (ZeRO 3, or after the optimizer step).
-    ParameterGather,
-    /// Optimizer step.
-    Optimizer,
-    /// Copy to or from the host.
-    Offload,
-    /// Change from one plan to another.
-    Replan,
-    /// Sampling of a graph.
-    Sampling,
-    /// Gathering of what was sampled.
-    Gather,
-}
-
-impl Role {
-    /// Every role in index order.
-    pub const ALL: [Self; 15] = [
-        Self::Forward,
-        Self::Backward,
-        Self::WeightGradient,
-        Self::Recompute,
-        Self::ContextExchange,
-        Self::TensorExchange,
-        Self::ExpertExchange,
-        Self::StageExchange,
-        Self::GradientSync,
-        Self::ParameterGather,
-        Self::Optimizer,
-        Self::Offload,
-        Self::Replan,
-        Self::Sampling,
-        Self::Gather,
-    ];
-
-    /// Name for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::WeightGradient => "weight gradient",
-            Self::Recompute => "recompute",
-            Self::ContextExchange => "context exchange",
-            Self::TensorExchange => "tensor exchange",
-            Self::ExpertExchange => "expert exchange",
-            Self::StageExchange => "stage exchange",
-            Self::GradientSync => "gradient sync",
-            Self::ParameterGather => "parameter gather",
-            Self::Optimizer => "optimizer",
-            Self::Offload => "offload",
-            Self::Replan => "change of plan",
-            Self::Sampling => "sampling",
-            Self::Gather => "gather",
-        }
+hw::words! {
+    /// What a task is for; reports group and colour by it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Role: name {
+        /// Forward computation.
+        Forward = "forward",
+        /// Backward computation.
+        Backward = "backward",
+        /// Gradients of weights by themselves, where a schedule splits backward.
+        WeightGradient = "weight gradient",
+        /// Forward computed again inside backward.
+        Recompute = "recompute",
+        /// Exchange inside a context group.
+        ContextExchange = "context exchange",
+        /// Exchange inside a tensor group.
+        TensorExchange = "tensor exchange",
+        /// All-to-all of tokens and experts.
+        ExpertExchange = "expert exchange",
+        /// Message between pipeline stages.
+        StageExchange = "stage exchange",
+        /// Gradient reduction.
+        GradientSync = "gradient sync",
+        /// Parameter gather (ZeRO 3, or after the optimizer step).
+        ParameterGather = "parameter gather",
+        /// Optimizer step.
+        Optimizer = "optimizer",
+        /// Copy to or from the host.
+        Offload = "offload",
+        /// Change from one plan to another.
+        Replan = "change of plan",
+        /// Sampling of a graph.
+        Sampling = "sampling",
+        /// Gathering of what was sampled.
+        Gather = "gather",
     }
 }
 

@@ -71,30 +71,22 @@ impl Aim {
     }
 }
 
-/// How good a plan is known to be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Proved best for the planner's own objective.
-    Optimal,
-    /// Found by a solver that stopped early.
-    Feasible,
-    /// Found by a heuristic.
-    #[default]
-    Heuristic,
+hw::words! {
+    /// How good a plan is known to be.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Status: name {
+        /// Proved best for the planner's own objective.
+        Optimal = "optimal",
+        /// Found by a solver that stopped early.
+        Feasible = "feasible",
+        /// Found by a heuristic.
+        #[default]
+        Heuristic = "heuristic",
+    }
 }
 
 impl Status {
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Optimal => "optimal",
-            Self::Feasible => "feasible",
-            Self::Heuristic => "heuristic",
-        }
-    }
-
     /// The one that says less.
     #[must_use]
     pub const fn weaker(self, other: Self) -> Self {
@@ -106,45 +98,27 @@ impl Status {
     }
 }
 
-/// How a row ended. All but the first come with a reason and are results, no errors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ended {
-    /// It has figures.
-    #[serde(rename = "ok")]
-    Ok,
-    /// It does not fit memory.
-    #[serde(rename = "oom")]
-    OutOfMemory,
-    /// It cannot be, or nobody has filled the row yet.
-    #[default]
-    #[serde(rename = "infeasible")]
-    Infeasible,
-    /// Its planner ran out of time before it had a plan.
-    #[serde(rename = "timeout")]
-    OutOfTime,
+hw::words! {
+    /// How a row ended. All but the first come with a reason and are results, no errors.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Ended: name {
+        /// It has figures.
+        #[serde(rename = "ok")]
+        Ok = "ok",
+        /// It does not fit memory.
+        #[serde(rename = "oom")]
+        OutOfMemory = "oom",
+        /// It cannot be, or nobody has filled the row yet.
+        #[default]
+        #[serde(rename = "infeasible")]
+        Infeasible = "infeasible",
+        /// Its planner ran out of time before it had a plan.
+        #[serde(rename = "timeout")]
+        OutOfTime = "timeout",
+    }
 }
 
 impl Ended {
-    /// All, as `result.json` orders them.
-    pub const ALL: [Self; 4] = [Self::Ok, Self::OutOfMemory, Self::Infeasible, Self::OutOfTime];
-
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::OutOfMemory => "oom",
-            Self::Infeasible => "infeasible",
-            Self::OutOfTime => "timeout",
-        }
-    }
-
-    /// The one of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|ended| ended.name() == name)
-    }
-
     /// Whether it has figures.
     #[must_use]
     pub const fn is_ok(self) -> bool {

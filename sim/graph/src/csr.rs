@@ -39,44 +39,23 @@ pub enum Direction {
 
 /// Why arrays are no graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum CsrError {
     /// No vertex at all.
     #[error("the graph has no vertex")]
     Empty,
     /// More vertices than ids.
     #[error("the graph has {n} vertices, at most {VERTICES_MAX} have an id")]
-    TooManyVertices {
-        /// Vertices.
-        n: u64,
-    },
+    TooManyVertices { n: u64 },
     /// An edge to a vertex that is none.
     #[error("edge {edge} (counted from 0) names vertex {vertex}, the graph has {n_vertices}: 0 to {}", n_vertices - 1)]
-    Beyond {
-        /// Position of the edge.
-        edge: u64,
-        /// Vertex that it names.
-        vertex: u32,
-        /// Vertices of the graph.
-        n_vertices: u32,
-    },
+    Beyond { edge: u64, vertex: u32, n_vertices: u32 },
     /// Offsets that fall, or do not begin at 0.
     #[error("the offset of vertex {vertex} is {offset}, below the {before} before it")]
-    Offsets {
-        /// Vertex.
-        vertex: u64,
-        /// Its offset.
-        offset: u64,
-        /// The one before, or 0.
-        before: u64,
-    },
+    Offsets { vertex: u64, offset: u64, before: u64 },
     /// The last offset is not the number of neighbours.
     #[error("the last offset is {last}, there are {n_slots} neighbours")]
-    Length {
-        /// Last offset.
-        last: u64,
-        /// Neighbours.
-        n_slots: u64,
-    },
+    Length { last: u64, n_slots: u64 },
 }
 
 /// A position as an index into memory.

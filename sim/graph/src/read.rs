@@ -15,58 +15,28 @@ pub use npy::{Array, array, rows, width};
 
 /// Why bytes are no graph.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ReadError {
     /// A line that is no edge.
     #[error("line {line}: `{found}` is no {expected}")]
-    Line {
-        /// Line, from 1.
-        line: u64,
-        /// What stands there.
-        found: String,
-        /// What should.
-        expected: &'static str,
-    },
+    Line { line: u64, found: String, expected: &'static str },
     /// A negative id.
     #[error("line {line}: vertex `{found}` is negative; ids are counted from 0")]
-    Negative {
-        /// Line, from 1.
-        line: u64,
-        /// The id.
-        found: String,
-    },
+    Negative { line: u64, found: String },
     /// An id beyond those that the scenario says there are.
     #[error(
         "line {line}: vertex {vertex} is beyond the {n_vertices} of the graph; leave `vertices` out to take the largest id"
     )]
-    Beyond {
-        /// Line, from 1.
-        line: u64,
-        /// The id.
-        vertex: u64,
-        /// Vertices.
-        n_vertices: u64,
-    },
+    Beyond { line: u64, vertex: u64, n_vertices: u64 },
     /// Time goes back.
     #[error("line {line}: time {time} is before the {before} of the line ahead; sort the file by time")]
-    Unsorted {
-        /// Line, from 1.
-        line: u64,
-        /// Time.
-        time: u64,
-        /// Time before.
-        before: u64,
-    },
+    Unsorted { line: u64, time: u64, before: u64 },
     /// No edge at all.
     #[error("the file has no edge")]
     Empty,
     /// An array that is broken or of another kind.
     #[error("array `{name}`: {why}")]
-    Array {
-        /// Name of the part.
-        name: String,
-        /// What is wrong.
-        why: String,
-    },
+    Array { name: String, why: String },
     /// A packed part of an archive that cannot be read.
     #[error(transparent)]
     Packed(#[from] PackedError),

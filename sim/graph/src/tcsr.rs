@@ -38,17 +38,11 @@ pub enum Reverse {
 
 /// Why events are no temporal graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum EventError {
     /// An event names a vertex that is none.
     #[error("event {event} (counted from 0) names vertex {vertex}, the graph has {n_vertices}")]
-    Beyond {
-        /// Position of the event.
-        event: u64,
-        /// Vertex that it names.
-        vertex: u32,
-        /// Vertices of the graph.
-        n_vertices: u32,
-    },
+    Beyond { event: u64, vertex: u32, n_vertices: u32 },
 }
 
 /// Temporal graph.

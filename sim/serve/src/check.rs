@@ -46,22 +46,14 @@ impl std::fmt::Display for At {
 
 /// Why a deployment cannot be played.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum Refusal {
     /// A file of another kind.
     #[error("schema is `{0}`, expected `{SCHEMA}`")]
     Schema(String),
     /// Made for another model.
     #[error("it is for `{planned}` of {layers} layers, the model is `{model}` of {n_layers}")]
-    OtherModel {
-        /// Model of the deployment.
-        planned: String,
-        /// Its layers.
-        layers: u32,
-        /// Model that is asked for.
-        model: String,
-        /// Its layers.
-        n_layers: u64,
-    },
+    OtherModel { planned: String, layers: u32, model: String, n_layers: u64 },
     /// Made for other machines.
     #[error("machine {0} is not the one that is there")]
     OtherMachine(usize),
@@ -73,171 +65,56 @@ pub enum Refusal {
     Empty(u32),
     /// A machine that does not exist.
     #[error("{at} is on machine {machine}, there are {n}")]
-    UnknownMachine {
-        /// Where.
-        at: At,
-        /// Machine.
-        machine: u32,
-        /// Machines.
-        n: usize,
-    },
+    UnknownMachine { at: At, machine: u32, n: usize },
     /// More GPUs than the machine has.
     #[error("{at} takes GPUs up to {end} of `{machine}`, which has {n}")]
-    NoSuchGpu {
-        /// Where.
-        at: At,
-        /// One beyond the last GPU.
-        end: u64,
-        /// Machine.
-        machine: String,
-        /// Its GPUs.
-        n: u32,
-    },
+    NoSuchGpu { at: At, end: u64, machine: String, n: u32 },
     /// A GPU with two owners.
     #[error("GPU {gpu} of `{machine}` is used by {first} and by {second}")]
-    GpuTwice {
-        /// Machine.
-        machine: String,
-        /// GPU.
-        gpu: u64,
-        /// One owner.
-        first: At,
-        /// The other.
-        second: At,
-    },
+    GpuTwice { machine: String, gpu: u64, first: At, second: At },
     /// A tensor group that cannot be.
     #[error(
         "{at} has tensor degree {tensor} on {n_gpus} GPUs, with {n_heads} heads and {per_node} GPUs per node: {why}"
     )]
-    Tensor {
-        /// Where.
-        at: At,
-        /// Degree.
-        tensor: u32,
-        /// GPUs of the stage.
-        n_gpus: u32,
-        /// Heads of the model.
-        n_heads: u64,
-        /// GPUs of a node.
-        per_node: u32,
-        /// What is wrong.
-        why: &'static str,
-    },
+    Tensor { at: At, tensor: u32, n_gpus: u32, n_heads: u64, per_node: u32, why: &'static str },
     /// Stages that do not follow one another.
     #[error("{at} holds layers {first} to {end}, expected some from {expected} on, up to {n_layers}")]
-    Layers {
-        /// Where.
-        at: At,
-        /// First layer.
-        first: u32,
-        /// One beyond the last.
-        end: u32,
-        /// Where it should begin.
-        expected: u32,
-        /// Layers of the model.
-        n_layers: u32,
-    },
+    Layers { at: At, first: u32, end: u32, expected: u32, n_layers: u32 },
     /// Too little memory.
     #[error(
         "{at} holds {weights_gb:.2} GB of weights and {cache_gb:.2} GB of keys and values, its GPUs have {memory_gb:.2} GB"
     )]
-    Memory {
-        /// Where.
-        at: At,
-        /// Weights.
-        weights_gb: f64,
-        /// Cache.
-        cache_gb: f64,
-        /// Memory of its GPUs.
-        memory_gb: f64,
-    },
+    Memory { at: At, weights_gb: f64, cache_gb: f64, memory_gb: f64 },
     /// No room for a single block.
     #[error("replica {replica} caches {tokens} tokens, less than a block of {block}")]
-    NoCache {
-        /// Replica.
-        replica: u32,
-        /// Tokens.
-        tokens: u64,
-        /// Tokens of a block.
-        block: u32,
-    },
+    NoCache { replica: u32, tokens: u64, block: u32 },
     /// An engine that cannot run.
     #[error("replica {replica}: {why}")]
-    Engine {
-        /// Replica.
-        replica: u32,
-        /// What is wrong.
-        why: String,
-    },
+    Engine { replica: u32, why: String },
     /// A link that cannot be.
     #[error("link {link}: {why}")]
-    Link {
-        /// Link.
-        link: usize,
-        /// What is wrong.
-        why: &'static str,
-    },
+    Link { link: usize, why: &'static str },
     /// A route over a replica that does not exist.
     #[error("route {route} goes over replica {replica}, which does not exist")]
-    UnknownReplica {
-        /// Route.
-        route: usize,
-        /// Replica.
-        replica: u32,
-    },
+    UnknownReplica { route: usize, replica: u32 },
     /// A route over a link that does not exist.
     #[error("route {route} needs a link from {from} to {to}")]
-    NoLink {
-        /// Route.
-        route: usize,
-        /// Sender.
-        from: String,
-        /// Receiver.
-        to: String,
-    },
+    NoLink { route: usize, from: String, to: String },
     /// A route that leaves out a layer.
     #[error("route {route} comes to replica {replica} with {done} layers done, which holds {first} to {end}")]
-    NotCovered {
-        /// Route.
-        route: usize,
-        /// Replica.
-        replica: u32,
-        /// Layers done.
-        done: u32,
-        /// First layer of the replica.
-        first: u32,
-        /// One beyond its last.
-        end: u32,
-    },
+    NotCovered { route: usize, replica: u32, done: u32, first: u32, end: u32 },
     /// A route that ends early.
     #[error("route {route} ends with {done} of {n_layers} layers done")]
-    EndsEarly {
-        /// Route.
-        route: usize,
-        /// Layers done.
-        done: u32,
-        /// Layers of the model.
-        n_layers: u32,
-    },
+    EndsEarly { route: usize, done: u32, n_layers: u32 },
     /// Roles in an order that cannot be.
     #[error("route {0} must go over replicas that do both, or over prefill and then decode replicas")]
     Roles(usize),
     /// Shares that do not make a whole.
     #[error("shares of requests of type {class} sum to {sum}, expected 1")]
-    Shares {
-        /// Type of requests.
-        class: u32,
-        /// Sum.
-        sum: f64,
-    },
+    Shares { class: u32, sum: f64 },
     /// A share without meaning.
     #[error("route {route} has a share of {share}")]
-    Share {
-        /// Route.
-        route: usize,
-        /// Share.
-        share: f64,
-    },
+    Share { route: usize, share: f64 },
     /// A replica that no request can use.
     #[error("no request gets through replica {0}: nothing leads there from layer 0, or nothing on to the last layer")]
     Useless(u32),

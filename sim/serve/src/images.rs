@@ -21,23 +21,16 @@ pub struct Images {
 
 /// Why images cannot be laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NotLaid {
     /// More than are kept.
     #[error("{n} images, allowed are {IMAGES_MAX}")]
-    Many {
-        /// How many.
-        n: u64,
-    },
+    Many { n: u64 },
     /// Prompts that have fewer tokens than their images, or too many with them.
     #[error(
         "{n} prompts have fewer recorded tokens than their images of {tokens} tokens, or more than {TOKENS_MAX} in all"
     )]
-    Prompts {
-        /// How many.
-        n: u64,
-        /// Of an image.
-        tokens: u32,
-    },
+    Prompts { n: u64, tokens: u32 },
 }
 
 impl Images {

@@ -17,63 +17,31 @@ use crate::router::{Router, View};
 
 /// Why a rule is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum Refusal {
     /// It gave no answer.
     #[error("the {0} gave no answer")]
     Silent(&'static str),
     /// A replica that the fleet does not have.
     #[error("the router sends request {request} to replica {replica}, and the fleet has 0 to {last}")]
-    NoReplica {
-        /// The request.
-        request: u32,
-        /// Where it should go.
-        replica: u32,
-        /// The last replica.
-        last: u32,
-    },
+    NoReplica { request: u32, replica: u32, last: u32 },
     /// A replica that takes no such request now.
     #[error(
         "the router sends request {request} to replica {replica}, which takes no such request now; {candidates:?} do"
     )]
-    NoCandidate {
-        /// The request.
-        request: u32,
-        /// Where it should go.
-        replica: u32,
-        /// Replicas that may be chosen.
-        candidates: Vec<u32>,
-    },
+    NoCandidate { request: u32, replica: u32, candidates: Vec<u32> },
     /// A batch beyond a limit.
     #[error("the batching rule breaks a limit at {:.6} s: {why}", seconds(*.at))]
-    Batch {
-        /// When.
-        at: Time,
-        /// Which.
-        why: WrongBatch,
-    },
+    Batch { at: Time, why: WrongBatch },
     /// A fleet on which batches of others cannot be made.
     #[error("an own batching rule cannot be used with {0}")]
     NotBatched(&'static str),
     /// Another number of groups.
     #[error("the scaler answers for {found} groups, and the fleet has {expected}")]
-    Groups {
-        /// In the answer.
-        found: usize,
-        /// In the fleet.
-        expected: usize,
-    },
+    Groups { found: usize, expected: usize },
     /// Replicas beyond the limits of a group.
     #[error("the scaler wants {wish} replicas of group `{group}`, which has {least} to {most}")]
-    Replicas {
-        /// The group.
-        group: String,
-        /// What is wanted.
-        wish: u32,
-        /// Fewest.
-        least: u32,
-        /// Most.
-        most: u32,
-    },
+    Replicas { group: String, wish: u32, least: u32, most: u32 },
     /// Nothing to scale.
     #[error("no group of the fleet scales: give a deployment `scaling`")]
     NothingScales,

@@ -25,32 +25,23 @@ pub const FAULTS_MAX: usize = 100;
 /// Tokens per hash of a Mooncake trace.
 const MOONCAKE_BLOCK_TOKENS: u32 = 512;
 
-/// Format of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure Public Dataset, 2023).
-    Azure,
-    /// `Timestamp,Model,Request tokens,Response tokens,...` (arXiv:2401.17644); requests without a response are left out.
-    BurstGpt,
-    /// `arrived_at,num_prefill_tokens,num_decode_tokens`; some of these traces have no arrivals.
-    Vidur,
-    /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks. `session_id` makes rows turns of a
-    /// session, each sent `delay` milliseconds after the end of the one before.
-    Mooncake,
-    /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`. Or one conversation of
-    /// ShareGPT per line.
-    OpenAi,
-}
-
-impl Format {
-    /// Every format with its name in scenarios.
-    pub const ALL: [(&'static str, Self); 5] = [
-        ("azure", Self::Azure),
-        ("burstgpt", Self::BurstGpt),
-        ("vidur", Self::Vidur),
-        ("mooncake", Self::Mooncake),
-        ("openai", Self::OpenAi),
-    ];
+hw::words! {
+    /// Format of a trace.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Format: word {
+        /// `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure Public Dataset, 2023).
+        Azure = "azure",
+        /// `Timestamp,Model,Request tokens,Response tokens,...` (arXiv:2401.17644); requests without a response are left out.
+        BurstGpt = "burstgpt",
+        /// `arrived_at,num_prefill_tokens,num_decode_tokens`; some of these traces have no arrivals.
+        Vidur = "vidur",
+        /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks. `session_id` makes rows turns
+        /// of a session, each sent `delay` milliseconds after the end of the one before.
+        Mooncake = "mooncake",
+        /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`. Or one conversation of
+        /// ShareGPT per line.
+        OpenAi = "openai",
+    }
 }
 
 /// Something wrong in a trace.

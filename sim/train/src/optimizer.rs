@@ -18,18 +18,15 @@ const GRADIENT_BYTES: f64 = 4.0;
 /// Bytes of a parameter that comes back.
 const PARAMETER_BYTES: f64 = 2.0;
 
-/// Which rule updates the matrices of layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// Two moments of every parameter.
-    Adam,
-    /// One moment, made orthogonal.
-    Muon,
-}
-
-impl Rule {
-    /// Words of scenario files.
-    pub const WORDS: [(&'static str, Self); 2] = [("adam", Self::Adam), ("muon", Self::Muon)];
+hw::words! {
+    /// Which rule updates the matrices of layers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Rule: word {
+        /// Two moments of every parameter.
+        Adam = "adam",
+        /// One moment, made orthogonal.
+        Muon = "muon",
+    }
 }
 
 /// Optimizer states in the memory of the host, and the host's step.

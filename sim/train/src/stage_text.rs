@@ -25,6 +25,7 @@ pub struct Held {
 
 /// Why a string is no layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongLayout {
     /// More parentheses close than open.
     #[error("a parenthesis closes that was not opened")]
@@ -43,10 +44,7 @@ pub enum WrongLayout {
     NoNumber,
     /// A letter without a meaning.
     #[error("`{letter}` is none of E, t, m, L, |")]
-    Letter {
-        /// As it was written.
-        letter: char,
-    },
+    Letter { letter: char },
     /// The embedding stands elsewhere, or twice.
     #[error("the first stage, and no other, holds the embedding `E`")]
     Embedding,

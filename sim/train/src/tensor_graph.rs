@@ -51,27 +51,19 @@ pub struct Tensor {
     pub is_output: bool,
 }
 
-/// What a compiler may do with an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// May run again at any time.
-    Compute,
-    /// May run again, and its input is smaller than its output (broadcast, half to float): making more than it again saves nothing.
-    Expanding,
-    /// Exchange between ranks: never again, because ranks that decide differently would wait for each other for ever.
-    Collective,
-    /// Kernel of a library: never again, its insides are not known.
-    Custom,
-}
-
-impl Kind {
-    /// Kinds with their words.
-    pub const WORDS: [(&str, Self); 4] = [
-        ("compute", Self::Compute),
-        ("expanding", Self::Expanding),
-        ("collective", Self::Collective),
-        ("custom", Self::Custom),
-    ];
+hw::words! {
+    /// What a compiler may do with an operation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind: word {
+        /// May run again at any time.
+        Compute = "compute",
+        /// May run again, and its input is smaller than its output (broadcast, half to float): making more than it again saves nothing.
+        Expanding = "expanding",
+        /// Exchange between ranks: never again, because ranks that decide differently would wait for each other for ever.
+        Collective = "collective",
+        /// Kernel of a library: never again, its insides are not known.
+        Custom = "custom",
+    }
 }
 
 /// What an operation costs, as the cost model sees it once sizes are known.

@@ -16,19 +16,16 @@ use engine::task::{Lane, LaneId, Op, OpId, Role, Stream, Task, TaskGraph, TaskId
 /// What costs leave unexplained of a step, as factors of its predicted time: an interval is at least that wide.
 pub const UNEXPLAINED: [f64; 2] = [0.85, 1.2];
 
-/// How stages exchange messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Messages {
-    /// Both stages wait until it is there.
-    Blocking,
-    /// The sender goes on.
-    #[default]
-    Behind,
-}
-
-impl Messages {
-    /// Words of scenario files.
-    pub const WORDS: [(&'static str, Self); 2] = [("behind", Self::Behind), ("blocking", Self::Blocking)];
+hw::words! {
+    /// How stages exchange messages.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Messages: word {
+        /// The sender goes on.
+        #[default]
+        Behind = "behind",
+        /// Both stages wait until it is there.
+        Blocking = "blocking",
+    }
 }
 
 /// Times of a stage on the cards of one replica.

@@ -100,12 +100,12 @@ fn over(word: &Word) -> Option<Flag> {
     }
     let lower = bare.to_lowercase();
     // A key may be the switch of two flags.
-    let mut rows = KEYS.iter().filter(|(_, known, _)| *known == key);
+    let mut rows = KEYS.iter().filter(|[_, known, _]| *known == key);
     let first = rows.clone().next();
-    let known = rows.find(|(.., fixed)| *fixed == lower).or(first);
-    let name = known.map_or_else(|| named(own), |(flag, ..)| (*flag).to_owned());
+    let known = rows.find(|[.., fixed]| *fixed == lower).or(first);
+    let name = known.map_or_else(|| named(own), |[flag, ..]| (*flag).to_owned());
     // A switch is there or not; some keys say the opposite of theirs.
-    let switch = known.map_or("true", |(.., fixed)| if *fixed == "false" { "false" } else { "true" });
+    let switch = known.map_or("true", |[.., fixed]| if *fixed == "false" { "false" } else { "true" });
     let other = if switch == "true" { "false" } else { "true" };
     match lower {
         word if name == "mtp-num-layers" && (word == "null" || word == "none") => {

@@ -81,7 +81,7 @@ fn recompute(flags: &mut Flags<'_>, job: &mut Job) {
     job.word(("training", "recompute"), "none", "no number of checkpoints");
     let what = "the file does not say what backward computes again: nothing is taken";
     let help = "give `--set training.recompute=full` where the model's layers are checkpointed";
-    flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+    flags.warn(Code::MissingFlag, None, what, help);
 }
 
 /// Batch, micro-batch and steps of accumulation, of which one may be left out where the machine says it.
@@ -124,7 +124,7 @@ fn sizes(
         (None, Some(_), Some(_)) => {
             let what = "the file does not say the batch of all replicas";
             let help = "give `train_batch_size`, or the GPUs with `--set cluster.nodes=…`: it is the micro-batch times accumulation times replicas";
-            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+            flags.refuse(Code::MissingFlag, None, what, help);
         }
     }
 }
@@ -135,7 +135,7 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
     if !is_fp16 && !flags.is("bf16.enabled") {
         let what = "neither `bf16` nor `fp16` is enabled: DeepSpeed computes in 32 bits, which is taken as 16 here";
         let help = "time and memory come out smaller than they are";
-        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+        flags.warn(Code::NotModelled, None, what, help);
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
     let words = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "bf16")];

@@ -75,7 +75,7 @@ impl Degrees {
                     .into_iter()
                     .find_map(|name| flags.at(name));
                 let help = format!("allowed are multiples of {group}, for example {near}; or other degrees");
-                flags.findings.push(Finding::error(Code::WrongFlag, at, what).help(help));
+                flags.refuse(Code::WrongFlag, at, what, help);
             }
             self.gpus = given;
             return;
@@ -88,7 +88,7 @@ impl Degrees {
             self.gpus
         );
         let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or `--nnodes` and `--nproc-per-node` in the script";
-        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        flags.warn(Code::MissingFlag, None, what, help);
     }
 
     /// Virtual stages and layers of each stage.
@@ -316,7 +316,7 @@ pub(super) fn machine(
     if !degrees.gpus.is_multiple_of(per_node) {
         let what = format!("{} GPUs do not fill nodes of {per_node}", degrees.gpus);
         let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
-        flags.findings.push(Finding::error(Code::WrongFlag, None, what).help(help));
+        flags.refuse(Code::WrongFlag, None, what, help);
     }
     out.set("cluster", "nodes", degrees.gpus.div_ceil(per_node), "--nnodes");
     out.set("cluster", "gpus_per_node", per_node, "--nproc-per-node");

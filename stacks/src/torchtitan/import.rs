@@ -195,7 +195,7 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         None => {
             let what = "the options do not say what backward computes again: `selective`, the default, is taken";
             let help = "give `--set training.recompute=full` or `none` where the recipe says so";
-            flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+            flags.warn(Code::MissingFlag, None, what, help);
             "selective"
         }
     };

@@ -1,6 +1,8 @@
 //! NCCL's functions, found by name in the library that this machine has. Packages carry it as `libnccl.so.2`, which the bindings of
 //! `cudarc` do not look for; their types and numbers are used here all the same.
 
+#![expect(unsafe_code, reason = "calls NCCL; each call says why it is sound")]
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use cudarc::driver::sys::CUstream;
@@ -55,7 +57,6 @@ impl Nccl {
     /// What is missing, in words.
     pub fn open() -> Result<Self, Missing> {
         let library = libraries::load(libraries::EXCHANGES)?;
-        #[expect(unsafe_code, reason = "looks for functions by name")]
         // SAFETY: the types are those of `nccl.h`, which have not changed since version 2.7.
         unsafe {
             let version_of: unsafe extern "C" fn(*mut c_int) -> c_int = find(&library, "ncclGetVersion")?;
@@ -86,7 +87,6 @@ impl Nccl {
     pub fn start(&self, devices: &[c_int]) -> Result<Vec<Comm>, DeviceError> {
         let mut comms: Vec<Comm> = vec![std::ptr::null_mut(); devices.len()];
         let n = c_int::try_from(devices.len()).unwrap_or(0);
-        #[expect(unsafe_code, reason = "makes communicators")]
         // SAFETY: both arrays have `n` entries.
         let status = unsafe { (self.start)(comms.as_mut_ptr(), n, devices.as_ptr()) };
         self.good("start", status).map(|()| comms)
@@ -94,11 +94,9 @@ impl Nccl {
 
     /// Collects what `work` asks for and sends it at once: one thread must not wait for a rank that it has not told yet.
     pub fn group(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "opens a group")]
         // SAFETY: it is closed below, whatever happens in between.
         self.good("group", unsafe { (self.group_start)() })?;
         let asked = work();
-        #[expect(unsafe_code, reason = "closes a group")]
         // SAFETY: it was opened above.
         let ended = self.good("group", unsafe { (self.group_end)() });
         asked.and(ended)
@@ -106,7 +104,6 @@ impl Nccl {
 
     /// Sums of `n` values of all ranks, for all.
     pub fn all_reduce(&self, call: Call, from: *const c_void, to: *mut c_void, n: usize) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give buffers of `n` values on the rank's device, and a stream of it.
         self.good("all-reduce", unsafe { (self.all_reduce)(from, to, n, BF16, SUM, call.comm, call.stream) })
     }
@@ -119,14 +116,12 @@ impl Nccl {
         to: *mut c_void,
         n: usize,
     ) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give `n` values per rank and room for `n`, on the rank's device, and a stream of it.
         self.good("reduce-scatter", unsafe { (self.reduce_scatter)(from, to, n, BF16, SUM, call.comm, call.stream) })
     }
 
     /// `n` values of each rank, for all.
     pub fn all_gather(&self, call: Call, from: *const c_void, to: *mut c_void, n: usize) -> Result<(), DeviceError> {
-        #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give `n` values and room for `n` per rank, on the rank's device, and a stream of it.
         self.good("all-gather", unsafe { (self.all_gather)(from, to, n, BF16, call.comm, call.stream) })
     }
@@ -134,7 +129,6 @@ impl Nccl {
     /// `n` values to another rank.
     pub fn send(&self, call: Call, from: *const c_void, n: usize, to: usize) -> Result<(), DeviceError> {
         let to = c_int::try_from(to).unwrap_or(-1);
-        #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give `n` values on the rank's device, and a stream of it.
         self.good("send", unsafe { (self.send)(from, n, BF16, to, call.comm, call.stream) })
     }
@@ -142,7 +136,6 @@ impl Nccl {
     /// `n` values of another rank.
     pub fn receive(&self, call: Call, to: *mut c_void, n: usize, from: usize) -> Result<(), DeviceError> {
         let from = c_int::try_from(from).unwrap_or(-1);
-        #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give room for `n` values on the rank's device, and a stream of it.
         self.good("receive", unsafe { (self.receive)(to, n, BF16, from, call.comm, call.stream) })
     }
@@ -151,7 +144,6 @@ impl Nccl {
         if status == 0 {
             return Ok(());
         }
-        #[expect(unsafe_code, reason = "asks for a text")]
         // SAFETY: the library answers with a text of its own, for every number.
         let text = unsafe { CStr::from_ptr((self.words)(status)) };
         Err(DeviceError::Lost(format!("NCCL, {what}: {} ({status})", text.to_string_lossy())))
@@ -162,7 +154,6 @@ impl Nccl {
 ///
 /// # Safety
 /// `F` must be its type.
-#[expect(unsafe_code, reason = "looks for a function by name")]
 unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, Missing> {
     // SAFETY: the caller knows the type.
     let found = unsafe { library.get::<F>(name.as_bytes()) };

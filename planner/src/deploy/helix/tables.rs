@@ -64,6 +64,7 @@ pub fn published() -> &'static [NodeTypes] {
 
 /// What is wrong with a file of tables.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoTable {
     /// It is not TOML, or has other keys.
     #[error("{0}")]
@@ -73,25 +74,13 @@ pub enum NoTable {
     Schema(String),
     /// A list of times makes no curve.
     #[error("`{key}` of `{name}`: {why}")]
-    Curve {
-        /// Key of the list.
-        key: String,
-        /// Type of node.
-        name: String,
-        /// What is wrong with it.
-        why: NoCurve,
-    },
+    Curve { key: String, name: String, why: NoCurve },
     /// Rooms of a type of node do not rise.
     #[error("`rooms` of `{0}` must have rising layers and nothing that is 0")]
     Rooms(String),
     /// Layers lie outside of the rooms.
     #[error("`layers_max` and `layers_typical` of `{name}` are 1 to {most}, the layers of `rooms`")]
-    Layers {
-        /// Type of node.
-        name: String,
-        /// Most layers of its rooms.
-        most: u32,
-    },
+    Layers { name: String, most: u32 },
 }
 
 /// Reads a file of tables.

@@ -136,7 +136,7 @@ pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> P
         let Some(role) = groups.role(at) else { continue };
         position[at] = u32::try_from(all.replicas.len()).expect("few groups");
         all.replicas.push(deployment::Replica {
-            name: format!("{} {at}", role_name(role)),
+            name: format!("{} {at}", role.word()),
             copies: 1,
             role,
             stages: on_gpus(stages, &mut taken),
@@ -154,15 +154,6 @@ pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> P
         }
     }
     all
-}
-
-const fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Outputs => "outputs",
-        Role::Both => "both",
-        Role::Prefill => "prefill",
-        Role::Decode => "decode",
-    }
 }
 
 /// Stages on the next GPUs of their machines.

@@ -14,29 +14,16 @@ use train::multi_task::Work;
 use super::Slot;
 use super::optimum::Part;
 
-/// By what parts are preferred, largest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Time left to the `MetaOp`.
-    Longest,
-    /// Devices.
-    Widest,
-    /// Device time left to the `MetaOp`.
-    MostWork,
-}
-
-impl Order {
-    /// All orders.
-    pub const ALL: [Self; 3] = [Self::Longest, Self::Widest, Self::MostWork];
-
-    /// Name for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Longest => "longest first",
-            Self::Widest => "widest first",
-            Self::MostWork => "most work first",
-        }
+hw::words! {
+    /// By what parts are preferred, largest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Order: name {
+        /// Time left to the `MetaOp`.
+        Longest = "longest first",
+        /// Devices.
+        Widest = "widest first",
+        /// Device time left to the `MetaOp`.
+        MostWork = "most work first",
     }
 }
 

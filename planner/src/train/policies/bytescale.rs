@@ -24,7 +24,7 @@ use super::heuristic;
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::flops;
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 use offload::{Offload, Rule};
 
 mod offload;
@@ -41,27 +41,21 @@ const CARD: Card = Card {
     source: "ByteScale, arXiv:2502.21231",
     method: "greedy, longest first to the ranks that are free first",
     parameters: &[
-        Parameter {
-            name: "deal",
-            unit: "word",
-            default: "balance",
-            allowed: Allowed::Words(&["balance", "timed", "naive"]),
-            about: "longest first to the least loaded ranks (one length class per pipeline), ring widths and lists by the cost model's times, or in order of arrival",
-        },
-        Parameter {
-            name: "offload",
-            unit: "word",
-            default: "off",
-            allowed: Allowed::Words(&["off", "selective", "fixed"]),
-            about: "activations of long sequences in host memory: none, as much as computation hides, or `offload_ratio`",
-        },
-        Parameter {
-            name: "offload_ratio",
-            unit: "ratio",
-            default: "0.5",
-            allowed: Allowed::Range(0.0, 1.0),
-            about: "share of the activations of all but two layers under `offload = \"fixed\"`",
-        },
+        Parameter::word(
+            "deal",
+            &["balance", "timed", "naive"],
+            "longest first to the least loaded ranks (one length class per pipeline), ring widths and lists by the cost model's times, or in order of arrival",
+        ),
+        Parameter::word(
+            "offload",
+            &["off", "selective", "fixed"],
+            "activations of long sequences in host memory: none, as much as computation hides, or `offload_ratio`",
+        ),
+        Parameter::number(
+            ("offload_ratio", "ratio"),
+            ("0.5", 0.0, 1.0),
+            "share of the activations of all but two layers under `offload = \"fixed\"`",
+        ),
     ],
 };
 

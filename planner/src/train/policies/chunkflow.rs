@@ -20,7 +20,7 @@ use train::{Plan, Problem};
 use super::{deal_longest, heuristic};
 use crate::proof::Decision;
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct ChunkFlow;
@@ -31,20 +31,16 @@ const CARD: Card = Card {
     source: "ChunkFlow, arXiv:2503.02356",
     method: "best-fit packing, grid search over (ChunkSize, K)",
     parameters: &[
-        Parameter {
-            name: "chunk_tokens",
-            unit: "tokens",
-            default: "0",
-            allowed: Allowed::Count(0.0, 1e8),
-            about: "ChunkSize; 0 searches powers of two from 1,024 up to what memory holds",
-        },
-        Parameter {
-            name: "keep",
-            unit: "chunks",
-            default: "0",
-            allowed: Allowed::Count(0.0, 1e6),
-            about: "K, chunks of a long sequence that keep their activations; 0 searches powers of two",
-        },
+        Parameter::count(
+            ("chunk_tokens", "tokens"),
+            ("0", 0.0, 1e8),
+            "ChunkSize; 0 searches powers of two from 1,024 up to what memory holds",
+        ),
+        Parameter::count(
+            ("keep", "chunks"),
+            ("0", 0.0, 1e6),
+            "K, chunks of a long sequence that keep their activations; 0 searches powers of two",
+        ),
     ],
 };
 

@@ -19,7 +19,7 @@ use train::{Plan, Problem};
 
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 mod assign;
 mod blaster;
@@ -41,41 +41,27 @@ const CARD: Card = Card {
     source: "FlexSP, arXiv:2412.01523; AFDWang/Hetu-Galvatron, branch flexsp",
     method: "dynamic programmes for micro-batches and buckets; every division with longest first and local search, or MILP",
     parameters: &[
-        Parameter {
-            name: "groups",
-            unit: "word",
-            default: "mixed",
-            allowed: Allowed::Words(&["mixed", "same", "batch"]),
-            about: "groups of mixed degree, one degree per micro-batch, or one degree for the whole batch (BatchAda)",
-        },
-        Parameter {
-            name: "planner",
-            unit: "word",
-            default: "enumerate",
-            allowed: Allowed::Words(&["enumerate", "milp", "cold"]),
-            about: "divisions one by one, the paper's program from the best of them, or from nothing (for comparison)",
-        },
-        Parameter {
-            name: "buckets",
-            unit: "buckets",
-            default: "16",
-            allowed: Allowed::Count(1.0, 1000.0),
-            about: "lengths that are told apart when times are estimated",
-        },
-        Parameter {
-            name: "coefficients",
-            unit: "word",
-            default: "own",
-            allowed: Allowed::Words(&["own", "published-7b", "published-13b", "published-30b"]),
-            about: "times and capacity: of the scenario's cost model, or the authors'",
-        },
-        Parameter {
-            name: "seconds",
-            unit: "s",
-            default: "5",
-            allowed: Allowed::Range(0.0, 3600.0),
-            about: "time limit of the program of one micro-batch",
-        },
+        Parameter::word(
+            "groups",
+            &["mixed", "same", "batch"],
+            "groups of mixed degree, one degree per micro-batch, or one degree for the whole batch (BatchAda)",
+        ),
+        Parameter::word(
+            "planner",
+            &["enumerate", "milp", "cold"],
+            "divisions one by one, the paper's program from the best of them, or from nothing (for comparison)",
+        ),
+        Parameter::count(
+            ("buckets", "buckets"),
+            ("16", 1.0, 1000.0),
+            "lengths that are told apart when times are estimated",
+        ),
+        Parameter::word(
+            "coefficients",
+            &["own", "published-7b", "published-13b", "published-30b"],
+            "times and capacity: of the scenario's cost model, or the authors'",
+        ),
+        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of the program of one micro-batch"),
     ],
 };
 

@@ -21,7 +21,7 @@ use train::{Plan, Problem};
 use super::limit_of_own_pipelines;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 mod dispatch;
 mod packing;
@@ -40,48 +40,24 @@ const CARD: Card = Card {
     source: "Hydraulis, arXiv:2412.07894; PKU-DAIR/Hetu examples/hydraulis",
     method: "dynamic programme for strategies, greedy or MILP dispatch, min-max packing",
     parameters: &[
-        Parameter {
-            name: "strategy",
-            unit: "word",
-            default: "dynamic",
-            allowed: Allowed::Words(&["dynamic", "static", "switched", "homogeneous"]),
-            about: "per step, one mix for all steps, one shape per step, or the layout's shape",
-        },
-        Parameter {
-            name: "packing",
-            unit: "word",
-            default: "fine",
-            allowed: Allowed::Words(&["fine", "fixed", "padded"]),
-            about: "least largest micro-batch, best fit to a fixed length, or one padded sequence per micro-batch",
-        },
-        Parameter {
-            name: "dispatch",
-            unit: "word",
-            default: "greedy",
-            allowed: Allowed::Words(&["greedy", "milp"]),
-            about: "how sequences are assigned to pipelines",
-        },
-        Parameter {
-            name: "coefficients",
-            unit: "word",
-            default: "own",
-            allowed: Allowed::Words(&["own", "published-7b", "published-13b", "published-32b"]),
-            about: "stage times and token limits: fitted to the scenario's cost model, or the authors'",
-        },
-        Parameter {
-            name: "spans",
-            unit: "spans",
-            default: "32",
-            allowed: Allowed::Count(1.0, 1024.0),
-            about: "length spans of the histogram",
-        },
-        Parameter {
-            name: "seconds",
-            unit: "s",
-            default: "5",
-            allowed: Allowed::Range(0.0, 3600.0),
-            about: "time limit of one dispatch MILP",
-        },
+        Parameter::word(
+            "strategy",
+            &["dynamic", "static", "switched", "homogeneous"],
+            "per step, one mix for all steps, one shape per step, or the layout's shape",
+        ),
+        Parameter::word(
+            "packing",
+            &["fine", "fixed", "padded"],
+            "least largest micro-batch, best fit to a fixed length, or one padded sequence per micro-batch",
+        ),
+        Parameter::word("dispatch", &["greedy", "milp"], "how sequences are assigned to pipelines"),
+        Parameter::word(
+            "coefficients",
+            &["own", "published-7b", "published-13b", "published-32b"],
+            "stage times and token limits: fitted to the scenario's cost model, or the authors'",
+        ),
+        Parameter::count(("spans", "spans"), ("32", 1.0, 1024.0), "length spans of the histogram"),
+        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of one dispatch MILP"),
     ],
 };
 

@@ -16,7 +16,7 @@ use train::plan::Step;
 use train::{Plan, Problem};
 
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 use engine::stop;
 
@@ -30,13 +30,7 @@ const CARD: Card = Card {
     about: "the best plan of the other policies, improved by local search; a reference for how much is left",
     source: "reference of this project",
     method: "local search, every change simulated",
-    parameters: &[Parameter {
-        name: "tries",
-        unit: "plans",
-        default: "200",
-        allowed: Allowed::Count(0.0, 1e6),
-        about: "changed plans that are simulated per step",
-    }],
+    parameters: &[Parameter::count(("tries", "plans"), ("200", 0.0, 1e6), "changed plans that are simulated per step")],
 };
 
 /// Policies that search or solve themselves, and take long for it.

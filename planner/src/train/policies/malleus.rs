@@ -22,7 +22,7 @@ use train::{Plan, Problem};
 
 use super::{all_fit, limit_of_own_pipelines};
 use crate::proof::{Decision, Status};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 mod allocate;
 mod arrangement;
@@ -47,76 +47,44 @@ const CARD: Card = Card {
     source: "Malleus, arXiv:2410.13333; PKU-DAIR/Hetu examples/malleus",
     method: "splits of tensor groups, branch and bound over divisions, exact min-max allocation",
     parameters: &[
-        Parameter {
-            name: "reaction",
-            unit: "word",
-            default: "replan",
-            allowed: Allowed::Words(&Reaction::WORDS),
-            about: "Malleus, or what it is compared with: no reaction, a restart or pipeline templates without the slow nodes",
-        },
-        Parameter {
-            name: "coefficients",
-            unit: "word",
-            default: "own",
-            allowed: Allowed::Words(&["own", "published-32b", "published-70b", "published-110b"]),
-            about: "slowdown of small groups and memory: of the scenario's models, or the authors'",
-        },
-        Parameter {
-            name: "fill",
-            unit: "word",
-            default: "counted",
-            allowed: Allowed::Words(&["counted", "ignored"]),
-            about: "whether plans count the filling of pipelines; the authors' objective ignores it",
-        },
-        Parameter {
-            name: "reaction_steps",
-            unit: "steps",
-            default: "1",
-            allowed: Allowed::Count(0.0, 1000.0),
-            about: "steps that a change of rates is measured and planned for before the plan changes",
-        },
-        Parameter {
-            name: "threshold",
-            unit: "ratio",
-            default: "1.2",
-            allowed: Allowed::Range(1.0, 100.0),
-            about: "rates below it count as healthy",
-        },
-        Parameter {
-            name: "safe_gap",
-            unit: "ratio",
-            default: "0.3",
-            allowed: Allowed::Range(0.0, 100.0),
-            about: "change of a rate that is planned for",
-        },
-        Parameter {
-            name: "gap_gib",
-            unit: "GiB",
-            default: "4",
-            allowed: Allowed::Range(0.0, 1000.0),
-            about: "memory of a GPU that plans leave free, with the scenario's own coefficients",
-        },
-        Parameter {
-            name: "splits",
-            unit: "splits",
-            default: "6",
-            allowed: Allowed::Count(1.0, 100.0),
-            about: "splits of a node with stragglers that are tried",
-        },
-        Parameter {
-            name: "nodes_max",
-            unit: "divisions",
-            default: "4000",
-            allowed: Allowed::Count(0.0, 1e9),
-            about: "divisions, begun or whole, that are looked at for every set of tensor groups",
-        },
-        Parameter {
-            name: "restart_s",
-            unit: "s",
-            default: "300",
-            allowed: Allowed::Range(0.0, 1e6),
-            about: "checkpoint, start of processes and communicators under `restart`: assumed",
-        },
+        Parameter::word(
+            "reaction",
+            &["replan", "none", "restart", "templates"],
+            "Malleus, or what it is compared with: no reaction, a restart or pipeline templates without the slow nodes",
+        ),
+        Parameter::word(
+            "coefficients",
+            &["own", "published-32b", "published-70b", "published-110b"],
+            "slowdown of small groups and memory: of the scenario's models, or the authors'",
+        ),
+        Parameter::word(
+            "fill",
+            &["counted", "ignored"],
+            "whether plans count the filling of pipelines; the authors' objective ignores it",
+        ),
+        Parameter::count(
+            ("reaction_steps", "steps"),
+            ("1", 0.0, 1000.0),
+            "steps that a change of rates is measured and planned for before the plan changes",
+        ),
+        Parameter::number(("threshold", "ratio"), ("1.2", 1.0, 100.0), "rates below it count as healthy"),
+        Parameter::number(("safe_gap", "ratio"), ("0.3", 0.0, 100.0), "change of a rate that is planned for"),
+        Parameter::number(
+            ("gap_gib", "GiB"),
+            ("4", 0.0, 1000.0),
+            "memory of a GPU that plans leave free, with the scenario's own coefficients",
+        ),
+        Parameter::count(("splits", "splits"), ("6", 1.0, 100.0), "splits of a node with stragglers that are tried"),
+        Parameter::count(
+            ("nodes_max", "divisions"),
+            ("4000", 0.0, 1e9),
+            "divisions, begun or whole, that are looked at for every set of tensor groups",
+        ),
+        Parameter::number(
+            ("restart_s", "s"),
+            ("300", 0.0, 1e6),
+            "checkpoint, start of processes and communicators under `restart`: assumed",
+        ),
     ],
 };
 
@@ -148,7 +116,11 @@ impl Policy for Malleus {
         };
         let n_micro_batches = problem.workload.batch_size as u64;
         let planner = Planner { problem, costs: &costs, limits, n_micro_batches };
-        let job = Job { planner, context, reaction: Reaction::of(context.word("reaction", "replan")) };
+        let job = Job {
+            planner,
+            context,
+            reaction: Reaction::named(context.word("reaction", "replan")).unwrap_or(Reaction::Replan),
+        };
         let steps = job.steps()?;
         Ok(words::decision(&job, &steps))
     }

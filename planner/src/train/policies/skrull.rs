@@ -11,27 +11,23 @@ use train::{Plan, Problem};
 use super::{all_fit, heuristic};
 use crate::proof::{Aim, Decision};
 use crate::train::dacp::{self, First};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct Skrull;
 
 /// Parameters of the policies that are made of DACP and GDS.
 pub(super) const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "rollback",
-        unit: "word",
-        default: "strict",
-        allowed: Allowed::Words(&["strict", "paper", "off"]),
-        about: "what happens when nothing fits: account on every rank, as printed in the paper, or do not check at all",
-    },
-    Parameter {
-        name: "batching",
-        unit: "word",
-        default: "gds",
-        allowed: Allowed::Words(&["gds", "arrival"]),
-        about: "how micro-batches are grouped: global data scheduling, or arrival order (DACP only)",
-    },
+    Parameter::word(
+        "rollback",
+        &["strict", "paper", "off"],
+        "what happens when nothing fits: account on every rank, as printed in the paper, or do not check at all",
+    ),
+    Parameter::word(
+        "batching",
+        &["gds", "arrival"],
+        "how micro-batches are grouped: global data scheduling, or arrival order (DACP only)",
+    ),
 ];
 
 const CARD: Card = Card {

@@ -14,7 +14,7 @@ use super::all_fit;
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::{self, First, Terms};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct SkrullExact;
@@ -25,20 +25,12 @@ const CARD: Card = Card {
     source: "arXiv:2505.19609 section 4, solved exactly",
     method: "MILP (HiGHS)",
     parameters: &[
-        Parameter {
-            name: "binaries_max",
-            unit: "count",
-            default: "1200",
-            allowed: Allowed::Count(1.0, 100_000.0),
-            about: "largest number of binary variables per step that is tried",
-        },
-        Parameter {
-            name: "nodes_max",
-            unit: "count",
-            default: "200000",
-            allowed: Allowed::Count(1.0, 1e9),
-            about: "branch-and-bound nodes per step",
-        },
+        Parameter::count(
+            ("binaries_max", "count"),
+            ("1200", 1.0, 100_000.0),
+            "largest number of binary variables per step that is tried",
+        ),
+        Parameter::count(("nodes_max", "count"), ("200000", 1.0, 1e9), "branch-and-bound nodes per step"),
     ],
 };
 

@@ -4,47 +4,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::{Collective, CopyKind, Op, Pass};
 
-/// A kind of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KernelKind {
-    /// Matrix products, grouped ones among them.
-    Product,
-    /// Attention forward.
-    AttentionForward,
-    /// Attention backward.
-    AttentionBackward,
-    /// Kernels that memory bounds, copies inside of the device among them.
-    Memory,
-    /// Rows of a table.
-    Embedding,
-    /// All-reduce.
-    AllReduce,
-    /// All-gather.
-    AllGather,
-    /// Reduce-scatter.
-    ReduceScatter,
-    /// All-to-all.
-    AllToAll,
-    /// Messages between two ranks.
-    Message,
+hw::words! {
+    /// A kind of kernels.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum KernelKind: word {
+        /// Matrix products, grouped ones among them.
+        Product = "product",
+        /// Attention forward.
+        AttentionForward = "attention-forward",
+        /// Attention backward.
+        AttentionBackward = "attention-backward",
+        /// Kernels that memory bounds, copies inside of the device among them.
+        Memory = "memory",
+        /// Rows of a table.
+        Embedding = "embedding",
+        /// All-reduce.
+        AllReduce = "all-reduce",
+        /// All-gather.
+        AllGather = "all-gather",
+        /// Reduce-scatter.
+        ReduceScatter = "reduce-scatter",
+        /// All-to-all.
+        AllToAll = "all-to-all",
+        /// Messages between two ranks.
+        Message = "message",
+    }
 }
 
 impl KernelKind {
-    /// Every kind.
-    pub const ALL: [Self; 10] = [
-        Self::Product,
-        Self::AttentionForward,
-        Self::AttentionBackward,
-        Self::Memory,
-        Self::Embedding,
-        Self::AllReduce,
-        Self::AllGather,
-        Self::ReduceScatter,
-        Self::AllToAll,
-        Self::Message,
-    ];
-
     /// The kind of an elementary operation; `None` for the host and for copies from and to it.
     #[must_use]
     pub const fn of(op: &Op) -> Option<Self> {

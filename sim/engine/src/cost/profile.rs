@@ -14,7 +14,7 @@ use crate::cost::names;
 pub use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
-use crate::task::{Collective, CopyKind, Op};
+use crate::task::{CopyKind, Op};
 
 /// Schema of profile files.
 pub const SCHEMA: &str = "skrull-sim/profile/1";
@@ -167,19 +167,6 @@ pub const fn memory_bound(op: &Op) -> Option<(&'static str, u64)> {
             CopyKind::DeviceToDevice => ("device_to_device", *bytes),
         }),
         _ => None,
-    }
-}
-
-/// Name of a collective in profile files.
-#[must_use]
-pub const fn collective_name(kind: Collective) -> &'static str {
-    match kind {
-        Collective::AllGather => "all_gather",
-        Collective::ReduceScatter => "reduce_scatter",
-        Collective::AllReduce => "all_reduce",
-        Collective::AllToAll => "all_to_all",
-        Collective::SendRecv => "send_recv",
-        Collective::RingShift => "ring_shift",
     }
 }
 

@@ -16,7 +16,7 @@ use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
 use crate::cost::mixed::MixedChunk;
 use crate::cost::names;
-use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
+use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::cost::{collective, curve};
@@ -234,7 +234,7 @@ impl Profiled {
             let n = f64::from(shape.n_ranks);
             ("all_gather", hw::real(*bytes) * n, 1.0 / (n - 1.0).max(1.0))
         } else {
-            (collective_name(*kind), hw::real(*bytes), 1.0)
+            (kind.name(), hw::real(*bytes), 1.0)
         };
         let of_node = |curve: &&CollectiveCurve| {
             !crosses || curve.n_ranks / curve.n_nodes == shape.n_ranks / shape.n_nodes.max(1)

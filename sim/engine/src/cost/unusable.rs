@@ -2,120 +2,61 @@
 
 /// What is wrong with a file of costs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum Unusable {
     /// It is not TOML, or has other keys.
     #[error("line {line}: {message}")]
-    Syntax {
-        /// Line of the file, from 1.
-        line: usize,
-        /// What the parser says.
-        message: String,
-    },
+    Syntax { line: usize, message: String },
     /// It is of another version.
     #[error("schema is `{found}`, expected `{expected}`")]
-    Schema {
-        /// What the file says.
-        found: String,
-        /// What this program reads.
-        expected: &'static str,
-    },
+    Schema { found: String, expected: &'static str },
     /// A part of it is wrong.
     #[error("{part}: {why}")]
-    In {
-        /// Which part.
-        part: String,
-        /// What is wrong with it.
-        why: Box<Unusable>,
-    },
+    In { part: String, why: Box<Unusable> },
     /// A name is none of those that are known.
     #[error("allowed are {allowed}")]
-    NotAllowed {
-        /// Known names.
-        allowed: String,
-    },
+    NotAllowed { allowed: String },
     /// An exchange over nodes that cannot be.
     #[error("`n_nodes` has to divide the ranks, and `port_gb_per_s` to be a bandwidth")]
     Nodes,
     /// A kernel has a name that no kernel has.
     #[error("no kernel has that name; allowed are {allowed}")]
-    NoKernel {
-        /// Known names.
-        allowed: String,
-    },
+    NoKernel { allowed: String },
     /// Points of a curve are not sorted, not positive or not pairs.
     #[error(
         "`bytes` and `seconds` must be positive, of one length, `bytes` increasing and `seconds` at most {seconds_max:e}"
     )]
-    Points {
-        /// Most that is taken.
-        seconds_max: f64,
-    },
+    Points { seconds_max: f64 },
     /// Knots of a grid are not sorted or not positive.
     #[error("knots of axis `{axis}` must be positive and increasing")]
-    Knots {
-        /// Its axis.
-        axis: String,
-    },
+    Knots { axis: String },
     /// A grid has more or fewer values than knots.
     #[error("the axes make {knots} knots, found {values} values")]
-    Values {
-        /// Knots of all axes.
-        knots: usize,
-        /// Values.
-        values: usize,
-    },
+    Values { knots: usize, values: usize },
     /// Logarithms of a grid are out of range.
     #[error("every value must be finite and within {limit} of 0")]
-    TooLarge {
-        /// Largest that is taken.
-        limit: f64,
-    },
+    TooLarge { limit: f64 },
     /// A grid has more or fewer axes than its kernel has sizes.
     #[error("it has {found} axes, expected {expected}")]
-    Axes {
-        /// Those that are there.
-        found: usize,
-        /// Those of the kernel.
-        expected: usize,
-    },
+    Axes { found: usize, expected: usize },
     /// A figure is out of range.
     #[error("{what} must be from {low} to {high}")]
-    Range {
-        /// Which figure, and what it is where that helps.
-        what: String,
-        /// Least that is taken, as it is written.
-        low: String,
-        /// Most that is taken, as it is written.
-        high: String,
-    },
+    Range { what: String, low: String, high: String },
     /// Quantiles of residuals do not lie around 1.
     #[error("residual quantiles must lie around 1, from 1e-6 to 1e6, found {low} and {high}")]
-    Residuals {
-        /// The lower one.
-        low: f64,
-        /// The upper one.
-        high: f64,
-    },
+    Residuals { low: f64, high: f64 },
     /// A law is of another kind than its kernel.
     #[error("its law is that of another kind of kernel")]
     ForeignLaw,
     /// A collective is unknown, or of one rank.
     #[error("allowed are {allowed} of 2 or more")]
-    Collective {
-        /// Known collectives.
-        allowed: String,
-    },
+    Collective { allowed: String },
     /// A link lacks a figure.
     #[error("a link needs `alpha_s` of at least 0, and positive bandwidths and `bytes_max`")]
     Link,
     /// A kernel of the host runs on no thread, or its grid has not two axes.
     #[error("it needs at least one thread and two axes, found {threads} and {axes}")]
-    HostKernel {
-        /// Its threads.
-        threads: u32,
-        /// Its axes.
-        axes: usize,
-    },
+    HostKernel { threads: u32, axes: usize },
 }
 
 impl Unusable {

@@ -111,33 +111,17 @@ pub struct Image {
 
 /// Why an image cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoImage {
     /// A side without pixels, or too many.
     #[error("{width} x {height} pixels: sides have 1 to {SIDE_MAX}")]
-    Side {
-        /// Pixels.
-        width: u32,
-        /// Pixels.
-        height: u32,
-    },
+    Side { width: u32, height: u32 },
     /// Too long.
     #[error("{width} x {height} pixels: the processor refuses images that are over {ASPECT_MAX} times as long as wide")]
-    Long {
-        /// Pixels.
-        width: u32,
-        /// Pixels.
-        height: u32,
-    },
+    Long { width: u32, height: u32 },
     /// A number of tokens that the encoder makes of no image.
     #[error("{tokens} tokens: the encoder makes {least} to {most} of an image")]
-    Tokens {
-        /// Tokens that were asked for.
-        tokens: u32,
-        /// Fewest that it makes.
-        least: u64,
-        /// Most that it makes.
-        most: u64,
-    },
+    Tokens { tokens: u32, least: u64, most: u64 },
 }
 
 impl VisionEncoder {

@@ -8,6 +8,7 @@ use crate::csr::Csr;
 
 /// Why METIS gives no partition.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoPartition {
     /// The program has none of it.
     #[error("this program was built without METIS; `cargo build --release --features metis` builds it in")]
@@ -17,10 +18,7 @@ pub enum NoPartition {
     NoEdges,
     /// More slots than its ids count.
     #[error("the graph has {n_slots} adjacency slots, METIS counts {} at most", i32::MAX)]
-    TooLarge {
-        /// Slots of both directions.
-        n_slots: u64,
-    },
+    TooLarge { n_slots: u64 },
     /// METIS says so.
     #[error("METIS gives up: {0}")]
     Metis(String),

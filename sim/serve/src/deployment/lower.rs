@@ -13,6 +13,7 @@ use crate::step_cost::StepTable;
 
 /// Why the loop cannot play a deployment as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum Unplayable {
     /// Parts of the layers are played as stations.
     #[error("replica {0} has a part of the layers: such a deployment is played by its stations")]
@@ -40,12 +41,7 @@ pub enum Unplayable {
     OnwardByType,
     /// As many tables as replicas.
     #[error("{n_tables} tables of times for {n_replicas} replicas")]
-    Tables {
-        /// Tables.
-        n_tables: usize,
-        /// Replicas.
-        n_replicas: usize,
-    },
+    Tables { n_tables: usize, n_replicas: usize },
 }
 
 /// The fleet of a deployment, with the times of every replica; `kv_bytes_per_token` is what moves from prefill to decode replicas.

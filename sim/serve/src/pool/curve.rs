@@ -4,26 +4,17 @@
 
 /// Why points make no curve.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoCurve {
     /// There is none.
     #[error("a curve needs a point")]
     Empty,
     /// A point is not above 0.
     #[error("tokens and times must be above 0, found ({tokens}, {seconds})")]
-    NotPositive {
-        /// Its tokens.
-        tokens: f64,
-        /// Its seconds.
-        seconds: f64,
-    },
+    NotPositive { tokens: f64, seconds: f64 },
     /// Tokens do not rise.
     #[error("tokens must rise, found {after} after {before}")]
-    Falling {
-        /// Tokens of a point.
-        before: f64,
-        /// Tokens of the next one.
-        after: f64,
-    },
+    Falling { before: f64, after: f64 },
 }
 
 /// Measured points.

@@ -13,25 +13,21 @@ use super::{Phase, Replica, Slot, Waiting};
 use crate::records::Records;
 use hw::Tick;
 
-/// What a replica does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Prompts and outputs.
-    #[default]
-    Both,
-    /// Prompts and first tokens.
-    Prefill,
-    /// Outputs after the first token; a preempted sequence is computed again here.
-    Decode,
-    /// Outputs of prompts that machines outside of the fleet compute: keys and values are here when the request comes.
-    Outputs,
-}
-
-impl Role {
-    /// Every role with its name in scenarios.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("both", Self::Both), ("prefill", Self::Prefill), ("decode", Self::Decode), ("outputs", Self::Outputs)];
+hw::words! {
+    /// What a replica does.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role: word {
+        /// Prompts and outputs.
+        #[default]
+        Both = "both",
+        /// Prompts and first tokens.
+        Prefill = "prefill",
+        /// Outputs after the first token; a preempted sequence is computed again here.
+        Decode = "decode",
+        /// Outputs of prompts that machines outside of the fleet compute: keys and values are here when the request comes.
+        Outputs = "outputs",
+    }
 }
 
 /// Who gives the client the first token of a prompt that is decoded elsewhere.

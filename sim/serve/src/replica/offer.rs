@@ -70,6 +70,7 @@ pub struct Batch {
 
 /// Why a batch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum WrongBatch {
     /// Nobody of that number is here.
     #[error("request {0} neither waits nor is under way here")]
@@ -79,42 +80,18 @@ pub enum WrongBatch {
     Twice(u32),
     /// Too few or too many tokens of one prompt.
     #[error("{tokens} tokens of request {request} are asked for; an iteration computes {least} to {most} of it now")]
-    Chunk {
-        /// The request.
-        request: u32,
-        /// Its tokens in the batch.
-        tokens: u32,
-        /// Fewest and most that it may have.
-        least: u32,
-        /// Most that it may have.
-        most: u32,
-    },
+    Chunk { request: u32, tokens: u32, least: u32, most: u32 },
     /// More tokens than an iteration holds.
     #[error("the batch has {tokens} tokens, those of decoding sequences included, and an iteration holds {most}")]
-    Tokens {
-        /// Of the batch.
-        tokens: u64,
-        /// Of an iteration.
-        most: u32,
-    },
+    Tokens { tokens: u64, most: u32 },
     /// More sequences than run at once.
     #[error("with the batch {sequences} sequences would run, and at most {most} do")]
-    Sequences {
-        /// With the batch.
-        sequences: u64,
-        /// At once.
-        most: u32,
-    },
+    Sequences { sequences: u64, most: u32 },
     /// Nothing, though somebody is here.
     #[error(
         "the batch is empty, and nothing else would ever wake the replica: {running} sequences run and {waiting} requests wait"
     )]
-    Empty {
-        /// Sequences under way.
-        running: u32,
-        /// Requests in the queue.
-        waiting: usize,
-    },
+    Empty { running: u32, waiting: usize },
 }
 
 impl Offer {

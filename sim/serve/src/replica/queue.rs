@@ -9,18 +9,15 @@ use std::cmp::Ordering;
 
 use super::{Replica, Waiting};
 
-/// Who comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Whoever came first.
-    Arrival,
-    /// The lowest priority number, then whoever came first.
-    Priority,
-}
-
-impl Order {
-    /// Every order with its name in scenarios, which are vLLM's.
-    pub const ALL: [(&'static str, Self); 2] = [("fcfs", Self::Arrival), ("priority", Self::Priority)];
+hw::words! {
+    /// Who comes first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Order: word {
+        /// Whoever came first.
+        Arrival = "fcfs",
+        /// The lowest priority number, then whoever came first.
+        Priority = "priority",
+    }
 }
 
 impl Replica<'_> {

@@ -8,21 +8,18 @@
 
 use engine::random::{self, Stream};
 
-/// Kind of hash function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Nearest vertex of a randomly rotated cross-polytope.
-    CrossPolytope,
-    /// Side of a random plane.
-    Spherical,
+hw::words! {
+    /// Kind of hash function.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Family: word {
+        /// Nearest vertex of a randomly rotated cross-polytope.
+        CrossPolytope = "cross-polytope",
+        /// Side of a random plane.
+        Spherical = "spherical",
+    }
 }
 
 impl Family {
-    /// Words in scenario files, in the order of `ALL`.
-    pub const WORDS: [&'static str; 2] = ["cross-polytope", "spherical"];
-    /// Every family.
-    pub const ALL: [Self; 2] = [Self::CrossPolytope, Self::Spherical];
-
     /// Columns of the rotation of one function when it keeps `width` coordinates.
     #[must_use]
     pub const fn columns(self, width: u64) -> u64 {

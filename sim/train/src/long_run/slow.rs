@@ -22,26 +22,16 @@ pub enum Begins {
     },
 }
 
-/// What a job does about a slow node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reaction {
-    /// It goes on at the slow node's pace.
-    Endure,
-    /// It saves, and restarts without the node.
-    Restart,
-    /// It changes its plan to one that fits, without a restart.
-    Replan,
-}
-
-impl Reaction {
-    /// Words of scenario files.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("none", Self::Endure), ("restart", Self::Restart), ("replan", Self::Replan)];
-
-    /// Its word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, of)| *of == self).expect("every reaction has a word").0
+hw::words! {
+    /// What a job does about a slow node.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Reaction: word {
+        /// It goes on at the slow node's pace.
+        Endure = "none",
+        /// It saves, and restarts without the node.
+        Restart = "restart",
+        /// It changes its plan to one that fits, without a restart.
+        Replan = "replan",
     }
 }
 

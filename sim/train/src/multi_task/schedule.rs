@@ -66,63 +66,26 @@ impl Schedule {
 
 /// A rule that a schedule breaks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum Broken {
     /// A piece names a size that its `MetaOp` does not have.
     #[error("`{name}` from layer {first}: no such size")]
-    NoSuchSize {
-        /// `MetaOp`.
-        name: String,
-        /// First layer of the piece.
-        first: u32,
-    },
+    NoSuchSize { name: String, first: u32 },
     /// A piece has no layers, or does not go on where the one before ended.
     #[error("`{name}` from layer {first}: {done} layers were done before")]
-    OutOfOrder {
-        /// `MetaOp`.
-        name: String,
-        /// First layer of the piece.
-        first: u32,
-        /// Layers that were done before.
-        done: u32,
-    },
+    OutOfOrder { name: String, first: u32, done: u32 },
     /// A piece has other devices than its size says.
     #[error("`{name}` from layer {first}: {devices:?} are not {needed} devices of the machine")]
-    WrongDevices {
-        /// `MetaOp`.
-        name: String,
-        /// First layer of the piece.
-        first: u32,
-        /// Its devices.
-        devices: Vec<u32>,
-        /// How many its size needs.
-        needed: u32,
-    },
+    WrongDevices { name: String, first: u32, devices: Vec<u32>, needed: u32 },
     /// A piece begins before the layers that it needs.
     #[error("`{name}` from layer {first}: begins before what it needs has ended")]
-    TooEarly {
-        /// `MetaOp`.
-        name: String,
-        /// First layer of the piece.
-        first: u32,
-    },
+    TooEarly { name: String, first: u32 },
     /// A device runs two pieces at once.
     #[error("`{name}` from layer {first}: device {device} is busy until {until_s}")]
-    Busy {
-        /// `MetaOp`.
-        name: String,
-        /// First layer of the piece.
-        first: u32,
-        /// The device.
-        device: u32,
-        /// Seconds from the start of the schedule.
-        until_s: f64,
-    },
+    Busy { name: String, first: u32, device: u32, until_s: f64 },
     /// Layers are missing at the end.
     #[error("`{name}` has layers that nobody runs")]
-    Unfinished {
-        /// `MetaOp`.
-        name: String,
-    },
+    Unfinished { name: String },
 }
 
 /// Holds a schedule against the work: every layer once and in order, no device twice at a time, nothing before what it needs.

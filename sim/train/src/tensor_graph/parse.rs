@@ -11,6 +11,7 @@ const DEPTH_MAX: usize = 32;
 
 /// Why a text is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoSize {
     /// Powers are too high.
     #[error("powers add up to {0}, allowed are {DEGREE_MAX}")]
@@ -32,12 +33,7 @@ pub enum NoSize {
     Number(String),
     /// A name is no symbol.
     #[error("no symbol `{word}`; there are {known}")]
-    Symbol {
-        /// The name.
-        word: String,
-        /// Names of all symbols.
-        known: String,
-    },
+    Symbol { word: String, known: String },
 }
 
 /// A size as text, for example `2*batch*(sequence + 1)`.

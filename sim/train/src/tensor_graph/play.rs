@@ -7,15 +7,17 @@
 use super::program::{Candidate, Program, within};
 use super::{Operation, OperationId, TensorGraph, TensorId};
 
-/// Which candidates go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eviction {
-    /// As they are found, one at a time.
-    FirstFound,
-    /// By size times distance to the next use, largest first.
-    SizeTimesDistance,
-    /// By the time that it takes to make a byte again, least first.
-    LeastTimePerByte,
+hw::words! {
+    /// Which candidates go first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Eviction: word {
+        /// As they are found, one at a time.
+        FirstFound = "first-found",
+        /// By size times distance to the next use, largest first.
+        SizeTimesDistance = "size-times-distance",
+        /// By the time that it takes to make a byte again, least first.
+        LeastTimePerByte = "least-time-per-byte",
+    }
 }
 
 /// Sizes and times of a graph where its symbols are known.
@@ -25,15 +27,6 @@ pub struct AtSizes {
     pub bytes: Vec<u64>,
     /// Nanoseconds of every operation.
     pub ns: Vec<u64>,
-}
-
-impl Eviction {
-    /// Rules with their words.
-    pub const WORDS: [(&str, Self); 3] = [
-        ("first-found", Self::FirstFound),
-        ("size-times-distance", Self::SizeTimesDistance),
-        ("least-time-per-byte", Self::LeastTimePerByte),
-    ];
 }
 
 /// What happens in a step.

@@ -1,169 +1,36 @@
-//! Named length distributions: quantile tables, sampled by log-linear interpolation of the inverse CDF.
+//! Named length distributions: quantile tables (`distributions.toml`), sampled by log-linear interpolation of the inverse CDF.
 //!
-//! Units: tokens. Each table names its source; what a source does not state (the lowest edge, the shape between its points)
-//! is a choice that the table's `source` names. `exp` and `ln` come from `libm`, so samples are the same on every platform.
+//! Units: tokens. `exp` and `ln` come from `libm`, so samples are the same on every platform.
+
+use std::sync::LazyLock;
 
 use engine::random;
+use serde::Deserialize;
 
 /// Draws above `max_tokens` before the limit itself is taken.
 const REDRAWS_MAX: usize = 1000;
 
 /// A length distribution.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Distribution {
     /// Name in scenario files.
-    pub name: &'static str,
+    pub name: String,
     /// Where its figures come from.
-    pub source: &'static str,
+    pub source: String,
     /// (cumulative share, tokens), both increasing, first share 0, last share 1.
-    pub points: &'static [(f64, f64)],
+    pub points: Vec<(f64, f64)>,
 }
 
-const SKRULL_CDF: &str = "arXiv:2505.19609, table of length CDFs; lowest edge 64 tokens and the median between the printed points are choices";
-
-static DISTRIBUTIONS: [Distribution; 8] = [
-    Distribution {
-        name: "codealpaca-like",
-        source: "arXiv:2412.16985: samples of CodeAlpaca-20K, about 100 to 3000 tokens; all between the two ends is a choice",
-        points: &[(0.0, 100.0), (0.5, 350.0), (0.9, 900.0), (0.99, 2000.0), (1.0, 3000.0)],
-    },
-    Distribution {
-        name: "wikipedia",
-        source: "measured by us: AFDWang/Hetu-Galvatron @ caf6766 galvatron/datasets/wikipedia.txt, 1,000,000 lengths, mean 1013.6",
-        points: &[
-            (0.0, 1.0),
-            (0.001, 17.0),
-            (0.01, 39.0),
-            (0.025, 52.0),
-            (0.05, 67.0),
-            (0.1, 87.0),
-            (0.15, 103.0),
-            (0.2, 122.0),
-            (0.25, 146.0),
-            (0.3, 171.0),
-            (0.35, 205.0),
-            (0.4, 243.0),
-            (0.45, 290.0),
-            (0.5, 347.0),
-            (0.55, 411.0),
-            (0.6, 472.0),
-            (0.65, 556.0),
-            (0.7, 685.0),
-            (0.75, 862.0),
-            (0.8, 1092.0),
-            (0.85, 1464.0),
-            (0.9, 2112.0),
-            (0.925, 2705.0),
-            (0.95, 3720.0),
-            (0.97, 5390.0),
-            (0.98, 7087.0),
-            (0.99, 10_919.0),
-            (0.995, 15_986.0),
-            (0.998, 26_511.0),
-            (0.999, 37_353.0),
-            (0.9995, 51_510.0),
-            (0.9998, 75_413.0),
-            (0.9999, 101_537.0),
-            (0.99995, 129_653.0),
-            (0.99999, 230_941.0),
-            (1.0, 1_823_777.0),
-        ],
-    },
-    Distribution {
-        name: "wikipedia-cn",
-        source: SKRULL_CDF,
-        points: &[
-            (0.0, 64.0),
-            (0.8788, 1024.0),
-            (0.9934, 4096.0),
-            (0.9992, 8192.0),
-            (0.9999, 32_768.0),
-            (1.0, 79_872.0),
-        ],
-    },
-    Distribution {
-        name: "lmsys-chat-1m",
-        source: SKRULL_CDF,
-        points: &[
-            (0.0, 64.0),
-            (0.8712, 1024.0),
-            (0.9935, 4096.0),
-            (0.9987, 8192.0),
-            (0.9998, 32_768.0),
-            (0.9999, 131_072.0),
-            (1.0, 1_682_432.0),
-        ],
-    },
-    Distribution {
-        name: "chatqa2-long-sft",
-        source: SKRULL_CDF,
-        points: &[
-            (0.0, 64.0),
-            (0.2192, 1024.0),
-            (0.3148, 4096.0),
-            (0.4043, 8192.0),
-            (0.9986, 32_768.0),
-            (1.0, 101_376.0),
-        ],
-    },
-    Distribution {
-        name: "github-like",
-        source: "token shares of arXiv:2502.21231 figure 4 by doublings from 4K: 34.0 % below, 10.7, 10.4, 10.2, 9.5, 8.8 up to 128K, 6.4, 4.5; the 5.3 % above 512K as 3.1 and 2.2; below 4K a choice",
-        points: &[
-            (0.0, 64.0),
-            (0.1688, 700.0),
-            (0.422, 1800.0),
-            (0.6753, 3000.0),
-            (0.8441, 4096.0),
-            (0.9255, 8192.0),
-            (0.965_07, 16_384.0),
-            (0.984_47, 32_768.0),
-            (0.993_51, 65_536.0),
-            (0.997_693, 131_072.0),
-            (0.999_215, 262_144.0),
-            (0.999_750, 524_288.0),
-            (0.999_935, 1_048_576.0),
-            (1.0, 2_097_152.0),
-        ],
-    },
-    Distribution {
-        name: "commoncrawl-like",
-        source: "arXiv:2412.01523: of 512 sequences the shortest 379 and the next 109, 12, 9, 3 hold about 1/6, 1/3, 1/6, 1/6, 1/6 of the tokens (figure 5b, table 3), 1.5 to 2.3 M tokens in all; shape within these groups a choice, nothing known above 384K",
-        points: &[
-            (0.0, 32.0),
-            (0.25, 350.0),
-            (0.5, 1100.0),
-            (0.74, 2800.0),
-            (0.9, 6500.0),
-            (0.953, 15_000.0),
-            (0.9775, 30_000.0),
-            (0.994, 50_000.0),
-            (0.9985, 120_000.0),
-            (1.0, 384_000.0),
-        ],
-    },
-    Distribution {
-        name: "byted-like",
-        source: "token shares of arXiv:2502.21231 figure 4 by doublings from 4K: 14.2 % below, 11.4, 7.6 four times up to 128K, 7.3, 7.6, 7.6, 9.7, 12.1 from 2M; below 4K and above 2M a choice",
-        points: &[
-            (0.0, 64.0),
-            (0.1418, 700.0),
-            (0.3546, 1800.0),
-            (0.5673, 3000.0),
-            (0.7092, 4096.0),
-            (0.8837, 8192.0),
-            (0.9418, 16_384.0),
-            (0.9709, 32_768.0),
-            (0.985_46, 65_536.0),
-            (0.992_736, 131_072.0),
-            (0.996_228, 262_144.0),
-            (0.998_045, 524_288.0),
-            (0.998_954, 1_048_576.0),
-            (0.999_534, 2_097_152.0),
-            (1.0, 2_621_440.0),
-        ],
-    },
-];
+/// Every distribution, in the order of the file.
+static DISTRIBUTIONS: LazyLock<Vec<Distribution>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct Table {
+        distributions: Vec<Distribution>,
+    }
+    let table: Table = toml::from_str(include_str!("distributions.toml")).expect("the shipped table is whole");
+    table.distributions
+});
 
 /// A distribution by name.
 #[must_use]
@@ -174,7 +41,7 @@ pub fn named(name: &str) -> Option<&'static Distribution> {
 /// Names of all distributions.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    DISTRIBUTIONS.iter().map(|distribution| distribution.name).collect()
+    DISTRIBUTIONS.iter().map(|distribution| distribution.name.as_str()).collect()
 }
 
 impl Distribution {
@@ -268,7 +135,7 @@ mod tests {
 
     #[test]
     fn tables_rise_from_zero_to_one() {
-        for distribution in &DISTRIBUTIONS {
+        for distribution in DISTRIBUTIONS.iter() {
             assert_eq!(distribution.points[0].0, 0.0, "{}", distribution.name);
             assert_eq!(distribution.points[distribution.points.len() - 1].0, 1.0, "{}", distribution.name);
             for pair in distribution.points.windows(2) {
@@ -279,9 +146,9 @@ mod tests {
 
     #[test]
     fn samples_follow_the_printed_cdf() {
-        for distribution in &DISTRIBUTIONS {
+        for distribution in DISTRIBUTIONS.iter() {
             let sample = distribution.sample(100_000, u64::MAX, 3);
-            for &(share, tokens) in distribution.points {
+            for &(share, tokens) in &distribution.points {
                 let below = sample.iter().filter(|&&length| hw::real(length) <= tokens).count();
                 let found = hw::real(below as u64) / 100_000.0;
                 assert!((found - share).abs() < 0.01, "{}: {found} below {tokens}, table {share}", distribution.name);

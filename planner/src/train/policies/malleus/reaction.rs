@@ -15,26 +15,14 @@ use super::costs::Costs;
 use super::division::{Class, Divided, Divider, Found, lay};
 use super::grouping::{self, Group, Node};
 
-/// How a job reacts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
-    Replan,
-    Nothing,
-    Restart,
-    Templates,
-}
-
-impl Reaction {
-    /// Words of the parameter.
-    pub(super) const WORDS: [&'static str; 4] = ["replan", "none", "restart", "templates"];
-
-    pub(super) fn of(word: &str) -> Self {
-        match word {
-            "none" => Self::Nothing,
-            "restart" => Self::Restart,
-            "templates" => Self::Templates,
-            _ => Self::Replan,
-        }
+hw::words! {
+    /// How a job reacts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Reaction: word {
+        Replan = "replan",
+        Nothing = "none",
+        Restart = "restart",
+        Templates = "templates",
     }
 }
 

@@ -6,83 +6,7 @@ use super::reader::Reader;
 use crate::model::Unpriced;
 
 /// Keys without a say in time and memory: names, tokens, training, numerics, positions, and what a key that is read implies.
-const SILENT: [&str; 75] = [
-    "full_attention_interval",
-    "mtp_hybrid_override_pattern",
-    "mtp_layers_block_type",
-    "mtp_transformer_layers",
-    "mtp_use_dedicated_embeddings",
-    "output_gate_type",
-    "repetition_penalty",
-    "use_conv_bias",
-    "use_mamba_kernels",
-    "use_mtp",
-    "use_routing_bias",
-    "use_unified_vision_chunk",
-    "interleave_moe_layer_step",
-    "_attn_implementation",
-    "_name_or_path",
-    "activation_function",
-    "architectures",
-    "aux_loss_alpha",
-    "cache_implementation",
-    "chunk_size",
-    "dtype",
-    "expand",
-    "final_logit_softcapping",
-    "attn_logit_softcapping",
-    "hidden_act",
-    "hidden_activation",
-    "hidden_dropout",
-    "id2label",
-    "ignore_index",
-    "initial_context_length",
-    "initializer_range",
-    "is_decoder",
-    "label2id",
-    "layer_norm_epsilon",
-    "length_penalty",
-    "max_length",
-    "mlp_hidden_act",
-    "mamba_hidden_act",
-    "mm_tokens_per_image",
-    "model_type",
-    "moe_router_dtype",
-    "n_ctx",
-    "n_group",
-    "n_groups",
-    "norm_eps",
-    "norm_topk_prob",
-    "num_beam_groups",
-    "num_beams",
-    "num_logits_to_keep",
-    "num_return_sequences",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-    "pretraining_tp",
-    "qk_head_dim",
-    "qk_norm_type",
-    "query_pre_attn_scalar",
-    "rescale_prenorm_residual",
-    "return_dict",
-    "rms_norm_eps",
-    "routed_scaling_factor",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "rotary_dim",
-    "scoring_func",
-    "seq_aux",
-    "summary_type",
-    "swiglu_limit",
-    "task_specific_params",
-    "temperature",
-    "topk_group",
-    "topk_method",
-    "torch_dtype",
-    "transformers_version",
-    "video_placeholder",
-    "ep_size",
-];
+const SILENT: &str = include_str!("silent.txt");
 
 /// Parts of names of such keys.
 const SILENT_PARTS: [&str; 12] = [
@@ -115,7 +39,8 @@ pub(super) fn unpriced(reader: &mut Reader<'_>, knows_vision: bool) -> Vec<Unpri
             parts.push(Unpriced { what: format!("{what} (`{key}`)"), parameters: encoder(keys) });
         }
     }
-    let is_silent = |key: &str| SILENT.contains(&key) || SILENT_PARTS.iter().any(|part| key.contains(part));
+    let is_silent =
+        |key: &str| SILENT.lines().any(|silent| silent == key) || SILENT_PARTS.iter().any(|part| key.contains(part));
     let unread = reader.left_over().filter(|key| !is_silent(key));
     parts.extend(unread.map(|key| Unpriced { what: format!("key `{key}`"), parameters: 0 }));
     parts
