@@ -172,8 +172,13 @@ impl<'a> ReplicaConfig<'a> {
         if !self.draft_is_own {
             return Some(draft);
         }
-        let (formats, expert_degree, routing) = (self.formats, self.expert_degree, self.routing);
-        Some(Self { formats, expert_degree, routing, joins_states: true, ..draft })
+        Some(Self {
+            formats: self.formats,
+            expert_degree: self.expert_degree,
+            routing: self.routing,
+            joins_states: true,
+            ..draft
+        })
     }
 
     /// Batches that the replica has under way at once.

@@ -35,8 +35,10 @@ impl Builder<'_> {
     /// All layers of a stage of a hybrid model; none for another model.
     pub(super) fn hybrid_layers(&self, problem: &Problem, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
         let (model, shard) = (&problem.model, problem.shard());
-        let counts = || counts(model, stage, problem.execution.wide_layers);
-        is_hybrid(model).then(|| layers(&shard, self.load, &counts(), &share.local, kind))
+        is_hybrid(model).then(|| {
+            let counts = counts(model, stage, problem.execution.wide_layers);
+            layers(&shard, self.load, &counts, &share.local, kind)
+        })
     }
 }
 
