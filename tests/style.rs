@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Median of tokens per function, tests left out. ripgrep has 30, nexosim 55, nextest 57, vrp 62.
 const TOKENS_MEDIAN_MAX: usize = 98;
 /// Closures that are bound to a name, per thousand lines, tests left out. The same four have at most 2.5.
-const NAMED_CLOSURES_PER_1000_LINES_MAX: usize = 14;
+const NAMED_CLOSURES_PER_1000_LINES_MAX: usize = 13;
 
 /// Lines of a source without its test module.
 fn code(text: &str) -> Vec<&str> {

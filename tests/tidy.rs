@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-const FILE_LINES_MAX: usize = 600;
+const FILE_LINES_MAX: usize = 590;
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer today; this list may only shrink.
 const LONGER_TODAY: [&str; 0] = [];

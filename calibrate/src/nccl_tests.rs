@@ -179,11 +179,13 @@ fn of_text(text: &str) -> Result<Vec<Test>, NcclError> {
 
 /// The name of a test among some words: the line that says it, or the command.
 fn test_of<'w>(words: &[&'w str]) -> Option<&'w str> {
-    let program = |word: &&'w str| {
-        let name = word.rsplit('/').next().unwrap_or(word).trim_matches(['"', '\'', ',']);
-        (name.ends_with("_perf") && name.len() > "_perf".len()).then_some(name)
-    };
-    words.iter().find_map(program)
+    words.iter().copied().find_map(program)
+}
+
+/// The name of a test's program that a word is the path of.
+fn program(word: &str) -> Option<&str> {
+    let name = word.rsplit('/').next().unwrap_or(word).trim_matches(['"', '\'', ',']);
+    (name.ends_with("_perf") && name.len() > "_perf".len()).then_some(name)
 }
 
 /// A row of a table: size, count, type, reduction, root, and the time out of place, microseconds.

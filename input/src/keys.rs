@@ -222,8 +222,11 @@ pub(crate) fn meanings() -> Meanings {
 /// What a key means in its section, else anywhere.
 pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str> {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
-    let of = |section: &str| meanings.get(section)?.get(key).map(String::as_str);
-    of(section).or_else(|| of("any"))
+    meaning_in(meanings, section, key).or_else(|| meaning_in(meanings, "any", key))
+}
+
+fn meaning_in<'m>(meanings: &'m Meanings, section: &str, key: &str) -> Option<&'m str> {
+    meanings.get(section)?.get(key).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod asked;
 mod laid;
+mod said;
 pub mod seen;
 mod ways;
 
@@ -211,26 +212,6 @@ impl<'f> Reader<'f> {
         Section { asked, ..Section::new(String::new(), None, table, self.findings) }
     }
 
-    /// Adds a finding.
-    pub fn find(&mut self, finding: Finding) {
-        self.findings.push(finding);
-    }
-
-    /// Adds an error without more to say.
-    pub fn wrong(&mut self, code: Code, at: Place, what: impl Into<String>) {
-        self.find(Finding::error(code, at, what));
-    }
-
-    /// Adds an error with what is allowed or what to do.
-    pub fn refuse(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
-        self.find(Finding::error(code, at, what).help(help));
-    }
-
-    /// Adds a warning with what to do.
-    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
-        self.find(Finding::warning(code, at, what).help(help));
-    }
-
     /// Errors so far.
     pub fn n_errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == crate::diagnostic::Severity::Error).count()
@@ -253,31 +234,6 @@ impl Section<'_> {
     /// A key with the path of its section.
     pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
-    }
-
-    /// Adds a finding.
-    pub fn find(&mut self, finding: Finding) {
-        self.findings.push(finding);
-    }
-
-    /// Adds an error without more to say.
-    pub fn wrong(&mut self, code: Code, at: Place, what: impl Into<String>) {
-        self.find(Finding::error(code, at, what));
-    }
-
-    /// Adds an error with what is allowed or what to do.
-    pub fn refuse(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
-        self.find(Finding::error(code, at, what).help(help));
-    }
-
-    /// Adds a warning with what to do.
-    pub fn warn(&mut self, code: Code, at: Place, what: impl Into<String>, help: impl Into<String>) {
-        self.find(Finding::warning(code, at, what).help(help));
-    }
-
-    /// Adds an error about the section as a whole.
-    pub fn refuse_all(&mut self, code: Code, what: impl Into<String>, help: impl Into<String>) {
-        self.refuse(code, self.at.clone(), what, help);
     }
 
     /// Whether the file or the command line has the section.

@@ -102,7 +102,7 @@ fn page(column: &Column, rows: std::ops::Range<usize>) -> Vec<u8> {
 fn levels<T>(cells: &[Option<T>]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in cells.chunk_by(|one, next| one.is_some() == next.is_some()) {
-        varint(&mut out, (run.len() as u64) << 1);
+        varint(&mut out, 2 * run.len() as u64);
         out.push(u8::from(run[0].is_some()));
     }
     out

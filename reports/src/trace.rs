@@ -233,10 +233,7 @@ fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
+            '"' | '\\' => out.extend(['\\', c]),
             c if c.is_control() => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }

@@ -6,7 +6,7 @@ use engine::cost::profile::Profile;
 use toml_span::value::ValueInner;
 use train::problem::UnitTimes;
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Section, unknown};
 
 /// Name of a host processor in the catalogue.

@@ -106,7 +106,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 
 fn facts(mut section: Section<'_>) -> Counts {
     let found = Class::ALL.map(|class| hw::real(section.count(class.key(), None, 0..=1_000_000_000).0));
-    if section.is_given() && found.iter().sum::<f64>() == 0.0 {
+    if section.is_given() && found == [0.0; Class::ALL.len()] {
         section.refuse_all(Code::OutOfRange, "`facts` has no fact", "one class at least is not empty");
     }
     section.finish();

@@ -19,7 +19,7 @@ use train::tensor_graph::transformer::training_step;
 use crate::training::training::Training;
 use crate::training::workload;
 use crate::{Head, Overrides, cluster, cost, expect, model};
-use input::diagnostic::{Code, Finding, Source};
+use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts};
 use input::run_list::{RunList, run_list};
 

@@ -18,7 +18,7 @@ use train::{Layout, Problem, Workload};
 
 use crate::effort::is_within_reason;
 use crate::{Head, Overrides, expect, model, recompute};
-use input::diagnostic::{Code, Finding, Source};
+use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
 use planner::effort;

@@ -4,7 +4,7 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use engine::recompute::{Module, Modules, Recompute};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Section, place_of, unknown};
 
 const KEY: &str = "recompute";

@@ -61,7 +61,7 @@ pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
-use input::diagnostic::{Code, Finding, Severity, Source};
+use input::diagnostic::{Code, Severity, Source};
 use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;

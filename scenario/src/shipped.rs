@@ -34,12 +34,16 @@ pub(crate) fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
 
 /// A file that a user gives to a shipped scenario, without the folder of that scenario.
 fn given(below: &Path) -> PathBuf {
-    let is_folder = |first: &Path| crate::EMBEDDED.iter().any(|(name, _)| Path::new(name).starts_with(first));
     let mut parts = below.components();
     match parts.next() {
         Some(first) if is_folder(Path::new(&first)) => parts.as_path().to_path_buf(),
         _ => below.to_path_buf(),
     }
+}
+
+/// Whether shipped scenarios lie in a folder of that name.
+fn is_folder(first: &Path) -> bool {
+    crate::EMBEDDED.iter().any(|(name, _)| Path::new(name).starts_with(first))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `capacity`: what a fleet costs that keeps the limits of a serving scenario, as a report.
 
-use std::path::Path;
-
 use reports::capacity::{Capacity, html, markdown};
 
 use super::{Failure, begin, load, out_dir, print, write};
@@ -27,7 +25,10 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     write(&dir.join("capacity.html"), &html(&found))?;
     let plan = dir.join("plan.json");
     // Where nothing is chosen, the plan of an earlier answer would look like this one's.
-    remove(&plan)?;
+    if plan.exists() {
+        let failed = |error| Failure::Machine(format!("error: cannot remove `{}`: {error}", plan.display()));
+        std::fs::remove_file(&plan).map_err(failed)?;
+    }
     if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
         write(&plan, &format!("{:#}\n", planned.json))?;
     }
@@ -42,16 +43,6 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     match found.chosen {
         Some(_) => Ok(()),
         None => Err(Failure::Gate("error: no fleet that was tried meets the limits".to_owned())),
-    }
-}
-
-/// Removes a file, where it is there.
-fn remove(path: &Path) -> Result<(), Failure> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Failure::Machine(format!("error: cannot remove `{}`: {error}", path.display())))
-        }
-        _ => Ok(()),
     }
 }
 

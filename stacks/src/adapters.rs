@@ -131,8 +131,7 @@ pub(crate) fn for_vllm(value: &Value) -> Option<Vec<String>> {
     }
     let [slots, rank, host] = told(value)?;
     let is_sayable = RANKS_VLLM.contains(&rank) && value.get("modules").is_none_or(|modules| modules == "all");
-    let words = format!("--enable-lora --max-loras {slots} --max-lora-rank {rank} --max-cpu-loras {host}");
-    is_sayable.then(|| vec![words])
+    is_sayable.then(|| vec![format!("--enable-lora --max-loras {slots} --max-lora-rank {rank} --max-cpu-loras {host}")])
 }
 
 /// Words of SGLang's launcher.

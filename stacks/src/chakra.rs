@@ -7,7 +7,6 @@
 mod nodes;
 mod wire;
 
-use serde_json::json;
 use train::lower::training::{Fold, lower_folded};
 
 use crate::export::{ExportError, File, Planned, Target, Words, training};
@@ -42,6 +41,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
 
 /// Ranks of every group, by the name that nodes have for it.
 fn groups(graph: &engine::TaskGraph) -> serde_json::Value {
-    let ranks = |group: &Vec<hw::Rank>| group.iter().map(|rank| rank.0).collect::<Vec<u32>>();
-    graph.groups.iter().enumerate().map(|(index, group)| (index.to_string(), json!(ranks(group)))).collect()
+    let mut named = serde_json::Map::new();
+    for (index, group) in graph.groups.iter().enumerate() {
+        named.insert(index.to_string(), group.iter().map(|rank| rank.0).collect());
+    }
+    named.into()
 }

@@ -192,10 +192,13 @@ pub(crate) fn group<'a>(
 
 /// A name that both accept: small letters, digits and dashes.
 pub(crate) fn named(text: &str) -> String {
-    let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let name: String = text.chars().take(50).map(letter).collect();
     let name = name.trim_matches('-');
     if name.is_empty() { "replicas".to_owned() } else { name.to_owned() }
+}
+
+const fn letter(letter: char) -> char {
+    if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
 }
 
 /// A word of YAML: JSON's form of it.

@@ -2,7 +2,7 @@
 //!
 //! Where a file says neither model nor length, the command line has to (`--set model.name=…`, `--set workload.tokens=…`).
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 
 use crate::checkpoint;
 use crate::document::Document;

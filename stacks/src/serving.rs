@@ -2,7 +2,7 @@
 //!
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
 use crate::checkpoint;

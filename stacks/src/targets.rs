@@ -32,8 +32,7 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// What the target cannot say.
 pub fn export(target: &str, planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Some(found) = TARGETS.iter().find(|known| known.name == target) else {
-        return Err(ExportError::UnknownTarget { found: target.to_owned(), allowed: names().join(", ") });
-    };
+    let unknown = || ExportError::UnknownTarget { found: target.to_owned(), allowed: names().join(", ") };
+    let found = TARGETS.iter().find(|known| known.name == target).ok_or_else(unknown)?;
     (found.write)(planned, words)
 }

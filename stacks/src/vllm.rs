@@ -16,8 +16,12 @@ const IMAGE: &str = "vllm/vllm-openai";
 /// Which word of a command begins the server.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
-    let of_module = || words.iter().position(|word| word.contains("vllm.entrypoints"));
-    of_serve.or_else(of_module).or_else(|| image(words))
+    of_serve.or_else(|| module(words)).or_else(|| image(words))
+}
+
+/// The module that starts the server.
+fn module(words: &[String]) -> Option<usize> {
+    words.iter().position(|word| word.contains("vllm.entrypoints"))
 }
 
 /// The image of the server in a command that runs a container: what follows are its options.

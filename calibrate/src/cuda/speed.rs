@@ -15,7 +15,7 @@ use statrs::statistics::{Data, OrderStatistics};
 use super::Cuda;
 use super::attention::Heads;
 use super::clock::Timer;
-use super::driver::{Buffer, Driver, lost};
+use super::driver::{Arg, Buffer, Driver, lost};
 use super::gemm::Gemm;
 use super::nccl::Peers;
 use super::operands::{free_grid, long};
@@ -92,7 +92,7 @@ impl Bench<'_> {
 
     fn filled(&self, kernel: &'static str, bytes: usize, count: usize) -> Result<Buffer, DeviceError> {
         let buffer = self.room(bytes)?;
-        let args = [super::driver::Arg::Pointer(buffer.at), long(count), super::driver::Arg::Int(11)];
+        let args = [Arg::Pointer(buffer.at), long(count), Arg::Int(11)];
         self.driver.launch(kernel, free_grid(count), &args, self.on)?;
         Ok(buffer)
     }

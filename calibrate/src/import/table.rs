@@ -51,7 +51,7 @@ impl Table {
     /// A column as numbers.
     pub(crate) fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
         let position = self.position(column)?;
-        let numbers: Result<Vec<f64>, TableError> = self.rows.iter().map(|row| number(row, position, column)).collect();
+        let numbers = self.rows.iter().map(|row| number(row, position, column)).collect::<Result<_, _>>();
         numbers.map_err(|error| ImportError::Table(self.path.clone(), error))
     }
 

@@ -202,8 +202,12 @@ fn contexts(service: &Service) -> Vec<(f64, Vec<&Decode>)> {
 
 /// Largest profiled rate of a GPU at a context: what a full batch gives.
 fn decode_rate_max(service: &Service, context: f64) -> f64 {
-    let most = |rows: Vec<&Decode>| rows.iter().map(|row| row.tokens_per_s).fold(0.0, f64::max);
-    between(&contexts(service).into_iter().map(|(at, rows)| (at, most(rows))).collect::<Vec<_>>(), context)
+    between(&contexts(service).into_iter().map(|(at, rows)| (at, most(&rows))).collect::<Vec<_>>(), context)
+}
+
+/// The largest rate of some rows.
+fn most(rows: &[&Decode]) -> f64 {
+    rows.iter().map(|row| row.tokens_per_s).fold(0.0, f64::max)
 }
 
 /// Largest profiled rate of a GPU within a time between tokens at a context, between the rows the inverse of `itl_s`; `None` where even the

@@ -62,9 +62,12 @@ pub(crate) fn by_owner(graph: &TaskGraph, timeline: &engine::Timeline, lane: usi
 
 /// What a lane holds in all, where nothing says what for.
 fn totals(timeline: &engine::Timeline, lane: usize) -> Vec<Held> {
-    let bytes = |bytes: u64| vec![i64::try_from(bytes).unwrap_or(i64::MAX)];
     let marks = timeline.memory[lane].iter();
-    marks.map(|mark| Held { at_s: float(mark.at.as_ns()) / 1e9, bytes: bytes(mark.bytes) }).collect()
+    marks.map(|mark| Held { at_s: float(mark.at.as_ns()) / 1e9, bytes: vec![whole(mark.bytes)] }).collect()
+}
+
+fn whole(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// Of many moments, in every bin of time the one with the highest total and the last one.

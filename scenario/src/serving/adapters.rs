@@ -10,7 +10,7 @@ use serve::step_cost::adapter_room::{AdapterRoom, Modules};
 
 use super::costs::CostLaw;
 use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Reader, Section, small};
 
 /// Largest rank of an adapter that engines take (vLLM 0.19, `--max-lora-rank`).

@@ -7,7 +7,7 @@ use serve::replica::Order;
 use serve::request::{Patience, Requests};
 
 use super::{Serving, adapters};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
 /// Longest wait, seconds.

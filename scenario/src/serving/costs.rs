@@ -7,7 +7,7 @@ use serve::step_cost::chunks::ChunkLaw;
 use toml_span::value::ValueInner;
 
 use crate::cost::{self, Cost};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::Section;
 
 /// Where times come from.

@@ -20,7 +20,7 @@ use serve::replica::{Gather, Limits, Order, Preemption};
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.

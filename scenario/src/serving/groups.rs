@@ -22,8 +22,7 @@ impl Serving {
     /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
     #[must_use]
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
-        let of_gpus = || self.gpus_of(group) / self.deployment_of(choice, group).n_gpus();
-        let all = choice.replicas.unwrap_or_else(of_gpus);
+        let all = choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus());
         match group.role {
             Role::Prefill if choice.prefill_replicas > 0 => choice.prefill_replicas,
             Role::Decode if choice.prefill_replicas > 0 => all.saturating_sub(choice.prefill_replicas),

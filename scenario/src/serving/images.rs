@@ -6,7 +6,7 @@ use serve::request::Requests;
 use serve::trace::ImageParts;
 
 use super::{CostLaw, Serving, ServingGroup};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
 /// Images of a request at most.

@@ -10,7 +10,7 @@ use serve::step_cost::chunks::{Chunking, Sizes};
 use toml_span::value::ValueInner;
 
 use crate::formats;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::Section;
 
 /// Word of `weights.format` for sparse weights, behind those of formats.

@@ -4,7 +4,7 @@ use score::steady::{self, Asked};
 use serve::replica::{Order, Role};
 
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Reader, unknown};
 
 /// What a choice asks of a replica, and how many there are; `Err` has what it cannot ask, and what to do.

@@ -7,7 +7,7 @@ use train::{Problem, memory};
 
 use super::PolicyChoice;
 use super::parallel::Places;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::Reader;
 
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.

@@ -9,7 +9,7 @@ use train::Problem;
 use train::compression::hash::Family;
 
 use super::PolicyChoice;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, place_of};
 
 /// Keys of `[policies.<name>]` and of variants that are about compression.

@@ -8,7 +8,7 @@ use train::problem::{Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::Reader;
 
 /// Reads `[model]`: a framework times layers by their kinds, formulas take all as attention to every token.

@@ -8,7 +8,7 @@ use train::problem::{Framework, Loss, Module, Recompute};
 use train::schedule::Placement;
 
 use super::PolicyChoice;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
 /// A key whose effect hangs on others.

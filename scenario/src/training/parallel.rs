@@ -4,7 +4,7 @@ use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::schedule::{Schedule, chunks_of};
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Place, Section, place_of, small, unknown};
 
 /// Words for the exchange inside a context group.

@@ -10,7 +10,7 @@ use train::problem::Recompute;
 
 use super::parallel;
 use crate::{formats, recompute};
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 use input::reader::{Section, place_of};
 
 /// Lists of the section, before the problem that gives the defaults is known.

@@ -194,8 +194,8 @@ fn union(mut intervals: Vec<(u64, u64)>, span: Window) -> u64 {
     intervals.sort_unstable();
     let (mut covered, mut end) = (0, span.start);
     for (from, to) in intervals {
-        let (from, to) = (from.max(end), to.min(span.end));
-        covered += to.saturating_sub(from);
+        let to = to.min(span.end);
+        covered += to.saturating_sub(from.max(end));
         end = end.max(to);
     }
     covered

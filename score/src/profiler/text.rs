@@ -54,8 +54,7 @@ fn signed(predicted: f64, measured: f64) -> String {
 
 /// A name that fits a table and breaks none.
 fn shown(name: &str) -> String {
-    let plain =
-        name.chars().map(|letter| if letter.is_control() || letter == '|' || letter == '`' { '?' } else { letter });
+    let plain = name.chars().map(|letter| if letter.is_control() || "|`".contains(letter) { '?' } else { letter });
     let text: String = plain.clone().take(NAME_MAX).collect();
     let dots = if plain.count() > NAME_MAX { "…" } else { "" };
     format!("`{text}{dots}`")

@@ -477,9 +477,8 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
 /// Layers whose feed-forward backward computes again by itself, and so gathers and reduces again.
 fn again_with_exchange(shard: &Shard<'_>, stage: &Stage) -> u32 {
     let modules = shard.recompute.modules();
-    let of = |n: u32, is_again: bool| if is_again { n } else { 0 };
     let experts = modules.has(Module::Experts) || modules.has(Module::SharedExperts);
-    of(stage.again_dense, modules.has(Module::FeedForward)) + of(stage.again_expert, experts)
+    stage.again_dense * u32::from(modules.has(Module::FeedForward)) + stage.again_expert * u32::from(experts)
 }
 
 /// Host time of `n` layers in one pass.

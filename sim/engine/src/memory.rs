@@ -214,9 +214,8 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 #[must_use]
 pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let model = shard.model;
-    let width = model.kept_width();
     let cut = if model.latent.is_some() { 1 } else { u64::from(shard.tp).min(model.n_kv_heads) };
-    u64::from(stage.n_layers()) * (width * shard.formats.kv.bytes()).div_ceil(cut)
+    u64::from(stage.n_layers()) * (model.kept_width() * shard.formats.kv.bytes()).div_ceil(cut)
 }
 
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.

@@ -274,8 +274,9 @@ impl Deployment {
         for options in self.replicas.iter_mut().map(|replica| &mut replica.engine) {
             let before = options.sequences_max.max(1);
             options.sequences_max = before.min(most);
-            let context = |tokens: u64| tokens / u64::from(before) * u64::from(options.sequences_max);
-            options.batch_context_max = options.batch_context_max.map(context);
+            if let Some(tokens) = &mut options.batch_context_max {
+                *tokens = *tokens / u64::from(before) * u64::from(options.sequences_max);
+            }
         }
     }
 

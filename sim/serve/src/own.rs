@@ -265,18 +265,17 @@ impl<'r> Own<'r> {
     }
 
     /// These rules in place of a scenario's.
-    pub fn over<'p>(&'p mut self, rules: Rules<'p>) -> Rules<'p> {
-        let mut all = rules;
+    pub fn over<'p>(&'p mut self, mut rules: Rules<'p>) -> Rules<'p> {
         if let Some(router) = &mut self.router {
-            all.router = router;
+            rules.router = router;
         }
         if let Some(batcher) = &self.batcher {
-            all.batcher = Some(batcher);
+            rules.batcher = Some(batcher);
         }
         if let Some(scaler) = &mut self.scaler {
-            all.scaler = Some(scaler);
+            rules.scaler = Some(scaler);
         }
-        all
+        rules
     }
 
     /// Why a run counts for nothing, where it does.

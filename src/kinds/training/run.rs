@@ -179,11 +179,9 @@ pub fn decide(
 
 /// Steps that are drawn: each where GPUs slow down and recover, as each is another one then; else the first.
 fn drawn(problem: &Problem, steps: Vec<Played>) -> Vec<(Option<usize>, Played)> {
-    let steps = steps.into_iter();
-    if problem.execution.stragglers.is_empty() {
-        return steps.take(1).map(|step| (None, step)).collect();
-    }
-    steps.enumerate().map(|(number, step)| (Some(number), step)).collect()
+    let is_one = problem.execution.stragglers.is_empty();
+    let n = if is_one { 1 } else { steps.len() };
+    steps.into_iter().take(n).enumerate().map(|(number, step)| ((!is_one).then_some(number), step)).collect()
 }
 
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {

@@ -170,9 +170,15 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
 
 /// Layers that predict further tokens, as an override or a layout says; the recipe's own where neither does.
 fn predicting(flags: &mut Flags<'_>) -> Option<u64> {
-    let layout = flags.text("pipeline-model-parallel-layout").and_then(|text| stage_text::read(&text).ok());
-    let of_layout = layout.map(|stages| stages.iter().map(|stage| u64::from(stage.predicting)).sum());
+    let layout = flags.text("pipeline-model-parallel-layout");
+    let stages = layout.and_then(|text| stage_text::read(&text).ok());
+    let of_layout = stages.map(predicted);
     flags.count("mtp-num-layers", 0..=100).or(of_layout)
+}
+
+/// Layers of some stages that predict further tokens.
+fn predicted(stages: Vec<stage_text::Held>) -> u64 {
+    stages.iter().map(|stage| u64::from(stage.predicting)).sum()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Degrees, the machine, the order of ranks and the split of layers.
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 
 use super::Shape;
 use crate::Machine;

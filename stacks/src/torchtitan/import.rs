@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 
 use crate::checkpoint;
 use crate::flags::{Flag, Flags, Table, of_words, words};

@@ -23,9 +23,9 @@ pub fn all(check: &mut Check<'_>, peers: &mut Peers) -> Result<(), DeviceError> 
     let mut groups = vec![2, peers.len()];
     groups.dedup();
     for n in groups {
-        for (kind, name) in KINDS {
+        for kind in KINDS {
             for elements in ELEMENTS {
-                one(check, peers, (kind, name), elements, n as usize)?;
+                one(check, peers, kind, elements, n as usize)?;
             }
         }
     }

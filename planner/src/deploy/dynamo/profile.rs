@@ -55,19 +55,20 @@ pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -
 pub(super) fn batch_max(engine: &Engine, context: f64) -> u32 {
     let limits = &engine.limits;
     let room = f64::from(limits.kv_blocks) * f64::from(limits.block_tokens);
-    let sequences = limits.sequences_max.saturating_mul(engine.table.lanes().ranks);
-    super::whole((room / context.max(1.0)).floor().max(1.0)).min(sequences)
+    let held = super::whole((room / context.max(1.0)).floor().max(1.0));
+    held.min(limits.sequences_max.saturating_mul(engine.table.lanes().ranks))
 }
 
 /// One prompt at a time on a replica of so many GPUs.
 #[must_use]
 pub fn prefill(engine: &Engine, n_gpus: u32) -> Vec<Prefill> {
-    let row = |input: u32| {
-        let ttft_s: f64 = prompt_s(engine, input, 0, 0.0).iter().sum();
-        let input = f64::from(input);
-        Prefill { input, ttft_s, tokens_per_s: input / ttft_s / f64::from(n_gpus) }
-    };
-    lengths(engine).into_iter().map(row).collect()
+    lengths(engine).into_iter().map(|input| prefill_row(engine, n_gpus, input)).collect()
+}
+
+fn prefill_row(engine: &Engine, n_gpus: u32, input: u32) -> Prefill {
+    let ttft_s: f64 = prompt_s(engine, input, 0, 0.0).iter().sum();
+    let input = f64::from(input);
+    Prefill { input, ttft_s, tokens_per_s: input / ttft_s / f64::from(n_gpus) }
 }
 
 /// Full batches at one context on a replica of so many GPUs.

@@ -232,9 +232,9 @@ impl StageTimes<'_> {
 
     fn hand_over(&self, n: u64) -> Seconds {
         let Some(next) = self.next else { return Seconds::ZERO };
-        let bytes = hw::real(n * self.task.model.hidden) * 2.0;
         let (from, to) = (self.stage.machine, next.machine);
-        Seconds::new(self.task.start_s(from, to) + bytes / self.task.bandwidth(from, to))
+        let sending_s = hw::real(n * self.task.model.hidden) * 2.0 / self.task.bandwidth(from, to);
+        Seconds::new(self.task.start_s(from, to) + sending_s)
     }
 }
 

@@ -58,18 +58,20 @@ fn metrics(asked: &Asked, way: &Way) -> BTreeMap<String, f64> {
 }
 
 fn why(way: &Way) -> String {
-    let mut busy = Vec::new();
-    for (cause, seconds) in &way.times.causes {
-        busy.push(format!("{cause} {:.0} %", 100.0 * seconds / way.times.further_s[1]));
-    }
     format!(
         "bound by {}; busy in a step: {}; {} neighbours, batches of {} events, {} threads",
         way.times.binding,
-        busy.join(", "),
+        busy(way).join(", "),
         way.plan.neighbours,
         way.plan.batch,
         way.plan.threads
     )
+}
+
+/// Shares of a further step by cause.
+fn busy(way: &Way) -> Vec<String> {
+    let share = |seconds: &f64| 100.0 * seconds / way.times.further_s[1];
+    way.times.causes.iter().map(|(cause, seconds)| format!("{cause} {:.0} %", share(seconds))).collect()
 }
 
 fn notes(asked: &Asked, policy: &Policy, ways: &[Way]) -> Vec<String> {

@@ -14,9 +14,12 @@ use super::{Decided, Slot, makespan_s};
 #[must_use]
 pub fn levels(work: &Work) -> Vec<Vec<usize>> {
     let n_levels = work.meta_ops.iter().map(|meta_op| meta_op.level + 1).max().unwrap_or(0);
-    (0..n_levels)
-        .map(|level| (0..work.meta_ops.len()).filter(|&meta_op| work.meta_ops[meta_op].level == level).collect())
-        .collect()
+    (0..n_levels).map(|level| at_level(work, level)).collect()
+}
+
+/// `MetaOp`s of a level.
+fn at_level(work: &Work, level: u32) -> Vec<usize> {
+    (0..work.meta_ops.len()).filter(|&meta_op| work.meta_ops[meta_op].level == level).collect()
 }
 
 /// The continuous optimum of a level.

@@ -148,12 +148,17 @@ fn finite(config: &str) -> String {
             text.push('"');
         }
         if index % 2 == 0 {
-            text.push_str(&part.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null"));
+            text.push_str(&nulled(part));
         } else {
             text.push_str(part);
         }
     }
     text
+}
+
+/// A part outside of quotes without numbers that JSON lacks.
+fn nulled(part: &str) -> String {
+    part.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null")
 }
 
 /// Whether one letter added, left out or changed makes one word the other.

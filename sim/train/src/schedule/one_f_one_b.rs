@@ -16,8 +16,7 @@ pub const SCHEDULE: Schedule = Schedule {
 };
 
 fn order(pipeline: &Pipeline) -> Order {
-    let m = pipeline.n_micro_batches;
-    let in_turn: Vec<u32> = (0..m).map(super::u32_of).collect();
+    let in_turn: Vec<u32> = (0..pipeline.n_micro_batches).map(super::u32_of).collect();
     let backward = if pipeline.chains.is_empty() { &in_turn } else { &pipeline.chains.backward_order };
     (0..pipeline.n_ranks).map(|rank| rank_order(pipeline, pipeline.n_ranks - 1 - rank, backward)).collect()
 }

@@ -164,8 +164,8 @@ impl Builder<'_> {
         outputs: &[(&str, &Expression)],
         work: Work,
     ) -> Vec<TensorId> {
-        let (name, inputs) = (name.to_owned(), inputs.to_vec());
-        self.graph.operation(Operation { name, kind, inputs, outputs: Vec::new(), updates: None, work }, outputs)
+        let (name, inputs) = (name.into(), inputs.into());
+        self.graph.operation(Operation { name, kind, inputs, outputs: vec![], updates: None, work }, outputs)
     }
 
     /// A memory-bound kernel with one result of so many elements per token.

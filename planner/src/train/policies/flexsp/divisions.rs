@@ -67,8 +67,12 @@ pub(super) fn neighbours(division: &[u32], widest: u32) -> Vec<Division> {
 
 /// `32,16,8x2`: degrees with how often they occur.
 pub(super) fn name(division: &[u32]) -> String {
-    let run = |run: &[u32]| if run.len() == 1 { run[0].to_string() } else { format!("{}x{}", run[0], run.len()) };
     division.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Equal degrees that follow one another.
+fn run(run: &[u32]) -> String {
+    if run.len() == 1 { run[0].to_string() } else { format!("{}x{}", run[0], run.len()) }
 }
 
 #[cfg(test)]

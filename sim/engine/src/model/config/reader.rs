@@ -108,21 +108,17 @@ impl<'a> Reader<'a> {
 
     /// Keys that say something and that nobody asked for.
     pub(super) fn left_over(&self) -> impl Iterator<Item = &'a str> + '_ {
-        let asked = |name: &&String| self.asked.contains(name.as_str());
-        self.keys
-            .iter()
-            .filter(|(_, value)| says_something(value))
-            .map(|(name, _)| name)
-            .filter(move |name| !asked(name))
-            .map(String::as_str)
+        let left =
+            self.keys.iter().filter(|(name, value)| says_something(value) && !self.asked.contains(name.as_str()));
+        left.map(|(name, _)| name.as_str())
     }
 }
 
 /// Whether a value is more than absent, off or empty.
 fn says_something(value: &Value) -> bool {
     match value {
-        Value::Null | Value::Bool(false) => false,
-        Value::Bool(true) => true,
+        Value::Null => false,
+        Value::Bool(is_so) => *is_so,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => !text.is_empty(),
         Value::Array(list) => !list.is_empty(),
