@@ -153,6 +153,19 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     }
     let last: Vec<&str> = series.lines().last().expect("a sample").split(',').collect();
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
+    // As Parquet the rows have the same columns, whose names stand in the file as they are.
+    let parquet = folder.join("requests.parquet");
+    let done = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .args(["run", "serving/formats", "-q", "--no-progress", "--out"])
+        .arg(&folder)
+        .args(BASE.iter().flat_map(|set| ["--set", set]))
+        .args(["--requests".as_ref(), parquet.as_os_str()])
+        .status();
+    assert!(done.expect("the program runs").success());
+    let bytes = std::fs::read(parquet).expect("written");
+    for column in &columns {
+        assert!(bytes.windows(column.len()).any(|found| found == column.as_bytes()), "{column}");
+    }
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
