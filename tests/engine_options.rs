@@ -329,6 +329,14 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
         let found = finding(base, &set);
         assert!(found.contains(what), "{base} with {set:?}: {found}");
     }
+    let free = |set: &[&str]| {
+        let (source, folder) = scenario::find("serving/formats").expect("shipped");
+        let set = ["engine.ep=2"].iter().chain(set).map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).cost_model.free_parameters.join("; ")
+    };
+    assert!(free(&["engine.redundant_experts=2", BASE[0], BASE[1]]).contains("loads are drawn from a law"));
+    assert!(!free(&["engine.redundant_experts=2", &even, BASE[0], BASE[1]]).contains("loads are drawn from a law"));
     let path = even.split('\'').nth(1).expect("a path").to_owned();
     std::fs::remove_file(path).expect("it was written");
 }

@@ -46,7 +46,9 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &
             reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help("it needs a model with experts"));
         }
     }
-    serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
+    for key in ["`engine.host_us_per_expert_layer`", "`engine.redundant_experts`"] {
+        serving.free_parameters.retain(|found| !found.starts_with(key));
+    }
 }
 
 /// An order in which prefixes leave a cache, where nobody keeps any.
