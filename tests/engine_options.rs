@@ -153,6 +153,19 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     }
     let last: Vec<&str> = series.lines().last().expect("a sample").split(',').collect();
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
+    // As Parquet the rows have the same columns, whose names stand in the file as they are.
+    let parquet = folder.join("requests.parquet");
+    let done = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .args(["run", "serving/formats", "-q", "--no-progress", "--out"])
+        .arg(&folder)
+        .args(BASE.iter().flat_map(|set| ["--set", set]))
+        .args(["--requests".as_ref(), parquet.as_os_str()])
+        .status();
+    assert!(done.expect("the program runs").success());
+    let bytes = std::fs::read(parquet).expect("written");
+    for column in &columns {
+        assert!(bytes.windows(column.len()).any(|found| found == column.as_bytes()), "{column}");
+    }
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
@@ -316,6 +329,14 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
         let found = finding(base, &set);
         assert!(found.contains(what), "{base} with {set:?}: {found}");
     }
+    let free = |set: &[&str]| {
+        let (source, folder) = scenario::find("serving/formats").expect("shipped");
+        let set = ["engine.ep=2"].iter().chain(set).map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).cost_model.free_parameters.join("; ")
+    };
+    assert!(free(&["engine.redundant_experts=2", BASE[0], BASE[1]]).contains("loads are drawn from a law"));
+    assert!(!free(&["engine.redundant_experts=2", &even, BASE[0], BASE[1]]).contains("loads are drawn from a law"));
     let path = even.split('\'').nth(1).expect("a path").to_owned();
     std::fs::remove_file(path).expect("it was written");
 }

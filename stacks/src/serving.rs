@@ -457,6 +457,11 @@ mod tests {
             &["ep = 16"],
             &[Code::NotModelled, Code::MissingFlag],
         );
+        check(
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": -1}'",
+            &["ep = 8"],
+            &[Code::WrongFlag, Code::MissingFlag],
+        );
         check("vllm serve llama-3-8b --eplb-config '{}'", &["tp = 1"], &[Code::NotModelled, Code::MissingFlag]);
     }
 

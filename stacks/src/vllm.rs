@@ -97,9 +97,19 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
         }
         return;
     }
-    let config: serde_json::Value = config.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    let n = config["num_redundant_experts"].as_u64().unwrap_or(0);
-    server.key("redundant_experts", n, "--eplb-config");
+    match config.as_deref().map_or(Some(0), n_redundant) {
+        Some(n) => server.key("redundant_experts", n, "--eplb-config"),
+        None => {
+            let help = "a JSON object; `num_redundant_experts` in it is a whole number".to_owned();
+            flags.wrong("eplb-config", "`--eplb-config` has no number of redundant experts".to_owned(), help);
+        }
+    }
+}
+
+/// Redundant experts of a configuration; `None` where it is no object or they are no number.
+fn n_redundant(text: &str) -> Option<u64> {
+    let config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+    config.get("num_redundant_experts").map_or(Some(0), serde_json::Value::as_u64)
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

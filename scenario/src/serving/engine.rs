@@ -84,7 +84,8 @@ impl EngineSection {
         let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
         let given = given.into_iter().filter(|(_, _, is_given)| *is_given).map(words);
         let mut all: Vec<String> = Vec::new();
-        for parameter in given.chain(choices.iter().flat_map(ServingChoice::free_parameters)) {
+        let drawn = self.experts.drawn();
+        for parameter in given.chain(drawn).chain(choices.iter().flat_map(ServingChoice::free_parameters)) {
             if !all.contains(&parameter) {
                 all.push(parameter);
             }

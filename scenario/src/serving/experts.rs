@@ -169,6 +169,14 @@ impl ExpertChoice {
         matches!(self.routing, Routing::Counted(_)) || self.redundant.is_some()
     }
 
+    /// What is balanced by loads that nobody counted, as a sentence.
+    pub fn drawn(&self) -> Option<String> {
+        let n = self.redundant.filter(|_| !matches!(self.routing, Routing::Counted(_)))?;
+        Some(format!(
+            "`engine.redundant_experts` = {n}: loads are drawn from a law, not counted; `expert_counts` has counted ones"
+        ))
+    }
+
     /// What does not fit a model whose experts are cut over so many GPUs, and what to do.
     pub fn misfit(&self, model: &Model, expert_degree: u32) -> Option<(String, &'static str)> {
         let experts = model.experts?;

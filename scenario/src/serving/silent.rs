@@ -50,7 +50,9 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &
             );
         }
     }
-    serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_expert_layer`"));
+    for key in ["`engine.host_us_per_expert_layer`", "`engine.redundant_experts`"] {
+        serving.free_parameters.retain(|found| !found.starts_with(key));
+    }
 }
 
 /// An order in which prefixes leave a cache, where nobody keeps any.
