@@ -196,11 +196,10 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, WrongPlan
     if let Some(space) = &scenario.search {
         let candidates = space.candidates(&problem);
         let is_planned = |one: &&Candidate| {
-            let is_layout = one.layout == plan.layout && one.schedule.name == plan.schedule;
-            is_layout && plan.searched.as_ref().is_none_or(|searched| *searched == Searched::of(&one.problem(&problem)))
+            let is_found = |found: &Searched| *found == Searched::of(&one.problem(&problem));
+            (one.layout, one.schedule.name) == (plan.layout, &*plan.schedule) && plan.searched.iter().all(is_found)
         };
-        let found = candidates.iter().find(is_planned);
-        problem = found.ok_or(WrongPlan::NotSearched)?.problem(&problem);
+        problem = candidates.iter().find(is_planned).ok_or(WrongPlan::NotSearched)?.problem(&problem);
     }
     train::check::check(&problem, &plan).map_err(WrongPlan::Broken)?;
     if plan.steps.is_empty() {

@@ -5,6 +5,7 @@
 
 use hw::{Format, GroupShape, Seconds};
 
+mod adapters;
 mod experts;
 mod recomputed;
 mod torch;
@@ -15,7 +16,7 @@ pub use torch::{read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, LatentAttention, Layer, Mixer};
 use crate::recompute::{Module, Recompute};
-use crate::shard::{AdaptedProducts, Adapters, AttentionKernel, ExpertLoad, Framework, Shard};
+use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
@@ -49,10 +50,6 @@ const DROPOUT_TRAFFIC: u64 = 5;
 /// The same of learned sinks, forward and backward: scores are joined with a column of theirs, read and written 2, and an explicit mask is read, 1;
 /// in backward zeros are written and the gradient is copied into them, 6 (Transformer Engine, `UnfusedDotProductAttention`).
 const SINK_TRAFFIC: [u64; 2] = [5, 6];
-
-/// Tensors that the scaling of an adapter's result reads and writes, and those of the sum behind it.
-const SCALED_TENSORS: u64 = 2;
-const SUMMED_TENSORS: u64 = 3;
 
 /// Repeats a list of operations `n` times.
 #[must_use]
@@ -183,28 +180,6 @@ impl<'a> Writer<'a> {
         torch::columns(self, widths, k);
     }
 
-    /// An adapter of a product beside which it stands, where the layer has one: two thin products, a scaling of what they give, and a sum. Backward has
-    /// gradients of both weights and of the input, which is added to the product's.
-    fn adapter(&mut self, adapted: &[AdaptedProducts], n: u64, k: u64) {
-        let Some(Adapters { rank, beside }) = self.shard.adapters.filter(|_| self.kind != PassKind::Weight) else {
-            return;
-        };
-        if !adapted.contains(&beside) {
-            return;
-        }
-        let (m, format) = (self.tokens, Format::from(self.shard.dtype));
-        let element = self.shard.dtype.bytes();
-        let thin = |m, n, k| Op::Gemm { m, n, k, format };
-        if self.kind == PassKind::Forward {
-            self.ops.extend([(thin(m, rank, k), 1), (thin(m, n, rank), 1)]);
-            self.push(Op::Elementwise { bytes: (SCALED_TENSORS + SUMMED_TENSORS) * m * n * element });
-        } else {
-            self.ops.extend([(thin(m, rank, n), 1), (thin(m, k, rank), 1)]);
-            self.ops.extend([(thin(n, rank, m), 1), (thin(rank, k, m), 1)]);
-            self.push(Op::Elementwise { bytes: (SCALED_TENSORS * n + SUMMED_TENSORS * k) * m * element });
-        }
-    }
-
     fn done(self) -> Ops {
         if self.tokens == 0 { Vec::new() } else { self.ops }
     }
@@ -267,12 +242,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         let gate = if model.output_gate { model.n_heads * model.head_dim } else { 0 };
         let key = model.n_kv_heads * model.head_dim;
         writer.columns(&[rotated - key + gate, key, key], model.hidden);
-        let width = (rotated + key + gate).div_ceil(writer.cut);
-        writer.adapter(
-            &[AdaptedProducts::QueryKeyValue, AdaptedProducts::Attention, AdaptedProducts::All],
-            width,
-            model.hidden,
-        );
+        adapters::query_key_value(&mut writer, rotated + key + gate);
         if !model.learned_positions {
             writer.elementwise(2 * rotated);
         }
@@ -308,10 +278,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
         let width = mixed_width(shard, layer.mixer);
         writer.enter(shard.formats.attention);
         writer.row(model.hidden, width);
-        if layer.mixer.attends() {
-            let adapted = [AdaptedProducts::Attention, AdaptedProducts::All];
-            writer.adapter(&adapted, model.hidden, width.div_ceil(writer.cut));
-        }
+        adapters::output(&mut writer, layer.mixer, width);
     }
     writer.residual(match (layer.mixer, layer.feed_forward) {
         (Mixer::Off, _) => 2 * model.hidden,
@@ -347,12 +314,11 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let (n_projections, width) = if writer.shard.model.gated { (2, 3 * intermediate) } else { (1, 2 * intermediate) };
     writer.enter(writer.shard.formats.dense);
     writer.columns(&[intermediate; 2][..n_projections], hidden);
-    let (adapted, cut) = ([AdaptedProducts::All], writer.cut);
-    writer.adapter(&adapted, (n_projections as u64 * intermediate).div_ceil(cut), hidden);
+    adapters::wide(writer, n_projections as u64 * intermediate);
     writer.elementwise(width);
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
-    writer.adapter(&adapted, hidden, intermediate.div_ceil(cut));
+    adapters::narrow(writer, intermediate);
 }
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.

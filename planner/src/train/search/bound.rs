@@ -63,6 +63,20 @@ pub struct Least {
     pub bytes: u64,
 }
 
+/// Seconds of a rank that follow from what it holds.
+#[derive(Clone, Copy)]
+struct OfRank {
+    follows: f64,
+    copies: f64,
+    gathers: f64,
+    optimizer: f64,
+}
+
+/// Whether two ranks hold equal stages, wherever these lie on the path.
+fn holds_alike(one: &Chunks, other: &Chunks) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|((_, a), (_, b))| a == b)
+}
+
 /// Judges candidates, remembering what they share.
 pub struct Judge<'a> {
     policy: &'a dyn Policy,
@@ -143,12 +157,15 @@ impl<'a> Judge<'a> {
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
         let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
         // Ranks that hold alike need alike: the one with most in flight speaks for them.
-        let mut alike: BTreeMap<Vec<Stage>, u64> = BTreeMap::new();
+        let mut alike: Vec<(&Chunks, u64)> = Vec::new();
         for (chunks, &held) in ranks.iter().zip(held) {
-            let most = alike.entry(chunks.iter().map(|(_, stage)| *stage).collect()).or_default();
-            *most = held.max(*most);
+            match alike.iter_mut().find(|(others, _)| holds_alike(others, chunks)) {
+                Some((_, most)) => *most = held.max(*most),
+                None => alike.push((chunks, held)),
+            }
         }
-        let of_ranks = alike.into_iter().map(|(stages, held)| {
+        let of_ranks = alike.into_iter().map(|(chunks, held)| {
+            let stages: Vec<Stage> = chunks.iter().map(|(_, stage)| *stage).collect();
             let least = stages
                 .iter()
                 .map(|stage| engine::memory::activation_bytes_per_token(&problem.shard(), stage))
@@ -188,12 +205,18 @@ impl<'a> Judge<'a> {
         let starts = |chunks: &[(usize, Stage)]| chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
         let follows_first = ranks.iter().find(|chunks| starts(chunks) == 0).map_or(0.0, |chunks| self.follows(chunks));
         let mut slowest: f64 = 0.0;
+        // Ranks that hold alike exchange and update alike: most ranks are as the one before.
+        let mut before: Option<(&Chunks, OfRank)> = None;
         for chunks in ranks {
+            let own = match &before {
+                Some((others, own)) if holds_alike(others, chunks) => *own,
+                _ => self.of_rank(candidate, chunks),
+            };
+            before = Some((chunks, own));
             let first = starts(chunks);
             let hops = hw::real(first.min(ranks.len()) as u64) * message;
             let head = if linear { before_forward[first] + hops } else { 0.0 };
-            let tail =
-                if linear && !splits { before_backward[first] + hops + follows_first } else { self.follows(chunks) };
+            let tail = if linear && !splits { before_backward[first] + hops + follows_first } else { own.follows };
             let sums: Vec<f64> = parts
                 .iter()
                 .map(|part| chunks.iter().map(|(_, stage)| part.stage(stage).iter().sum::<f64>()).sum())
@@ -203,11 +226,20 @@ impl<'a> Judge<'a> {
                 let work = |group: &Group| group.iter().map(|&(index, n)| of(index) * f64::from(n)).sum::<f64>();
                 groups.iter().map(work).fold(0.0, f64::max) * share
             };
-            let copies = most(&|_| self.copies(candidate, chunks));
+            let copies = most(&|_| own.copies);
             slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
-            slowest = slowest.max(most(&|_| 1.0) * self.gathers(chunks) + self.optimizer(chunks));
+            slowest = slowest.max(most(&|_| 1.0) * own.gathers + own.optimizer);
         }
         slowest
+    }
+
+    fn of_rank(&self, candidate: &Candidate, chunks: &Chunks) -> OfRank {
+        OfRank {
+            follows: self.follows(chunks),
+            copies: self.copies(candidate, chunks),
+            gathers: self.gathers(chunks),
+            optimizer: self.optimizer(chunks),
+        }
     }
 
     /// Least time of a message between pipeline ranks, seconds.
