@@ -45,7 +45,7 @@ fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
     let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());
     let at = reader.peek_in("training", "loss").and_then(|(_, at)| at);
     let help = "the kernel is of Blackwell for servers; allowed are unfused, native and te";
-    reader.find(Finding::error(Code::WrongOperation, at, what).help(help));
+    reader.refuse(Code::WrongOperation, at, what, help);
 }
 
 /// Refuses formats and kernels that the card does not have.
