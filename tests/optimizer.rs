@@ -82,7 +82,7 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     assert!(state_bytes(&muon) > held * 8.0 && state_bytes(&muon) < held * 8.0 + tables * 4.1);
     assert!(step_s(&muon) > time);
     // Adapters have no gradients of weights and, as good as, no states.
-    let adapters = scenario(zero, "trains = \"adapters\"");
+    let adapters = scenario(zero, "trains = \"adapters\"\nadapters_beside = \"qkv\"");
     assert!(state_bytes(&adapters) < 1.0);
     assert!(step_s(&adapters) < 0.8 * time);
     // Kernels of adapters are thin: a larger rank and more products take longer, and less than gradients of all weights.
