@@ -78,6 +78,22 @@ pub(crate) fn px(value: f64) -> String {
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
+/// Attributes of a text that ends at its place, and of one in whose middle its place is.
+pub(crate) const END: &str = " text-anchor=\"end\"";
+pub(crate) const MIDDLE: &str = " text-anchor=\"middle\"";
+
+/// A text at a place of its baseline, with further attributes.
+pub(crate) fn text((x, y): (f64, f64), attributes: &str, words: &str) -> String {
+    format!("<text x=\"{}\" y=\"{}\"{attributes}>{}</text>", px(x), px(y), escape(words))
+}
+
+/// A bar from its upper left corner, with its width and height, and what it says where one points at it.
+pub(crate) fn bar([x, y, width, height]: [f64; 4], colour: &str, title: &str) -> String {
+    let (x, y, width, height, title) = (px(x), px(y), px(width), px(height), escape(title));
+    let open = format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\"");
+    if title.is_empty() { open + "/>" } else { format!("{open}><title>{title}</title></rect>") }
+}
+
 /// Square and word for each entry, from `x` at baseline `y`.
 pub(crate) fn legend(entries: &[(&str, &str)], x: u32, y: u32) -> String {
     let mut out = String::new();

@@ -9,7 +9,7 @@ use crate::html::{END, contents, figure, page, table};
 use crate::quantity::{escape, percent, significant};
 use crate::rows::{Rows, aligned};
 use crate::svg::axis::Axis;
-use crate::svg::{BLUE, ORANGE, WIDTH, open, px};
+use crate::svg::{self, BLUE, MIDDLE, ORANGE, WIDTH, open, px};
 
 const LEFT: f64 = 90.0;
 const TOP: f64 = 40.0;
@@ -204,29 +204,11 @@ fn picture(swept: &Swept) -> String {
 /// Lines of a grid with their values, and what the axes count.
 fn frame(out: &mut String, (x, y): (&Axis, &Axis), names: &[String]) {
     let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
-    for value in x.lines() {
-        let (at, words) = (px(x.at(value)), significant(value));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{words}</text>",
-            bottom + 18.0
-        );
+    for line in x.upright([TOP, bottom], ".12", |_, value| significant(value)) {
+        let _ = writeln!(out, "{line}");
     }
-    for value in y.lines() {
-        let (at, words) = (px(y.at(value)), significant(value));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{LEFT} {at}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{words}</text>",
-            LEFT - 8.0
-        );
-    }
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        LEFT + x.length / 2.0,
-        bottom + 40.0,
-        escape(&names[0])
-    );
+    out.push_str(&y.level([LEFT, right], significant));
+    let _ = writeln!(out, "{}", svg::text((LEFT + x.length / 2.0, bottom + 40.0), MIDDLE, &names[0]));
     let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{}</text>", TOP - 14.0, escape(&names[1]));
 }
 

@@ -85,6 +85,11 @@ pub fn product(
     }
 }
 
+/// A product that nothing is added to, on one thread.
+fn alone(out: &mut [f32], out_row: usize, left: View<'_>, right: View<'_>, size: [usize; 3]) {
+    product(out, out_row, left, right, size, false, 1);
+}
+
 /// Heads of an attention.
 #[derive(Clone, Copy)]
 pub struct Heads {
@@ -168,15 +173,8 @@ pub fn attention_forward(out: &mut [f32], lse: &mut [f32], [q, k, v]: [&[f32]; 3
         for head in 0..heads.n {
             let kv = heads.kv_of(head) * heads.dim;
             let queries = View::rows(&q[first * row + head * heads.dim..], row);
-            product(
-                scores,
-                seen,
-                queries,
-                View::rows(&k[kv..], kv_row).transposed(),
-                [rows, seen, heads.dim],
-                false,
-                1,
-            );
+            let keys = View::rows(&k[kv..], kv_row).transposed();
+            alone(scores, seen, queries, keys, [rows, seen, heads.dim]);
             for r in 0..rows {
                 let visible = ramp.seen(first + r);
                 let line = &mut scores[r * seen..(r + 1) * seen];
@@ -188,15 +186,7 @@ pub fn attention_forward(out: &mut [f32], lse: &mut [f32], [q, k, v]: [&[f32]; 3
                 lse[r * heads.n + head] = top * heads.scale() + sum.ln();
             }
             let values = View::rows(&v[kv..], kv_row);
-            product(
-                &mut out[head * heads.dim..],
-                row,
-                View::rows(scores, seen),
-                values,
-                [rows, heads.dim, seen],
-                false,
-                1,
-            );
+            alone(&mut out[head * heads.dim..], row, View::rows(scores, seen), values, [rows, heads.dim, seen]);
         }
     });
 }
@@ -242,17 +232,10 @@ fn score_gradients(
     }
     let at = first * row + head * heads.dim;
     let size = [rows, n_keys, heads.dim];
-    product(
-        &mut scratch.p,
-        n_keys,
-        View::rows(&saved.q[at..], row),
-        View::rows(&saved.k[kv..], kv_row).transposed(),
-        size,
-        false,
-        1,
-    );
+    let keys = View::rows(&saved.k[kv..], kv_row).transposed();
+    alone(&mut scratch.p, n_keys, View::rows(&saved.q[at..], row), keys, size);
     let values = View::rows(&saved.v[kv..], kv_row).transposed();
-    product(&mut scratch.dp, n_keys, View::rows(&saved.gradient[at..], row), values, size, false, 1);
+    alone(&mut scratch.dp, n_keys, View::rows(&saved.gradient[at..], row), values, size);
     for r in 0..rows {
         let visible = ramp.seen(first + r).saturating_sub(key).min(n_keys);
         let (lse, delta) = (saved.lse[(first + r) * heads.n + head], saved.delta[(first + r) * heads.n + head]);
@@ -277,15 +260,7 @@ pub fn attention_backward([dq, dk, dv]: [&mut [f32]; 3], saved: Saved<'_>, ramp:
         for head in 0..heads.n {
             score_gradients(scratch, saved, ramp, heads, head, [first, rows, 0, seen]);
             let keys = View::rows(&saved.k[heads.kv_of(head) * heads.dim..], kv_row);
-            product(
-                &mut dq[head * heads.dim..],
-                row,
-                View::rows(&scratch.dp, seen),
-                keys,
-                [rows, heads.dim, seen],
-                false,
-                1,
-            );
+            alone(&mut dq[head * heads.dim..], row, View::rows(&scratch.dp, seen), keys, [rows, heads.dim, seen]);
         }
     });
     let blocks = dk[..ramp.keys * kv_row].par_chunks_mut(BLOCK * kv_row);

@@ -14,9 +14,10 @@ mod selected;
 
 use std::path::{Path, PathBuf};
 
-use engine::cost::profile::{Profile, Residuals};
+use engine::cost::decode::DecodeSurfaces;
+use engine::cost::profile::{Operator, Profile, Residuals};
 use engine::cost::roofline::Roofline;
-use hw::Cluster;
+use hw::{Cluster, Dtype};
 use rayon::prelude::*;
 
 use super::{ImportError, Provenance, Table, find, find_all};
@@ -84,6 +85,11 @@ impl Source<'_> {
     }
 }
 
+/// The word of tables for a format of keys and values.
+fn word(kv: Dtype) -> &'static str {
+    if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" }
+}
+
 /// What a family of curves adds to the profile.
 #[derive(Default)]
 struct Part {
@@ -93,13 +99,33 @@ struct Part {
 
 #[derive(Default)]
 struct Curves {
-    operators: Vec<(String, engine::cost::profile::Operator)>,
-    decode: Vec<(String, engine::cost::decode::DecodeSurfaces)>,
+    operators: Vec<(String, Operator)>,
+    decode: Vec<(String, DecodeSurfaces)>,
     experts: Vec<(String, engine::cost::experts::ExpertsCurve)>,
     collectives: Vec<engine::cost::profile::CollectiveCurve>,
 }
 
 impl Part {
+    /// Adds a curve's line, and gives its name.
+    fn told(&mut self, table: &str, name: String, kernel: Option<&String>, about: (&str, &Residuals)) -> String {
+        let (left_out, residuals) = (about.0.to_owned(), about.1.clone());
+        let kernel = kernel.cloned().unwrap_or_default();
+        self.lines.push(Line { table: table.to_owned(), name: name.clone(), kernel, left_out, residuals });
+        name
+    }
+
+    /// Adds the curve of an operator with its line.
+    fn add(&mut self, table: &str, name: String, left_out: &str, operator: Operator) {
+        let name = self.told(table, name, operator.kernel.as_ref(), (left_out, &operator.residuals));
+        self.profile.operators.push((name, operator));
+    }
+
+    /// Adds the surfaces of decode attention with their line.
+    fn add_decode(&mut self, table: &str, name: String, left_out: &str, decode: DecodeSurfaces) {
+        let name = self.told(table, name, decode.kernel.as_ref(), (left_out, &decode.residuals));
+        self.profile.decode.push((name, decode));
+    }
+
     fn with(mut self, other: Self) -> Self {
         self.lines.extend(other.lines);
         self.profile.operators.extend(other.profile.operators);

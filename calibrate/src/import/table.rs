@@ -55,6 +55,12 @@ impl Table {
         numbers.map_err(|error| ImportError::Table(self.path.clone(), error))
     }
 
+    /// Several columns as numbers.
+    pub(crate) fn columns<const N: usize>(&self, names: [&str; N]) -> Result<[Vec<f64>; N], ImportError> {
+        let columns: Result<Vec<Vec<f64>>, ImportError> = names.iter().map(|name| self.numbers(name)).collect();
+        Ok(columns?.try_into().expect("a column for each name"))
+    }
+
     /// A column as text.
     pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
         let position = self.position(column)?;

@@ -5,7 +5,7 @@ use train::problem::GradientSync;
 use train::{Plan, Problem};
 
 use crate::proof::Decision;
-use crate::train::policy::{PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 mod best_fit;
 mod bytescale;
@@ -24,21 +24,53 @@ mod skrull_exact;
 
 /// Every policy.
 pub static POLICIES: &[&dyn Policy] = &[
-    &best_fit::BestFit,
-    &bytescale::ByteScale,
-    &chunkflow::ChunkFlow,
-    &deepspeed::DeepSpeed,
-    &flexsp::FlexSp,
-    &hybrid_cp::HybridCp,
-    &hydraulis::Hydraulis,
-    &improved::Improved,
-    &longalign::LongAlign,
-    &malleus::Malleus,
-    &megatron::Megatron,
-    &round_robin::RoundRobin,
-    &skrull::Skrull,
-    &skrull_exact::SkrullExact,
+    &paper(&best_fit::CARD, best_fit::plan),
+    &paper(&bytescale::CARD, bytescale::plan),
+    &paper(&chunkflow::CARD, chunkflow::plan),
+    &paper(&deepspeed::CARD, deepspeed::plan),
+    &paper(&flexsp::CARD, flexsp::plan),
+    &paper(&hybrid_cp::CARD, hybrid_cp::plan),
+    &paper(&hydraulis::CARD, hydraulis::plan),
+    &weighing(&improved::CARD, improved::plan),
+    &paper(&longalign::CARD, longalign::plan),
+    &weighing(&malleus::CARD, malleus::plan),
+    &paper(&megatron::CARD, megatron::plan),
+    &paper(&round_robin::CARD, round_robin::plan),
+    &paper(&skrull::CARD, skrull::plan),
+    &paper(&skrull_exact::CARD, skrull_exact::plan),
 ];
+
+/// A policy that is a card and a function.
+struct Paper {
+    card: &'static Card,
+    plan: Plans,
+    weighs_stragglers: bool,
+}
+
+type Plans = fn(&Problem, &PlanContext<'_>) -> Result<Decision<Plan>, PlanError>;
+
+const fn paper(card: &'static Card, plan: Plans) -> Paper {
+    Paper { card, plan, weighs_stragglers: false }
+}
+
+/// One whose plans fit the speed of devices that straggle.
+const fn weighing(card: &'static Card, plan: Plans) -> Paper {
+    Paper { weighs_stragglers: true, ..paper(card, plan) }
+}
+
+impl Policy for Paper {
+    fn card(&self) -> &'static Card {
+        self.card
+    }
+
+    fn weighs_stragglers(&self) -> bool {
+        self.weighs_stragglers
+    }
+
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+        (self.plan)(problem, context)
+    }
+}
 
 /// A policy by name.
 #[must_use]

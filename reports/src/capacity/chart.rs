@@ -20,27 +20,10 @@ fn upward(values: impl Iterator<Item = f64>) -> Axis {
 fn frame(out: &mut String, x: &Axis, y: &Axis, names: (&str, &str), show: impl Fn(f64) -> String) {
     let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
     let _ = writeln!(out, "<path d=\"M{} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"currentColor\"/>", x.start);
-    for value in x.lines() {
-        let at = px(x.at(value));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            bottom + 18.0,
-            show(value)
-        );
+    for line in x.upright([TOP, bottom], ".12", |_, value| show(value)) {
+        let _ = writeln!(out, "{line}");
     }
-    for value in y.lines() {
-        let at = y.at(value);
-        let _ = writeln!(
-            out,
-            "<path d=\"M{} {}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0} %</text>",
-            x.start,
-            px(at),
-            x.start - 8.0,
-            px(at + 4.0),
-            value * 100.0
-        );
-    }
+    out.push_str(&y.level([x.start, right], |value| format!("{:.0} %", value * 100.0)));
     let (middle, below) = (x.start + x.length / 2.0, bottom + 40.0);
     let _ = writeln!(out, "<text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{}</text>", names.0);
     let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", 8.0, TOP - 14.0, names.1);

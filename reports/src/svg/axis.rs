@@ -39,6 +39,42 @@ impl Axis {
     pub fn at(&self, value: f64) -> f64 {
         self.start + (value - self.from) / (self.to - self.from) * self.length
     }
+
+    /// Upright lines of a horizontal axis between two edges, each with its label below; `label` is told which line it is.
+    pub fn upright(&self, [top, bottom]: [f64; 2], opacity: &str, label: impl Fn(usize, f64) -> String) -> Vec<String> {
+        let line = |(index, value): (usize, f64)| {
+            let (at, from, to, below) = (px(self.at(value)), px(top), px(bottom), px(bottom + 18.0));
+            format!(
+                "<path d=\"M{at} {from}V{to}\" stroke=\"currentColor\" stroke-opacity=\"{opacity}\"/>\
+                 <text x=\"{at}\" y=\"{below}\" text-anchor=\"middle\">{}</text>",
+                label(index, value)
+            )
+        };
+        self.lines().into_iter().enumerate().map(line).collect()
+    }
+
+    /// Level lines of an axis that goes up between two edges, each with its label at the left, line by line.
+    pub fn level(&self, [left, right]: [f64; 2], label: impl Fn(f64) -> String) -> String {
+        let line = |value: f64| {
+            let (from, to, at) = (px(left), px(right), self.at(value));
+            format!(
+                "<path d=\"M{from} {}H{to}\" stroke=\"currentColor\" stroke-opacity=\".12\"/>\
+                 <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+                px(at),
+                px(left - 8.0),
+                px(at + 4.0),
+                label(value)
+            )
+        };
+        self.lines().into_iter().map(line).collect()
+    }
+}
+
+/// A label of a grid line without zeros behind the point, with its unit where it has one.
+pub(crate) fn tick(label: &str) -> String {
+    let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
+    let short = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{short} {unit}").trim_end().to_owned()
 }
 
 hw::words! {

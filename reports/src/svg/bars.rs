@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use engine::task::Stream;
 use hw::Time;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px, shown_ranks};
+use super::{BLUE, END, MIDDLE, ORANGE, VERMILION, WIDTH, legend, open, px, shown_ranks, text};
 use crate::quantity::escape;
 use crate::quantity::{float, float_of, percent, ratio, shortened};
 use crate::trace::lane_name;
@@ -90,12 +90,9 @@ pub fn rank_bars(picture: &Picture<'_>) -> String {
         let exposed = float(all[rank].exposed_ns) / span;
         bar(&mut out, (x, width), (busy, exposed), &lane_name(&picture.graph.lanes[rank]));
         if index % label_every == 0 {
-            let _ = writeln!(
-                out,
-                "<text x=\"{}\" y=\"252\" text-anchor=\"middle\" font-size=\"12\">{}</text>",
-                px(x + width / 2.0),
-                picture.graph.lanes[rank].rank.0
-            );
+            let attributes = format!("{MIDDLE} font-size=\"12\"");
+            let number = picture.graph.lanes[rank].rank.0.to_string();
+            let _ = writeln!(out, "{}", text((x + width / 2.0, 252.0), &attributes, &number));
         }
     }
     let mean = all.iter().map(|spent| float(spent.busy_ns)).sum::<f64>() / float_of(all.len()) / span;
@@ -169,20 +166,9 @@ pub fn speedup_bars(run: &RunResult) -> String {
     for (index, (name, value)) in bars.iter().enumerate() {
         let top = 8.0 + 28.0 * float_of(index);
         let width = room * value / largest;
-        let _ = writeln!(
-            out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
-             <rect x=\"{left}\" y=\"{}\" width=\"{}\" height=\"20\" fill=\"{BLUE}\"/>\
-             <text x=\"{}\" y=\"{}\">{}×</text>",
-            px(left - 8.0),
-            px(top + 15.0),
-            escape(&shortened(name, 28)),
-            px(top),
-            px(width),
-            px(left + width + 8.0),
-            px(top + 15.0),
-            ratio(*value)
-        );
+        out.push_str(&text((left - 8.0, top + 15.0), END, &shortened(name, 28)));
+        out.push_str(&super::bar([left, top, width, 20.0], BLUE, ""));
+        let _ = writeln!(out, "{}", text((left + width + 8.0, top + 15.0), "", &format!("{}×", ratio(*value))));
     }
     let x = left + room / largest;
     let bottom = 8 + 28 * n_bars;

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, open, px};
+use super::{BLUE, END, ORANGE, VERMILION, WIDTH, open, px, text};
 use crate::comparison::{Comparison, Entry, Spread};
-use crate::quantity::escape;
 use crate::quantity::{float, float_of, ratio, shortened};
 
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 190.0;
 const PITCH: u32 = 26;
+/// Attribute of a text that begins at its place.
+const START: &str = " text-anchor=\"start\"";
 
 /// Bars of the paired ratios; a self-contained picture.
 #[must_use]
@@ -32,7 +33,7 @@ pub fn ratio_bars(comparison: &Comparison) -> String {
         let figure = shown.columns.first().map_or("", |column| column.heading.as_str());
         let better = if shown.more_is_better { "longer" } else { "shorter" };
         let title = format!("{}: {figure}, {better} is better", entries[0].scenario);
-        let _ = writeln!(out, "<text x=\"8\" y=\"{}\" font-weight=\"600\">{}</text>", px(y), escape(&title));
+        let _ = writeln!(out, "{}", text((8.0, y), " font-weight=\"600\"", &title));
         row += 1;
         for entry in entries {
             let top = f64::from(PITCH) * float_of(row) + 6.0;
@@ -53,25 +54,15 @@ pub fn ratio_bars(comparison: &Comparison) -> String {
 }
 
 fn bar(out: &mut String, entry: &Entry, spread: Option<Spread>, top: f64, scale: f64) {
-    let text = |out: &mut String, x: f64, anchor: &str, text: &str| {
-        let _ = write!(
-            out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            px(x),
-            px(top + 14.0),
-            escape(text)
-        );
-    };
-    text(out, LEFT - 8.0, "end", &shortened(&entry.policy, 32));
+    let mut put = |x: f64, attributes: &str, words: &str| out.push_str(&text((x, top + 14.0), attributes, words));
+    put(LEFT - 8.0, END, &shortened(&entry.policy, 32));
     let Some(spread) = spread else {
-        text(out, LEFT + 8.0, "start", &shortened(entry.failure.as_deref().unwrap_or("no figure"), 90));
+        put(LEFT + 8.0, START, &shortened(entry.failure.as_deref().unwrap_or("no figure"), 90));
         out.push('\n');
         return;
     };
     let colour = if entry.is_baseline { ORANGE } else { BLUE };
-    let width = spread.mean * scale;
-    let _ =
-        write!(out, "<rect x=\"{LEFT}\" y=\"{}\" width=\"{}\" height=\"18\" fill=\"{colour}\"/>", px(top), px(width));
+    out.push_str(&super::bar([LEFT, top, spread.mean * scale, 18.0], colour, ""));
     let mut words = ratio(spread.mean);
     if let (Some(low), Some(high)) = (spread.low, spread.high) {
         let (from, to) = (LEFT + low.max(0.0) * scale, LEFT + high * scale);
@@ -88,6 +79,5 @@ fn bar(out: &mut String, entry: &Entry, spread: Option<Spread>, top: f64, scale:
         );
         words = format!("{words} ({} to {})", ratio(low), ratio(high));
     }
-    text(out, f64::from(WIDTH) - RIGHT + 12.0, "start", &words);
-    out.push('\n');
+    let _ = writeln!(out, "{}", text((f64::from(WIDTH) - RIGHT + 12.0, top + 14.0), START, &words));
 }

@@ -10,7 +10,7 @@ use engine::task::{Role, Stream};
 use hw::Time;
 
 use super::axis::{Axis, Plot, Unit};
-use super::{WIDTH, colour, legend, open, px, shown_ranks};
+use super::{END, WIDTH, colour, legend, open, px, shown_ranks, text};
 use crate::Picture;
 use crate::quantity::escape;
 use crate::quantity::float;
@@ -194,12 +194,8 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
     for (index, &rank) in lanes.ranks.iter().enumerate() {
         let y = f64::from(TOP) + (float(index as u64) + 0.5) * band.pitch;
         let size = px((band.pitch * 0.75).clamp(8.0, 13.0));
-        let _ = writeln!(
-            out,
-            "<text x=\"104\" y=\"{}\" text-anchor=\"end\" font-size=\"{size}\">{}</text>",
-            px(y + 2.0),
-            lane_name(&picture.graph.lanes[rank])
-        );
+        let attributes = format!("{END} font-size=\"{size}\"");
+        let _ = writeln!(out, "{}", text((104.0, y + 2.0), &attributes, &lane_name(&picture.graph.lanes[rank])));
         for (stream_index, &stream) in lanes.streams.iter().enumerate() {
             let place = band.place(index, lanes, stream_index);
             let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream.name());

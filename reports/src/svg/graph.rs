@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Axis;
+use super::axis::{Axis, tick};
 use super::panels::{grid, line};
-use super::{BLUE, ORANGE, SERIES, VERMILION, WIDTH, legend, open, px};
+use super::{BLUE, MIDDLE, ORANGE, SERIES, VERMILION, WIDTH, bar, legend, open, px, text};
 use crate::quantity::{duration, escape, float_of, gib};
 use crate::{PolicyResult, RunResult};
 
@@ -69,9 +69,8 @@ fn lines(
     mark: &dyn Fn(&PolicyResult) -> Option<(f64, String)>,
 ) -> String {
     let mut out = open(330, label);
-    grid(&mut out, x, y, 1, words.0, words.1);
-    let middle = px(x.start + x.length / 2.0);
-    let _ = writeln!(out, "<text x=\"{middle}\" y=\"322\" text-anchor=\"middle\">{below}</text>");
+    grid(&mut out, (x, y), words.0, words.1);
+    let _ = writeln!(out, "{}", text((x.start + x.length / 2.0, 322.0), MIDDLE, below));
     for (index, (row, points)) in shown.iter().enumerate() {
         let drawn: Vec<(f64, f64)> = points.iter().map(|point| (x.at(point.0), y.at(point.1))).collect();
         line(&mut out, &row.policy, &drawn, (index, shown.len()));
@@ -209,32 +208,16 @@ pub fn epoch_by_cause(run: &RunResult) -> String {
     let y = Axis { from: 0.0, to: 1.0, start: bottom, length: 40.0 - bottom };
     let height = hw::whole(bottom + 34.0);
     let mut out = open(u32::try_from(height).unwrap_or(400), "Time of an epoch by cause");
-    for value in x.lines() {
-        let at = px(x.at(value));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{at} {}V{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/>\
-             <text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            px(y.start + y.length),
-            px(bottom),
-            px(bottom + 18.0),
-            super::panels::tick(&duration(value, None))
-        );
+    for line in x.upright([y.start + y.length, bottom], ".12", |_, value| tick(&duration(value, None))) {
+        let _ = writeln!(out, "{line}");
     }
     for (at, (row, epoch)) in shown.iter().enumerate() {
         let top = 48.0 + CAUSES_ROW * float_of(at);
         let _ = writeln!(out, "<text x=\"12\" y=\"{}\">{}</text>", px(top + 2.5 * BAR), escape(&row.policy));
         for (index, seconds) in causes(row).into_iter().enumerate() {
-            let y = px(top + BAR * float_of(index));
-            let _ = writeln!(
-                out,
-                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"{}\"><title>{}: {}</title></rect>",
-                px(x.at(seconds) - LEFT),
-                px(BAR - 1.5),
-                SERIES[index],
-                CAUSES[index].1,
-                duration(seconds, None)
-            );
+            let place = [LEFT, top + BAR * float_of(index), x.at(seconds) - LEFT, BAR - 1.5];
+            let title = format!("{}: {}", CAUSES[index].1, duration(seconds, None));
+            let _ = writeln!(out, "{}", bar(place, SERIES[index], &title));
         }
         let end = px(x.at(*epoch));
         let _ = writeln!(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::{BLUE, ORANGE, WIDTH, legend, open, px};
+use super::{BLUE, MIDDLE, ORANGE, WIDTH, bar, legend, open, px, text};
 use crate::quantity::{float, float_of, percent, power_of_two};
 
 const LEFT: f64 = 66.0;
@@ -32,11 +32,8 @@ pub fn length_histogram(lengths: &[u64]) -> String {
         let exponent = first + u32::try_from(index).expect("at most 64 bins");
         pair(&mut out, bin, (left, pitch), exponent, &y);
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"288\" text-anchor=\"middle\">length in tokens, from one label to the next</text>\n</svg>",
-        WIDTH / 2
-    );
+    let words = "length in tokens, from one label to the next";
+    let _ = writeln!(out, "{}\n</svg>", text((f64::from(WIDTH) / 2.0, 288.0), MIDDLE, words));
     out
 }
 
@@ -73,17 +70,11 @@ fn pair(out: &mut String, bin: &Bin, (left, pitch): (f64, f64), exponent: u32, y
     for (index, (share, colour)) in bin.iter().zip([BLUE, ORANGE]).enumerate() {
         let x = left + pitch * (0.08 + 0.43 * float_of(index));
         let what = ["of sequences", "of tokens"][index];
-        let _ = writeln!(
-            out,
-            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{colour}\"><title>{} {what} have {from} to {to} tokens</title></rect>",
-            px(x),
-            px(y.at(*share)),
-            px(pitch * 0.41),
-            px(y.start - y.at(*share)),
-            percent(*share)
-        );
+        let title = format!("{} {what} have {from} to {to} tokens", percent(*share));
+        let place = [x, y.at(*share), pitch * 0.41, y.start - y.at(*share)];
+        let _ = writeln!(out, "{}", bar(place, colour, &title));
     }
-    let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{from}</text>", px(left), px(y.start + 18.0));
+    let _ = writeln!(out, "{}", text((left, y.start + 18.0), MIDDLE, &from));
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 
 use engine::cause::Cause;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
+use super::{BLUE, END, ORANGE, VERMILION, WIDTH, bar, legend, open, text};
 use crate::RunResult;
 use crate::lost::{bound_s, causes};
-use crate::quantity::escape;
 use crate::quantity::{duration, float_of, shortened};
 
 /// Colour of a cause, as far as possible that of the role that causes it.
@@ -66,36 +65,17 @@ pub fn lost_bars(run: &RunResult) -> String {
     let scale = (f64::from(WIDTH) - LEFT - RIGHT) / longest;
     for (index, row) in rows.iter().enumerate() {
         let top = f64::from(TOP) + f64::from(PITCH) * float_of(index);
-        let _ = write!(
-            out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-            px(LEFT - 8.0),
-            px(top + 15.0),
-            escape(&shortened(row.name, 28))
-        );
+        out.push_str(&text((LEFT - 8.0, top + 15.0), END, &shortened(row.name, 28)));
         let parts = [("lower bound", BLUE, row.bound_s)].into_iter();
         let parts = parts.chain(row.causes.iter().map(|&(cause, seconds)| (cause.name(), colour(cause), seconds)));
         let mut x = LEFT;
         for (part, colour, seconds) in parts {
             let width = seconds.max(0.0) * scale;
-            let _ = write!(
-                out,
-                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"20\" fill=\"{colour}\"><title>{}: {part} {}</title></rect>",
-                px(x),
-                px(top),
-                px(width),
-                escape(row.name),
-                duration(seconds, None)
-            );
+            let title = format!("{}: {part} {}", row.name, duration(seconds, None));
+            out.push_str(&bar([x, top, width, 20.0], colour, &title));
             x += width;
         }
-        let _ = writeln!(
-            out,
-            "<text x=\"{}\" y=\"{}\">{}</text>",
-            px(x + 8.0),
-            px(top + 15.0),
-            duration(row.step_s(), None)
-        );
+        let _ = writeln!(out, "{}", text((x + 8.0, top + 15.0), "", &duration(row.step_s(), None)));
     }
     out.push_str("</svg>\n");
     out

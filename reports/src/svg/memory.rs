@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use engine::TaskGraph;
 use engine::task::Moment;
 
-use super::axis::{Axis, Plot, Unit};
+use super::axis::{Axis, Plot, Unit, tick};
 use super::{SERIES, VERMILION, WIDTH, legend, open, px};
 use crate::Picture;
 use crate::quantity::{duration, escape, float, gib_of};
@@ -146,7 +146,8 @@ pub fn memory_areas(picture: &Picture<'_>) -> String {
     let _ = writeln!(out, "<text x=\"8\" y=\"{}\">GiB</text>", TOP - 8.0);
     let edges = [TOP, TOP + PLOT_HEIGHT];
     let plot = Plot { x: &x, x_unit: Unit::Seconds, edges, y: Some((&y, Unit::Gib)), is_zoomable: true };
-    out.push_str(&plot.draw(&ticks(&x, edges), true, &ink));
+    let ticks = x.upright(edges, ".2", |_, value| tick(&duration(value, None)));
+    out.push_str(&plot.draw(&ticks.concat(), true, &ink));
     out.push_str(&beside(&y));
     out.push_str("</svg>\n");
     out
@@ -221,24 +222,6 @@ fn path(points: &[(f64, f64)], x: &Axis, y: &Axis) -> String {
     joined(stairs(points, x.to), x, y)
 }
 
-/// Lines and labels of a time axis.
-pub(crate) fn ticks(x: &Axis, [top, bottom]: [f64; 2]) -> String {
-    let mut out = String::new();
-    for value in x.lines() {
-        let at = px(x.at(value));
-        let _ = write!(
-            out,
-            "<path d=\"M{at} {}V{}\" stroke=\"currentColor\" stroke-opacity=\".2\"/>\
-             <text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            px(top),
-            px(bottom),
-            px(bottom + 18.0),
-            super::panels::tick(&duration(value, None))
-        );
-    }
-    out
-}
-
 fn beside(y: &Axis) -> String {
     let mut out = String::new();
     for value in y.lines() {
@@ -249,7 +232,7 @@ fn beside(y: &Axis) -> String {
              <text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{}</text>",
             WIDTH - 12,
             LEFT - 8.0,
-            super::panels::tick(&crate::quantity::significant(value))
+            tick(&crate::quantity::significant(value))
         );
     }
     out

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::axis::{Axis, Plot, Unit};
-use super::{SERIES, VERMILION, WIDTH, legend, open, px};
+use super::axis::{Axis, Plot, Unit, tick};
+use super::{MIDDLE, SERIES, VERMILION, WIDTH, legend, open, px, text};
 use crate::curves::Curves;
 use crate::quantity::{duration, escape, float_of, significant};
 
@@ -50,12 +50,7 @@ fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (
     let ticks = below(&x, &y, 2);
     beside(out, &x, &y, &|value| if panel == 0 { format!("{:.0} %", value * 100.0) } else { String::new() });
     let mut ink = String::new();
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
-        px(start + width / 2.0),
-        TOP + HEIGHTS[0] + 40.0
-    );
+    let _ = writeln!(out, "{}", text((start + width / 2.0, TOP + HEIGHTS[0] + 40.0), MIDDLE, name));
     for limit in limits.take(1) {
         let at = px(x.at(limit));
         let _ =
@@ -132,82 +127,36 @@ fn changes(shown: &[Curves], panel: usize) -> bool {
 
 /// Lines of the horizontal axis; every `nth` one has its label, and none where that is the largest number.
 fn below(x: &Axis, y: &Axis, nth: usize) -> String {
-    let mut out = String::new();
-    for (index, value) in x.lines().into_iter().enumerate() {
-        let at = px(x.at(value));
-        let has_label = nth < usize::MAX && index % nth == 0;
-        let label = if has_label { tick(&duration(value, None)) } else { String::new() };
-        let _ = write!(
-            out,
-            "<path d=\"M{at} {}V{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
-            px(y.start + y.length),
-            px(y.start),
-            px(y.start + 18.0)
-        );
-    }
-    out
+    let label = |index: usize, value: f64| {
+        if nth < usize::MAX && index.is_multiple_of(nth) { tick(&duration(value, None)) } else { String::new() }
+    };
+    x.upright([y.start + y.length, y.start], ".12", label).concat()
 }
 
 /// Frame, and lines of the vertical axis with their labels.
 fn beside(out: &mut String, x: &Axis, y: &Axis, label: &dyn Fn(f64) -> String) {
-    let (right, left) = (px(x.start + x.length), px(x.start));
-    let (top, bottom) = (px(y.start + y.length), px(y.start));
-    let _ = writeln!(out, "<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"currentColor\"/>");
-    for value in y.lines() {
-        let at = y.at(value);
-        let _ = writeln!(
-            out,
-            "<path d=\"M{left} {}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-            px(at),
-            px(x.start - 8.0),
-            px(at + 4.0),
-            tick(&label(value))
-        );
-    }
+    frame(out, x, y);
+    out.push_str(&y.level([x.start, x.start + x.length], |value| tick(&label(value))));
 }
 
-/// Axes with grid lines; every `nth` line of the horizontal axis has its label.
+/// The left edge and the lower one.
+fn frame(out: &mut String, x: &Axis, y: &Axis) {
+    let (top, bottom, left, right) = (px(y.start + y.length), px(y.start), px(x.start), px(x.start + x.length));
+    let _ = writeln!(out, "<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"currentColor\"/>");
+}
+
+/// Axes with grid lines and their labels.
 pub(super) fn grid(
     out: &mut String,
-    x: &Axis,
-    y: &Axis,
-    nth: usize,
+    (x, y): (&Axis, &Axis),
     below: &dyn Fn(f64) -> String,
     beside: &dyn Fn(f64) -> String,
 ) {
-    let (right, top) = (x.start + x.length, y.start + y.length);
-    let (left, bottom) = (px(x.start), px(y.start));
-    let _ =
-        writeln!(out, "<path d=\"M{left} {}V{bottom}H{}\" fill=\"none\" stroke=\"currentColor\"/>", px(top), px(right));
-    for (index, value) in x.lines().into_iter().enumerate() {
-        let at = px(x.at(value));
-        let label = if index % nth == 0 { tick(&below(value)) } else { String::new() };
-        let _ = writeln!(
-            out,
-            "<path d=\"M{at} {}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
-            px(top),
-            px(y.start + 18.0)
-        );
+    frame(out, x, y);
+    for line in x.upright([y.start + y.length, y.start], ".12", |_, value| tick(&below(value))) {
+        let _ = writeln!(out, "{line}");
     }
-    for value in y.lines() {
-        let at = y.at(value);
-        let _ = writeln!(
-            out,
-            "<path d=\"M{left} {}H{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-            px(at),
-            px(right),
-            px(x.start - 8.0),
-            px(at + 4.0),
-            tick(&beside(value))
-        );
-    }
-}
-
-/// A label of a grid line without zeros behind the point, with its unit where it has one.
-pub(crate) fn tick(label: &str) -> String {
-    let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
-    let short = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
-    format!("{short} {unit}").trim_end().to_owned()
+    out.push_str(&y.level([x.start, x.start + x.length], |value| tick(&beside(value))));
 }
 
 /// The line of the policy at an index of `n`; earlier ones are wider, so that one that lies under a later one is seen.

@@ -15,7 +15,7 @@ use engine::cost::names;
 use hw::{BytesPerSecond, Dtype};
 
 use super::products::most;
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::decode::{Affine, START_MIN_S, affine};
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table};
@@ -99,12 +99,10 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
 
 fn launches(table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Launch>, String), ImportError> {
     let [batch, heads, kv_heads, widths, keys, latency] =
-        ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "step", "latency"]
-            .map(|name| table.numbers(name));
-    let (batch, heads, kv_heads, widths, keys, latency) = (batch?, heads?, kv_heads?, widths?, keys?, latency?);
+        table.columns(["batch_size", "num_heads", "num_key_value_heads", "head_dim", "step", "latency"])?;
     let (cache, kernels) = (table.words("kv_cache_dtype")?, table.words("kernel_source")?);
     let window = table.numbers("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
-    let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
+    let word = super::word(kv);
     let mut found = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let of = |row: &usize| hw::whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
@@ -154,9 +152,8 @@ pub(super) fn fitted(
         0 => String::new(),
         n => format!("{n} rows are read from the last-level cache"),
     };
-    let line = Line { table, name: name.clone(), kernel: kernel.clone(), left_out, residuals: residuals.clone() };
-    let mut part = Part { lines: vec![line], ..Part::default() };
-    part.profile.decode.push((name, DecodeSurfaces { residuals, kernel: Some(kernel), ..fit }));
+    let mut part = Part::default();
+    part.add_decode(&table, name, &left_out, DecodeSurfaces { residuals, kernel: Some(kernel), ..fit });
     part
 }
 

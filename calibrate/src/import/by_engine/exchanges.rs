@@ -109,8 +109,7 @@ type Exchange = (u64, (f64, f64));
 /// All exchanges of one way.
 fn exchanged(table: &Table, column: &str) -> Result<Vec<Exchange>, ImportError> {
     let [nodes, hidden, tokens, top_k, microseconds] =
-        ["node_num", "hidden_size", "num_token", "num_topk", column].map(|name| table.numbers(name));
-    let (nodes, hidden, tokens, top_k, microseconds) = (nodes?, hidden?, tokens?, top_k?, microseconds?);
+        table.columns(["node_num", "hidden_size", "num_token", "num_topk", column])?;
     let multiprocessors = table.numbers("dispatch_sms").unwrap_or_else(|_| vec![DEEP_EP_MULTIPROCESSORS; nodes.len()]);
     let is_default = |row: &usize| (multiprocessors[*row] - DEEP_EP_MULTIPROCESSORS).abs() < 0.5;
     let of = |row: usize| {

@@ -13,7 +13,7 @@ use engine::cost::names;
 use engine::cost::surface::Surface;
 use hw::{Format, Gpu};
 
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table};
@@ -112,8 +112,7 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let name = names::of_format("experts", format) + variant;
             let left_out =
                 if n_left_out > 0 { format!("{n_left_out} rows ran with an untuned tactic") } else { String::new() };
-            let residuals = curve.residuals.clone();
-            part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
+            let name = part.told(&path, name, Some(&kernel), (&left_out, &curve.residuals));
             part.profile.experts.push((name, curve));
         }
     }
@@ -125,8 +124,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
     let kernels = table.words("kernel_source")?;
     let columns =
         ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
-    let columns: Result<Vec<Vec<f64>>, ImportError> = columns.map(|name| table.numbers(name)).into_iter().collect();
-    let columns = columns?;
+    let columns = table.columns(columns)?;
     let mut found = Vec::new();
     let mut drawn: BTreeMap<([u64; 4], &str), Vec<u64>> = BTreeMap::new();
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {

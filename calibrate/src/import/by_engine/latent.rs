@@ -19,7 +19,7 @@ use hw::{Dtype, Format};
 use super::decode::{self, Launch};
 use super::prefill::{AXES, LENGTH_KNOTS, START_S, TILE_KNOTS};
 use super::products::joined;
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table};
 
@@ -105,12 +105,10 @@ fn table(source: &Source<'_>, is_prompt: bool) -> Result<Option<(Table, String, 
 }
 
 fn blocks(table: &Table, kv: Dtype, beside: impl Fn(&Block) -> f64) -> Result<(Vec<Block>, String), ImportError> {
-    let [heads, batch, length, past, latency] =
-        ["num_heads", "batch_size", "isl", "step", "latency"].map(|name| table.numbers(name));
-    let (heads, batch, length, past, latency) = (heads?, batch?, length?, past?, latency?);
+    let [heads, batch, length, past, latency] = table.columns(["num_heads", "batch_size", "isl", "step", "latency"])?;
     let (cache, kernels) = (table.words("kv_cache_dtype")?, table.words("kernel_source")?);
     let products = table.words("gemm_type").unwrap_or_else(|_| vec!["bfloat16".to_owned(); heads.len()]);
-    let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
+    let word = super::word(kv);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found = Vec::new();
     for row in (0..heads.len()).filter(|&row| cache[row] == word && products[row] == "bfloat16" && latency[row] > 0.0) {
@@ -183,11 +181,8 @@ fn prompt(source: &Source<'_>, blocks: &[Block], name: String, line: (String, St
     });
     let surface = surfaces::through(&points(&rows.iter().collect::<Vec<&Row>>()), axes);
     let (table, kernel, left_out) = line;
-    let line = Line { table, name: name.clone(), kernel: kernel.clone(), left_out, residuals: residuals.clone() };
-    part.lines.push(line);
-    part.profile
-        .operators
-        .push((name, Operator { residuals, kernel: Some(kernel), start_s: START_S, law: None, surface }));
+    let operator = Operator { residuals, kernel: Some(kernel), start_s: START_S, law: None, surface };
+    part.add(&table, name, &left_out, operator);
     part
 }
 

@@ -15,7 +15,7 @@ use engine::state::State;
 use engine::task::Op;
 use hw::Dtype;
 
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::Row;
 use crate::fit::surfaces::{self, Point};
 use crate::import::{ImportError, Table};
@@ -85,18 +85,13 @@ fn of_decoding(source: &Source<'_>) -> Result<Option<(Table, String)>, ImportErr
 
 /// Shapes of prompts or of decoding sequences whose convolution and scan were both timed, and the name of the scan.
 fn launches(table: &Table, of_prompts: bool) -> Result<(Vec<Launch>, String), ImportError> {
-    let numbers = |name| table.numbers(name);
-    let (batch, length, latency) = (numbers("batch_size")?, numbers("seq_len")?, numbers("latency")?);
-    let heads = [numbers("num_k_heads")?, numbers("num_v_heads")?];
-    let widths = [numbers("head_k_dim")?, numbers("head_v_dim")?, numbers("d_conv")?];
+    let sizes = ["num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "d_conv", "batch_size", "seq_len"];
+    let (sizes, latency) = (table.columns(sizes)?, table.numbers("latency")?);
     let (kernels, phases) = (table.words("kernel_source")?, table.words("phase")?);
     let mut found: BTreeMap<[u64; 7], [f64; 2]> = BTreeMap::new();
     let mut name = String::new();
-    for row in (0..batch.len()).filter(|&row| latency[row] > 0.0 && (phases[row] == "context") == of_prompts) {
-        let sizes = [heads[0][row], heads[1][row], widths[0][row], widths[1][row], widths[2][row]];
-        let [n_key_heads, n_value_heads, key_dim, value_dim, kernel] = sizes.map(hw::whole);
-        let shape =
-            [n_key_heads, n_value_heads, key_dim, value_dim, kernel, hw::whole(batch[row]), hw::whole(length[row])];
+    for row in (0..latency.len()).filter(|&row| latency[row] > 0.0 && (phases[row] == "context") == of_prompts) {
+        let shape: [u64; 7] = std::array::from_fn(|size| hw::whole(sizes[size][row]));
         let is_scan = !kernels[row].contains(CONVOLUTION);
         found.entry(shape).or_default()[usize::from(is_scan)] = latency[row] / 1e3;
         if is_scan {
@@ -125,8 +120,7 @@ fn prompt(source: &Source<'_>, launches: &[Launch], base: &Model, (table, kernel
     let knots: [&[f64]; 3] = [&LENGTH_KNOTS, &HEADS_KNOTS, &GROUP_KNOTS];
     let Some(mut operator) = surfaces::operator(&rows, mixed::AXES, knots, START_S) else { return part };
     operator.kernel = Some(kernel.to_owned());
-    part.lines.push(line(table, names::SCAN_DELTA, kernel, &operator.residuals));
-    part.profile.operators.push((names::SCAN_DELTA.to_owned(), operator));
+    part.add(table, names::SCAN_DELTA.to_owned(), "", operator);
     part
 }
 
@@ -144,9 +138,8 @@ fn decoded(source: &Source<'_>, launches: &[Launch], base: &Model, (table, kerne
         launch.seconds / (time.fixed_s + time.per_key_s * hw::real(launch.batch))
     });
     let fit = surfaces_of(&shaped.iter().collect::<Vec<_>>(), bandwidth.get());
-    part.lines.push(line(table, names::DECODE_DELTA, kernel, &residuals));
     let fit = DecodeSurfaces { residuals, kernel: Some(kernel.to_owned()), ..fit };
-    part.profile.decode.push((names::DECODE_DELTA.to_owned(), fit));
+    part.add_decode(table, names::DECODE_DELTA.to_owned(), "", fit);
     part
 }
 
@@ -184,9 +177,4 @@ fn surfaces_of(launches: &[&(DecodeShape, &Launch)], bandwidth: f64) -> DecodeSu
         start: surfaces::through(&one, axes(&[&[1.0], &[1.0], &[1.0]], &one)),
         read: surfaces::through(&reads, axes(&[&STATES_KNOTS, &[1.0], &[1.0]], &reads)),
     }
-}
-
-fn line(table: &str, name: &str, kernel: &str, residuals: &engine::cost::profile::Residuals) -> Line {
-    let (table, name, kernel) = (table.to_owned(), name.to_owned(), kernel.to_owned());
-    Line { table, name, kernel, left_out: String::new(), residuals: residuals.clone() }
 }

@@ -9,7 +9,7 @@ use engine::task::Document;
 use hw::Dtype;
 
 use super::products::most;
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::{Row, surfaces};
 use crate::import::{ImportError, Table};
 
@@ -37,11 +37,8 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let groups: &[f64] = if rows.len() < ROWS_FEW { &GROUP_KNOTS_FEW } else { &GROUP_KNOTS };
             let knots: [&[f64]; 3] = [&LENGTH_KNOTS, &TILE_KNOTS, groups];
             let Some(mut operator) = surfaces::operator(&rows, AXES, knots, START_S) else { continue };
-            operator.kernel = Some(kernel.clone());
-            let name = names::of_width("attention", Some(width), kv);
-            let (table, residuals) = (path.clone(), operator.residuals.clone());
-            part.lines.push(Line { table, name: name.clone(), kernel, left_out, residuals });
-            part.profile.operators.push((name, operator));
+            operator.kernel = Some(kernel);
+            part.add(&path, names::of_width("attention", Some(width), kv), &left_out, operator);
         }
     }
     Ok(part)
@@ -52,12 +49,10 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
 fn rows(source: &Source<'_>, table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Row>, String, String), ImportError> {
     let (queries, cache) = (table.words("attn_dtype")?, table.words("kv_cache_dtype")?);
     let kernels = table.words("kernel_source")?;
-    let column = |name| table.numbers(name);
-    let (batch, length, heads) = (column("batch_size")?, column("isl")?, column("num_heads")?);
-    let (kv_heads, widths, latency) = (column("num_key_value_heads")?, column("head_dim")?, column("latency")?);
-    let past = column("step")?;
-    let window = column("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
-    let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
+    let [batch, length, heads, kv_heads, widths, latency, past] =
+        table.columns(["batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "latency", "step"])?;
+    let window = table.numbers("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let word = super::word(kv);
     let of = |row: &usize| hw::whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
     let here: Vec<usize> = (0..batch.len()).filter(of).collect();
     let is_narrow = kv == Dtype::Fp8 && here.iter().any(|row| queries[*row] == "fp8");

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use engine::cost::names;
 use hw::Format;
 
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::{Row, surfaces};
 use crate::import::{ImportError, Table};
 
@@ -90,17 +90,14 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
         let Some(mut operator) = surfaces::operator(&rows, names, [&M_KNOTS, &NK_KNOTS, &NK_KNOTS], START_S) else {
             continue;
         };
-        operator.kernel = Some(kernel.clone());
+        operator.kernel = Some(kernel);
         let name = names::of_format("gemm", format);
         let left_out = match (quantises, is_tuned) {
             (true, _) => WITHOUT_QUANTISATION,
             (_, true) => TUNED,
             _ => why,
         };
-        let left_out = left_out.to_owned();
-        let residuals = operator.residuals.clone();
-        part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
-        part.profile.operators.push((name, operator));
+        part.add(path, name, left_out, operator);
     }
     Ok(part)
 }
@@ -144,9 +141,8 @@ fn times_the_host(rows: &[Row]) -> bool {
 
 /// Rows of a format, and the kernels that they are of.
 fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> Result<(Vec<Row>, String), ImportError> {
-    let (m, n, k) = (table.numbers("m")?, table.numbers("n")?, table.numbers("k")?);
-    let (formats, latency) = (table.words("gemm_dtype")?, table.numbers("latency")?);
-    let kernels = table.words("kernel_source")?;
+    let [m, n, k, latency] = table.columns(["m", "n", "k", "latency"])?;
+    let (formats, kernels) = (table.words("gemm_dtype")?, table.words("kernel_source")?);
     let mut rows = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in (0..m.len()).filter(|&row| formats[row] == word && latency[row] > 0.0) {

@@ -21,7 +21,7 @@ use engine::task::{Op, PassKind};
 use hw::Dtype;
 
 use super::decode::{self, Launch};
-use super::{Line, Part, Source};
+use super::{Part, Source};
 use crate::fit::Row;
 use crate::fit::surfaces;
 use crate::import::{ImportError, Table};
@@ -104,12 +104,10 @@ fn table(source: &Source<'_>, file: &'static str) -> Result<Option<(Table, Strin
 
 /// Blocks with products in 16 bits.
 fn blocks(table: &Table, kv: Dtype) -> Result<Vec<Block>, ImportError> {
-    let [heads, batch, length, past, latency] =
-        ["num_heads", "batch_size", "isl", "step", "latency"].map(|name| table.numbers(name));
-    let (heads, batch, length, past, latency) = (heads?, batch?, length?, past?, latency?);
+    let [heads, batch, length, past, latency] = table.columns(["num_heads", "batch_size", "isl", "step", "latency"])?;
     let [cache, products, models] = ["kv_cache_dtype", "gemm_type", "model"].map(|name| table.words(name));
     let (cache, products, models) = (cache?, products?, models?);
-    let word = if kv == Dtype::Fp8 { "fp8" } else { "bfloat16" };
+    let word = super::word(kv);
     let known = MODELS.map(|(name, embedded)| (name, engine::model::embedded(embedded).expect("embedded")));
     let mut found = Vec::new();
     for row in (0..heads.len()).filter(|&row| cache[row] == word && products[row] == "bfloat16" && latency[row] > 0.0) {
@@ -141,15 +139,8 @@ fn prompt(source: &Source<'_>, blocks: &[Block], curves: &Profiled, kv: Dtype, p
     let knots: [&[f64]; 3] = [&LENGTH_KNOTS, &HEADS_KNOTS, &[1.0]];
     let Some(mut operator) = surfaces::operator(&rows, mixed::AXES, knots, START_S) else { return part };
     operator.kernel = Some(WITH_INDEX.to_owned()).filter(|_| source.engine == "sglang");
-    let name = names::of_selected("attention", kv);
-    part.lines.push(Line {
-        table: path.to_owned(),
-        name: name.clone(),
-        kernel: operator.kernel.clone().unwrap_or_default(),
-        left_out: format!("{} rows are attended to as a whole, or wait for the host", blocks.len() - rows.len()),
-        residuals: operator.residuals.clone(),
-    });
-    part.profile.operators.push((name, operator));
+    let left_out = format!("{} rows are attended to as a whole, or wait for the host", blocks.len() - rows.len());
+    part.add(path, names::of_selected("attention", kv), &left_out, operator);
     part
 }
 

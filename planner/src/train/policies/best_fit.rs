@@ -7,13 +7,10 @@ use train::{Plan, Problem};
 use super::megatron::together;
 use super::{all_fit, heuristic};
 use crate::proof::Decision;
-use crate::train::policy::{Card, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError};
 use crate::train::{dacp, pack};
 
-/// The policy.
-pub struct BestFit;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "best_fit",
     about: "best-fit packing without padding, cut over all context ranks, balanced over data-parallel ranks",
     source: "best-fit packing, arXiv:2404.10830",
@@ -21,27 +18,19 @@ const CARD: Card = Card {
     parameters: &[],
 };
 
-impl Policy for BestFit {
-    fn card(&self) -> &'static Card {
-        &CARD
-    }
-
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        all_fit(problem)?;
-        // A shard is rounded up to whole tokens, so each sequence may cost a group up to `cp - 1` tokens more.
-        let cp = u64::from(problem.layout.cp);
-        let step = |index| {
-            let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
-            let sizes: Vec<u64> = sequences.iter().map(|(_, tokens)| tokens.div_ceil(cp)).collect();
-            let bins = pack::best_fit_decreasing(&sizes, problem.bucket_tokens);
-            let micro_batches: Vec<MicroBatch> = bins.iter().map(|bin| together(bin, &sequences)).collect();
-            let work = |mb: &MicroBatch| mb.sequences.iter().map(|p| dacp::flops(&problem.model, p.tokens)).sum();
-            let weights: Vec<f64> = micro_batches.iter().map(work).collect();
-            let groups = pack::longest_first(&weights, problem.layout.dp as usize);
-            Step::of_groups(
-                groups.iter().map(|bin| bin.iter().map(|&mb| micro_batches[mb].clone()).collect()).collect(),
-            )
-        };
-        Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
-    }
+pub(super) fn plan(problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    all_fit(problem)?;
+    // A shard is rounded up to whole tokens, so each sequence may cost a group up to `cp - 1` tokens more.
+    let cp = u64::from(problem.layout.cp);
+    let step = |index| {
+        let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
+        let sizes: Vec<u64> = sequences.iter().map(|(_, tokens)| tokens.div_ceil(cp)).collect();
+        let bins = pack::best_fit_decreasing(&sizes, problem.bucket_tokens);
+        let micro_batches: Vec<MicroBatch> = bins.iter().map(|bin| together(bin, &sequences)).collect();
+        let work = |mb: &MicroBatch| mb.sequences.iter().map(|p| dacp::flops(&problem.model, p.tokens)).sum();
+        let weights: Vec<f64> = micro_batches.iter().map(work).collect();
+        let groups = pack::longest_first(&weights, problem.layout.dp as usize);
+        Step::of_groups(groups.iter().map(|bin| bin.iter().map(|&mb| micro_batches[mb].clone()).collect()).collect())
+    };
+    Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
 }

@@ -24,7 +24,7 @@ use super::heuristic;
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::flops;
 use crate::train::pack;
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 use offload::{Offload, Rule};
 
 mod offload;
@@ -32,10 +32,7 @@ mod span;
 mod timed;
 mod windows;
 
-/// The policy.
-pub struct ByteScale;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "bytescale",
     about: "hybrid data parallelism: a ring of any number of ranks per sequence, micro-batch lists of different length",
     source: "ByteScale, arXiv:2502.21231",
@@ -70,48 +67,41 @@ struct Unit {
     offload_permille: u32,
 }
 
-impl Policy for ByteScale {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    let layout = &problem.layout;
+    if layout.dp > 1 {
+        let all = layout.dp * layout.cp;
+        let what = format!("all ranks are one pool: use `dp = 1` and `cp = {all}`");
+        return Err(PlanError::Unsupported(what));
     }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        let layout = &problem.layout;
-        if layout.dp > 1 {
-            let all = layout.dp * layout.cp;
-            let what = format!("all ranks are one pool: use `dp = 1` and `cp = {all}`");
-            return Err(PlanError::Unsupported(what));
-        }
-        let rules = rules(problem, context)?;
-        let ways: Vec<Offload<'_>> =
-            rules.into_iter().map(|rule| Offload { problem, cost: context.cost, rule }).collect();
-        let fitting: Vec<&Offload<'_>> = ways.iter().filter(|offload| too_long(offload).is_none()).collect();
-        let Some(&offload) = fitting.last() else {
-            let why = ways.last().and_then(too_long).unwrap_or_default();
-            return Err(PlanError::Infeasible(why));
-        };
-        let deal = Deal::of(context.word("deal", "balance"), layout.pp);
-        let mut times = RankTimes::new(problem, context.cost);
-        let mut floors = Floors::new(problem, problem.bucket_tokens, context.cost);
-        let (mut steps, mut objective, mut bound) = (Vec::new(), 0.0, 0.0);
-        let mut n_kept = 0;
-        for index in 0..problem.workload.n_steps() {
-            let sequences: Vec<Sequence> = problem.workload.step(index).collect();
-            let dealt: Vec<(Vec<MicroBatch>, f64)> =
-                fitting.iter().map(|offload| dealt(&sequences, deal, offload, &mut times)).collect();
-            let (way, (micro_batches, span_s)) = earliest(dealt);
-            n_kept += usize::from(way + 1 < fitting.len());
-            let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
-            let floor = floors.of_step(index, &lengths);
-            (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
-            steps.push(Step::of_groups(vec![micro_batches]));
-        }
-        let (notes, figures) = said(offload, &steps, n_kept);
-        let decision = heuristic(CARD.name, problem, steps)
-            .judged(Aim::Seconds, objective)
-            .bounded(Some(Bound::plain(bound)), Status::Heuristic);
-        Ok(decision.said(notes, figures))
+    let rules = rules(problem, context)?;
+    let ways: Vec<Offload<'_>> = rules.into_iter().map(|rule| Offload { problem, cost: context.cost, rule }).collect();
+    let fitting: Vec<&Offload<'_>> = ways.iter().filter(|offload| too_long(offload).is_none()).collect();
+    let Some(&offload) = fitting.last() else {
+        let why = ways.last().and_then(too_long).unwrap_or_default();
+        return Err(PlanError::Infeasible(why));
+    };
+    let deal = Deal::of(context.word("deal", "balance"), layout.pp);
+    let mut times = RankTimes::new(problem, context.cost);
+    let mut floors = Floors::new(problem, problem.bucket_tokens, context.cost);
+    let (mut steps, mut objective, mut bound) = (Vec::new(), 0.0, 0.0);
+    let mut n_kept = 0;
+    for index in 0..problem.workload.n_steps() {
+        let sequences: Vec<Sequence> = problem.workload.step(index).collect();
+        let dealt: Vec<(Vec<MicroBatch>, f64)> =
+            fitting.iter().map(|offload| dealt(&sequences, deal, offload, &mut times)).collect();
+        let (way, (micro_batches, span_s)) = earliest(dealt);
+        n_kept += usize::from(way + 1 < fitting.len());
+        let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
+        let floor = floors.of_step(index, &lengths);
+        (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
+        steps.push(Step::of_groups(vec![micro_batches]));
     }
+    let (notes, figures) = said(offload, &steps, n_kept);
+    let decision = heuristic(CARD.name, problem, steps)
+        .judged(Aim::Seconds, objective)
+        .bounded(Some(Bound::plain(bound)), Status::Heuristic);
+    Ok(decision.said(notes, figures))
 }
 
 /// Ways to offload that a plan may choose from, what was asked for last. Selective offload takes fewer ranks for a sequence, which others

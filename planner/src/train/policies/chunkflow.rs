@@ -20,12 +20,9 @@ use train::{Plan, Problem};
 use super::{deal_longest, heuristic};
 use crate::proof::Decision;
 use crate::train::pack;
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
-/// The policy.
-pub struct ChunkFlow;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "chunkflow",
     about: "chunks of equal size: short sequences packed, long ones cut; the last K chunks keep their activations",
     source: "ChunkFlow, arXiv:2503.02356",
@@ -65,47 +62,41 @@ enum Standalone {
 /// Smallest ChunkSize of the grid: below it kernels are far from full.
 const CHUNK_TOKENS_MIN: u64 = 1024;
 
-impl Policy for ChunkFlow {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    if problem.layout.pp > 1 && problem.schedule.name != "1f1b" {
+        let what = format!("dependent chunks need `schedule = \"1f1b\"`, not `{}`", problem.schedule.name);
+        return Err(PlanError::Unsupported(what));
     }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        if problem.layout.pp > 1 && problem.schedule.name != "1f1b" {
-            let what = format!("dependent chunks need `schedule = \"1f1b\"`, not `{}`", problem.schedule.name);
-            return Err(PlanError::Unsupported(what));
-        }
-        if problem.layout.groups_in_step() > 1 {
-            let what = if problem.layout.zero == Zero::Parameters {
-                "ZeRO 3 joins data-parallel groups, whose chunks ask for different orders: use `zero = 2`, or `dp = 1`"
-            } else {
-                "experts over several data-parallel groups join them, and their chunks ask for different orders: use a smaller `ep`, or `dp = 1`"
-            };
-            return Err(PlanError::Unsupported(what.to_owned()));
-        }
-        let shapes = shapes(problem, context)?;
-        let judged = shapes.iter().map(|&shape| {
-            let ways = ways(problem, 0, shape);
-            (shortest(problem, context, 0, shape, &ways).0, shape)
-        });
-        let (seconds, shape) = judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("the grid is not empty");
-        let steps = (0..problem.workload.n_steps()).map(|index| step(problem, context, index, shape)).collect();
-        let Shape { chunk_tokens, keep } = shape;
-        let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
-        let holds = if seconds.is_finite() {
-            format!("{seconds:.3} s on the pipelines of the first step")
+    if problem.layout.groups_in_step() > 1 {
+        let what = if problem.layout.zero == Zero::Parameters {
+            "ZeRO 3 joins data-parallel groups, whose chunks ask for different orders: use `zero = 2`, or `dp = 1`"
         } else {
-            "more activations than memory holds".to_owned()
+            "experts over several data-parallel groups join them, and their chunks ask for different orders: use a smaller `ep`, or `dp = 1`"
         };
-        let notes = vec![format!("ChunkSize {chunk_tokens}, K {keep} ({among}): {holds}")];
-        let figures = [("chunk_tokens", chunk_tokens), ("keep", keep)];
-        let mut figures: BTreeMap<String, f64> =
-            figures.into_iter().map(|(name, n)| (name.to_owned(), hw::real(n))).collect();
-        if seconds.is_finite() {
-            figures.insert("predicted_pipeline_s".to_owned(), seconds);
-        }
-        Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
+        return Err(PlanError::Unsupported(what.to_owned()));
     }
+    let shapes = shapes(problem, context)?;
+    let judged = shapes.iter().map(|&shape| {
+        let ways = ways(problem, 0, shape);
+        (shortest(problem, context, 0, shape, &ways).0, shape)
+    });
+    let (seconds, shape) = judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("the grid is not empty");
+    let steps = (0..problem.workload.n_steps()).map(|index| step(problem, context, index, shape)).collect();
+    let Shape { chunk_tokens, keep } = shape;
+    let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
+    let holds = if seconds.is_finite() {
+        format!("{seconds:.3} s on the pipelines of the first step")
+    } else {
+        "more activations than memory holds".to_owned()
+    };
+    let notes = vec![format!("ChunkSize {chunk_tokens}, K {keep} ({among}): {holds}")];
+    let figures = [("chunk_tokens", chunk_tokens), ("keep", keep)];
+    let mut figures: BTreeMap<String, f64> =
+        figures.into_iter().map(|(name, n)| (name.to_owned(), hw::real(n))).collect();
+    if seconds.is_finite() {
+        figures.insert("predicted_pipeline_s".to_owned(), seconds);
+    }
+    Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
 }
 
 /// What is given, or the grid that memory allows.

@@ -8,12 +8,9 @@ use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
 use crate::proof::Decision;
-use crate::train::policy::{Card, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError};
 
-/// The policy.
-pub struct DeepSpeed;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "deepspeed",
     about: "every sequence cut over all context ranks, one per micro-batch, dealt in arrival order",
     source: "DeepSpeed ZeRO with static context parallelism, as in arXiv:2505.19609 section 5.1",
@@ -29,14 +26,8 @@ pub(super) fn alone((sequence, tokens): (u32, u64)) -> MicroBatch {
     }
 }
 
-impl Policy for DeepSpeed {
-    fn card(&self) -> &'static Card {
-        &CARD
-    }
-
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        all_fit(problem)?;
-        let step = |index| Step::of_groups(deal(problem.workload.step(index).map(alone), problem.layout.dp));
-        Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
-    }
+pub(super) fn plan(problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    all_fit(problem)?;
+    let step = |index| Step::of_groups(deal(problem.workload.step(index).map(alone), problem.layout.dp));
+    Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
 }

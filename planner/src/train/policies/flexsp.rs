@@ -19,7 +19,7 @@ use train::{Plan, Problem};
 
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
 mod assign;
 mod blaster;
@@ -32,10 +32,7 @@ use assign::{Assigned, assign};
 use costs::Costs;
 use divisions::Division;
 
-/// The policy.
-pub struct FlexSp;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "flexsp",
     about: "every micro-batch divides the ranks into sequence-parallel groups of mixed degree that end together",
     source: "FlexSP, arXiv:2412.01523; AFDWang/Hetu-Galvatron, branch flexsp",
@@ -75,39 +72,33 @@ const NODES: i32 = 5_000;
 /// A sequence: id and tokens.
 type Sequence = (u32, u64);
 
-impl Policy for FlexSp {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    let layout = &problem.layout;
+    if layout.pp > 1 {
+        let what = "groups of mixed degree know no pipeline: use `pp = 1`";
+        return Err(PlanError::Unsupported(what.to_owned()));
     }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        let layout = &problem.layout;
-        if layout.pp > 1 {
-            let what = "groups of mixed degree know no pipeline: use `pp = 1`";
-            return Err(PlanError::Unsupported(what.to_owned()));
-        }
-        if layout.dp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two() {
-            let all = (layout.dp * layout.cp).next_power_of_two();
-            let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`");
-            return Err(PlanError::Unsupported(what));
-        }
-        // All-to-all gives every rank heads of its own.
-        let heads = problem.model.n_heads / u64::from(layout.tp);
-        let widest = layout.cp.min(1 << heads.trailing_zeros());
-        let groups = context.word("groups", "mixed");
-        let equal = || divisions::same(layout.cp, widest);
-        let choices = match groups {
-            "same" => vec![Some(equal())],
-            "batch" => equal().into_iter().map(|division| Some(vec![division])).collect(),
-            _ => vec![(layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest))],
-        };
-        let planner = Planner { problem, context, widest, choices, is_same: groups != "mixed" };
-        let mut planned = Vec::with_capacity(problem.workload.n_steps());
-        for index in 0..problem.workload.n_steps() {
-            planned.push(planner.step(problem.workload.step(index).collect())?);
-        }
-        Ok(planner.decision(planned))
+    if layout.dp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two() {
+        let all = (layout.dp * layout.cp).next_power_of_two();
+        let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`");
+        return Err(PlanError::Unsupported(what));
     }
+    // All-to-all gives every rank heads of its own.
+    let heads = problem.model.n_heads / u64::from(layout.tp);
+    let widest = layout.cp.min(1 << heads.trailing_zeros());
+    let groups = context.word("groups", "mixed");
+    let equal = || divisions::same(layout.cp, widest);
+    let choices = match groups {
+        "same" => vec![Some(equal())],
+        "batch" => equal().into_iter().map(|division| Some(vec![division])).collect(),
+        _ => vec![(layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest))],
+    };
+    let planner = Planner { problem, context, widest, choices, is_same: groups != "mixed" };
+    let mut planned = Vec::with_capacity(problem.workload.n_steps());
+    for index in 0..problem.workload.n_steps() {
+        planned.push(planner.step(problem.workload.step(index).collect())?);
+    }
+    Ok(planner.decision(planned))
 }
 
 struct Planner<'a> {

@@ -22,12 +22,9 @@ use train::{Plan, Problem};
 
 use super::{all_fit, heuristic};
 use crate::proof::Decision;
-use crate::train::policy::{Card, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError};
 
-/// The policy.
-pub struct HybridCp;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "hybrid-cp",
     about: "Megatron's hybrid context parallelism: rounds of groups whose degrees are powers of two, balanced by length²/degree",
     source: "NVIDIA/Megatron-LM @ d98e8a64dd, megatron/core/pipeline_parallel/hybrid_cp_schedule.py (BalancedCPScheduler)",
@@ -43,29 +40,23 @@ const BUCKET_MOST: f64 = 1.1;
 /// A sequence: id and tokens.
 type Sequence = (u32, u64);
 
-impl Policy for HybridCp {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    if let Some(why) = unsupported(problem) {
+        return Err(PlanError::Unsupported(why));
     }
-
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        if let Some(why) = unsupported(problem) {
-            return Err(PlanError::Unsupported(why));
-        }
-        all_fit(problem)?;
-        let pool = Pool { n_ranks: problem.layout.cp, capacity: problem.bucket_tokens };
-        let planned: Vec<Vec<Round>> =
-            (0..problem.workload.n_steps()).map(|step| pool.rounds(problem.workload.step(step).collect())).collect();
-        let steps = planned.iter().map(|rounds| Step::of_groups(vec![micro_batches(rounds)])).collect();
-        let first: Vec<String> = planned.iter().take(1).flatten().map(Round::name).collect();
-        let notes = vec![format!("groups of each round of the first step: {}", first.join(" "))];
-        let n_rounds = hw::real(planned.iter().map(|rounds| rounds.len() as u64).sum());
-        let figures = [
-            ("rounds".to_owned(), n_rounds / hw::real(planned.len().max(1) as u64)),
-            ("work_imbalance_ratio".to_owned(), imbalance(&planned, problem.layout.cp)),
-        ];
-        Ok(heuristic(CARD.name, problem, steps).said(notes, figures.into()))
-    }
+    all_fit(problem)?;
+    let pool = Pool { n_ranks: problem.layout.cp, capacity: problem.bucket_tokens };
+    let planned: Vec<Vec<Round>> =
+        (0..problem.workload.n_steps()).map(|step| pool.rounds(problem.workload.step(step).collect())).collect();
+    let steps = planned.iter().map(|rounds| Step::of_groups(vec![micro_batches(rounds)])).collect();
+    let first: Vec<String> = planned.iter().take(1).flatten().map(Round::name).collect();
+    let notes = vec![format!("groups of each round of the first step: {}", first.join(" "))];
+    let n_rounds = hw::real(planned.iter().map(|rounds| rounds.len() as u64).sum());
+    let figures = [
+        ("rounds".to_owned(), n_rounds / hw::real(planned.len().max(1) as u64)),
+        ("work_imbalance_ratio".to_owned(), imbalance(&planned, problem.layout.cp)),
+    ];
+    Ok(heuristic(CARD.name, problem, steps).said(notes, figures.into()))
 }
 
 /// Why the source does not run such a problem, if it does not.

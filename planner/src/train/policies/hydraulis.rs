@@ -21,7 +21,7 @@ use train::{Plan, Problem};
 use super::limit_of_own_pipelines;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
 mod dispatch;
 mod packing;
@@ -31,10 +31,7 @@ mod schemes;
 use proposal::Histogram;
 use schemes::Scheme;
 
-/// The policy.
-pub struct Hydraulis;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "hydraulis",
     about: "every step on a mix of pipelines of different shape, chosen from the lengths; sequences dispatched, then packed",
     source: "Hydraulis, arXiv:2412.07894; PKU-DAIR/Hetu examples/hydraulis",
@@ -64,40 +61,32 @@ const CARD: Card = Card {
 /// Nodes of one dispatch MILP.
 const NODES: i32 = 20_000;
 
-impl Policy for Hydraulis {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    supported(problem)?;
+    let own_shape = PipelineShape { tp: problem.layout.tp, pp: problem.layout.pp };
+    let published = schemes::published(context.word("coefficients", "own"));
+    let mut all = match published {
+        Some(model) => model.schemes(problem.layout.n_ranks(), (problem.layout.dp, own_shape)),
+        None => schemes::own(problem, context.cost),
+    };
+    // Published shapes are those of another model: what this one cannot be cut into is left out.
+    all.retain(|scheme| schemes::cuts(&problem.model, scheme.shape));
+    // The layout's own shape first.
+    all.sort_by_key(|scheme| scheme.shape != own_shape);
+    if all.first().is_none_or(|scheme| scheme.shape != own_shape) {
+        let (tp, pp) = (own_shape.tp, own_shape.pp);
+        return Err(PlanError::Infeasible(format!("no coefficients or no room for the layout's {tp} × {pp} pipeline")));
     }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        supported(problem)?;
-        let own_shape = PipelineShape { tp: problem.layout.tp, pp: problem.layout.pp };
-        let published = schemes::published(context.word("coefficients", "own"));
-        let mut all = match published {
-            Some(model) => model.schemes(problem.layout.n_ranks(), (problem.layout.dp, own_shape)),
-            None => schemes::own(problem, context.cost),
-        };
-        // Published shapes are those of another model: what this one cannot be cut into is left out.
-        all.retain(|scheme| schemes::cuts(&problem.model, scheme.shape));
-        // The layout's own shape first.
-        all.sort_by_key(|scheme| scheme.shape != own_shape);
-        if all.first().is_none_or(|scheme| scheme.shape != own_shape) {
-            let (tp, pp) = (own_shape.tp, own_shape.pp);
-            return Err(PlanError::Infeasible(format!(
-                "no coefficients or no room for the layout's {tp} × {pp} pipeline"
-            )));
-        }
-        let planner = Planner { problem, context, schemes: all };
-        let strategies = planner.strategies();
-        let mut chosen = Vec::with_capacity(problem.workload.n_steps());
-        for index in 0..problem.workload.n_steps() {
-            chosen.push(planner.step(index, &strategies)?);
-        }
-        if context.word("strategy", "dynamic") == "static" {
-            chosen = planner.one_for_all(&strategies)?;
-        }
-        Ok(planner.decision(&strategies, chosen))
+    let planner = Planner { problem, context, schemes: all };
+    let strategies = planner.strategies();
+    let mut chosen = Vec::with_capacity(problem.workload.n_steps());
+    for index in 0..problem.workload.n_steps() {
+        chosen.push(planner.step(index, &strategies)?);
     }
+    if context.word("strategy", "dynamic") == "static" {
+        chosen = planner.one_for_all(&strategies)?;
+    }
+    Ok(planner.decision(&strategies, chosen))
 }
 
 /// Whether mixed pipelines can run the problem.
@@ -326,7 +315,7 @@ mod tests {
         let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
         let word = |name: &str, word: &str| (name.to_owned(), crate::train::policy::Value::Word(word.to_owned()));
         let parameters = [word("coefficients", "published-7b")].into();
-        let decision = Hydraulis.plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
+        let decision = plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
         assert!(decision.plan.steps[0].pipelines.iter().all(|shape| shape.tp <= 2));
         assert!(decision.figures.keys().all(|key| !key.contains("tp4") && !key.contains("tp8")));
     }

@@ -16,16 +16,13 @@ use train::plan::Step;
 use train::{Plan, Problem};
 
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 use crate::train::{orders, search};
 use engine::stop;
 
 mod moves;
 
-/// The policy.
-pub struct Improved;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "improved",
     about: "the best plan of the other policies, improved by local search; a reference for how much is left",
     source: "reference of this project",
@@ -36,48 +33,35 @@ const CARD: Card = Card {
 /// Policies that search or solve themselves, and take long for it.
 const NOT_A_START: [&str; 2] = ["improved", "skrull_exact"];
 
-impl Policy for Improved {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    let topology = Topology::of(&problem.cluster);
+    let judge = Judge { problem, context, topology: &topology };
+    let (start, name, start_s) = judge.start()?;
+    let tries = hw::whole(context.number("tries", 200.0));
+    let mut plan = start;
+    let mut n_kept = 0;
+    for index in 0..plan.steps.len() {
+        let mut random = random::stream(problem.seed, &format!("improver of step {index}"));
+        n_kept += judge.improve(&mut plan, index, tries, &mut random);
     }
-
-    fn weighs_stragglers(&self) -> bool {
-        true
+    let n_steps = hw::real(plan.steps.len() as u64);
+    let objective = (0..plan.steps.len()).filter_map(|index| judge.played(&plan, index)).map(|played| played.span_s);
+    let objective = objective.sum::<f64>() / n_steps;
+    let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&plan));
+    let bound = causes::bound_s(problem, &plan, tokens_max, context.cost);
+    // Orders are added after every policy alike.
+    plan.steps.iter_mut().for_each(|step| (step.orders, step.order_of) = (Vec::new(), Vec::new()));
+    plan.policy = CARD.name.to_owned();
+    // A cost model in which nothing takes time has nothing to improve.
+    let ratio = if objective > 0.0 { start_s / objective } else { 1.0 };
+    let gained = (1.0 - 1.0 / ratio) * 100.0;
+    let mut notes = vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
+    if !problem.execution.stragglers.is_empty() {
+        notes.push("every change was simulated beside the stragglers".to_owned());
     }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        let topology = Topology::of(&problem.cluster);
-        let judge = Judge { problem, context, topology: &topology };
-        let (start, name, start_s) = judge.start()?;
-        let tries = hw::whole(context.number("tries", 200.0));
-        let mut plan = start;
-        let mut n_kept = 0;
-        for index in 0..plan.steps.len() {
-            let mut random = random::stream(problem.seed, &format!("improver of step {index}"));
-            n_kept += judge.improve(&mut plan, index, tries, &mut random);
-        }
-        let n_steps = hw::real(plan.steps.len() as u64);
-        let objective =
-            (0..plan.steps.len()).filter_map(|index| judge.played(&plan, index)).map(|played| played.span_s);
-        let objective = objective.sum::<f64>() / n_steps;
-        let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&plan));
-        let bound = causes::bound_s(problem, &plan, tokens_max, context.cost);
-        // Orders are added after every policy alike.
-        plan.steps.iter_mut().for_each(|step| (step.orders, step.order_of) = (Vec::new(), Vec::new()));
-        plan.policy = CARD.name.to_owned();
-        // A cost model in which nothing takes time has nothing to improve.
-        let ratio = if objective > 0.0 { start_s / objective } else { 1.0 };
-        let gained = (1.0 - 1.0 / ratio) * 100.0;
-        let mut notes =
-            vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
-        if !problem.execution.stragglers.is_empty() {
-            notes.push("every change was simulated beside the stragglers".to_owned());
-        }
-        let figures = [("improvement_ratio".to_owned(), ratio)].into();
-        let decision =
-            Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
-        Ok(decision.said(notes, figures))
-    }
+    let figures = [("improvement_ratio".to_owned(), ratio)].into();
+    let decision = Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+    Ok(decision.said(notes, figures))
 }
 
 /// A simulated step.

@@ -22,7 +22,7 @@ use train::{Plan, Problem};
 
 use super::{all_fit, limit_of_own_pipelines};
 use crate::proof::{Decision, Status};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
 mod allocate;
 mod arrangement;
@@ -38,10 +38,7 @@ use costs::Costs;
 use migration::migration;
 use reaction::{Answer, Limits, Planner, Reaction};
 
-/// The policy.
-pub struct Malleus;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "malleus",
     about: "pipelines, layers and micro-batches that fit the speed of stragglers, changed without a restart when rates change",
     source: "Malleus, arXiv:2410.13333; PKU-DAIR/Hetu examples/malleus",
@@ -88,42 +85,32 @@ const CARD: Card = Card {
     ],
 };
 
-impl Policy for Malleus {
-    fn card(&self) -> &'static Card {
-        &CARD
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    supported(problem)?;
+    all_fit(problem)?;
+    let published = costs::published(context.word("coefficients", "own"));
+    if let Some(of) = published.filter(|of| of.tp != problem.layout.tp) {
+        let (found, wanted) = (problem.layout.tp, of.tp);
+        return Err(PlanError::Unsupported(format!(
+            "the published coefficients are of tp {wanted}, the layout has {found}"
+        )));
     }
-
-    fn weighs_stragglers(&self) -> bool {
-        true
-    }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        supported(problem)?;
-        all_fit(problem)?;
-        let published = costs::published(context.word("coefficients", "own"));
-        if let Some(of) = published.filter(|of| of.tp != problem.layout.tp) {
-            let (found, wanted) = (problem.layout.tp, of.tp);
-            return Err(PlanError::Unsupported(format!(
-                "the published coefficients are of tp {wanted}, the layout has {found}"
-            )));
-        }
-        let costs = Costs::new(problem, context.cost, published, context.number("gap_gib", 4.0) * GIB);
-        let costs = if context.word("fill", "counted") == "counted" { costs } else { costs.without_fill() };
-        let limits = Limits {
-            threshold: context.number("threshold", 1.2),
-            splits: count(context, "splits", 6.0),
-            budget: count(context, "nodes_max", 4000.0),
-        };
-        let n_micro_batches = problem.workload.batch_size as u64;
-        let planner = Planner { problem, costs: &costs, limits, n_micro_batches };
-        let job = Job {
-            planner,
-            context,
-            reaction: Reaction::named(context.word("reaction", "replan")).unwrap_or(Reaction::Replan),
-        };
-        let steps = job.steps()?;
-        Ok(words::decision(&job, &steps))
-    }
+    let costs = Costs::new(problem, context.cost, published, context.number("gap_gib", 4.0) * GIB);
+    let costs = if context.word("fill", "counted") == "counted" { costs } else { costs.without_fill() };
+    let limits = Limits {
+        threshold: context.number("threshold", 1.2),
+        splits: count(context, "splits", 6.0),
+        budget: count(context, "nodes_max", 4000.0),
+    };
+    let n_micro_batches = problem.workload.batch_size as u64;
+    let planner = Planner { problem, costs: &costs, limits, n_micro_batches };
+    let job = Job {
+        planner,
+        context,
+        reaction: Reaction::named(context.word("reaction", "replan")).unwrap_or(Reaction::Replan),
+    };
+    let steps = job.steps()?;
+    Ok(words::decision(&job, &steps))
 }
 
 fn count(context: &PlanContext<'_>, name: &str, default: f64) -> usize {

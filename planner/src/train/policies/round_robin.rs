@@ -6,12 +6,9 @@ use train::{Plan, Problem};
 use super::{all_fit, heuristic, skrull};
 use crate::proof::{Aim, Decision};
 use crate::train::dacp::{self, First};
-use crate::train::policy::{Card, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError};
 
-/// The policy.
-pub struct RoundRobin;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "round_robin",
     about: "Skrull's baseline: sequences to the rank with the most room, work not balanced",
     source: "arXiv:2505.19609 section 5.3",
@@ -19,15 +16,9 @@ const CARD: Card = Card {
     parameters: skrull::PARAMETERS,
 };
 
-impl Policy for RoundRobin {
-    fn card(&self) -> &'static Card {
-        &CARD
-    }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        all_fit(problem)?;
-        let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::MostRoom)?);
-        let objective = dacp::objective(problem, &decision.plan);
-        Ok(decision.judged(Aim::Seconds, objective))
-    }
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    all_fit(problem)?;
+    let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::MostRoom)?);
+    let objective = dacp::objective(problem, &decision.plan);
+    Ok(decision.judged(Aim::Seconds, objective))
 }

@@ -11,10 +11,7 @@ use train::{Plan, Problem};
 use super::{all_fit, heuristic};
 use crate::proof::{Aim, Decision};
 use crate::train::dacp::{self, First};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
-
-/// The policy.
-pub struct Skrull;
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
 /// Parameters of the policies that are made of DACP and GDS.
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -30,7 +27,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "skrull",
     about: "short sequences whole on one context rank, long ones cut over all, communication behind computation",
     source: "arXiv:2505.19609",
@@ -38,15 +35,9 @@ const CARD: Card = Card {
     parameters: PARAMETERS,
 };
 
-impl Policy for Skrull {
-    fn card(&self) -> &'static Card {
-        &CARD
-    }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        all_fit(problem)?;
-        let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::LeastLoad)?);
-        let objective = dacp::objective(problem, &decision.plan);
-        Ok(decision.judged(Aim::Seconds, objective))
-    }
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    all_fit(problem)?;
+    let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::LeastLoad)?);
+    let objective = dacp::objective(problem, &decision.plan);
+    Ok(decision.judged(Aim::Seconds, objective))
 }

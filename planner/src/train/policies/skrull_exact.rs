@@ -14,12 +14,9 @@ use super::all_fit;
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::{self, First, Terms};
-use crate::train::policy::{Card, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 
-/// The policy.
-pub struct SkrullExact;
-
-const CARD: Card = Card {
+pub(super) const CARD: Card = Card {
     name: "skrull_exact",
     about: "the exact optimum of Skrull's objective for small batches",
     source: "arXiv:2505.19609 section 4, solved exactly",
@@ -62,30 +59,24 @@ impl Formulation<'_> {
     }
 }
 
-impl Policy for SkrullExact {
-    fn card(&self) -> &'static Card {
-        &CARD
-    }
-
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        all_fit(problem)?;
-        let heuristic = dacp::plan(problem, context, First::LeastLoad)?;
-        let mut steps = Vec::with_capacity(heuristic.len());
-        let (mut bound, mut status) = (Some(0.0), Status::Optimal);
-        for (step_index, start) in heuristic.iter().enumerate() {
-            let solved = exact_step(problem, context, step_index, start)?;
-            bound = bound.zip(solved.bound).map(|(sum, bound)| sum + bound / MICROSECONDS);
-            if solved.status != Status::Optimal {
-                status = Status::Feasible;
-            }
-            steps.push(solved.step);
+pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    all_fit(problem)?;
+    let heuristic = dacp::plan(problem, context, First::LeastLoad)?;
+    let mut steps = Vec::with_capacity(heuristic.len());
+    let (mut bound, mut status) = (Some(0.0), Status::Optimal);
+    for (step_index, start) in heuristic.iter().enumerate() {
+        let solved = exact_step(problem, context, step_index, start)?;
+        bound = bound.zip(solved.bound).map(|(sum, bound)| sum + bound / MICROSECONDS);
+        if solved.status != Status::Optimal {
+            status = Status::Feasible;
         }
-        let plan = Plan::new(CARD.name, problem, steps);
-        let objective = dacp::objective(problem, &plan);
-        // Equal up to rounding where the search was finished.
-        let bound = bound.map(|bound| bound.min(objective));
-        Ok(Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), status))
+        steps.push(solved.step);
     }
+    let plan = Plan::new(CARD.name, problem, steps);
+    let objective = dacp::objective(problem, &plan);
+    // Equal up to rounding where the search was finished.
+    let bound = bound.map(|bound| bound.min(objective));
+    Ok(Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), status))
 }
 
 struct ExactStep {

@@ -115,7 +115,7 @@ fn the_offload_ratio_is_what_one_layers_forward_hides() {
 fn decision(problem: &Problem, deal: &str) -> Decision<Plan> {
     let cost = Roofline::new(&problem.cluster);
     let parameters = [("deal".to_owned(), Value::Word(deal.to_owned()))].into();
-    let decision = ByteScale.plan(problem, &PlanContext { cost: &cost, parameters }).expect("everything fits");
+    let decision = plan(problem, &PlanContext { cost: &cost, parameters }).expect("everything fits");
     let mut plan = decision.plan.clone();
     crate::train::orders::complete(problem, &mut plan, &cost);
     assert_eq!(train::check::check(problem, &plan), Ok(()));
@@ -260,7 +260,6 @@ fn a_shorter_sequence_that_takes_more_ranks_than_the_longest_is_a_named_reason()
     }
     let problem = Problem { model: llama().model, ..problem(vec![131_072, 20_000], 1, 1, 8, 2048) };
     let parameters = [("offload".to_owned(), Value::Word("selective".to_owned()))].into();
-    let reason =
-        ByteScale.plan(&problem, &PlanContext { parameters, cost: &Hidden }).expect_err("20,000 tokens fit nowhere");
+    let reason = plan(&problem, &PlanContext { parameters, cost: &Hidden }).expect_err("20,000 tokens fit nowhere");
     assert!(matches!(&reason, PlanError::Infeasible(why) if why.contains("20000 tokens takes 10 ranks")), "{reason:?}");
 }

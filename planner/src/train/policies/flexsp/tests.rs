@@ -22,7 +22,7 @@ fn pool(lengths: Vec<u64>, n_ranks: u32, bucket_tokens: u64) -> Problem {
 fn plan(problem: &Problem, words: &[(&str, &str)]) -> Result<Decision<Plan>, PlanError> {
     let cost = Roofline::new(&problem.cluster);
     let parameters = words.iter().map(|(name, word)| ((*name).to_owned(), Value::Word((*word).to_owned()))).collect();
-    let decision = FlexSp.plan(problem, &PlanContext { cost: &cost, parameters })?;
+    let decision = super::plan(problem, &PlanContext { cost: &cost, parameters })?;
     assert_eq!(train::check::check(problem, &decision.plan), Ok(()));
     Ok(decision)
 }

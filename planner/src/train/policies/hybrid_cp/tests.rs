@@ -88,7 +88,7 @@ fn pool(lengths: Vec<u64>, n_ranks: u32) -> Problem {
 
 fn planned(problem: &Problem) -> Result<Decision<Plan>, PlanError> {
     let cost = Roofline::new(&problem.cluster);
-    HybridCp.plan(problem, &PlanContext { cost: &cost, parameters: BTreeMap::new() })
+    plan(problem, &PlanContext { cost: &cost, parameters: BTreeMap::new() })
 }
 
 #[test]

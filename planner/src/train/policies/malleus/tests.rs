@@ -114,7 +114,7 @@ fn slow(problem: &Problem, all: &[(u32, f64, usize, Option<usize>)]) -> Problem 
 fn planned(problem: &Problem, words: &[(&str, &str)]) -> Decision<Plan> {
     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
     let parameters = words.iter().map(|(key, word)| ((*key).to_owned(), Value::Word((*word).to_owned()))).collect();
-    Malleus.plan(problem, &PlanContext { cost: &cost, parameters }).expect("a plan")
+    plan(problem, &PlanContext { cost: &cost, parameters }).expect("a plan")
 }
 
 /// Seconds of every step, played by the engine, and the largest memory.
@@ -263,7 +263,7 @@ fn plans_keep_the_gap_of_memory_free() {
     problem.cluster.gpu.memory = hw::Bytes(24 << 30);
     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
     let parameters = [("reaction".to_owned(), Value::Word("templates".to_owned()))].into();
-    let refused = Malleus.plan(&problem, &PlanContext { cost: &cost, parameters });
+    let refused = plan(&problem, &PlanContext { cost: &cost, parameters });
     assert!(matches!(refused, Err(PlanError::Infeasible(why)) if why.contains("hold all layers")));
 }
 
