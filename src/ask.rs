@@ -20,7 +20,6 @@ pub struct WrongInput {
 
 impl WrongInput {
     /// As a terminal shows it.
-    #[must_use]
     pub fn message(&self) -> String {
         let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error);
         let footer = diagnostic::footer(errors.map(|finding| finding.code));

@@ -448,7 +448,6 @@ pub struct ScoreArgs {
 
 impl ScoreArgs {
     /// Whether something is asked that runs of serving alone know.
-    #[must_use]
     pub const fn is_of_serving(&self) -> bool {
         self.corrected || self.residual.is_some() || self.refit.is_some()
     }

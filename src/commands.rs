@@ -56,7 +56,6 @@ impl Failure {
     }
 
     /// Exit code, and what standard error says.
-    #[must_use]
     pub fn told(self) -> (u8, String) {
         match self {
             Self::Gate(message) => (1, message),
@@ -79,7 +78,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(20);
 
 /// Runs a verb.
-#[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
     let ended = || {

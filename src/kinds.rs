@@ -127,7 +127,6 @@ impl From<RunResult> for Run {
 
 impl Run {
     /// What reports draw.
-    #[must_use]
     pub fn pictures(&self) -> Vec<Picture<'_>> {
         self.pictures.iter().map(|(policy, step, played)| self.picture(policy, *step, played)).collect()
     }
@@ -167,7 +166,6 @@ pub struct Planned {
 
 impl Planned {
     /// The same with more keys in its file.
-    #[must_use]
     pub fn with(mut self, more: serde_json::Value) -> Self {
         if let (Some(all), serde_json::Value::Object(more)) = (self.json.as_object_mut(), more) {
             all.extend(more);
@@ -354,7 +352,6 @@ pub(crate) fn words() -> Vec<&'static str> {
 }
 
 /// Word of `kind` that a text has; that of the first kind where it has none.
-#[must_use]
 pub fn word(text: &str) -> &'static str {
     let value = toml_span::parse(text).ok();
     let asked = value.as_ref().and_then(|value| value.as_table()?.get("kind")?.as_str());
@@ -362,7 +359,6 @@ pub fn word(text: &str) -> &'static str {
 }
 
 /// Reads and checks a scenario.
-#[must_use]
 pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     let mut findings = Vec::new();
     let mut scenario = None;
@@ -396,7 +392,6 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 }
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
-#[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);

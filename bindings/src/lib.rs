@@ -66,26 +66,22 @@ pub struct Builder {
 
 impl Builder {
     /// An argument of clang; folders of includes count.
-    #[must_use]
     pub fn clang_arg(mut self, argument: impl Into<String>) -> Self {
         self.includes.extend(argument.into().strip_prefix("-I").map(PathBuf::from));
         self
     }
 
     /// Whether to assert sizes; the declarations do.
-    #[must_use]
     pub fn layout_tests(self, _wanted: bool) -> Self {
         self
     }
 
     /// The header to read; it includes those of HiGHS.
-    #[must_use]
     pub fn header(self, _name: impl Into<String>) -> Self {
         self
     }
 
     /// Whom to tell of headers; the headers of a registry's package do not change.
-    #[must_use]
     pub fn parse_callbacks(self, _callbacks: Box<dyn callbacks::ParseCallbacks>) -> Self {
         self
     }

@@ -302,7 +302,6 @@ pub struct Header {
 const ENOUGH: usize = 24;
 
 /// Fits a profile to samples of a device.
-#[must_use]
 pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
     let mut families: BTreeMap<Family, Vec<&Sample>> = BTreeMap::new();
     let mut fastest: BTreeMap<&Op, &Sample> = BTreeMap::new();

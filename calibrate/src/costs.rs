@@ -9,7 +9,6 @@ use engine::cost::sustained::Sustained;
 use hw::Cluster;
 
 /// Its profile or the datasheet roofline, with products held to a share of the peak where that is below 1.
-#[must_use]
 pub fn cost_model(cluster: &Cluster, profile: Option<&Profile>, sustained_flops_ratio: f64) -> Box<dyn CostModel> {
     let model: Box<dyn CostModel + Send> = match profile {
         Some(profile) => Box::new(Profiled::new(profile, cluster)),
@@ -22,7 +21,6 @@ pub fn cost_model(cluster: &Cluster, profile: Option<&Profile>, sustained_flops_
 }
 
 /// Costs of a serving engine on a machine by the tables that are shipped for its card, or lent to it.
-#[must_use]
 pub fn of_serving(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
     cost_model(cluster, profiles::of_serving(&cluster.gpu.name, Some(engine)).as_ref(), 1.0)
 }

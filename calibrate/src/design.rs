@@ -31,7 +31,6 @@ pub struct Next {
 }
 
 /// Places of the unit cube that fill it evenly (Halton), after its two ends.
-#[must_use]
 pub fn places(n: u32) -> Vec<[f64; 5]> {
     let radical = |mut index: u32, base: u32| {
         let (mut value, mut digit) = (0.0, 1.0 / f64::from(base));
@@ -47,7 +46,6 @@ pub fn places(n: u32) -> Vec<[f64; 5]> {
 }
 
 /// Candidates of a family that take no longer than is wanted, by a judge.
-#[must_use]
 pub fn candidates(family: Family, region: &Region, fits: impl Fn(&Op) -> bool) -> Vec<Op> {
     let mut ops: Vec<Op> = Vec::new();
     for place in places(CANDIDATES) {
@@ -60,7 +58,6 @@ pub fn candidates(family: Family, region: &Region, fits: impl Fn(&Op) -> bool) -
 }
 
 /// The candidate that a law's surface knows least of; `spread` is how far measured times lie around the law, relative.
-#[must_use]
 pub fn for_law(candidates: &[Op], rows: &[Row], spread: f64) -> Option<Next> {
     let points: Vec<Vec<f64>> = candidates.iter().map(Family::point).collect();
     let all: Vec<Row> = candidates
@@ -120,7 +117,6 @@ fn leverage(lower: &[Vec<f64>], mut c: Vec<f64>) -> f64 {
 }
 
 /// The candidate in the widest gap between measured sizes, weighted by how far the middle lies off a straight line of its neighbours.
-#[must_use]
 pub fn for_curve(candidates: &[Op], points: &[(f64, f64)]) -> Option<Next> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));

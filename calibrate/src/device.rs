@@ -127,7 +127,6 @@ pub trait Device {
 }
 
 /// An operation in words, for messages.
-#[must_use]
 pub fn describe(op: &Op) -> String {
     match op {
         Op::Gemm { m, n, k, .. } => format!("gemm {m} × {n} × {k}"),

@@ -114,19 +114,16 @@ impl<'a> Running<'a> {
     }
 
     /// Runs so far.
-    #[must_use]
     pub const fn n_runs(&self) -> usize {
         self.runs.len()
     }
 
     /// Runs beside which the reference kernel took at most a tenth longer than its best time, in seconds.
-    #[must_use]
     pub fn n_steady(&self, best: f64) -> usize {
         self.runs.iter().filter(|run| run.slowdown(best) <= SLOW).count()
     }
 
     /// Shortest time of the reference kernel, seconds; infinite before the first run.
-    #[must_use]
     pub fn reference_s(&self) -> f64 {
         self.runs.iter().flat_map(|run| run.reference).fold(f64::INFINITY, f64::min)
     }

@@ -27,7 +27,6 @@ pub enum Family {
 
 impl Family {
     /// Family of an elementary operation; `None` for what is not fitted by itself.
-    #[must_use]
     pub fn of(op: &Op) -> Option<Self> {
         match op {
             // Half precision runs at one rate whatever its exponent.
@@ -42,7 +41,6 @@ impl Family {
     }
 
     /// Name in profiles, logs and reports.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             Self::Gemm(format) => gemm_name(format).to_owned(),
@@ -53,7 +51,6 @@ impl Family {
     }
 
     /// Place of one of its operations on its axes.
-    #[must_use]
     pub fn point(op: &Op) -> Vec<f64> {
         match op {
             Op::Gemm { m, n, k, .. } => vec![hw::real(*m), hw::real(*n), hw::real(*k)],
@@ -101,7 +98,6 @@ pub enum Region {
 pub type Domain = BTreeMap<Family, Region>;
 
 /// The domain of a device that is measured for whatever may come: sizes up to `tokens` rows.
-#[must_use]
 pub fn general(tokens: u64, n_devices: u32) -> Domain {
     let mut domain = Domain::new();
     domain.insert(Family::Gemm(Format::Bf16), Region::Gemm { sizes: [(1, tokens), (16, tokens), (16, tokens)] });
@@ -129,7 +125,6 @@ pub fn general(tokens: u64, n_devices: u32) -> Domain {
 }
 
 /// The box around some operations, a quarter wider at its upper ends.
-#[must_use]
 pub fn around<'a>(ops: impl Iterator<Item = &'a Op>) -> Domain {
     let mut domain = Domain::new();
     for op in ops {
@@ -190,7 +185,6 @@ impl Region {
     }
 
     /// The operation at a place of the unit cube, sizes in equal ratios; all zeros and all ones are its ends.
-    #[must_use]
     pub fn at(&self, family: Family, place: [f64; 5]) -> Op {
         let scaled = |(low, high): Range, part: f64| {
             let (low, high) = (hw::real(low.max(1)), hw::real(high.max(1)));

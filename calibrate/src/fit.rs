@@ -59,7 +59,6 @@ struct Equation {
 }
 
 /// Fits a surface on the rows that are not held out; `start_s` is subtracted from every measurement.
-#[must_use]
 pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residuals) {
     let n: usize = axes.iter().map(|axis| axis.knots.len()).product();
     let mut surface = Surface { axes, values: vec![0.0; n] };
@@ -84,7 +83,6 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
 }
 
 /// Fits a surface on every row; of the residuals every row is predicted by the fit of the other four fifths.
-#[must_use]
 pub fn surface_of_all(rows: &[Row], axes: Vec<Axis>) -> (Surface, Residuals) {
     let n: usize = axes.iter().map(|axis| axis.knots.len()).product();
     let blank = Surface { axes, values: vec![0.0; n] };
@@ -134,7 +132,6 @@ fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usiz
 }
 
 /// Quantiles of measured / predicted.
-#[must_use]
 pub fn residuals(ratios: &[f64], n_fit: usize) -> Residuals {
     let mut errors = Data::new(ratios.iter().map(|ratio| (1.0 / ratio - 1.0).abs()).collect::<Vec<f64>>());
     let mut ratios = Data::new(ratios.to_vec());

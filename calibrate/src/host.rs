@@ -50,7 +50,6 @@ pub struct HostSample {
 }
 
 /// Measures and fits every kernel on the threads of a pool.
-#[must_use]
 pub fn measured(
     pool: &rayon::ThreadPool,
     bytes_max: f64,
@@ -63,7 +62,6 @@ pub fn measured(
 
 /// Measures every kernel on graphs up to so many bytes, while the budget lasts; the smallest size is always measured. Gathers go on to the
 /// largest table: that costs seconds, and features are many times larger than the graph that they belong to.
-#[must_use]
 pub fn sweep(bytes_max: f64, budget: Duration, say: &(dyn Fn(&str) + Sync)) -> Vec<HostSample> {
     let begun = Instant::now();
     let mut samples = Vec::new();
@@ -146,7 +144,6 @@ impl Timed {
 }
 
 /// Fits what was measured, by kernel.
-#[must_use]
 pub fn fit(samples: &[HostSample], threads: u32) -> BTreeMap<String, HostKernel> {
     let mut found = BTreeMap::new();
     let of = |kernel| samples.iter().filter(move |sample| sample.jobs.iter().any(|job| job.kernel == kernel));

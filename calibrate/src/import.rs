@@ -65,7 +65,6 @@ pub struct Provenance {
 
 impl Provenance {
     /// A profile that says where it comes from and holds nothing yet.
-    #[must_use]
     pub fn profile(&self) -> Profile {
         Profile {
             lent_by: None,

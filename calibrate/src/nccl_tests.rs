@@ -64,7 +64,6 @@ struct Test {
 }
 
 /// Whether a text is output of nccl-tests.
-#[must_use]
 pub fn is_output(text: &str) -> bool {
     let is_table = |line: &str| {
         let words: Vec<&str> = line.trim_start_matches('#').split_whitespace().collect();

@@ -32,7 +32,6 @@ const EMBEDDED: &[(&str, &str)] = &[
 ];
 
 /// Text of a shipped profile.
-#[must_use]
 pub fn embedded(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
@@ -41,7 +40,6 @@ pub fn embedded(name: &str) -> Option<&'static str> {
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
-#[must_use]
 pub fn parsed(name: &str) -> Option<&'static Profile> {
     static PROFILES: [OnceLock<Profile>; EMBEDDED.len()] = [const { OnceLock::new() }; EMBEDDED.len()];
     let at = EMBEDDED.iter().position(|(known, _)| *known == name)?;
@@ -49,20 +47,17 @@ pub fn parsed(name: &str) -> Option<&'static Profile> {
 }
 
 /// Names of the shipped profiles.
-#[must_use]
 pub fn names() -> Vec<&'static str> {
     EMBEDDED.iter().map(|(name, _)| *name).collect()
 }
 
 /// Shipped profile of a GPU of the catalogue, if there is one.
-#[must_use]
 pub fn of_gpu(gpu: &str) -> Option<&'static str> {
     let of_no_engine = names().into_iter().filter(|name| !ENGINES.iter().any(|engine| name.ends_with(engine)));
     of_no_engine.into_iter().find(|name| is_of(name, gpu))
 }
 
 /// Shipped profile of a serving engine on a GPU of the catalogue, if there is one.
-#[must_use]
 pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     let card = |name: &str| name.strip_suffix(engine).and_then(|name| name.strip_suffix('-')).map(str::to_owned);
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
@@ -73,7 +68,6 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
-#[must_use]
 pub fn training(gpu: &hw::Gpu) -> Profile {
     let name = gpu.name.as_str();
     let is_blackwell = BLACKWELL.contains(&name);
@@ -108,14 +102,12 @@ fn neighbour(card: &str) -> &'static str {
 }
 
 /// Shipped profile of a serving engine on a GPU, parsed once.
-#[must_use]
 pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
     parsed(of_engine(gpu, engine)?)
 }
 
 /// Tables of a GPU that serves. Those of the engine, where one is named and was measured there; else the GPU's own, where they tell how decoding
 /// attends; else those of the engine on the neighbour, lent. Nothing is left but the GPU's own for training, or nothing.
-#[must_use]
 pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
     let Some(engine) = engine else { return own.cloned() };
@@ -125,7 +117,6 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
 }
 
 /// Tables of an engine on the neighbour of a GPU, lent.
-#[must_use]
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
     let lender = neighbour(gpu);
     let mut profile = parsed_of_engine(lender, engine)?.clone();

@@ -44,7 +44,6 @@ pub struct Sample {
 impl Sample {
     /// Seconds at the usual speed of the device. Products and attention follow the reference product, which is limited by the same units
     /// and clocks; the time of what is limited by memory or a link is left as it is.
-    #[must_use]
     pub fn steady_s(&self) -> f64 {
         match self.op {
             Op::Gemm { .. } | Op::Attention { .. } => self.seconds / self.slowdown,
@@ -54,7 +53,6 @@ impl Sample {
 }
 
 /// Stream that an operation is measured on.
-#[must_use]
 pub const fn stream_of(op: &Op) -> Stream {
     match op {
         Op::Collective { .. } => Stream::IntraNode,
@@ -172,7 +170,6 @@ impl Log {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

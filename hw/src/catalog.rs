@@ -68,7 +68,6 @@ static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
 });
 
 /// A GPU by name.
-#[must_use]
 pub fn gpu(name: &str) -> Option<Gpu> {
     let entry = ENTRIES.get(name)?;
     let giga = |value: f64| BytesPerSecond::new(value * 1e9);
@@ -100,13 +99,11 @@ pub fn gpu(name: &str) -> Option<Gpu> {
 }
 
 /// Names of all GPUs.
-#[must_use]
 pub fn gpu_names() -> Vec<&'static str> {
     ENTRIES.keys().map(String::as_str).collect()
 }
 
 /// A cluster of `n_nodes` nodes of `gpus_per_node` GPUs with the GPU's usual network, non-blocking.
-#[must_use]
 pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
     // A device that is not in the catalogue gets 100 Gb/s per GPU.
     let nic_gb_per_s = ENTRIES.get(&gpu.name).map_or(12.5, |entry| entry.nic_gb_per_s);
@@ -128,19 +125,16 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
 }
 
 /// Start-up times of messages that a cluster has where nobody says otherwise: inside a node, and between nodes.
-#[must_use]
 pub fn usual_latencies() -> [Seconds; 2] {
     [INTRA_NODE_LATENCY_S, INTER_NODE_LATENCY_S].map(Seconds::new)
 }
 
 /// Names of all clusters.
-#[must_use]
 pub fn cluster_names() -> Vec<&'static str> {
     CLUSTERS.keys().map(String::as_str).collect()
 }
 
 /// A cluster by name, with so many nodes.
-#[must_use]
 pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
     let entry = CLUSTERS.get(name)?;
     let usual = cluster(&gpu(&entry.gpu)?, n_nodes, entry.gpus_per_node);
@@ -148,7 +142,6 @@ pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
 }
 
 /// Where a cluster's figures come from.
-#[must_use]
 pub fn cluster_source(name: &str) -> Option<String> {
     CLUSTERS.get(name).map(|entry| format!("{}, {}", entry.source, entry.date))
 }

@@ -15,7 +15,6 @@ pub struct Rank(pub u32);
 
 impl Rank {
     /// Index into per-rank arrays.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -63,7 +62,6 @@ pub enum InsideLink {
 
 impl Cluster {
     /// Over what so many consecutive GPUs of a node exchange: the slowest link between two of them.
-    #[must_use]
     pub const fn inside_link(&self, n_gpus: u32) -> InsideLink {
         if !self.gpu.peer_access {
             InsideLink::Host
@@ -75,7 +73,6 @@ impl Cluster {
     }
 
     /// Datasheet bandwidth of that link, per GPU and direction.
-    #[must_use]
     pub const fn inside_bandwidth(&self, n_gpus: u32) -> BytesPerSecond {
         match self.inside_link(n_gpus) {
             InsideLink::Own | InsideLink::Host => self.gpu.intra_node_bandwidth,
@@ -111,13 +108,11 @@ pub enum CollectiveAlgorithm {
 
 impl Cluster {
     /// Number of devices.
-    #[must_use]
     pub const fn n_gpus(&self) -> u32 {
         self.n_nodes * self.gpus_per_node
     }
 
     /// Node of a rank.
-    #[must_use]
     pub const fn node_of(&self, rank: Rank) -> u32 {
         rank.0 / self.gpus_per_node
     }
@@ -126,7 +121,6 @@ impl Cluster {
     ///
     /// # Panics
     /// When the group is empty.
-    #[must_use]
     pub fn shape_of(&self, group: &[Rank]) -> GroupShape {
         assert!(!group.is_empty(), "a group has at least one rank");
         let mut nodes: Vec<u32> = group.iter().map(|&rank| self.node_of(rank)).collect();

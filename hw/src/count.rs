@@ -7,7 +7,6 @@
 pub const GIB: f64 = 1_073_741_824.0;
 
 /// A count as a real number; exact below 2^53.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53, and rounded to nearest above")]
 pub const fn real(count: u64) -> f64 {
     count as f64
@@ -17,7 +16,6 @@ pub const fn real(count: u64) -> f64 {
 ///
 /// # Panics
 /// When the number is negative or not finite.
-#[must_use]
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,

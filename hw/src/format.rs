@@ -26,7 +26,6 @@ pub enum Dtype {
 
 impl Dtype {
     /// Bytes of one element.
-    #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Fp8 | Self::Int8 => 1,
@@ -81,7 +80,6 @@ impl Format {
     ];
 
     /// Word of scenario and profile files.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
@@ -99,13 +97,11 @@ impl Format {
     }
 
     /// The format of a word.
-    #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.word() == word)
     }
 
     /// Bits of a stored weight, with its part of the scales.
-    #[must_use]
     pub const fn weight_bits(self) -> f64 {
         match self {
             Self::Fp32 => 32.0,
@@ -120,7 +116,6 @@ impl Format {
     }
 
     /// Bits of an activation as the product reads it; results are written in 16 bits (32 where all is).
-    #[must_use]
     pub const fn activation_bits(self) -> f64 {
         match self {
             Self::Fp32 => 32.0,
@@ -132,13 +127,11 @@ impl Format {
     }
 
     /// Whether both sides are 16 or more bits wide, so that nothing is quantised.
-    #[must_use]
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Fp32 | Self::Bf16 | Self::Fp16)
     }
 
     /// Bytes of an `m × k` by `k × n` product's operands and result.
-    #[must_use]
     pub fn product_bytes(self, m: u64, n: u64, k: u64) -> f64 {
         let [m, n, k] = [m, n, k].map(crate::real);
         let result_bits = if matches!(self, Self::Fp32) { 32.0 } else { 16.0 };
@@ -146,7 +139,6 @@ impl Format {
     }
 
     /// Bytes of so many weights.
-    #[must_use]
     pub fn weight_bytes(self, parameters: f64) -> f64 {
         parameters * self.weight_bits() / 8.0
     }

@@ -53,7 +53,6 @@ pub struct Gpu {
 impl Gpu {
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
     /// bf16 peak over eight where it is not known, a stated approximation for the vector and TF32 paths.
-    #[must_use]
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {
         let eight = self.peak_fp8.unwrap_or(self.peak_bf16);
         match format.into() {
@@ -66,19 +65,16 @@ impl Gpu {
     }
 
     /// Whether it is a Blackwell of servers (compute capability 10): it multiplies 4 bits, and has a link of its own, which cards of capability 12 lack.
-    #[must_use]
     pub fn is_capability_10(&self) -> bool {
         self.peak_fp4.is_some() && self.has_own_link()
     }
 
     /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.
-    #[must_use]
     pub fn has_own_link(&self) -> bool {
         self.intra_node_bandwidth > self.host_bandwidth
     }
 
     /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
-    #[must_use]
     pub const fn multiplies(&self, format: Format) -> bool {
         match format {
             Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => self.peak_fp8.is_some(),

@@ -32,7 +32,6 @@ impl Tick {
     pub const SECONDS: f64 = 1.0 / Self::PER_SECOND;
 
     /// So many ticks.
-    #[must_use]
     pub const fn new(ticks: u64) -> Self {
         Self(ticks)
     }
@@ -41,7 +40,6 @@ impl Tick {
     ///
     /// # Panics
     /// When it is negative or not finite.
-    #[must_use]
     #[inline]
     pub fn from_f64(ticks: f64) -> Self {
         Self(crate::whole(ticks))
@@ -51,101 +49,85 @@ impl Tick {
     ///
     /// # Panics
     /// When it is negative.
-    #[must_use]
     #[inline]
     pub fn from_seconds(seconds: Seconds) -> Self {
         Self::from_f64(Self::unrounded(seconds))
     }
 
     /// Ticks of a duration as a real number.
-    #[must_use]
     pub const fn unrounded(seconds: Seconds) -> f64 {
         seconds.get() * 1e9 * 1024.0
     }
 
     /// Rounds a duration to the nearest nanosecond, as what comes from outside of an engine is rounded: networks, losses, timetables. None is
     /// negative.
-    #[must_use]
     #[inline]
     pub fn from_seconds_in_ns(seconds: Seconds) -> Self {
         Self::from_f64((seconds.get() * 1e9).max(0.0)) * PER_NS
     }
 
     /// The number of ticks.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// The number of ticks as a real number, for rates and shares.
-    #[must_use]
     pub const fn as_f64(self) -> f64 {
         crate::real(self.0)
     }
 
     /// This duration in seconds, to the tick.
-    #[must_use]
     pub const fn to_seconds(self) -> f64 {
         self.as_f64() * Self::SECONDS
     }
 
     /// Whole nanoseconds.
-    #[must_use]
     pub const fn as_ns(self) -> u64 {
         self.0 / PER_NS
     }
 
     /// The nanosecond in which this instant lies.
-    #[must_use]
     pub const fn time(self) -> Time {
         Time::from_ns(self.as_ns())
     }
 
     /// This duration in whole nanoseconds.
-    #[must_use]
     pub const fn span(self) -> Span {
         Span::from_ns(self.as_ns())
     }
 
     /// The number of ticks with a sign, for lags.
-    #[must_use]
     pub fn signed(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
     /// So many ticks later, or earlier where they are negative, but not before the start.
-    #[must_use]
     pub const fn shifted(self, ticks: i64) -> Self {
         Self(self.0.saturating_add_signed(ticks))
     }
 
     /// The time since another instant; none where that is later.
-    #[must_use]
     pub const fn saturating_sub(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
     /// The time between two instants, whichever is later.
-    #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }
 
     /// How often a duration fits, rounded up.
-    #[must_use]
     pub const fn div_ceil(self, part: Self) -> u64 {
         self.0.div_ceil(part.0)
     }
 
     /// A share of this duration, exact.
-    #[must_use]
     pub fn share(self, part: u64, whole: u64) -> Self {
         let ticks = u128::from(self.0) * u128::from(part) / u128::from(whole);
         Self(u64::try_from(ticks).unwrap_or(u64::MAX))
     }
 
     /// This duration of each of so many.
-    #[must_use]
     pub fn of_each(self, n: u32) -> TickSum {
         TickSum(u128::from(self.0) * u128::from(n))
     }
@@ -220,19 +202,16 @@ impl TickSum {
     }
 
     /// The number of ticks as a real number.
-    #[must_use]
     pub fn as_f64(self) -> f64 {
         Self::real(self.0)
     }
 
     /// Whole nanoseconds as a real number.
-    #[must_use]
     pub fn as_ns(self) -> f64 {
         Self::real(self.0 / u128::from(PER_NS))
     }
 
     /// How many there were on average over a duration; exact where the one is a multiple of the other.
-    #[must_use]
     pub fn mean_over(self, duration: Tick) -> f64 {
         let whole = u128::from(duration.0.max(1));
         Self::real(self.0 / whole) + Self::real(self.0 % whole) / Self::real(whole)

@@ -27,13 +27,11 @@ impl Time {
     pub const ZERO: Self = Self(0);
 
     /// An instant so many nanoseconds after the start.
-    #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
     /// Nanoseconds since the start.
-    #[must_use]
     pub const fn as_ns(self) -> u64 {
         self.0
     }
@@ -48,13 +46,11 @@ impl Span {
     pub const LONGEST: Self = Self(9_000_000_000_000_000);
 
     /// A duration of so many nanoseconds.
-    #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
     /// Nanoseconds of this duration.
-    #[must_use]
     pub const fn as_ns(self) -> u64 {
         self.0
     }
@@ -63,7 +59,6 @@ impl Span {
     ///
     /// # Panics
     /// When the duration is negative or not a number.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -76,7 +71,6 @@ impl Span {
     }
 
     /// This duration in seconds, for metrics and reports.
-    #[must_use]
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "spans stay below 2^53 ns")]
     pub fn to_seconds(self) -> Seconds {

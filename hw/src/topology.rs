@@ -56,7 +56,6 @@ pub struct Topology {
 
 impl Topology {
     /// Topology of a cluster.
-    #[must_use]
     pub fn of(cluster: &Cluster) -> Self {
         let n_gpus = cluster.n_gpus();
         let mut graph = DiGraph::new();
@@ -110,7 +109,6 @@ impl Topology {
     }
 
     /// The graph itself, for walks that need vertices.
-    #[must_use]
     pub const fn graph(&self) -> &DiGraph<Vertex, BytesPerSecond> {
         &self.graph
     }
@@ -120,13 +118,11 @@ impl Topology {
     }
 
     /// Node of a rank.
-    #[must_use]
     pub const fn node(&self, rank: Rank) -> u32 {
         rank.0 / self.gpus_per_node
     }
 
     /// Links from one rank to another, in order; none from a rank to itself.
-    #[must_use]
     pub fn route(&self, from: Rank, to: Rank) -> Vec<LinkId> {
         if from == to {
             return Vec::new();
@@ -154,25 +150,21 @@ impl Topology {
     }
 
     /// Ports that traffic of a rank to all others of its node loads: (out, in).
-    #[must_use]
     pub const fn island_ports(&self, rank: Rank) -> (LinkId, LinkId) {
         (Self::port(rank, ISLAND_UP), Self::port(rank, ISLAND_DOWN))
     }
 
     /// Ports that traffic of a rank to other nodes loads: (out, in).
-    #[must_use]
     pub const fn nic_ports(&self, rank: Rank) -> (LinkId, LinkId) {
         (Self::port(rank, NIC_UP), Self::port(rank, NIC_DOWN))
     }
 
     /// Links from a host to its rank: that of the PCIe switch, which its GPUs share, and the rank's own.
-    #[must_use]
     pub fn from_host(&self, rank: Rank) -> Vec<LinkId> {
         vec![self.switch_link(rank, 0), Self::port(rank, HOST_TO_DEVICE)]
     }
 
     /// Links from a rank to its host.
-    #[must_use]
     pub fn to_host(&self, rank: Rank) -> Vec<LinkId> {
         vec![Self::port(rank, DEVICE_TO_HOST), self.switch_link(rank, 1)]
     }
@@ -182,7 +174,6 @@ impl Topology {
     }
 
     /// Start-up time of a message between two ranks.
-    #[must_use]
     pub const fn latency(&self, from: Rank, to: Rank) -> Seconds {
         if from.0 / self.gpus_per_node == to.0 / self.gpus_per_node {
             self.intra_node_latency

@@ -24,20 +24,17 @@ macro_rules! measure {
             ///
             /// # Panics
             /// When the value is NaN or infinite, which is a bug: borders check their input first.
-            #[must_use]
             pub fn new(value: f64) -> Self {
                 assert!(value.is_finite(), concat!(stringify!($name), " must be finite, found {}"), value);
                 Self(value)
             }
 
             /// The bare number, in this type's unit.
-            #[must_use]
             pub const fn get(self) -> f64 {
                 self.0
             }
 
             /// The larger of two quantities.
-            #[must_use]
             pub fn max(self, other: Self) -> Self {
                 if self.0 >= other.0 { self } else { other }
             }
@@ -105,7 +102,6 @@ macro_rules! count {
             pub const ZERO: Self = Self(0);
 
             /// The bare number as a float, for cost formulas (exact below 2^53).
-            #[must_use]
             #[expect(clippy::cast_precision_loss, reason = "counts here stay below 2^53")]
             pub const fn as_f64(self) -> f64 {
                 self.0 as f64
@@ -138,7 +134,6 @@ count!(
 
 impl Bytes {
     /// Bytes of a count of gibibytes.
-    #[must_use]
     pub fn from_gib(gib: f64) -> Self {
         Self::from_f64(gib * crate::count::GIB)
     }
@@ -147,7 +142,6 @@ impl Bytes {
     ///
     /// # Panics
     /// When the amount is negative or not finite.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on the line above")]
     pub fn from_f64(bytes: f64) -> Self {
         assert!(bytes.is_finite() && bytes >= 0.0, "bytes must be finite and not negative, found {bytes}");

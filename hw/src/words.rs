@@ -42,7 +42,6 @@ macro_rules! words {
             $vis const WORDS: [(&'static str, Self); [$($word),+].len()] = [$(($word, Self::$variant)),+];
 
             /// The one of a word.
-            #[must_use]
             $vis fn named(word: &str) -> Option<Self> {
                 Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, found)| *found)
             }
@@ -51,7 +50,6 @@ macro_rules! words {
     (@say $vis:vis $name:ident $say:ident $($variant:ident = $word:literal),+) => {
         impl $name {
             /// What stands for it in words.
-            #[must_use]
             $vis const fn $say(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
@@ -62,7 +60,6 @@ macro_rules! words {
     (@tell $vis:vis $name:ident $say:ident $($variant:ident = $word:literal),+) => {
         impl $name {
             /// What stands for it in words.
-            #[must_use]
             $vis const fn $say(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $word),+

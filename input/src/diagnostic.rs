@@ -39,25 +39,21 @@ pub struct Finding {
 
 impl Finding {
     /// An error at a place.
-    #[must_use]
     pub fn error(code: Code, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, what: what.into(), at, label: String::new(), help: None }
     }
 
     /// A warning at a place.
-    #[must_use]
     pub fn warning(code: Code, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, at, what) }
     }
 
     /// Adds words under the caret.
-    #[must_use]
     pub fn label(self, label: impl Into<String>) -> Self {
         Self { label: label.into(), ..self }
     }
 
     /// Adds what is allowed or what to do.
-    #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
@@ -73,7 +69,6 @@ pub struct Source {
 }
 
 /// Renders findings, one block each, in the form of the Rust compiler.
-#[must_use]
 pub fn render(source: &Source, findings: &[Finding]) -> String {
     let renderer = Renderer::plain();
     let blocks: Vec<String> = findings
@@ -113,7 +108,6 @@ pub(crate) fn is_hidden(letter: char) -> bool {
 }
 
 /// A message as a terminal may get it: hidden characters are marked, lines stay.
-#[must_use]
 pub fn marked(text: &str) -> String {
     let mark = |letter: char| if is_hidden(letter) && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
     text.chars().map(mark).collect()
@@ -128,7 +122,6 @@ fn on_characters(text: &str, range: &Range<usize>) -> Range<usize> {
 }
 
 /// Where errors are explained, in a line; each code once.
-#[must_use]
 pub fn footer(codes: impl IntoIterator<Item = Code>) -> String {
     let codes: std::collections::BTreeSet<Code> = codes.into_iter().collect();
     let names: Vec<String> = codes.iter().map(Code::to_string).collect();
@@ -144,7 +137,6 @@ const BEGINNING: usize = 3;
 
 /// The nearest of `names`, when it is near enough to be meant: the shortest that begins so, as `h100-sxm` does with `h100`, else the one
 /// with the fewest letters to change.
-#[must_use]
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
     let begins = names.iter().copied().filter(|name| found.len() >= BEGINNING && name.starts_with(found));

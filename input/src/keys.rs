@@ -127,7 +127,6 @@ impl Keys {
     }
 
     /// Keys that have no meaning in the table, and meanings of keys that nobody asks for.
-    #[must_use]
     pub fn gaps(&self) -> Vec<String> {
         let meanings = meanings();
         let is_key = |path: &&String| !path.ends_with(OTHERS);
@@ -148,7 +147,6 @@ impl Keys {
     }
 
     /// The page.
-    #[must_use]
     pub fn page(&self) -> String {
         let meanings = meanings();
         let mut out = "# Every key of a scenario\n\nMade by `skrull-sim explain --keys` from what the readers ask for. Do not edit it: meanings stand in \

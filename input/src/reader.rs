@@ -495,7 +495,6 @@ impl Section<'_> {
 }
 
 /// A count that a range keeps below 2^32.
-#[must_use]
 pub fn small(n: u64) -> u32 {
     u32::try_from(n).expect("ranges keep counts below 2^32")
 }

@@ -23,7 +23,6 @@ struct Node {
 
 impl Keys {
     /// The schema of scenarios of one kind, or of all of them: there, `kind` decides, and `first` is meant where it is left out.
-    #[must_use]
     pub fn schema(&self, kind: Option<&str>, first: &str) -> Value {
         let mut schema = match kind {
             Some(kind) => self.of_kind(kind, &meanings()),

@@ -38,7 +38,6 @@ struct Chunk {
 ///
 /// # Panics
 /// When a column has more rows than another one.
-#[must_use]
 pub fn render(columns: &[Column]) -> Vec<u8> {
     let n_rows = columns.first().map_or(0, Column::n_rows);
     assert!(columns.iter().all(|column| column.n_rows() == n_rows), "columns are equally long");

@@ -20,20 +20,17 @@ pub struct Column {
 
 impl Column {
     /// A column of numbers; what is not finite is empty.
-    #[must_use]
     pub fn numbers(name: impl Into<String>, cells: impl IntoIterator<Item = Option<f64>>) -> Self {
         let finite = |cell: Option<f64>| cell.filter(|number| number.is_finite());
         Self { name: name.into(), cells: Cells::Numbers(cells.into_iter().map(finite).collect()) }
     }
 
     /// A column of texts.
-    #[must_use]
     pub fn texts<T: Into<String>>(name: impl Into<String>, cells: impl IntoIterator<Item = Option<T>>) -> Self {
         Self { name: name.into(), cells: Cells::Texts(cells.into_iter().map(|cell| cell.map(Into::into)).collect()) }
     }
 
     /// Rows.
-    #[must_use]
     pub fn n_rows(&self) -> usize {
         match &self.cells {
             Cells::Numbers(cells) => cells.len(),

@@ -89,13 +89,11 @@ impl Limit {
 }
 
 /// Whether bytes that begin so are gzip, which is undone as it is read.
-#[must_use]
 pub fn is_gzip(head: &[u8]) -> bool {
     head.starts_with(&GZIP)
 }
 
 /// Whether bytes that begin so are a table in Parquet or Arrow's format, or an index of Megatron-LM, which are read whole.
-#[must_use]
 pub fn is_table(head: &[u8]) -> bool {
     head.starts_with(PARQUET) || is_arrow(head) || head.starts_with(index::MAGIC)
 }

@@ -65,7 +65,6 @@ pub struct Recipe {
 
 impl Recipe {
     /// What a stage trains on.
-    #[must_use]
     pub const fn set(&self, stage_index: usize) -> TrainingSet {
         if stage_index == 0 { self.first } else { self.later }
     }
@@ -86,7 +85,6 @@ impl Recipe {
     }
 
     /// The recipe in words.
-    #[must_use]
     pub fn words(&self) -> String {
         let first = match (self.n_stages, self.first) {
             (0, _) => return "no training".to_owned(),
@@ -130,19 +128,16 @@ pub struct Plan {
 
 impl Plan {
     /// Expected HighlyKnown facts at the end.
-    #[must_use]
     pub const fn mastered(&self) -> f64 {
         self.course.facts[Class::HighlyKnown.index()]
     }
 
     /// Time of everything.
-    #[must_use]
     pub const fn total_s(&self) -> f64 {
         self.classification_s + self.training_s + self.evaluation_s
     }
 
     /// Mastered facts above those that retests alone would show.
-    #[must_use]
     pub const fn gain(&self) -> f64 {
         self.mastered() - self.retested
     }
@@ -150,7 +145,6 @@ impl Plan {
 
 impl Question<'_> {
     /// Epochs that a stage runs: to the best one, and on until its successors have disappointed.
-    #[must_use]
     pub fn epochs(&self, stage_index: usize) -> u32 {
         let patience = if self.held_out_ratio > 0.0 { self.patience_epochs } else { 0 };
         self.stages[stage_index].epochs + patience
@@ -165,7 +159,6 @@ impl Question<'_> {
     ///
     /// # Panics
     /// When it has more stages than the question.
-    #[must_use]
     pub fn plan(&self, recipe: Recipe) -> Plan {
         let sets: Vec<TrainingSet> = (0..recipe.n_stages).map(|index| recipe.set(index)).collect();
         let effects = sets.iter().enumerate().map(|(index, set)| (*set, self.effect(*set, index)));
@@ -233,7 +226,6 @@ pub struct Best {
 ///
 /// # Panics
 /// Never: doing nothing costs nothing, so there is always an answer.
-#[must_use]
 pub fn best(question: &Question<'_>, choice: &Choice) -> Best {
     let plans: Vec<Plan> = choice.recipes(question).into_iter().map(|recipe| question.plan(recipe)).collect();
     let within: Vec<Plan> = plans.iter().filter(|plan| plan.total_s() <= choice.budget_s).cloned().collect();

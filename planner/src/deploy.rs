@@ -108,7 +108,6 @@ impl From<RentalError> for Refused {
 
 impl RentalError {
     /// What the checker found.
-    #[must_use]
     pub fn refused(found: Vec<serve::check::Refusal>) -> Self {
         Self::Refused(found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
@@ -159,14 +158,12 @@ impl Problem {
     }
 
     /// Dollars per hour of one replica.
-    #[must_use]
     pub fn price(&self, c: usize) -> f64 {
         let n_gpus = &self.configurations[c].n_gpus;
         n_gpus.iter().zip(&self.inventory.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
     }
 
     /// Replicas of a configuration that budget and availability allow when nothing else is rented.
-    #[must_use]
     pub fn n_replicas_max(&self, c: usize) -> u32 {
         let taken = self.configurations[c].n_gpus.iter().zip(&self.inventory.offers).filter(|(n, _)| **n > 0);
         let available = taken.map(|(&n, offer)| offer.n_available / n).min().unwrap_or(0);
@@ -176,7 +173,6 @@ impl Problem {
     }
 
     /// GPUs of each offer that replicas take.
-    #[must_use]
     pub fn n_gpus(&self, replicas: &[u32]) -> Vec<u32> {
         let of = |offer: usize| {
             let taken = replicas.iter().zip(&self.configurations).map(|(&y, c)| y.saturating_mul(c.n_gpus[offer]));
@@ -186,13 +182,11 @@ impl Problem {
     }
 
     /// Dollars per hour of replicas.
-    #[must_use]
     pub fn usd_per_hour(&self, replicas: &[u32]) -> f64 {
         replicas.iter().enumerate().map(|(c, &y)| f64::from(y) * self.price(c)).sum()
     }
 
     /// Seconds in which one replica of c would serve all of demand w; `None` where it cannot, or where there is nothing to serve.
-    #[must_use]
     pub fn seconds(&self, c: usize, w: usize) -> Option<f64> {
         let (configuration, demand) = (&self.configurations[c], &self.demands[w]);
         let rate = configuration.requests_per_s[w];
@@ -201,7 +195,6 @@ impl Problem {
     }
 
     /// Replicas in words, for example `1 x a100 + 2 x l4`.
-    #[must_use]
     pub fn words(&self, replicas: &[u32]) -> String {
         let used = replicas.iter().zip(&self.configurations).filter(|(y, _)| **y > 0);
         used.map(|(y, c)| format!("{y} x {}", c.name)).collect::<Vec<_>>().join(" + ")

@@ -40,41 +40,35 @@ pub struct Effort {
 }
 
 /// Requests that one way of serving takes, with those of so many seeds.
-#[must_use]
 pub fn served(n_requests: u64, n_seeds: u64) -> Effort {
     let n = real(n_requests) * (CASES + real(n_seeds));
     Effort { seconds: n / REQUESTS_PER_S, bytes: real(n_requests) * (1.0 + real(n_seeds)) * REQUEST_BYTES }
 }
 
 /// So many settings or fleets that are compared, each served with these requests. Those that a bound outdoes are not served, so it is the most.
-#[must_use]
 pub fn compared(n_ways: u64, n_requests: u64) -> Effort {
     let Effort { seconds, bytes } = served(n_requests, 0);
     Effort { seconds: real(n_ways) * seconds, bytes }
 }
 
 /// Steps that one policy plans, of so many sequences, each on the ranks of a pipeline.
-#[must_use]
 pub fn stepped(n_steps: u64, n_sequences: u64, n_ranks: u64) -> Effort {
     let tasks = real(n_sequences) * real(n_ranks) * TASKS_PER_SEQUENCE;
     Effort { seconds: real(n_steps) * tasks * CASES / TASKS_PER_S, bytes: tasks * TASK_BYTES }
 }
 
 /// So many failures of a run of days.
-#[must_use]
 pub fn failed(n_failures: f64) -> Effort {
     Effort { seconds: n_failures / FAILURES_PER_S, bytes: 0.0 }
 }
 
 /// Machines that are put in an order for pipelines: from every one, always the next of those that are left.
-#[must_use]
 pub fn chained(n_machines: u64) -> Effort {
     let n = real(n_machines);
     Effort { seconds: n.powi(4) / LOOPS_PER_S, bytes: n * n * LINK_BYTES }
 }
 
 /// Machines between which tokens flow: every one may need a path of its own, and a path is sought over all links.
-#[must_use]
 pub fn flowed(n_machines: u64) -> Effort {
     let n = real(n_machines);
     Effort { seconds: n.powi(3) / LOOPS_PER_S, bytes: n * n * LINK_BYTES }
@@ -82,19 +76,16 @@ pub fn flowed(n_machines: u64) -> Effort {
 
 impl Effort {
     /// Whether nobody waits for it, or no machine has the memory.
-    #[must_use]
     pub fn is_beyond_reason(self) -> bool {
         self.seconds > SECONDS_MAX || self.bytes > BYTES_MAX
     }
 
     /// Whether it is worth a word.
-    #[must_use]
     pub fn is_long(self) -> bool {
         self.seconds > SECONDS_QUIET
     }
 
     /// The estimate in words.
-    #[must_use]
     pub fn words(self) -> String {
         format!("about {} of one core and {:.1} GiB", span(self.seconds), self.bytes / GIB)
     }

@@ -37,7 +37,6 @@ pub enum Known {
 
 impl Known {
     /// Vertices that are trained on.
-    #[must_use]
     pub fn n_train(&self) -> f64 {
         match self {
             Self::Whole { train, .. } => hw::real(train.len() as u64),
@@ -46,7 +45,6 @@ impl Known {
     }
 
     /// Degrees of the vertices.
-    #[must_use]
     pub fn degrees(&self) -> Degrees {
         match self {
             Self::Whole { graph, .. } => Degrees::of(graph),
@@ -55,7 +53,6 @@ impl Known {
     }
 
     /// What the graph is, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         match self {
             Self::Whole { graph, removed, .. } => format!(
@@ -90,7 +87,6 @@ pub struct Machine {
 
 impl Machine {
     /// What no policy does about GPUs that straggle, in words; `None` where none does.
-    #[must_use]
     pub fn ignored(&self) -> Option<String> {
         if self.stragglers.is_healthy() {
             return None;

@@ -31,7 +31,6 @@ pub struct Budget {
 
 impl Budget {
     /// So many nodes, so many seconds, and a gap that rounding explains.
-    #[must_use]
     pub const fn new(nodes: i32, seconds: f64) -> Self {
         Self { nodes, seconds, gap: 1e-6 }
     }

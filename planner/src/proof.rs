@@ -28,7 +28,6 @@ pub struct Bound {
 
 impl Bound {
     /// A bound without words.
-    #[must_use]
     pub const fn plain(value: f64) -> Self {
         Self { value, limit: String::new() }
     }
@@ -63,7 +62,6 @@ pub struct Decision<P> {
 
 impl<P> Decision<P> {
     /// A plan of a rule that counts nothing.
-    #[must_use]
     pub const fn plain(plan: P) -> Self {
         Self {
             plan,
@@ -78,19 +76,16 @@ impl<P> Decision<P> {
     }
 
     /// A plan with its objective, and nothing known of others.
-    #[must_use]
     pub fn new(plan: P, aim: Aim, objective: f64) -> Self {
         Self { objective: Some(Objective { aim, value: objective }), ..Self::plain(plan) }
     }
 
     /// The same with objective and bound of another decision about it.
-    #[must_use]
     pub fn proved_by<Q>(self, other: &Decision<Q>) -> Self {
         Self { objective: other.objective, bound: other.bound.clone(), runner_up: None, ..self }
     }
 
     /// The same with another objective, for what is judged again; bound and runner-up stay behind.
-    #[must_use]
     pub fn judged(self, aim: Aim, objective: f64) -> Self {
         Self { objective: Some(Objective { aim, value: objective }), bound: None, runner_up: None, ..self }
     }
@@ -99,7 +94,6 @@ impl<P> Decision<P> {
     ///
     /// # Panics
     /// When the plan has no objective, or is better than the bound.
-    #[must_use]
     pub fn bounded(self, bound: Option<Bound>, status: Status) -> Self {
         let bound = bound.filter(|bound| bound.value.is_finite());
         if let Some(bound) = &bound {
@@ -110,13 +104,11 @@ impl<P> Decision<P> {
     }
 
     /// The same with what holds it back.
-    #[must_use]
     pub fn limited(self, limit: String) -> Self {
         Self { limit, ..self }
     }
 
     /// The same with what was chosen, in words and as figures.
-    #[must_use]
     pub fn said(self, notes: Vec<String>, figures: BTreeMap<String, f64>) -> Self {
         Self { notes, figures, ..self }
     }
@@ -125,7 +117,6 @@ impl<P> Decision<P> {
     ///
     /// # Panics
     /// When the plan has no objective, or the second one is better than the bound.
-    #[must_use]
     pub fn beside(mut self, second: Option<RunnerUp<P>>) -> Self {
         let Some(mut second) = second else { return self };
         let objective = self.objective.as_mut().expect("a runner-up has the objective of the answer");
@@ -144,25 +135,21 @@ impl<P> Decision<P> {
     }
 
     /// What the plan is worth; `None` for a rule that counts nothing.
-    #[must_use]
     pub fn objective(&self) -> Option<f64> {
         self.objective.map(|objective| objective.value)
     }
 
     /// What it counts.
-    #[must_use]
     pub fn aim(&self) -> Option<Aim> {
         self.objective.map(|objective| objective.aim)
     }
 
     /// What no plan is better than, in the objective's unit.
-    #[must_use]
     pub fn bound(&self) -> Option<f64> {
         self.bound.as_ref().map(|bound| bound.value)
     }
 
     /// Distance to the bound over the objective; `None` where either is unknown or the objective is 0.
-    #[must_use]
     pub fn gap(&self) -> Option<f64> {
         let (objective, bound) = (self.objective()?, self.bound()?);
         let is_least = self.aim().is_some_and(Aim::is_least);
@@ -171,7 +158,6 @@ impl<P> Decision<P> {
     }
 
     /// The second choice.
-    #[must_use]
     pub const fn runner_up(&self) -> Option<&RunnerUp<P>> {
         self.runner_up.as_ref()
     }
@@ -179,7 +165,6 @@ impl<P> Decision<P> {
 
 /// The best of some plans beside the best of those that are another choice; of equals the one with the least key, then the first.
 /// `None` without plans.
-#[must_use]
 pub fn ranked<P, K: Ord>(
     aim: Aim,
     mut found: Vec<(f64, P)>,

@@ -35,7 +35,6 @@ const fn limit(aim: Aim) -> &'static str {
 
 impl PlannerFacts {
     /// `heuristic plan in 18.2 µs; its own objective 0.131 s, at least 0.120 s (gap 8.4 %)`; without the time where it is 0.
-    #[must_use]
     pub fn words(&self, planner_wall_s: f64) -> String {
         let mut words = format!("{} plan", self.status.name());
         if planner_wall_s > 0.0 {

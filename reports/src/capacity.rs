@@ -53,7 +53,6 @@ pub struct Capacity {
 
 impl Capacity {
     /// The answer in a few sentences.
-    #[must_use]
     pub fn lead(&self) -> Vec<String> {
         let target = percent(self.target_ratio);
         let Some(chosen) = self.chosen.and_then(|index| self.points.get(index)) else {
@@ -89,7 +88,6 @@ impl Capacity {
 }
 
 /// The headroom in a sentence.
-#[must_use]
 pub fn headroom_words(headroom: &Headroom) -> String {
     let at = format!("At the peak ({}, {:.2} requests per second)", headroom.window, headroom.requests_per_s);
     match headroom.fails {
@@ -145,7 +143,6 @@ fn changes(capacity: &Capacity) -> Rows {
 }
 
 /// The table of fleets for a terminal, columns aligned.
-#[must_use]
 pub fn text(capacity: &Capacity) -> String {
     aligned(&fleets(capacity))
 }

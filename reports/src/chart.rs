@@ -26,14 +26,12 @@ pub enum Ink {
 
 impl Ink {
     /// For a terminal or not, with what `NO_COLOR` says (no-color.org: any text in it asks for none).
-    #[must_use]
     pub fn of(is_terminal: bool, no_color: Option<&str>) -> Self {
         if is_terminal && no_color.is_none_or(str::is_empty) { Self::Colour } else { Self::Plain }
     }
 }
 
 /// The name of a point by its place in a list.
-#[must_use]
 pub fn mark(place: usize) -> char {
     MARKS.chars().nth(place).unwrap_or('*')
 }
@@ -69,7 +67,6 @@ impl Axis {
 }
 
 /// A field of points, with those of the front in their order; empty without points. Names are those of both axes, across and up.
-#[must_use]
 pub fn scatter(points: &[[f64; 2]], front: &[[f64; 2]], names: [&str; 2], ink: Ink) -> String {
     let is_sound = |point: &&[f64; 2]| point.iter().all(|figure| figure.is_finite());
     let all: Vec<&[f64; 2]> = points.iter().chain(front).filter(is_sound).collect();

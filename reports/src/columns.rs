@@ -6,7 +6,6 @@ use crate::frame::Frame;
 use crate::{Picture, RunResult};
 
 /// A row for each policy: its status, why, and every metric.
-#[must_use]
 pub fn of_results(run: &RunResult) -> Vec<Column> {
     let rows = || run.results.iter();
     let keys: std::collections::BTreeSet<&String> = rows().flat_map(|row| row.metrics.keys()).collect();
@@ -21,7 +20,6 @@ pub fn of_results(run: &RunResult) -> Vec<Column> {
 }
 
 /// Frames of several policies below each other, with the policy in front.
-#[must_use]
 pub fn of_frames(frames: &[(&str, Frame)]) -> Vec<Column> {
     let names = frames.first().map_or(&[][..], |(_, frame)| frame.columns);
     let rows = || frames.iter().flat_map(|(policy, frame)| frame.rows.iter().map(move |row| (*policy, row)));
@@ -32,7 +30,6 @@ pub fn of_frames(frames: &[(&str, Frame)]) -> Vec<Column> {
 }
 
 /// A row for each task of the simulated steps: who does what, and when.
-#[must_use]
 pub fn of_tasks(pictures: &[Picture<'_>]) -> Vec<Column> {
     let rows = || pictures.iter().flat_map(|picture| (0..picture.graph.tasks.len()).map(move |index| (picture, index)));
     let task = |(picture, index): (&Picture<'_>, usize)| picture.graph.tasks[index];
@@ -52,7 +49,6 @@ pub fn of_tasks(pictures: &[Picture<'_>]) -> Vec<Column> {
 }
 
 /// A row for each change of memory of each rank in the simulated steps.
-#[must_use]
 pub fn of_memory(pictures: &[Picture<'_>]) -> Vec<Column> {
     let mut rows: Vec<Mark<'_>> = Vec::new();
     for picture in pictures {

@@ -56,7 +56,6 @@ fn interval(spread: &Spread) -> String {
 }
 
 /// Table for the terminal: a block of rows per scenario.
-#[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let mut out = String::new();
     for entries in comparison.entries.chunk_by(|a, b| a.scenario == b.scenario) {
@@ -77,7 +76,6 @@ pub fn table(comparison: &Comparison) -> String {
 }
 
 /// Markdown: a table for every run of scenarios that show the same.
-#[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
     let shown: Vec<Shown> = comparison.entries.iter().map(|entry| comparison.shown(&entry.scenario)).collect();
     let rows: Vec<(&Entry, &Shown)> = comparison.entries.iter().zip(&shown).collect();

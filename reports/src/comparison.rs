@@ -33,7 +33,6 @@ pub struct Spread {
 
 impl Spread {
     /// Mean and interval of some values; `None` of none.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = crate::quantity::float(values.len() as u64);
         if values.is_empty() {
@@ -50,7 +49,6 @@ impl Spread {
     }
 
     /// The interval at another confidence, of `n` values; none of one value.
-    #[must_use]
     pub fn at(&self, confidence: f64, n: usize) -> Option<[f64; 2]> {
         let half = self.high? - self.mean;
         let freedom = crate::quantity::float(n as u64) - 1.0;
@@ -110,7 +108,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// What the table shows of a scenario.
-    #[must_use]
     pub fn shown(&self, scenario: &str) -> Shown {
         let found = self.shown.iter().find(|shown| shown.scenario == scenario).cloned();
         let steps = || Shown { scenario: scenario.to_owned(), columns: of_training(), more_is_better: false };
@@ -173,14 +170,12 @@ struct Batches<'a> {
 }
 
 /// Policies of scenarios that were each run with several seeds, against a policy of the same scenario.
-#[must_use]
 pub fn within(runs: &[RunResult], baseline: Option<&str>) -> Comparison {
     let labelled: Vec<(&RunResult, String)> = runs.iter().map(|run| (run, String::new())).collect();
     compare(&labelled, |run, _| baseline.unwrap_or(&run.baseline).to_owned())
 }
 
 /// Why results have nothing to do with the first one; nothing where all have.
-#[must_use]
 pub fn unrelated(runs: &[(String, RunResult)]) -> Option<String> {
     let ((first, base), others) = runs.split_first()?;
     others.iter().find_map(|(path, run)| {
@@ -198,7 +193,6 @@ pub fn unrelated(runs: &[(String, RunResult)]) -> Option<String> {
 }
 
 /// Policies of several results against the same policy in the first one.
-#[must_use]
 pub fn across(runs: &[(String, RunResult)]) -> Comparison {
     let labelled: Vec<(&RunResult, String)> = runs.iter().map(|(label, run)| (run, format!(" ({label})"))).collect();
     let first = labelled.first().map(|(_, label)| label.clone()).unwrap_or_default();

@@ -29,7 +29,6 @@ pub struct Draws {
 
 impl Draws {
     /// From the figures of every draw.
-    #[must_use]
     pub fn of<'k>(all: &[BTreeMap<String, f64>], keys: impl Iterator<Item = &'k str>) -> Self {
         let spread = keys.filter_map(|key| Some((key.to_owned(), least_and_most(all, key)?))).collect();
         Self { n: all.len(), spread }

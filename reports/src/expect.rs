@@ -28,7 +28,6 @@ pub enum Holds {
 }
 
 /// The first limit that metrics break, in words; one that they do not have is broken.
-#[must_use]
 pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option<String> {
     limits.iter().find_map(|limit| {
         let Holds::Between(low, high) = limit.holds else { return None };
@@ -43,7 +42,6 @@ pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option
 }
 
 /// What a result misses, one sentence each.
-#[must_use]
 pub fn misses(expectations: &[Expectation], result: &RunResult) -> Vec<String> {
     expectations.iter().filter_map(|expectation| miss(expectation, result)).collect()
 }

@@ -82,19 +82,16 @@ impl Gate {
     }
 
     /// What it is about.
-    #[must_use]
     pub fn metric(&self) -> &str {
         &self.metric
     }
 
     /// The gate as it was written.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Whether a figure keeps the bound.
-    #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         match self.relation {
             Relation::AtMost => value <= self.bound.number(),

@@ -22,7 +22,6 @@ use crate::{Ended, Picture, PolicyResult, RunResult, graph, serving, shown};
 const STEPS_MAX: usize = 48;
 
 /// Renders the report; policies without a picture get their section in words.
-#[must_use]
 pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> String {
     let mut out = page(&format!("{} – skrull-sim report", run.scenario), "");
     let _ = writeln!(

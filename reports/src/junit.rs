@@ -16,7 +16,6 @@ pub struct Case {
 }
 
 /// Renders cases, grouped by suite in their order.
-#[must_use]
 pub fn render(cases: &[Case]) -> String {
     let mut suites: Vec<&str> = Vec::new();
     for case in cases {

@@ -8,7 +8,6 @@ use crate::table::{cells, footer, headings, headline};
 use crate::{Ended, RunResult};
 
 /// Renders the table, the reasons of failed policies and the footer.
-#[must_use]
 pub fn render(run: &RunResult) -> String {
     let mut out = format!("{}\n\n", escape(&headline(run)));
     let headings = headings(run);

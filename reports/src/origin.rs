@@ -24,7 +24,6 @@ const SILENT: [&str; 5] = ["expect", "kind", "name", "seed", "schema"];
 const LISTED: usize = 12;
 
 /// The command that asks it again.
-#[must_use]
 pub fn command(origin: &Origin, verb: &str) -> String {
     let scenario = origin.scenario.trim_end_matches(" (shipped)");
     let mut words = vec!["skrull-sim".to_owned(), verb.to_owned(), quoted(scenario)];
@@ -38,7 +37,6 @@ pub fn command(origin: &Origin, verb: &str) -> String {
 }
 
 /// The question in a sentence: the comment that begins the scenario, else what its kind asks.
-#[must_use]
 pub fn question(origin: &Origin) -> String {
     let comments = origin.text.lines().map_while(|line| line.strip_prefix('#'));
     let said = comments.map(str::trim).collect::<Vec<_>>().join(" ");
@@ -48,7 +46,6 @@ pub fn question(origin: &Origin) -> String {
 }
 
 /// Every section with its keys in a line, whom it is about first. What the scenario leaves out has its default.
-#[must_use]
 pub fn facts(origin: &Origin) -> Vec<(String, String)> {
     let mut table = origin.table();
     SILENT.iter().for_each(|key| drop(table.remove(*key)));

@@ -22,7 +22,6 @@ pub enum Counted {
 
 impl Counted {
     /// What a result counts, and how many; `None` where it served nothing.
-    #[must_use]
     pub fn of(result: &PolicyResult) -> Option<(Self, f64)> {
         let counts = |counted: Self| Some((counted, *result.metrics.get(counted.key())?));
         counts(Self::WithinLimits).or_else(|| counts(Self::Completed))

@@ -49,7 +49,6 @@ const BOUNDS: [(&str, &str); 2] =
 const ROUNDING: f64 = 1e-9;
 
 /// What a result breaks, a sentence each; none is usual.
-#[must_use]
 pub fn faults(result: &RunResult) -> Vec<String> {
     result.results.iter().flat_map(of_row).collect()
 }

@@ -61,7 +61,6 @@ pub struct Swept {
 
 impl Swept {
     /// What it found in a sentence.
-    #[must_use]
     pub fn lead(&self) -> String {
         let statuses: Vec<String> = self.statuses.iter().map(|(status, n)| format!("{n} {status}")).collect();
         let rows = format!("{} points; rows: {}", self.n_points, statuses.join(", "));
@@ -93,7 +92,6 @@ impl Swept {
 }
 
 /// For a terminal: of two objectives or more, a chart of the first two, whose marks name rows of the front.
-#[must_use]
 pub fn text(swept: &Swept, ink: Ink) -> String {
     let mut out = swept.lead() + "\n";
     let mut front = swept.front_rows();
@@ -120,7 +118,6 @@ fn first_two(figures: &[f64]) -> [f64; 2] {
 }
 
 /// The page.
-#[must_use]
 pub fn html(swept: &Swept) -> String {
     let mut out = page(&format!("Sweep: {} – skrull-sim", swept.name), "");
     let (name, version) = (escape(&swept.name), escape(&swept.version));

@@ -93,13 +93,11 @@ pub(crate) fn headline(run: &RunResult) -> String {
 }
 
 /// Renders the table with a final line feed, for files and pipes.
-#[must_use]
 pub fn render(run: &RunResult) -> String {
     render_at(run, WIDTH_MAX)
 }
 
 /// Renders the table for a terminal of so many columns. What does not fit beside the names follows in a block below.
-#[must_use]
 pub fn render_at(run: &RunResult, columns: usize) -> String {
     let room = columns.clamp(WIDTH_MIN, WIDTH_MAX);
     let headings = headings(run);

@@ -29,7 +29,6 @@ fn n_shown(picture: &Picture<'_>) -> usize {
 }
 
 /// Renders the trace; linear in the tasks, no tree in between.
-#[must_use]
 pub fn render(picture: &Picture<'_>) -> String {
     let n_marks: usize = picture.timeline.memory.iter().map(Vec::len).sum();
     let n_shown = n_shown(picture);
@@ -64,7 +63,6 @@ pub fn render(picture: &Picture<'_>) -> String {
 }
 
 /// File of a picture's trace.
-#[must_use]
 pub fn file_name(picture: &Picture<'_>) -> String {
     match picture.step {
         Some(step) => format!("trace-{}-step-{step}.json", picture.policy),

@@ -101,13 +101,11 @@ pub struct Tuned {
 
 impl Tuned {
     /// The answer, where a setting keeps the limits.
-    #[must_use]
     pub fn answer(&self) -> Option<&Setting> {
         self.settings.first().filter(|setting| setting.figure.is_some())
     }
 
     /// The answer in a few sentences.
-    #[must_use]
     pub fn lead(&self) -> Vec<String> {
         let Counts { settings, unfit, late, outdone, broke, within } = self.counts;
         let left = if self.is_complete { "cannot be better (by bounds in closed form)" } else { "were not looked at" };
@@ -201,7 +199,6 @@ fn changed(tuned: &Tuned) -> Rows {
 }
 
 /// The report for a terminal, with at most so many settings.
-#[must_use]
 pub fn text(tuned: &Tuned, most: usize) -> String {
     let mut out = tuned.lead().join("\n") + "\n";
     if !tuned.settings.is_empty() {
@@ -217,7 +214,6 @@ pub fn text(tuned: &Tuned, most: usize) -> String {
 }
 
 /// The same as Markdown.
-#[must_use]
 pub fn markdown(tuned: &Tuned, most: usize) -> String {
     let mut out = format!("# Settings: {}\n\n{}\n", plain(&tuned.scenario), tuned.lead().join("\n"));
     if !tuned.settings.is_empty() {

@@ -83,7 +83,6 @@ pub struct Executed<'a> {
 }
 
 /// Where times come from, in words.
-#[must_use]
 pub fn how_words(how: &BTreeMap<How, usize>) -> String {
     let words = |how: &How| match how {
         How::Live => "measured live",
@@ -224,7 +223,6 @@ fn aligned(rows: &Rows) -> String {
 }
 
 /// For the terminal.
-#[must_use]
 pub fn table(report: &Report) -> String {
     let mut out = format!("{} · seed {} · {}\n", report.scenario, report.seed, report.device);
     for words in &report.profile {
@@ -250,7 +248,6 @@ fn markdown_table(rows: &Rows) -> String {
 }
 
 /// For a pull request.
-#[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut out = format!("### {}: predicted against measured on {}\n\n", report.scenario, report.device);
     let _ = write!(out, "{}\n{}\n", markdown_table(&plan_rows(report)), markdown_table(&class_rows(report)));
@@ -264,7 +261,6 @@ pub fn markdown(report: &Report) -> String {
 ///
 /// # Panics
 /// Never: every part of a report has a JSON form.
-#[must_use]
 pub fn json(report: &Report) -> String {
     serde_json::to_string_pretty(report).expect("a report has a JSON form")
 }
@@ -275,7 +271,6 @@ fn html_table(out: &mut String, caption: &str, rows: &Rows, ids: &str) {
 }
 
 /// `validation.html`: one file that loads nothing.
-#[must_use]
 pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     let mut out = page(&format!("{} – predicted against measured", report.scenario), "");
     let _ = write!(

@@ -3,7 +3,6 @@
 use crate::{Column, RunResult};
 
 /// Metrics that a table shows.
-#[must_use]
 pub fn columns(view: &[(&str, &str)]) -> Vec<Column> {
     view.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
 }
@@ -46,7 +45,6 @@ pub const RUN_OF_DAYS: [(&str, &str); 6] = [
 ];
 
 /// What the table shows of training steps, the metric first by which rows are compared; nothing for steps that are compared by their time.
-#[must_use]
 pub const fn of_steps(is_of_days: bool, is_by_cost: bool) -> &'static [(&'static str, &'static str)] {
     match (is_of_days, is_by_cost) {
         (true, _) => &RUN_OF_DAYS,

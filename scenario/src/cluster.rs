@@ -76,7 +76,6 @@ pub struct Tuning {
 
 impl Tuning {
     /// The machine with what the section says of it.
-    #[must_use]
     pub fn of(&self, mut cluster: Cluster) -> Cluster {
         if self.memory_gib > 0.0 {
             cluster.gpu.memory = Bytes::from_gib(self.memory_gib);

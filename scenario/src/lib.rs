@@ -48,7 +48,6 @@ pub static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scena
 pub const STARTER: &str = "quickstart";
 
 /// A shipped scenario by name.
-#[must_use]
 pub fn shipped(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -92,7 +92,6 @@ pub struct MemoryScenario {
 
 impl MemoryScenario {
     /// Every compiler at every batch size; the size is part of the name where there are several.
-    #[must_use]
     pub fn asked(&self) -> Vec<(String, &Compiler, u32)> {
         let is_one = self.batch_sizes.len() == 1;
         let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };

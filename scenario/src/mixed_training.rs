@@ -58,7 +58,6 @@ pub struct MixedTraining {
 
 impl MixedTraining {
     /// Costs of every group, as measured steps are predicted.
-    #[must_use]
     pub fn costs(&self) -> Vec<Box<dyn CostModel>> {
         let of = |group: &train::mixed_gpus::Group| {
             constants::costs(&group.cluster, calibrate::profiles::training(&group.cluster.gpu))

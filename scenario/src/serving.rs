@@ -115,7 +115,6 @@ impl ServingChoice {
     }
 
     /// Whether a stream is served.
-    #[must_use]
     pub fn takes(&self, stream: &Stream) -> bool {
         self.streams.is_empty() || self.streams.contains(&stream.name)
     }
@@ -278,7 +277,6 @@ impl Serving {
     }
 
     /// The scenario with its n-th other draw of the requests, and the seed that gave it.
-    #[must_use]
     pub fn drawn(&self, n: usize) -> Self {
         let seed = self.head.seed.wrapping_add(1 + n as u64);
         let head = Head { seed, ..self.head.clone() };
@@ -286,7 +284,6 @@ impl Serving {
     }
 
     /// Requests that a choice serves.
-    #[must_use]
     pub fn requests_of(&self, choice: &ServingChoice) -> Cow<'_, Requests> {
         if choice.streams.is_empty() {
             return Cow::Borrowed(&self.requests);
@@ -295,7 +292,6 @@ impl Serving {
     }
 
     /// Users of the only stream of a choice; `None` where requests arrive by themselves.
-    #[must_use]
     pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
         let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
         match (taken.next(), taken.next()) {
@@ -315,7 +311,6 @@ impl Serving {
     }
 
     /// Shares of the groups that serve under a choice.
-    #[must_use]
     pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
         let kept = |row: &Vec<f64>| {
             self.groups.iter().zip(row).filter(|(group, _)| choice.serves(group)).map(|(_, share)| *share).collect()
@@ -324,7 +319,6 @@ impl Serving {
     }
 
     /// What the replicas of a group run under a choice.
-    #[must_use]
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let operation = &choice.operation;
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
@@ -371,7 +365,6 @@ impl Serving {
 
     /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
     /// read.
-    #[must_use]
     pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
         let sequences_max = group.sequences_max.unwrap_or(choice.limits.sequences_max);
         let decode_tokens = sequences_max * choice.operation.tokens_per_sequence();

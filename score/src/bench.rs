@@ -221,7 +221,6 @@ impl Bench {
     }
 
     /// What is sent again. Moments that were not kept are drawn.
-    #[must_use]
     pub fn played(&self) -> Requests {
         let request = |seen: &Seen| {
             let at = if self.load == Load::AsSent { seen.sent_s } else { 0.0 };
@@ -235,7 +234,6 @@ impl Bench {
     }
 
     /// Who waits for the answers, where a number is held in flight.
-    #[must_use]
     pub const fn users(&self) -> Option<Users> {
         match self.load {
             Load::InFlight(n) => Some(Users::in_flight(n)),
@@ -244,7 +242,6 @@ impl Bench {
     }
 
     /// Predicted over measured mean TTFT and TPOT; 1 where one of both sides has none.
-    #[must_use]
     pub fn ratios(&self, predicted: &BTreeMap<String, f64>) -> [f64; 2] {
         ["ttft_s.mean", "tpot_s.mean"].map(|key| match (predicted.get(key), self.figures.get(key)) {
             (Some(predicted), Some(measured)) => predicted / measured,
@@ -253,7 +250,6 @@ impl Bench {
     }
 
     /// What it is, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         let n = self.requests.len();
         let (prompt, output) = self.played().tokens();
@@ -270,7 +266,6 @@ impl Bench {
     }
 
     /// What stays the same when a run is repeated.
-    #[must_use]
     pub fn setting(&self) -> String {
         let load = match self.load {
             Load::AsSent => "as sent".to_owned(),

@@ -54,7 +54,6 @@ pub static CLIENTS: [Client; 3] = [
 ///
 /// # Panics
 /// Never: the last client knows every run.
-#[must_use]
 pub fn of(source: &str) -> &'static Client {
     CLIENTS
         .iter()
@@ -63,7 +62,6 @@ pub fn of(source: &str) -> &'static Client {
 }
 
 /// Client of a name; the last one where there is none.
-#[must_use]
 pub fn named(name: &str) -> &'static Client {
     let last = &CLIENTS[CLIENTS.len() - 1];
     CLIENTS.iter().find(|client| client.name == name).unwrap_or(last)
@@ -71,13 +69,11 @@ pub fn named(name: &str) -> &'static Client {
 
 impl Client {
     /// A source of runs by which it is known.
-    #[must_use]
     pub fn source_of_runs(&self) -> &'static str {
         self.known_by[0]
     }
 
     /// What it sends with so many requests in flight, at most `n_max` requests and at least three for each in flight.
-    #[must_use]
     pub fn requests(&self, lengths: [u32; 2], in_flight: u32, n_max: u32) -> Requests {
         let n = (in_flight * self.requests_per_place).min(n_max.max(3 * in_flight));
         let mut stream = random::stream(0, "lengths of a benchmark");

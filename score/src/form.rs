@@ -23,7 +23,6 @@ pub enum Form {
 
 impl Form {
     /// The form of a word; a table for any other than those of the list.
-    #[must_use]
     pub fn of_word(word: &str) -> Self {
         match word {
             "json" => Self::Json,
@@ -34,7 +33,6 @@ impl Form {
     }
 
     /// Measured serving runs, in lines of at most `width` letters.
-    #[must_use]
     pub fn serving(self, score: &summary::Score, width: usize) -> String {
         match self {
             Self::Table => text::text(score, width),
@@ -45,7 +43,6 @@ impl Form {
     }
 
     /// Errors on groups that were left out of what is fitted.
-    #[must_use]
     pub fn left_out(self, groups: &[LeftOut]) -> String {
         match self {
             Self::Table | Self::Markdown => text::left_out(groups),
@@ -55,7 +52,6 @@ impl Form {
     }
 
     /// Errors before and after a correction by other settings.
-    #[must_use]
     pub fn corrected(self, groups: &[Corrected]) -> String {
         match self {
             Self::Table | Self::Markdown => text::corrected(groups),
@@ -65,7 +61,6 @@ impl Form {
     }
 
     /// Measured operators of devices under a heading.
-    #[must_use]
     pub fn operators(self, predicted: &[Predicted], device: &str) -> String {
         let groups = operators::groups(predicted);
         match self {
@@ -76,7 +71,6 @@ impl Form {
     }
 
     /// Measured training steps.
-    #[must_use]
     pub fn training(self, score: &training::summary::Score, width: usize) -> String {
         match self {
             Self::Table => training::text::text(score, width),

@@ -31,7 +31,6 @@ pub struct Kernel {
 }
 
 /// Kernels of a table; `None` where its header is of another one.
-#[must_use]
 pub fn read(text: &str) -> Option<Result<Vec<Kernel>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     let is_known = NEEDED.iter().all(|name| names.contains(name));
@@ -84,7 +83,6 @@ fn attention(cells: &mut Cells<'_>, batch: u32, pass: Pass) -> Op {
 }
 
 /// Every kernel beside what costs say of its card; no prediction where the card is not in the catalogue.
-#[must_use]
 pub fn predict(kernels: &[Kernel], costs: &Costs<'_>) -> Vec<Predicted> {
     let of = |kernel: &Kernel| {
         let cluster = crate::training::setting::one_card(&kernel.card);

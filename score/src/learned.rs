@@ -113,7 +113,6 @@ impl Learned {
     ///
     /// # Panics
     /// Never: a test reads it.
-    #[must_use]
     pub fn shipped() -> Self {
         Self::parse(include_str!("../../profiles/published/serving.toml")).expect("a test reads it")
     }
@@ -137,20 +136,17 @@ impl Learned {
     ///
     /// # Panics
     /// Never: weights have a TOML form.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("weights have a TOML form")
     }
 
     /// Learns what the loop leaves over of runs on some cards.
-    #[must_use]
     pub fn from_runs(mut runs: Vec<Run>, cards: &[&str], [source, date]: [&str; 2], costs: &Costs<'_>) -> Self {
         runs.retain(|run| cards.contains(&run.card.as_str()));
         Self::of(&score(runs, &Selection::everything(), costs, &|| ()), source, date)
     }
 
     /// Errors of a score before and after the correction, of all runs and by card, engine and model; runs that are split are left out.
-    #[must_use]
     pub fn corrected(&self, score: &Score) -> Vec<Corrected> {
         let whole = score.runs.iter().filter(|scored| !scored.run.is_split());
         let (runs, places): (Vec<&Run>, Vec<Place>) =
@@ -179,7 +175,6 @@ impl Learned {
     }
 
     /// Errors of every engine on what was not seen, as a table.
-    #[must_use]
     pub fn errors(&self) -> String {
         let mut text = "engine    runs  unseen settings: TTFT  TPOT  unseen models: TTFT  TPOT\n".to_owned();
         for Engine { name, n_runs, settings, models } in &self.engine {
@@ -191,13 +186,11 @@ impl Learned {
     }
 
     /// Names of the engines.
-    #[must_use]
     pub fn engines(&self) -> Vec<&str> {
         self.engine.iter().map(|engine| engine.name.as_str()).collect()
     }
 
     /// Factors on the predicted TTFT and TPOT of a run.
-    #[must_use]
     pub fn factors(&self, run: &Run) -> [f64; 2] {
         let Some(sizes) = sizes(run) else { return [1.0; 2] };
         let (asked, asked_at) = (kind(run), at(sizes));
@@ -232,7 +225,6 @@ impl Kind {
     }
 
     /// A run of this kind on one worker with so many groups of attention.
-    #[must_use]
     pub fn run(&self, [prompt, output, in_flight, gpus]: [u32; 4], attention_groups: u32) -> Run {
         Run {
             line: 0,

@@ -56,13 +56,11 @@ pub enum Left {
 
 impl Left {
     /// By its word; a model where it is no card.
-    #[must_use]
     pub fn named(word: &str) -> Self {
         if word == "card" { Self::Card } else { Self::Model }
     }
 
     /// How often so many runs are played: with their own tables, and where cards are left out with a neighbour's too.
-    #[must_use]
     pub const fn n_plays(self, n_runs: usize) -> usize {
         match self {
             Self::Model => n_runs,
@@ -108,7 +106,6 @@ struct Played {
 }
 
 /// Every choice of constants.
-#[must_use]
 pub fn lattice() -> Vec<EngineConstants> {
     let mut all = Vec::new();
     for per_step in PER_STEP_US {
@@ -136,7 +133,6 @@ fn us(time: f64) -> Seconds {
 }
 
 /// Leaves every model or card out of the runs that are asked for; `done` is called as each run ends.
-#[must_use]
 pub fn leave_out(
     runs: Vec<Run>,
     only: &Selection,

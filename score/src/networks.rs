@@ -32,7 +32,6 @@ pub struct Networks {
 }
 
 /// Runs of a table; `None` where its header is of another one.
-#[must_use]
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Networks, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     NEEDED.iter().all(|name| names.contains(name)).then(|| networks(text, beside))
@@ -121,7 +120,6 @@ fn is_product(op: &str) -> bool {
 }
 
 /// Every run from the devices that are not its own.
-#[must_use]
 pub fn predict(networks: &Networks) -> Vec<Predicted> {
     let known = operators::by_device(&networks.known);
     let time = |network: &Network| -> Option<f64> {

@@ -75,7 +75,6 @@ pub struct Group {
 }
 
 /// Operators of a table; `None` where its header is of another one. `beside` reads the datasheets.
-#[must_use]
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Operator>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     NEEDED.iter().all(|name| names.contains(name)).then(|| operators(text, beside))
@@ -143,7 +142,6 @@ fn tensors(op: &str) -> f64 {
 }
 
 /// Predicts every operator from the devices that are not its own.
-#[must_use]
 pub fn predict(operators: &[Operator]) -> Vec<Predicted> {
     let known = by_device(operators);
     let of = |operator: &Operator| Predicted {
@@ -205,7 +203,6 @@ fn nearest(operator: &Operator, all: &[&Operator]) -> f64 {
 }
 
 /// Errors by device, and by operator of each.
-#[must_use]
 pub fn groups(predicted: &[Predicted]) -> Vec<Group> {
     let devices: BTreeSet<&str> = predicted.iter().map(|row| row.device.as_str()).collect();
     let mut groups = Vec::new();
@@ -238,7 +235,6 @@ fn group(device: &str, op: &str, rows: &[&Predicted]) -> Group {
 pub const LEFT_OUT: &str = "device left out";
 
 /// Groups as a Markdown table, devices under a heading.
-#[must_use]
 pub fn markdown(groups: &[Group], device: &str) -> String {
     let share = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent_1);
     let mut text = format!("| {device} | operator | rows | median | mean |\n|---|---|---|---|---|\n");

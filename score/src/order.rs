@@ -12,7 +12,6 @@ pub struct Order {
 }
 
 /// Order of pairs of predicted and measured values, more being better; `None` below two.
-#[must_use]
 pub fn of(pairs: &[[f64; 2]]) -> Option<Order> {
     if pairs.len() < 2 {
         return None;
@@ -29,7 +28,6 @@ pub fn of(pairs: &[[f64; 2]]) -> Option<Order> {
 
 /// Kendall's tau-b (M. G. Kendall, Biometrika 33, 1945): concordant less discordant pairs, over the geometric mean of the pairs that are not
 /// tied on either side.
-#[must_use]
 pub fn tau(pairs: &[[f64; 2]]) -> Option<f64> {
     Agreement::of(pairs, 1.0).tau()
 }
@@ -47,7 +45,6 @@ pub struct Agreement {
 
 impl Agreement {
     /// Of predicted and measured values; a pair counts where the measured ones lie at least a factor apart.
-    #[must_use]
     pub fn of(values: &[[f64; 2]], apart: f64) -> Self {
         let mut found = Self::default();
         for (index, first) in values.iter().enumerate() {
@@ -69,14 +66,12 @@ impl Agreement {
     }
 
     /// Pairs of both.
-    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let untied = [0, 1].map(|side| self.untied[side] + other.untied[side]);
         Self { n: self.n + other.n, net: self.net + other.net, untied }
     }
 
     /// Kendall's tau-b over these pairs; `None` where one side has no order.
-    #[must_use]
     pub fn tau(&self) -> Option<f64> {
         let scale = (hw::real(self.untied[0]) * hw::real(self.untied[1])).sqrt();
         let net = hw::real(self.net.unsigned_abs());

@@ -59,7 +59,6 @@ pub struct Predicted {
 }
 
 /// Predicts a setup.
-#[must_use]
 pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     let (figures, source) = played(setup, engine, costs, Case::Expected);
     let [low, high] = [Case::Low, Case::High].map(|case| played(setup, engine, costs, case).0);
@@ -80,7 +79,6 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
 
 /// Mean TTFT and TPOT for every choice of constants, seconds, costs as expected. Choices that are the same to the run are played once: a dense model has
 /// no layers with experts, and captured prompts have no launches.
-#[must_use]
 pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineConstants]) -> Vec<[f64; 2]> {
     let tables: Vec<StepTable> =
         setup.parts.iter().map(|part| table(setup, part, (engine, costs), Case::Expected)).collect();

@@ -183,7 +183,6 @@ pub fn read(mut source: impl BufRead) -> Result<Recorded, ProfilerError> {
 }
 
 /// Sets the predicted step of its rank beside what a file holds.
-#[must_use]
 pub fn compared(
     measured: Measured,
     asked: (&Problem, &TaskGraph),
@@ -195,7 +194,6 @@ pub fn compared(
 }
 
 /// The largest |error| of a step among files.
-#[must_use]
 pub fn worst(found: &[(String, Compared)]) -> f64 {
     found.iter().map(|(_, found)| found.error().abs()).fold(f64::NAN, f64::max)
 }

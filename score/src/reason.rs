@@ -43,7 +43,6 @@ hw::words! {
 
 impl Reason {
     /// The same of a question that is refused.
-    #[must_use]
     pub fn refused(&self) -> Refused {
         match (self, self.detail()) {
             (Self::Memory { what }, _) => Refused::out_of_memory(what.clone()),
@@ -53,7 +52,6 @@ impl Reason {
     }
 
     /// What it is about in this run, where that says more.
-    #[must_use]
     pub fn detail(&self) -> String {
         match self {
             Self::Repeats { line } => format!("line {line}"),

@@ -128,7 +128,6 @@ const PLAIN: Recipe = Recipe {
 
 impl Amount {
     /// The number under a load.
-    #[must_use]
     pub fn under(&self, in_flight: u32, prompt: u32) -> u32 {
         (self.fixed + self.per_request * in_flight + self.per_prompt_token * prompt).max(self.at_least)
     }
@@ -136,13 +135,11 @@ impl Amount {
 
 impl Recipe {
     /// Iterations between two looks for new requests with so many in flight.
-    #[must_use]
     pub fn recv_interval(&self, in_flight: u32) -> NonZeroU32 {
         NonZeroU32::new(self.recv_interval[usize::from(in_flight >= 16)]).unwrap_or(NonZeroU32::MIN)
     }
 
     /// How long prompts wait for others, where an iteration has at most so many tokens.
-    #[must_use]
     pub fn gather(&self, tokens_max: u32) -> Option<Gather> {
         let (iterations, share) = self.wait?;
         let tokens = u32::try_from(hw::whole(share * f64::from(tokens_max))).unwrap_or(u32::MAX);
@@ -180,7 +177,6 @@ fn recipes() -> impl Iterator<Item = &'static Recipe> {
 }
 
 /// Options of a run.
-#[must_use]
 pub fn of(run: &Run, client: &Client) -> &'static Recipe {
     const DEFAULTS: &Recipe = &PLAIN;
     recipes().find(|recipe| recipe.of.fits(run, client)).unwrap_or(DEFAULTS)

@@ -40,7 +40,6 @@ pub type Ratios = Vec<Vec<[f64; 2]>>;
 
 /// Chooses; `play` predicts all runs with factors on arithmetic and on memory, for every start that is asked. Where no load is held, the start changes
 /// nothing and stays.
-#[must_use]
 pub fn choose(usual_start_s: f64, is_held: bool, play: &dyn Fn([f64; 2], &[f64]) -> Ratios) -> Calibrated {
     let mut starts = vec![usual_start_s];
     starts.extend(STARTS_S.iter().filter(|start| is_held && (**start - usual_start_s).abs() > 1e-9));
@@ -104,7 +103,6 @@ struct Known {
 
 /// Calibrates on every one of so many parts of the settings of a kind and scores the others, for kinds that have enough settings; errors of all, and
 /// by engine, card and model.
-#[must_use]
 pub fn refitted(
     runs: Vec<Run>,
     only: &Selection,

@@ -46,7 +46,6 @@ pub(crate) struct Place {
 }
 
 /// Corrects every fold of settings by the others; errors of all runs, and by engine, card and model.
-#[must_use]
 pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
     let runs: Vec<&Scored> = score.runs.iter().filter(|scored| place(scored, 0).is_some()).collect();
     let of_runs: Vec<&Run> = runs.iter().map(|scored| &scored.run).collect();

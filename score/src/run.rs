@@ -23,7 +23,6 @@ const NEEDED: [&str; 11] = [
 ];
 
 /// Whether a table has columns of measured serving runs.
-#[must_use]
 pub fn is_known(text: &str) -> bool {
     text.lines()
         .next()
@@ -117,7 +116,6 @@ pub struct Shape {
 
 impl Worker {
     /// GPUs with so many groups of attention, as a table would write them; experts are spread where there are several.
-    #[must_use]
     pub fn of(gpus: u32, attention_groups: u32) -> Self {
         let [moe_tp, moe_ep] = if attention_groups > 1 { [1, gpus] } else { [gpus, 1] };
         Self { n: None, batch: 0, tp: gpus / attention_groups, pp: 1, dp: 0, moe_tp, moe_ep }
@@ -126,7 +124,6 @@ impl Worker {
     /// Degrees as they were. Rows that state attention groups write overlapping degrees as their product: `t` GPUs whose tensor and expert
     /// degrees are both `t` have a tensor degree of `t²` and `t × t` experts; with data-parallel attention on each, that degree is `t²`, or
     /// both are `t` and the experts have `t²`. (The ids of the same rows write `tp2_ep2`.)
-    #[must_use]
     pub fn shape(&self) -> Shape {
         let [tp, dp, moe_tp, moe_ep] = [self.tp, self.dp, self.moe_tp, self.moe_ep].map(|degree| degree.max(1));
         let product = tp * dp;
@@ -145,20 +142,17 @@ impl Worker {
 
 impl Run {
     /// Whether prompts and decoding are apart.
-    #[must_use]
     pub const fn is_split(&self) -> bool {
         matches!(self.workers, Workers::Split { .. })
     }
 
     /// Version of the engine. A build without one is no newer than the day of the run.
-    #[must_use]
     pub fn engine_version(&self) -> Version {
         let stated = Version::parse(&self.version);
         if stated == Version::NEWEST { engine_preset::newest_on(&self.engine, &self.measured) } else { stated }
     }
 
     /// Equal engines behind one client: where the table states a batch of one of them, the requests in flight are as many such batches.
-    #[must_use]
     pub fn n_engines(&self) -> u32 {
         let (Workers::Whole(worker), Some(in_flight)) = (&self.workers, self.in_flight) else { return 1 };
         // Degrees as they are written: a batch is divided by them.
@@ -167,7 +161,6 @@ impl Run {
     }
 
     /// GPUs of all workers; `None` where their number is not stated.
-    #[must_use]
     pub fn n_gpus(&self) -> Option<u32> {
         match &self.workers {
             Workers::Whole(worker) => Some(self.n_engines() * gpus_of(worker)),
@@ -176,7 +169,6 @@ impl Run {
     }
 
     /// What stays the same when a setting is measured again.
-    #[must_use]
     pub fn setting(&self) -> String {
         format!(
             "{}|{}|{}|{:?}|{}|{}|{:?}|{:?}",

@@ -35,7 +35,6 @@ impl Key {
         [Self::Mode, Self::Card, Self::Engine, Self::Model, Self::Format, Self::Tensor, Self::Lengths, Self::Load];
 
     /// What a run has there.
-    #[must_use]
     pub fn of(self, run: &Run) -> String {
         match self {
             Self::Mode => if run.is_split() { "split" } else { "whole" }.to_owned(),
@@ -52,7 +51,6 @@ impl Key {
     }
 
     /// What a run has there, coarse enough for groups: loads and prompts by powers of two.
-    #[must_use]
     pub fn group_of(self, run: &Run) -> String {
         match self {
             Self::Lengths => format!("prompts to {}", run.prompt.next_power_of_two()),
@@ -114,7 +112,6 @@ pub type Selection = Conditions<Key>;
 
 impl<K> Conditions<K> {
     /// No condition: every row.
-    #[must_use]
     pub const fn everything() -> Self {
         Self { list: Vec::new() }
     }
@@ -141,7 +138,6 @@ impl<K> Conditions<K> {
     }
 
     /// Whether a row is asked for.
-    #[must_use]
     pub fn takes<R>(&self, row: &R) -> bool
     where
         K: Keyed<R>,

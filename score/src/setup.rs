@@ -82,19 +82,16 @@ pub struct Part {
 
 impl Setup {
     /// Requests of full length that the memory of all workers of the first kind holds.
-    #[must_use]
     pub fn sequences_held(&self) -> u32 {
         self.parts[0].n * self.parts[0].limits.full_sequences()
     }
 
     /// The same with other constants.
-    #[must_use]
     pub fn with(&self, constants: EngineConstants) -> Self {
         Self { constants, ..self.clone() }
     }
 
     /// What a worker of a part runs.
-    #[must_use]
     pub fn config<'s>(&'s self, part: &'s Part) -> ReplicaConfig<'s> {
         let [tensor_degree, pipeline_degree, expert_degree] = part.degrees;
         ReplicaConfig {

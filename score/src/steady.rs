@@ -58,14 +58,12 @@ pub type Figures = (BTreeMap<String, f64>, BTreeMap<String, [f64; 2]>);
 
 impl Steady {
     /// What holds, in words.
-    #[must_use]
     pub fn why(&self, asked: &Asked<'_>) -> String {
         let outside = self.outside.map_or_else(String::new, |what| format!("; {what} outside of the published runs"));
         format!("{} in flight of {} that memory holds{outside}", asked.in_flight, self.sequences_held)
     }
 
     /// Figures of so many replicas, each at this setting, and the intervals of those that have one, by their contract keys.
-    #[must_use]
     pub fn figures(&self, asked: &Asked<'_>, n_replicas: u32) -> Figures {
         let (output, in_flight) = (f64::from(asked.lengths[1]), f64::from(asked.in_flight));
         let e2e_s = self.ttft.mean + (output - 1.0) * self.tpot.mean;
@@ -134,7 +132,6 @@ impl Asked<'_> {
 }
 
 /// Format of published runs that stands for those of a replica; `None` where none does.
-#[must_use]
 pub fn word(formats: Formats) -> Option<&'static str> {
     match formats.experts {
         Format::Bf16 | Format::Fp16 => Some("bf16"),

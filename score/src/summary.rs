@@ -64,7 +64,6 @@ pub struct Score {
 }
 
 /// Scores runs in parallel; `done` is called as each one ends.
-#[must_use]
 pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
     let first_of = firsts(&runs);
     let asked: Vec<Run> = runs.into_iter().filter(|run| only.takes(run)).collect();
@@ -216,7 +215,6 @@ fn mean_of_sides(pairs: &[[f64; 2]]) -> [f64; 2] {
 
 impl Score {
     /// Median of tau and of regret over all orders; `None` where there is none.
-    #[must_use]
     pub fn order(&self) -> Option<[f64; 2]> {
         let taus: Vec<f64> = self.orders.iter().filter_map(|(_, order)| order.tau).collect();
         let regrets: Vec<f64> = self.orders.iter().map(|(_, order)| order.regret).collect();
@@ -224,7 +222,6 @@ impl Score {
     }
 
     /// Models that have a prediction.
-    #[must_use]
     pub fn n_models(&self) -> usize {
         let models: BTreeSet<String> =
             self.runs.iter().filter(|scored| scored.outcome.is_ok()).map(|scored| Key::Model.of(&scored.run)).collect();

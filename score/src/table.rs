@@ -23,7 +23,6 @@ pub struct Fault {
 
 impl Fault {
     /// In a sentence, as compilers write places.
-    #[must_use]
     pub fn words(&self) -> String {
         match self.column.as_str() {
             "" => format!("line {}: {}", self.line, self.what),
@@ -33,7 +32,6 @@ impl Fault {
 }
 
 /// Faults of a file, a line each.
-#[must_use]
 pub fn listed(path: &str, faults: &[Fault]) -> String {
     let mut lines: Vec<String> =
         faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
@@ -155,20 +153,17 @@ fn broken(error: &csv::Error) -> Fault {
 
 impl Cells<'_> {
     /// A cell's text without the blanks around it.
-    #[must_use]
     pub fn word(&self, column: &str) -> &str {
         let index = self.names.iter().position(|name| name == column);
         index.and_then(|index| self.cells.get(index)).unwrap_or("").trim()
     }
 
     /// Whether the table has a column.
-    #[must_use]
     pub fn has(&self, column: &str) -> bool {
         self.names.iter().any(|name| name == column)
     }
 
     /// Whether a flag is set.
-    #[must_use]
     pub fn flag(&self, column: &str) -> bool {
         self.word(column) == "1"
     }

@@ -11,7 +11,6 @@ use serve::engine_constants::{self, EngineConstants};
 const FIGURES: usize = 49;
 
 /// The score in lines of at most `width` letters, at least 72.
-#[must_use]
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.max(72);
     let mut lines = head(score, width);
@@ -149,7 +148,6 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 }
 
 /// The table of groups as Markdown, for `docs/accuracy.md`.
-#[must_use]
 pub fn markdown(score: &Score) -> String {
     let mut text = format!(
         "{} runs, {} with a prediction.\n\n| by | group | runs | TTFT error | bias | in interval | TPOT error | bias | in interval |\n\
@@ -175,7 +173,6 @@ pub fn markdown(score: &Score) -> String {
 }
 
 /// Groups that were left out, as Markdown, each with the constants that the others chose.
-#[must_use]
 pub fn left_out(groups: &[LeftOut]) -> String {
     let mut text = "| left out | tables of | runs | TTFT error | bias | TPOT error | bias | constants: host us an iteration + a sequence + a layer of \
                     prompts + one with experts + the least of an intricate one, start ms |\n|---|---|---|---|---|---|---|---|\n"
@@ -208,7 +205,6 @@ pub(crate) fn constants(found: &LeftOut) -> String {
 }
 
 /// Errors before and after correction by other settings, as Markdown.
-#[must_use]
 pub fn corrected(groups: &[Corrected]) -> String {
     let mut text =
         "| group | runs | TTFT error | corrected | TPOT error | corrected |\n|---|---|---|---|---|---|\n".to_owned();

@@ -159,7 +159,6 @@ fn left_row(found: &LeftOut) -> LeftRow<'_> {
 ///
 /// # Panics
 /// Never: every part has a JSON form.
-#[must_use]
 pub fn json(score: &Score) -> String {
     let mut groups = vec![group("all", &score.all)];
     for (key, of_key) in &score.groups {
@@ -184,7 +183,6 @@ pub fn json(score: &Score) -> String {
 }
 
 /// Every run as a line of CSV under a header.
-#[must_use]
 pub fn csv(score: &Score) -> String {
     let rows: Vec<Row> = score.runs.iter().map(row).collect();
     rows_as_csv(&rows)

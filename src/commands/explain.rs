@@ -11,7 +11,6 @@ use input::reader::seen::watch;
 use scenario::{self, Overrides};
 
 /// Every key that reading the shipped scenarios asks for.
-#[must_use]
 pub fn keys() -> Keys {
     let mut keys = Keys::default();
     for (name, text) in scenario::EMBEDDED {

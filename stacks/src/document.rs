@@ -49,7 +49,6 @@ impl Document {
     }
 
     /// The scenario as TOML.
-    #[must_use]
     pub fn toml(&self) -> String {
         let mut text = comments(&self.head);
         for (name, keys) in &self.sections {
@@ -70,7 +69,6 @@ impl Document {
 }
 
 /// A word as TOML has it.
-#[must_use]
 pub fn quoted(word: &str) -> String {
     let plain: String = word.chars().filter(|letter| !letter.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))

@@ -141,7 +141,6 @@ fn arguments(deployment: &Deployment, group: &Group<'_>) -> Vec<String> {
 }
 
 /// Reads a deployment.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let entries = match yaml::entries(text) {
         Ok(entries) => entries,

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 /// What a file is, and what takes it; `None` where it is nothing that is known.
-#[must_use]
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
     let first = head.trim_start();
@@ -37,7 +36,6 @@ pub fn of_text(text: &str) -> Option<&'static str> {
 }
 
 /// What a file that is no text is, by its name.
-#[must_use]
 pub fn of_name(name: &str) -> Option<&'static str> {
     let ending = std::path::Path::new(name).extension()?.to_str()?;
     Some(match ending {

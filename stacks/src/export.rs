@@ -28,7 +28,6 @@ impl File {
     }
 
     /// What it holds as a text; what is none has marks in its place.
-    #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
@@ -103,7 +102,6 @@ pub(crate) fn comments(lines: &[String]) -> String {
 }
 
 /// A step's time and its interval, seconds, in words.
-#[must_use]
 pub fn step_words(seconds: [f64; 3]) -> String {
     let unit = if seconds[0] < 1e-3 { (1e6, "µs") } else { (1.0, "s") };
     let [step, low, high] = seconds.map(|time| time * unit.0);

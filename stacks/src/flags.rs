@@ -22,7 +22,6 @@ pub struct Flag {
 
 impl Flag {
     /// Words behind it, with spaces.
-    #[must_use]
     pub fn value(&self) -> String {
         self.values.join(" ")
     }
@@ -35,7 +34,6 @@ pub(crate) fn is_flag(text: &str) -> bool {
 }
 
 /// Cuts the words of a command into flags; words in front of the first one are left out.
-#[must_use]
 pub fn of_words(words: &[Word]) -> Vec<Flag> {
     let mut flags: Vec<Flag> = Vec::new();
     for word in words {
@@ -57,7 +55,6 @@ pub fn of_words(words: &[Word]) -> Vec<Flag> {
 }
 
 /// A flag's name as tables have it.
-#[must_use]
 pub fn named(text: &str) -> String {
     text.trim_start_matches('-').replace('_', "-")
 }
@@ -88,7 +85,6 @@ pub struct Known {
 
 impl Known {
     /// The first word of a value that the stack does not take, and nothing where it takes all of them. A value may be a list.
-    #[must_use]
     pub fn refused<'v>(&self, value: &'v str) -> Option<&'v str> {
         if self.allowed.is_empty() || value.contains(UNKNOWN) {
             return None;
@@ -118,27 +114,23 @@ impl Table {
     ///
     /// # Panics
     /// Where a line is none: tables are part of the program.
-    #[must_use]
     pub fn new(text: &'static str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self { rows: lines.map(row).collect() }
     }
 
     /// Every row.
-    #[must_use]
     pub fn rows(&self) -> &[Known] {
         &self.rows
     }
 
     /// The row of a flag; else the first whose name ends in `*` and begins like it.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Known> {
         let begins = |known: &&Known| known.name.strip_suffix('*').is_some_and(|start| name.starts_with(start));
         self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
     /// What a flag with a value does; `None` for one that no row has. `no-X` without a row of its own is the usual for a known `X`: silent.
-    #[must_use]
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
         let Some(known) = self.find(name) else {
             return name.strip_prefix("no-").and_then(|rest| self.find(rest)).map(|_| Effect::Silent);
@@ -182,31 +174,26 @@ pub struct Flags<'t> {
 
 impl<'t> Flags<'t> {
     /// Flags of a stack.
-    #[must_use]
     pub const fn new(given: Vec<Flag>, table: &'t Table) -> Self {
         Self { given, table, findings: Vec::new(), mark: "--" }
     }
 
     /// Keys of a file, which have no dashes.
-    #[must_use]
     pub const fn of_keys(given: Vec<Flag>, table: &'t Table) -> Self {
         Self { given, table, findings: Vec::new(), mark: "" }
     }
 
     /// A flag; the last one counts where it stands more than once.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Flag> {
         self.given.iter().rev().find(|flag| flag.name == name)
     }
 
     /// Where a flag stands.
-    #[must_use]
     pub fn at(&self, name: &str) -> Option<Range<usize>> {
         self.find(name).map(|flag| flag.at.clone())
     }
 
     /// Whether a switch is given.
-    #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.find(name).is_some_and(|flag| flag.value() != "false")
     }

@@ -176,7 +176,6 @@ fn key_as_flag(entry: &yaml::Entry) -> Flag {
 static SHORT_NAMES: LazyLock<Vec<[&str; 2]>> = LazyLock::new(|| rows(include_str!("../tables/vllm-short.tsv")));
 
 /// Flags whose names of one or two letters are the usual short ones.
-#[must_use]
 pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
     let long = |name: String| {
         let found = SHORT_NAMES.iter().find(|[short, _]| *short == name);
@@ -186,7 +185,6 @@ pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
 }
 
 /// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
-#[must_use]
 pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
     let number = |names: &[&str]| {
         let flag = launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))?;

@@ -90,7 +90,6 @@ pub struct Machine {
 
 impl Machine {
     /// What overrides of the form `cluster.key=value` say.
-    #[must_use]
     pub fn of_overrides(set: &[String]) -> Self {
         let value = |key: &str| {
             let value = set.iter().rev().find_map(|item| item.strip_prefix(key)?.strip_prefix('='));
@@ -115,7 +114,6 @@ impl Machine {
 }
 
 /// Names of files that a text of a stack refers to and that are read with it: bare names, so that nothing outside of its folder is opened.
-#[must_use]
 pub fn named_beside(text: &str) -> Vec<String> {
     const OPTION: &str = "pipeline_parallel_schedule_csv";
     let values = launch::lines(text).filter_map(|line| {
@@ -137,7 +135,6 @@ pub struct Imported {
 }
 
 /// Whose file a text is, where it is one of a known stack.
-#[must_use]
 pub fn recognise(text: &str) -> Option<Stack> {
     if toml_span::parse(text).is_ok() {
         return None;
@@ -169,14 +166,12 @@ pub fn recognise(text: &str) -> Option<Stack> {
 }
 
 /// The beginning of a text, up to `BYTES_MAX` bytes.
-#[must_use]
 pub fn head(text: &str) -> &str {
     let end = (0..=BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
 /// Reads a file of a stack.
-#[must_use]
 pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
     if text.len() > BYTES_MAX {
         let what = format!("the file is longer than {} KiB", BYTES_MAX >> 10);

@@ -46,7 +46,6 @@ fn begins(words: &[String]) -> Option<usize> {
 }
 
 /// Reads a launch script or the YAML of a functional test.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
     let knows = |name: &str| FLAGS.find(name).is_some();
@@ -58,7 +57,6 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 }
 
 /// A training job as it is started.
-#[must_use]
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     of_job(launch, machine, "Megatron-LM", &model::write)
 }

@@ -51,7 +51,6 @@ pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, E
 }
 
 /// A line for each rank.
-#[must_use]
 pub fn csv(problem: &Problem, order: &Order) -> String {
     let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
     let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
@@ -74,7 +73,6 @@ pub fn csv(problem: &Problem, order: &Order) -> String {
 }
 
 /// Micro-batches of the plan in the order in which the last stage computes them.
-#[must_use]
 pub fn fed(problem: &Problem, order: &Order) -> Vec<u32> {
     let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
     let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);

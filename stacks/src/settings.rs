@@ -152,7 +152,6 @@ impl Said {
 }
 
 /// Whether a key is held, said, told or refused on purpose.
-#[must_use]
 pub fn knows(key: &str) -> bool {
     row(&Settings::new(), key).is_some()
 }

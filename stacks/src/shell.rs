@@ -36,13 +36,11 @@ pub struct Word {
 
 impl Word {
     /// Its text; `UNKNOWN` stands for what cannot be known.
-    #[must_use]
     pub fn text(&self) -> String {
         self.letters.iter().map(|(letter, _)| *letter).collect()
     }
 
     /// Bytes of the script from its first letter to its last, where they stand together.
-    #[must_use]
     pub fn at(&self) -> Range<usize> {
         let Some((_, start)) = self.letters.first() else { return 0..0 };
         let together = self.letters.iter().zip(self.letters.iter().skip(1)).take_while(|(a, b)| b.1 > a.1);
@@ -51,7 +49,6 @@ impl Word {
     }
 
     /// Its words, where it is a whole command in quotes.
-    #[must_use]
     pub fn cut(&self) -> Vec<Self> {
         let words = self.letters.split(|(letter, _)| letter.is_whitespace());
         words.filter(|letters| !letters.is_empty()).map(|letters| Self { letters: letters.to_vec() }).collect()
@@ -124,7 +121,6 @@ pub enum Unreadable {
 
 impl Unreadable {
     /// Where, if it has a place.
-    #[must_use]
     pub fn at(&self) -> Option<Range<usize>> {
         match self {
             Self::Open { at, .. } => Some(*at..*at + 1),

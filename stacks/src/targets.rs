@@ -22,7 +22,6 @@ pub static TARGETS: [Target; 14] = [
 ];
 
 /// Names of all targets.
-#[must_use]
 pub fn names() -> Vec<&'static str> {
     TARGETS.iter().map(|target| target.name).collect()
 }

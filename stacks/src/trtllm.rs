@@ -33,7 +33,6 @@ pub(crate) fn is_script(text: &str) -> bool {
 }
 
 /// Reads a file of options.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     match launch::of_all_yaml(text) {
         Ok(launch) => {

@@ -20,7 +20,6 @@ const MOST: u64 = 100_000_000;
 const ACTOR: &str = "actor_rollout_ref.actor.";
 
 /// Reads a configuration, or a script with overrides.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let given =
         if text.contains("actor_rollout_ref.") && text.lines().any(is_override) { overrides(text) } else { keys(text) };

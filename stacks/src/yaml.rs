@@ -20,7 +20,6 @@ pub struct Entry {
 
 impl Entry {
     /// Its own key.
-    #[must_use]
     pub fn key(&self) -> &str {
         self.path.last().map_or("", String::as_str)
     }
@@ -47,7 +46,6 @@ pub enum Unreadable {
 
 impl Unreadable {
     /// Where.
-    #[must_use]
     pub fn at(&self) -> Range<usize> {
         match self {
             Self::Line { at, .. } | Self::Deep { at } => at.clone(),

@@ -46,7 +46,6 @@ pub struct Range {
 
 impl Range {
     /// The number at a share of the way.
-    #[must_use]
     pub fn at(&self, share: f64) -> f64 {
         let found = if self.is_log {
             self.from * engine::random::power(self.to / self.from, share)
@@ -95,7 +94,6 @@ impl Axis {
     }
 
     /// The values at a share below 1 of the axis.
-    #[must_use]
     pub fn drawn(&self, share: f64) -> Vec<Value> {
         match &self.values {
             Values::List(all) => all[((share * all.len() as f64) as usize).min(all.len() - 1)].clone(),

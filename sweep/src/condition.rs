@@ -65,7 +65,6 @@ impl Condition {
     }
 
     /// Whether it holds for values of the keys.
-    #[must_use]
     pub fn holds(&self, values: &BTreeMap<&str, &Value>) -> bool {
         if let (Some(left), Some(right)) = (word(&self.left, values), word(&self.right, values)) {
             return match self.comparison {

@@ -22,7 +22,6 @@ pub struct Candidate {
 }
 
 /// Candidates of rows that have every objective, in order of the sweep.
-#[must_use]
 pub fn candidates(rows: &[Row], objectives: &[Objective]) -> Vec<Candidate> {
     let mut sums: BTreeMap<String, usize> = BTreeMap::new();
     let mut found: Vec<(Candidate, f64)> = Vec::new();
@@ -54,7 +53,6 @@ fn beats(one: &Candidate, other: &Candidate, objectives: &[Objective]) -> bool {
 }
 
 /// Positions of the candidates that no other one beats, by the first objective.
-#[must_use]
 pub fn front(all: &[Candidate], objectives: &[Objective]) -> Vec<usize> {
     if objectives.is_empty() {
         return Vec::new();
@@ -92,7 +90,6 @@ pub struct Effect {
 }
 
 /// Effects of every key on every objective, the largest first.
-#[must_use]
 pub fn effects(all: &[Candidate], objectives: &[Objective]) -> Vec<Effect> {
     let keys: std::collections::BTreeSet<&String> = all.iter().flat_map(|candidate| candidate.point.keys()).collect();
     let mut found = Vec::new();

@@ -63,7 +63,6 @@ pub struct Sweep {
 
 impl Sweep {
     /// Seeds of every point.
-    #[must_use]
     pub fn seeds(&self) -> Vec<Option<u64>> {
         match self.n_seeds {
             0 => vec![None],
@@ -73,7 +72,6 @@ impl Sweep {
 }
 
 /// Reads a sweep file; `None` with errors among the findings.
-#[must_use]
 pub fn read(text: &str, findings: &mut Vec<Finding>) -> Option<Sweep> {
     let value = match toml_span::parse(text) {
         Ok(value) => value,

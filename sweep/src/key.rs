@@ -29,7 +29,6 @@ impl Key {
     }
 
     /// The part of `n` that it falls into, from 0.
-    #[must_use]
     pub fn shard(self, n: u32) -> u32 {
         // The high half is mixed best.
         u32::try_from((self.0 >> 64) % u128::from(n.max(1))).expect("below n")
@@ -51,7 +50,6 @@ pub struct Keys {
 
 impl Keys {
     /// Keys of a scenario's points: the version of the program, the scenario's text, its folder, and what is laid over every point.
-    #[must_use]
     pub fn new(version: &str, text: &str, folder: &Path, set: &[String]) -> Self {
         let base = set
             .iter()
@@ -68,7 +66,6 @@ impl Keys {
     }
 
     /// The key of a point.
-    #[must_use]
     pub fn of(&self, point: &Point) -> Key {
         let mut key = self.base;
         for (name, value) in &point.set {

@@ -41,7 +41,6 @@ impl std::str::FromStr for Shard {
 
 impl Shard {
     /// Name of the file of its rows.
-    #[must_use]
     pub fn file_name(this: Option<Self>) -> String {
         this.map_or_else(|| "points.jsonl".to_owned(), |shard| format!("points-{}-of-{}.jsonl", shard.index, shard.n))
     }

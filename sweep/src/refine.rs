@@ -15,7 +15,6 @@ pub struct Refinement {
 
 impl Refinement {
     /// The beginning on axes of so many values.
-    #[must_use]
     pub fn new(sizes: Vec<usize>) -> Self {
         let longest = sizes.iter().copied().max().unwrap_or(1).saturating_sub(1);
         // The largest power of two that has a middle on the longest axis.
@@ -56,7 +55,6 @@ impl Refinement {
     }
 
     /// Whether neighbours lie beside each other on the grid.
-    #[must_use]
     pub const fn is_finest(&self) -> bool {
         self.step == 1
     }
@@ -76,7 +74,6 @@ impl Refinement {
 
 /// By which share the front of all candidates is ahead of the front of the first `n_before`: how far the earlier front would have to
 /// move to beat every candidate of the later one (the multiplicative epsilon indicator of Zitzler and others, 2003).
-#[must_use]
 pub fn gain(all: &[Candidate], n_before: usize, objectives: &[Objective]) -> f64 {
     let earlier = front(&all[..n_before], objectives);
     let behind = |one: &Candidate, other: &Candidate| {

@@ -21,7 +21,6 @@ fn objective(objective: &Objective) -> String {
 }
 
 /// What the rows say.
-#[must_use]
 pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     let all = candidates(rows, &sweep.objectives);
     let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
@@ -71,7 +70,6 @@ fn rates(rows: &[Row]) -> Vec<Line> {
 }
 
 /// Objectives that no row has; where no row has figures, nobody can say.
-#[must_use]
 pub fn unknown_objectives(sweep: &Sweep, rows: &[Row]) -> Vec<String> {
     let is_known = |objective: &&Objective| rows.iter().any(|row| row.metrics.contains_key(&objective.metric));
     let is_open = rows.iter().all(|row| row.metrics.is_empty());
@@ -80,7 +78,6 @@ pub fn unknown_objectives(sweep: &Sweep, rows: &[Row]) -> Vec<String> {
 }
 
 /// One row for each point and policy: key, values of the axes, seed, policy, status, why, and every metric.
-#[must_use]
 pub fn columns(rows: &[Row]) -> Vec<Column> {
     let mut columns = vec![Column::texts("key", rows.iter().map(|row| Some(row.key.as_str())))];
     columns.extend(tables(rows, |row| &row.point));

@@ -17,7 +17,6 @@ pub enum Outcome {
 }
 
 /// The line of a point, with its end.
-#[must_use]
 pub fn line(key: Key, point: &Point, outcome: &Outcome) -> String {
     let mut row = Map::new();
     row.insert("key".to_owned(), key.to_string().into());
@@ -77,7 +76,6 @@ pub struct Row {
 }
 
 /// Rows of a line, one for each policy; none where the line is no row.
-#[must_use]
 pub fn rows(line: &str) -> Vec<Row> {
     let Ok(Value::Object(mut found)) = serde_json::from_str(line) else { return Vec::new() };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();

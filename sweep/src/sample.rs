@@ -23,7 +23,6 @@ pub struct Point {
 
 impl Point {
     /// Overrides as `--set` takes them. A value of JSON is one of TOML, but for tables.
-    #[must_use]
     pub fn overrides(&self) -> Vec<String> {
         self.set.iter().map(|(key, value)| format!("{key}={value}")).collect()
     }
@@ -60,13 +59,11 @@ impl<'a> Grid<'a> {
     }
 
     /// Values of each axis.
-    #[must_use]
     pub fn sizes(&self) -> Vec<usize> {
         self.values.iter().map(Vec::len).collect()
     }
 
     /// The point at a position on each axis, where the conditions hold.
-    #[must_use]
     pub fn at(&self, position: &[usize]) -> Option<Point> {
         let rows = self.values.iter().zip(position).map(|(values, index)| values[*index].clone()).collect();
         Some(Point::of(self.axes, rows)).filter(|point| point.is_within(self.conditions))
@@ -83,7 +80,6 @@ impl<'a> Grid<'a> {
     }
 
     /// Points with and without conditions; `None` beyond 2^64.
-    #[must_use]
     pub fn n(&self) -> Option<u64> {
         self.sizes().into_iter().try_fold(1_u64, |n, size| n.checked_mul(size as u64))
     }

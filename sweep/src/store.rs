@@ -78,7 +78,6 @@ impl Store {
     }
 
     /// The line of a key, where it was computed before.
-    #[must_use]
     pub fn known(&self, key: &str) -> Option<&str> {
         self.known.get(key).map(AsRef::as_ref)
     }

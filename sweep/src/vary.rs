@@ -11,7 +11,6 @@ pub struct Variation {
 
 impl Variation {
     /// Name of a scenario under this variation.
-    #[must_use]
     pub fn label(&self, scenario: &str) -> String {
         if self.set.is_empty() { scenario.to_owned() } else { format!("{scenario} [{}]", self.set.join(", ")) }
     }

@@ -9,7 +9,6 @@ use super::residuals;
 const BINS: f64 = 6.0;
 
 /// A curve through measured (bytes, seconds); `None` without points.
-#[must_use]
 pub fn fit(points: &[(f64, f64)]) -> Option<Curve> {
     if points.is_empty() {
         return None;

@@ -55,7 +55,6 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// The law of launches without and with a chunk; `None` with fewer than ten of the former.
-#[must_use]
 pub fn law(alone: &[Launch], mixed: &[Launch]) -> Option<DecodeLaw> {
     if alone.len() < 10 {
         return None;
@@ -106,7 +105,6 @@ const SLOPE: [f64; 2] = [0.9, 50.0];
 pub const START_MIN_S: f64 = 1e-6;
 
 /// The line through launches of one shape, in relative error; launches far off lose weight.
-#[must_use]
 pub fn affine(rows: &[Affine]) -> Line {
     let mut weights = vec![1.0; rows.len()];
     let (mut start_s, mut slope) = (START_MIN_S, 1.0);

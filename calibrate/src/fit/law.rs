@@ -37,7 +37,6 @@ const KNOT_RATIO: f64 = 1.5;
 const ROWS_MIN: usize = 16;
 
 /// Fits the best of several shapes, by cross-validated error, with the names of the surface's axes; `None` without rows.
-#[must_use]
 pub fn operator(rows: &[Row], shapes: &[Law], names: [&str; 3]) -> Option<Operator> {
     if rows.len() < 2 {
         return None;
@@ -54,7 +53,6 @@ pub fn operator(rows: &[Row], shapes: &[Law], names: [&str; 3]) -> Option<Operat
 }
 
 /// Seconds of a row by a law and its surface.
-#[must_use]
 pub fn predicted(law: &Law, surface: &Surface, row: &Row) -> f64 {
     let (start, rest) = law.seconds(&row.op).expect("rows are of the law's kernel");
     start + rest * surface.factor(&row.point).0
@@ -90,13 +88,11 @@ fn fit(rows: &[&Row], shape: &Law, names: [&str; 3]) -> (Law, Surface) {
 }
 
 /// Axes of the surface over rows.
-#[must_use]
 pub fn axes(rows: &[&Row], names: [&str; 3]) -> Vec<Axis> {
     (0..3).map(|axis| axis_of(rows, axis, names[axis])).collect()
 }
 
 /// How far measured times lie around the law alone: the relative spread that two thirds of the rows keep.
-#[must_use]
 pub fn spread(rows: &[Row], shape: &Law) -> f64 {
     let law = coefficients(&rows.iter().collect::<Vec<&Row>>(), shape);
     let total = |row: &Row| law.seconds(&row.op).map_or(f64::NAN, |(start, rest)| start + rest);

@@ -19,7 +19,6 @@ pub struct Robust {
 ///
 /// # Panics
 /// Without rows.
-#[must_use]
 pub fn non_negative(rows: &[Vec<f64>], wanted: &[f64], robust: Robust) -> Vec<f64> {
     let n = rows[0].len();
     let scale: Vec<f64> = (0..n)

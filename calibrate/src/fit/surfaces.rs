@@ -41,7 +41,6 @@ fn within(knots: &[f64], low: f64, high: f64) -> Vec<f64> {
 ///
 /// # Panics
 /// Without points.
-#[must_use]
 pub fn through(points: &[Point], axes: Vec<Axis>) -> Surface {
     assert!(!points.is_empty(), "a surface needs points");
     let n = axes.iter().map(|axis| axis.knots.len()).product();
@@ -63,7 +62,6 @@ pub fn through(points: &[Point], axes: Vec<Axis>) -> Surface {
 ///
 /// # Panics
 /// Never: what was just written is a number.
-#[must_use]
 pub fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().expect("a number that was just written")
 }
@@ -84,7 +82,6 @@ fn points(rows: &[&Row], start_s: f64) -> Vec<Point> {
 }
 
 /// A kernel over the datasheet roofline; `None` without rows.
-#[must_use]
 pub fn operator(rows: &[Row], names: [&str; 3], knots: [&[f64]; 3], start_s: f64) -> Option<Operator> {
     if rows.len() < 2 {
         return None;

@@ -20,7 +20,6 @@ const EXECUTED: u32 = 2;
 const OUTSIDE: f64 = 0.1;
 
 /// Predicts an epoch and runs it so many times on a pool: the comparison, and the spread of the runs in words.
-#[must_use]
 pub fn validated(
     pool: &rayon::ThreadPool,
     name: &str,

@@ -8,7 +8,6 @@ use super::by_engine::Imported;
 pub const HEAD: &str = "                                  fitted  unseen  median error  90 % error\n";
 
 /// Error of one curve.
-#[must_use]
 pub fn row(name: &str, residuals: &Residuals) -> String {
     format!(
         "{name:32} {:>7} {:>7} {:>11.1} % {:>9.1} %\n",
@@ -20,7 +19,6 @@ pub fn row(name: &str, residuals: &Residuals) -> String {
 }
 
 /// Errors of a profile.
-#[must_use]
 pub fn of_profile(profile: &Profile) -> String {
     let mut text = HEAD.to_owned();
     for (name, operator) in &profile.operators {
@@ -40,7 +38,6 @@ pub fn of_profile(profile: &Profile) -> String {
 }
 
 /// Errors of an engine's tables on held-out shapes, table by table, and what was left out of them or not used at all.
-#[must_use]
 pub fn of_engine(imported: &Imported) -> String {
     let mut text = String::new();
     let mut table = "";

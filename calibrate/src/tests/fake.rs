@@ -24,7 +24,6 @@ pub struct Fake {
 
 impl Fake {
     /// A device that takes these times.
-    #[must_use]
     pub fn new(script: Script) -> Self {
         Self {
             facts: Self::facts_of("fake"),
@@ -37,7 +36,6 @@ impl Fake {
     }
 
     /// Facts of a device of this name.
-    #[must_use]
     pub fn facts_of(name: &str) -> Facts {
         Facts {
             name: name.to_owned(),

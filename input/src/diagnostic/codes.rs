@@ -23,7 +23,6 @@ macro_rules! codes {
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
             /// What it means, in one sentence.
-            #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $meaning,)+
@@ -215,13 +214,11 @@ pub struct Explanation {
 ///
 /// # Panics
 /// When `codes.toml` cannot be read, which a test excludes.
-#[must_use]
 pub fn explanations() -> BTreeMap<String, Explanation> {
     toml::from_str(include_str!("codes.toml")).expect("explanations that a test has read")
 }
 
 /// Everything about a code, for a terminal.
-#[must_use]
 pub fn explained(code: Code) -> String {
     let Some(explanation) = explanations().remove(&code.to_string()) else {
         return format!("{code}: {}\n", code.meaning());
@@ -253,13 +250,11 @@ fn filled(text: &str) -> String {
 }
 
 /// A line for each code.
-#[must_use]
 pub fn listed() -> String {
     Code::ALL.iter().map(|code| format!("{code}  {}\n", code.meaning())).collect()
 }
 
 /// The page of all codes, in Markdown.
-#[must_use]
 pub fn page() -> String {
     let explanations = explanations();
     let mut text = "# Codes of findings\n\nEvery error and warning about input carries a code. `skrull-sim explain S036` prints what stands here. \

@@ -106,7 +106,6 @@ impl Section<'_> {
 }
 
 /// A value as a number, where it is a finite one.
-#[must_use]
 pub fn number(value: &ValueInner<'_>) -> Option<f64> {
     match value {
         ValueInner::Integer(number) => Some(*number as f64),
@@ -116,7 +115,6 @@ pub fn number(value: &ValueInner<'_>) -> Option<f64> {
 }
 
 /// Items of a list as they are read; `None` where it is no list or one item is none of those.
-#[must_use]
 pub fn items<T>(value: &ValueInner<'_>, read: impl Fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
     match value {
         ValueInner::Array(items) => items.iter().map(read).collect(),

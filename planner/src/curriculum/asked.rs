@@ -108,7 +108,6 @@ pub struct Judged {
 
 impl Asked {
     /// What a way asks, at some costs; `stages` are those of `stages_of`.
-    #[must_use]
     pub fn question<'s>(&self, way: &Way, stages: &'s [Stage], costs: Costs) -> Question<'s> {
         let everything = self.everything.map(|effect| if way.is_noise { Effect::none(self.retest) } else { effect });
         Question {
@@ -123,7 +122,6 @@ impl Asked {
     }
 
     /// Stages as a way plays them.
-    #[must_use]
     pub fn stages_of(&self, way: &Way) -> Vec<Stage> {
         let noise = |stage: &Stage| Stage { effect: Effect::none(self.retest), ..*stage };
         if way.is_noise { self.stages.iter().map(noise).collect() } else { self.stages.clone() }

@@ -22,7 +22,6 @@ pub struct Calibrated {
 }
 
 /// An effect whose probability that a trained MaybeKnown fact is mastered is scaled, up to 1.
-#[must_use]
 pub fn scaled(effect: &Effect, factor: f64) -> Effect {
     let (from, to) = (Class::MaybeKnown, Class::HighlyKnown);
     let learned = (effect.trained.probability(from, to) * factor).min(1.0);
@@ -34,7 +33,6 @@ fn scaled_stages(stages: &[Stage], factor: f64) -> Vec<Stage> {
 }
 
 /// Growth of mastered facts under a recipe, over those at the start.
-#[must_use]
 pub fn growth_ratio(question: &Question<'_>, recipe: Recipe) -> f64 {
     question.plan(recipe).mastered() / question.facts[Class::HighlyKnown.index()] - 1.0
 }

@@ -55,7 +55,6 @@ pub struct Way {
 
 impl Way {
     /// What the policy trains on; `None` where it is to be found.
-    #[must_use]
     pub const fn recipe(&self) -> Option<Recipe> {
         let (n_stages, first, later) = match self.policy {
             Policy::NoTraining => (0, TrainingSet::MaybeKnown, TrainingSet::Again),

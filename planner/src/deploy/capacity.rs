@@ -36,7 +36,6 @@ pub struct Quoted {
 
 impl Quoted {
     /// A price that somebody quoted, in words.
-    #[must_use]
     pub fn words(&self) -> Option<String> {
         let Self { name, usd_per_gpu_hour, quote } = self;
         (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
@@ -104,7 +103,6 @@ pub struct Peak {
 
 impl Peak {
     /// The window of that length with most arrivals, among those that begin with an arrival.
-    #[must_use]
     pub fn busiest(requests: &Requests, peak_s: f64) -> Self {
         let arrivals: Vec<f64> =
             requests.list.iter().map(|request| (request.arrival - Time::ZERO).to_seconds().get()).collect();
@@ -205,7 +203,6 @@ struct Tried<'q> {
 
 /// Fleets of equal replicas: every number of replicas with every tensor degree on every type. A replica has so many tensor groups: its
 /// stages, or what its experts lie on.
-#[must_use]
 pub fn uniform(
     replicas: &[u64],
     tensor_degrees: &[u64],
@@ -250,7 +247,6 @@ pub struct Varied {
 }
 
 /// Mixed fleets: all combinations of the numbers of every group but those without any replica. The groups are quoted in order.
-#[must_use]
 pub fn mixed(groups: &[Varied]) -> Vec<Candidate> {
     let mut counts: Vec<Vec<u64>> = vec![Vec::new()];
     for group in groups {
@@ -293,7 +289,6 @@ fn limit_name(key: &str) -> String {
 
 impl Question {
     /// The limits in words.
-    #[must_use]
     pub fn limits_words(&self) -> String {
         let all: Vec<String> =
             self.limits.iter().map(|(key, seconds)| format!("{} {seconds} s", limit_name(key))).collect();
@@ -335,7 +330,6 @@ impl Question {
 }
 
 /// Answers a question.
-#[must_use]
 pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     let asked: Vec<Asked<'_>> = question.candidates.iter().map(Asked::plain).collect();
     let tried = question.candidates.iter().zip(judge(&asked));

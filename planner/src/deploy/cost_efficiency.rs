@@ -164,7 +164,6 @@ pub enum Assignment {
 }
 
 /// The plan of given replicas; `None` where they leave a demand unserved.
-#[must_use]
 pub fn assigned(problem: &Problem, replicas: &[u32], assignment: Assignment) -> Option<Plan> {
     if assignment == Assignment::Alike {
         return ablations::dealt(problem, replicas.to_vec());
@@ -231,7 +230,6 @@ fn bisect(
 }
 
 /// The limit whose lifting would lower the makespan most.
-#[must_use]
 pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
     let all_usd: f64 =
         problem.inventory.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
@@ -271,7 +269,6 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
 }
 
 /// The best plan that has fewer replicas of some configuration.
-#[must_use]
 pub fn second(problem: &Problem, best: &Plan, options: Options) -> Option<Plan> {
     let unit_s = best.makespan_s;
     let found = program::direct(problem, Replicas::Whole, unit_s, Some(&best.replicas), options.budget).ok()?;

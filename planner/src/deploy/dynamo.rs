@@ -212,7 +212,6 @@ fn most(rows: &[&Decode]) -> f64 {
 
 /// Largest profiled rate of a GPU within a time between tokens at a context, between the rows the inverse of `itl_s`; `None` where even the
 /// least is slower. Times between tokens rise with the rate.
-#[must_use]
 pub fn decode_rate(service: &Service, target_s: f64, context: f64) -> Option<f64> {
     let mut low = service.decode.iter().map(|row| row.tokens_per_s).fold(f64::INFINITY, f64::min);
     let mut high = decode_rate_max(service, context).max(low);
@@ -235,7 +234,6 @@ pub fn decode_rate(service: &Service, target_s: f64, context: f64) -> Option<f64
 }
 
 /// Time between tokens at a rate of a GPU and a context.
-#[must_use]
 pub fn itl_s(service: &Service, tokens_per_s: f64, context: f64) -> f64 {
     let at = contexts(service).into_iter().map(|(context, rows)| {
         let curve = sorted(rows.iter().map(|row| (row.tokens_per_s, row.itl_s)).collect());

@@ -290,7 +290,6 @@ pub enum Playable {
 
 impl Playable {
     /// The deployment that the checker holds.
-    #[must_use]
     pub const fn placed(&self) -> &Served {
         match self {
             Self::Replicas(playable) => &playable.placed,
@@ -299,7 +298,6 @@ impl Playable {
     }
 
     /// The largest arrival rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it.
-    #[must_use]
     pub fn goodput(&self, task: &Task, requests: &Requests, share: f64) -> (f64, Played) {
         match self {
             Self::Replicas(playable) => played::goodput(task, playable, requests, share),
@@ -322,7 +320,6 @@ pub fn playable_of(choice: &Choice, plan: &Plan, requests: &Requests) -> Result<
 }
 
 /// Figures of a plan that was played at the largest rate that meets the targets; at no rate there are no times and no ratio.
-#[must_use]
 pub fn metrics(choice: &Choice, plan: &Plan, (rate, played): (f64, &Played)) -> BTreeMap<String, f64> {
     let of_rate = |value: f64| if rate > 0.0 { value } else { f64::NAN };
     let metrics = [

@@ -105,7 +105,6 @@ impl FlowProblem {
     }
 
     /// Tokens per second if every node always worked at its best number of layers: no placement has more.
-    #[must_use]
     pub fn compute_bound(&self) -> f64 {
         let work = |node: &Node| {
             let rates = node.tokens_per_s.iter().zip(1_u32..=self.n_layers);
@@ -198,7 +197,6 @@ fn limit(placed: &Placed) -> String {
 
 impl Placed {
     /// Tokens per second and ranges, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         format!("{:.2} tokens/s on ranges {}", self.flow.tokens_per_s, words(&self.ranges))
     }

@@ -45,7 +45,6 @@ impl Interval {
 
 impl Demand {
     /// Replicas that serve everybody, in every interval.
-    #[must_use]
     pub fn needed(&self) -> Vec<u32> {
         self.intervals.iter().map(|interval| whole((interval.load - 1e-9).ceil().max(1.0))).collect()
     }
@@ -61,7 +60,6 @@ impl Demand {
     }
 
     /// When a schedule has how many replicas paid, start-ups included: moments and counts, the first at 0.
-    #[must_use]
     pub fn timetable(&self, replicas: &[u32]) -> Vec<(f64, u32)> {
         let borders = self.borders();
         let starts = borders.iter().map(|start| (start - self.start_up_s).max(0.0));
@@ -81,7 +79,6 @@ impl Demand {
     }
 
     /// What a schedule costs, replica-seconds.
-    #[must_use]
     pub fn replica_s(&self, replicas: &[u32]) -> f64 {
         let table = self.timetable(replicas);
         let ends = table.iter().skip(1).map(|(at, _)| *at).chain(self.borders().last().copied());
@@ -89,14 +86,12 @@ impl Demand {
     }
 
     /// Share of the requests that a schedule serves within the limits.
-    #[must_use]
     pub fn met_ratio(&self, replicas: &[u32]) -> f64 {
         let all: f64 = self.intervals.iter().map(|interval| interval.requests).sum();
         self.intervals.iter().zip(replicas).map(|(interval, &n)| interval.met(n)).sum::<f64>() / all
     }
 
     /// Replica-seconds that every schedule takes which serves that share of the requests within the limits.
-    #[must_use]
     pub fn bound(&self, met_ratio: f64) -> f64 {
         if met_ratio >= 1.0 {
             return self.replica_s(&self.needed());

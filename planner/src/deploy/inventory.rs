@@ -42,7 +42,6 @@ pub struct Losses {
 
 impl Offer {
     /// GPUs at a price, of which nothing else is known.
-    #[must_use]
     pub fn priced(name: impl Into<String>, usd_per_hour: f64, n_available: u32) -> Self {
         Self {
             name: name.into(),
@@ -58,7 +57,6 @@ impl Offer {
     }
 
     /// A machine on the terms of this offer: price, region, and whether it is taken back.
-    #[must_use]
     pub fn terms(&self) -> Machine {
         Machine {
             usd_per_gpu_hour: Some(self.usd_per_hour).filter(|usd| *usd > 0.0),
@@ -69,7 +67,6 @@ impl Offer {
     }
 
     /// One machine that is there.
-    #[must_use]
     pub fn machine(gpu: Gpu, n_gpus: u32) -> Self {
         Self { gpu: Some(gpu.clone()), ..Self::priced(gpu.name, 0.0, n_gpus) }
     }
@@ -106,7 +103,6 @@ pub struct Network {
 
 impl Network {
     /// The same link between any two machines, which the card does not limit.
-    #[must_use]
     pub const fn uniform(link: Link) -> Self {
         Self { within: link, between: link, card_bytes_per_s: f64::INFINITY, coordinator: None }
     }
@@ -123,19 +119,16 @@ pub struct Inventory {
 
 impl Inventory {
     /// GPUs whose machines exchange nothing.
-    #[must_use]
     pub const fn of(offers: Vec<Offer>) -> Self {
         Self { offers, network: Network::uniform(Link { bytes_per_s: f64::INFINITY, latency_s: 0.0 }) }
     }
 
     /// A row for every machine, in order.
-    #[must_use]
     pub fn by_machine(&self) -> Self {
         Self { offers: self.offers.iter().flat_map(Offer::machines).collect(), network: self.network }
     }
 
     /// The link between machines of two rows.
-    #[must_use]
     pub fn link(&self, a: usize, b: usize) -> Link {
         if self.offers[a].region == self.offers[b].region { self.network.within } else { self.network.between }
     }

@@ -47,7 +47,6 @@ pub struct Rented {
 }
 
 /// Rates of the cells of a histogram: fractions by row, times the overall rate.
-#[must_use]
 pub fn cells(fractions: &[Vec<f64>], requests_per_s: f64) -> Vec<f64> {
     fractions.iter().flatten().map(|fraction| fraction * requests_per_s).collect()
 }

@@ -19,7 +19,6 @@ hw::words! {
 
 impl Objective {
     /// Whether GPUs are rented, so that each needs a price.
-    #[must_use]
     pub const fn is_rented(self) -> bool {
         matches!(self, Self::Time | Self::Dollars)
     }
@@ -42,7 +41,6 @@ pub enum Limit {
 
 impl Limit {
     /// Its figure.
-    #[must_use]
     pub const fn value(self) -> f64 {
         match self {
             Self::Budget { usd_per_hour } => usd_per_hour,

@@ -225,14 +225,12 @@ pub static POLICIES: &[Policy] = &[
 ];
 
 /// A policy by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Policy> {
     POLICIES.iter().find(|policy| policy.name == name)
 }
 
 impl Policy {
     /// Whether it serves an objective.
-    #[must_use]
     pub fn serves(&self, objective: Objective) -> bool {
         match objective {
             Objective::Time => self.rents.is_some(),
@@ -243,7 +241,6 @@ impl Policy {
     }
 
     /// Words of the objectives that it serves.
-    #[must_use]
     pub fn objectives(&self) -> Vec<&'static str> {
         Objective::WORDS.iter().filter(|row| self.serves(row.1)).map(|row| row.0).collect()
     }

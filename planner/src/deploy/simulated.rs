@@ -90,7 +90,6 @@ pub struct Mixed {
 }
 
 /// How much faster one replica is when it serves types in their shares than type by type; 1 where it serves none.
-#[must_use]
 pub fn mixing(engine: &Engine, types: &[Mixed]) -> f64 {
     let n = f64::from(MIXED_BATCHES * engine.limits.sequences_max);
     let total: f64 = types.iter().map(|mixed| mixed.requests).sum();
@@ -102,7 +101,6 @@ pub fn mixing(engine: &Engine, types: &[Mixed]) -> f64 {
 }
 
 /// Seconds that one replica takes for requests of several types that are all there at the start; infinite where it refuses one.
-#[must_use]
 pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {
     let (requests, _) = mixed(work);
     if requests.is_empty() {
@@ -113,7 +111,6 @@ pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {
 }
 
 /// Saturated requests per second of one replica; 0 where it cannot hold such a request.
-#[must_use]
 pub fn requests_per_s(engine: &Engine, lengths: Lengths) -> f64 {
     let n = u64::from(BATCHES * engine.limits.sequences_max);
     let (once, twice) = (alone_s(engine, &[(lengths, n)]), alone_s(engine, &[(lengths, 2 * n)]));
@@ -130,7 +127,6 @@ pub struct Replay {
 }
 
 /// Serves all requests of a problem with the fleet of a plan: requests by the shares of the plan, and inside a group to the least loaded replica.
-#[must_use]
 pub fn replay(problem: &Problem, lengths: &[Lengths], fleet: &Fleet) -> Replay {
     let (requests, kinds) = mixed(&work(problem, lengths));
     let served = typed(fleet, kinds).serve(&requests, router("plan-weights").as_mut());
@@ -149,7 +145,6 @@ pub struct Arriving {
 }
 
 /// What clients see when the same requests come one by one: metrics of serving by their keys.
-#[must_use]
 pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: Arriving) -> BTreeMap<String, f64> {
     let (mut requests, kinds) = mixed(&work(problem, lengths));
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: coming.per_s }, coming.seed);

@@ -54,13 +54,11 @@ impl Replica<'_> {
     }
 
     /// Bytes of keys and values of one token in all layers.
-    #[must_use]
     pub fn kv_bytes(&self) -> f64 {
         real(self.model.n_layers) * Layer::of(self.model).kv_bytes
     }
 
     /// Requests in the batch when the cache is full; 0 where not one fits.
-    #[must_use]
     pub fn batch(&self, lengths: Lengths) -> f64 {
         let room = MEMORY_USED * self.gpu.memory.as_f64() * self.n_gpus() - self.weight_bytes();
         let request = self.kv_bytes() * (lengths.input + lengths.output).as_f64();
@@ -74,7 +72,6 @@ impl Replica<'_> {
     }
 
     /// Seconds of pipeline occupancy that one prompt takes.
-    #[must_use]
     pub fn prefill_s(&self, input: Tokens) -> f64 {
         let tokens = input.as_f64();
         // Causal attention: half of the prompt on average, and what is read was just written.
@@ -82,7 +79,6 @@ impl Replica<'_> {
     }
 
     /// Seconds until every request of a batch has one token more, at a context.
-    #[must_use]
     pub fn decode_s(&self, batch: f64, context: f64) -> f64 {
         let pp = f64::from(self.parallel.pp);
         let part = batch / pp;
@@ -91,7 +87,6 @@ impl Replica<'_> {
     }
 
     /// Saturated requests per second; 0 where no request fits.
-    #[must_use]
     pub fn requests_per_s(&self, lengths: Lengths) -> f64 {
         let batch = self.batch(lengths);
         if batch < 1.0 || self.parallel.tp == 0 || self.parallel.pp == 0 {
@@ -103,7 +98,6 @@ impl Replica<'_> {
 }
 
 /// Configurations of a model on each GPU type alone that can hold it; `demands` has the model and the lengths of every demand.
-#[must_use]
 pub fn configurations(
     gpus: &[Gpu],
     model: (usize, &Model),

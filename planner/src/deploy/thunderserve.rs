@@ -121,7 +121,6 @@ impl Default for Tabu {
 
 impl Deployment {
     /// Its groups in words.
-    #[must_use]
     pub fn words(&self, task: &Task) -> String {
         search::words(task, &self.groups)
     }
@@ -172,7 +171,6 @@ impl Task {
     }
 
     /// Bytes of a prompt's keys and values on the wire.
-    #[must_use]
     pub fn wire_bytes(&self, input: f64) -> f64 {
         let token = 4.0 * hw::real(self.model.n_layers * self.model.kv_width());
         input * token * f64::from(self.wire_bits) / 16.0

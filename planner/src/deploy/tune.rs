@@ -30,7 +30,6 @@ pub struct Found {
 }
 
 /// The best of settings; a figure is `None` where a setting does not fit or breaks a limit. `None` where no setting has a figure.
-#[must_use]
 pub fn best(figures: &[Option<f64>], seeks: Seeks) -> Option<Found> {
     let mut ranked: Vec<(usize, f64)> =
         figures.iter().enumerate().filter_map(|(at, figure)| Some((at, (*figure)?))).collect();
@@ -47,7 +46,6 @@ pub fn best(figures: &[Option<f64>], seeks: Seeks) -> Option<Found> {
 }
 
 /// How much worse another figure is than the best one, as a share of it.
-#[must_use]
 pub fn worse_by(best: f64, other: f64) -> f64 {
     (other - best).abs() / best.abs().max(f64::MIN_POSITIVE)
 }
@@ -71,7 +69,6 @@ impl Tried {
 
 /// What was chosen among ways that were tried, what came next, and what every way gives of the metric that is sought. All were tried, so the bound
 /// is the answer.
-#[must_use]
 pub fn decided(found: Found, tried: &[Tried], metric: &str, aim: Aim) -> Decision<usize> {
     let value = |at: usize| tried[at].figure.as_ref().copied().unwrap_or(f64::NAN);
     let objective = value(found.best);
@@ -111,7 +108,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Its figure, where it was served within the limits.
-    #[must_use]
     pub fn figure(&self) -> Option<f64> {
         match self {
             Self::Served(Ok(figure)) => Some(*figure),
@@ -135,14 +131,12 @@ pub struct Search {
 
 impl Search {
     /// How much better than the answer some setting may be at most, as a share of the bound.
-    #[must_use]
     pub fn gap(&self) -> Option<f64> {
         let best = self.outcomes[self.found?.best].figure()?;
         self.bound.map(|bound| (best - bound).abs() / bound.abs().max(f64::MIN_POSITIVE))
     }
 
     /// Settings that were served.
-    #[must_use]
     pub fn n_served(&self) -> usize {
         self.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Served(_))).count()
     }

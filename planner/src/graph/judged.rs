@@ -43,7 +43,6 @@ pub struct Judged<P> {
 
 impl<P> Judged<P> {
     /// What does not run.
-    #[must_use]
     pub fn refused(Refused { ended, why }: Refused) -> Self {
         Self {
             decision: None,
@@ -77,7 +76,6 @@ pub struct Times {
 
 impl Times {
     /// Seconds of so many steps: low, expected, high.
-    #[must_use]
     pub fn epoch_s(&self, n_steps: f64) -> [f64; 3] {
         let half = hw::real(self.n_steps as u64 / 2);
         // A few steps take their part of the first ones.
@@ -90,7 +88,6 @@ impl Times {
 ///
 /// # Panics
 /// When the engine finds tasks that wait for each other, which would be a fault of the lowering.
-#[must_use]
 pub fn play(mut graph: TaskGraph, machine: &Machine, cost: &dyn CostModel, n_steps: usize) -> Times {
     let topology = Topology::of(&machine.cluster);
     // Lanes of GPUs come first; workers of the host stand beside them and are none of the stragglers.

@@ -203,7 +203,6 @@ impl Timed {
 }
 
 /// Decides and plays a policy.
-#[must_use]
 pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Caches> {
     let cost = costs(&asked.machine.cluster);
     let groups = match groups::of(asked, policy, asked.machine.cluster.nvlink_island) {

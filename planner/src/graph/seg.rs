@@ -125,7 +125,6 @@ struct Way {
 }
 
 /// Decides and plays a policy.
-#[must_use]
 pub fn judged(asked: &Asked, method: Method, cost: &dyn CostModel) -> Judged<Plan> {
     if let Err(refused) = fits(asked, method) {
         return Judged::refused(refused);

@@ -35,7 +35,6 @@ impl Source {
     ///
     /// # Panics
     /// When events are asked for a graph, which readers refuse.
-    #[must_use]
     pub fn graph(self) -> Known {
         match self {
             Self::Known(known) => known,
@@ -52,7 +51,6 @@ impl Source {
 }
 
 /// Vertices that are trained on, spread over the graph; one at the least.
-#[must_use]
 pub fn trained(graph: &Csr, ratio: f64) -> Vec<u32> {
     const MILLION: u32 = 1_000_000;
     let n_of_million = u32::try_from(hw::whole(f64::from(MILLION) * ratio)).unwrap_or(MILLION);

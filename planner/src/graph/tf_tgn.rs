@@ -191,7 +191,6 @@ struct Way {
 }
 
 /// Decides and plays a policy.
-#[must_use]
 pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Plan> {
     let mut order: Vec<usize> = (0..asked.neighbours.len()).collect();
     order.sort_by_key(|at| u32::MAX - asked.neighbours[*at]);

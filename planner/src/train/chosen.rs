@@ -52,7 +52,6 @@ pub struct Choice {
 
 impl Choice {
     /// The problem that this policy is asked, without its hash functions.
-    #[must_use]
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
         problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
@@ -177,7 +176,6 @@ fn unweighed(problem: &Problem) -> Option<String> {
 }
 
 /// Tokens per dollar of a row with these metrics, where its GPUs have a price.
-#[must_use]
 pub fn tokens_per_usd(metrics: &BTreeMap<String, f64>) -> Option<(String, f64)> {
     let of = |key: &str| metrics.get(key).copied();
     let tokens = of("tokens_per_s")? * of("iteration_time_s")?;
@@ -185,7 +183,6 @@ pub fn tokens_per_usd(metrics: &BTreeMap<String, f64>) -> Option<(String, f64)> 
 }
 
 /// The best layout of a problem, the runner-up, the front, and how sure it is.
-#[must_use]
 pub fn searched(problem: &Problem, found: &Found) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(

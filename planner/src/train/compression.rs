@@ -91,7 +91,6 @@ pub struct Choice {
 }
 
 /// Rows that a rank sends to one expert from a full micro-batch when routing is even.
-#[must_use]
 pub fn rows_per_expert(problem: &Problem) -> f64 {
     let Some(experts) = problem.model.experts else { return 0.0 };
     real(layer::dispatched(&problem.shard(), experts, problem.bucket_tokens)) / real(experts.n_routed)
@@ -207,7 +206,6 @@ pub struct Judged {
 }
 
 /// Times of a layer under a choice; the bound is the layer with one hash function, below which no number of functions gets.
-#[must_use]
 pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Decision<Judged> {
     let seconds = |compression| layer_s(problem, compression, micro_batch, cost);
     let at = |rate_permille| seconds(Some(Compression { rate_permille, ..choice.compression }));
@@ -226,7 +224,6 @@ pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost:
 }
 
 /// A choice as figures with units in the keys.
-#[must_use]
 pub fn figures(choice: &Choice, decision: &Decision<Judged>) -> BTreeMap<String, f64> {
     let judged = &decision.plan;
     let n = real(choice.layers.len().max(1) as u64);
@@ -255,7 +252,6 @@ pub fn figures(choice: &Choice, decision: &Decision<Judged>) -> BTreeMap<String,
 }
 
 /// A choice in words: functions of every layer, what binds and what would come next.
-#[must_use]
 pub fn notes(question: &Question, choice: &Choice, judged: &Judged, problem: &Problem) -> Vec<String> {
     let mut notes: Vec<String> = alike(&choice.layers).map(|(from, to, layer)| of_layers(from, to, layer)).collect();
     let pays = if judged.crossover > 0.0 {

@@ -25,7 +25,6 @@ pub enum RollBack {
 
 impl RollBack {
     /// Reads the parameter `rollback`.
-    #[must_use]
     pub fn of(context: &PlanContext<'_>) -> Self {
         match context.word("rollback", "strict") {
             "paper" => Self::Paper,
@@ -45,7 +44,6 @@ pub enum First {
 }
 
 /// Model operations of one layer forward for a sequence: (20h² + 4h·h_kv)·S + 4h·S².
-#[must_use]
 pub fn flops(model: &Model, tokens: u64) -> f64 {
     let (h, kv, s) = (real(model.hidden), real(model.kv_width()), real(tokens));
     (20.0 * h * h + 4.0 * h * kv) * s + 4.0 * h * s * s
@@ -118,7 +116,6 @@ impl Ranks<'_> {
 }
 
 /// Places the sequences of one micro-batch, given as (id, tokens); `None` when they do not fit.
-#[must_use]
 pub fn dacp(model: &Model, sequences: &[(u32, u64)], rules: Rules) -> Option<Vec<Placement>> {
     let mut order = sequences.to_vec();
     order.sort_by_key(|&(id, tokens)| (tokens, id));
@@ -257,7 +254,6 @@ pub struct Terms {
 
 impl Terms {
     /// Terms of a problem: compute at the device's peak (the ratio of plans does not depend on it).
-    #[must_use]
     pub fn of(problem: &Problem) -> Self {
         let width = real(problem.model.kv_width());
         Self {
@@ -267,25 +263,21 @@ impl Terms {
     }
 
     /// T_comp of a whole sequence.
-    #[must_use]
     pub fn compute_s(&self, model: &Model, tokens: u64) -> f64 {
         flops(model, tokens) / self.peak_flops_per_s
     }
 
     /// Start-up of the exchange, paid once per micro-batch with any sharded sequence.
-    #[must_use]
     pub const fn exchange_start_s(&self) -> f64 {
         EXCHANGE_START_S
     }
 
     /// Time of the exchange per sharded token.
-    #[must_use]
     pub const fn exchange_s_per_token(&self) -> f64 {
         self.exchange_s_per_token
     }
 
     /// T_DACP of a micro-batch: max over ranks of max(T_comm, T_comp(local)) + T_comp(sharded).
-    #[must_use]
     pub fn micro_batch_s(&self, model: &Model, n_ranks: u32, placements: &[Placement]) -> f64 {
         let mut local = vec![0.0_f64; n_ranks as usize];
         let (mut sharded, mut tokens) = (0.0, 0.0);
@@ -307,7 +299,6 @@ impl Terms {
 
 /// Skrull's objective of a plan: sum over steps of the slowest data-parallel rank's micro-batch times, seconds of one layer
 /// forward.
-#[must_use]
 pub fn objective(problem: &Problem, plan: &Plan) -> f64 {
     let terms = Terms::of(problem);
     let group = |micro_batches: &Vec<MicroBatch>| -> f64 {

@@ -74,7 +74,6 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
 }
 
 /// The plan that a scenario gives, with micro-batches by the speed of its replicas where it leaves them out.
-#[must_use]
 pub fn given(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> Decision<Pipelines> {
     let mut plan = plan.clone();
     if plan.micro_batches.is_empty() {

@@ -46,14 +46,12 @@ pub struct Slot {
 
 impl Slot {
     /// End, seconds.
-    #[must_use]
     pub fn end_s(&self, work: &Work) -> f64 {
         self.start_s + f64::from(self.n_layers) * work.curves[self.meta_op].points()[self.size].1
     }
 }
 
 /// Seconds from the first start to the last end.
-#[must_use]
 pub fn makespan_s(work: &Work, slots: &[Slot]) -> f64 {
     slots.iter().map(|slot| slot.end_s(work)).fold(0.0, f64::max)
 }
@@ -107,7 +105,6 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
 /// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
 ///
 /// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner.
-#[must_use]
 pub fn plan(
     work: &Work,
     policy: Policy,

@@ -49,7 +49,6 @@ pub fn schedules() -> impl Iterator<Item = &'static Schedule> {
 }
 
 /// A pipeline schedule by name.
-#[must_use]
 pub fn schedule(name: &str) -> Option<&'static Schedule> {
     schedules().find(|schedule| schedule.name == name)
 }

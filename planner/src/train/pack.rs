@@ -1,7 +1,6 @@
 //! Packing algorithms that at least two policies share. Items are named by their index; ties go to the lower index.
 
 /// Longest processing time first: each item, heaviest first, to the lightest bin.
-#[must_use]
 pub fn longest_first(weights: &[f64], n_bins: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
@@ -17,7 +16,6 @@ pub fn longest_first(weights: &[f64], n_bins: usize) -> Vec<Vec<usize>> {
 
 /// Best fit decreasing: each item, largest first, to the fullest bin that still takes it, else to a new one.
 /// Items above the capacity get a bin of their own.
-#[must_use]
 pub fn best_fit_decreasing(sizes: &[u64], capacity: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&a, &b| sizes[b].cmp(&sizes[a]).then(a.cmp(&b)));
@@ -36,7 +34,6 @@ pub fn best_fit_decreasing(sizes: &[u64], capacity: u64) -> Vec<Vec<usize>> {
 }
 
 /// Next fit: items in order, a new bin whenever the next one does not fit.
-#[must_use]
 pub fn next_fit(sizes: &[u64], capacity: u64) -> Vec<Vec<usize>> {
     let mut bins: Vec<Vec<usize>> = Vec::new();
     let mut used = 0;

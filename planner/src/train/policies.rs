@@ -73,7 +73,6 @@ impl Policy for Paper {
 }
 
 /// A policy by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static dyn Policy> {
     POLICIES.iter().copied().find(|policy| policy.card().name == name)
 }

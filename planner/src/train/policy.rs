@@ -46,13 +46,11 @@ pub struct Parameter {
 
 impl Parameter {
     /// One of some words, the first where nothing is set.
-    #[must_use]
     pub const fn word(name: &'static str, words: &'static [&'static str], about: &'static str) -> Self {
         Self { name, unit: "word", default: words[0], allowed: Allowed::Words(words), about }
     }
 
     /// A number: name and unit; default, least and most.
-    #[must_use]
     pub const fn number(
         (name, unit): (&'static str, &'static str),
         (default, least, most): (&'static str, f64, f64),
@@ -62,7 +60,6 @@ impl Parameter {
     }
 
     /// A whole number: name and unit; default, least and most.
-    #[must_use]
     pub const fn count(
         named: (&'static str, &'static str),
         (default, least, most): (&'static str, f64, f64),
@@ -97,7 +94,6 @@ pub struct PlanContext<'a> {
 
 impl PlanContext<'_> {
     /// A word parameter, or its default.
-    #[must_use]
     pub fn word<'b>(&'b self, name: &str, default: &'b str) -> &'b str {
         match self.parameters.get(name) {
             Some(Value::Word(word)) => word,
@@ -106,7 +102,6 @@ impl PlanContext<'_> {
     }
 
     /// A numeric parameter, or its default.
-    #[must_use]
     pub fn number(&self, name: &str, default: f64) -> f64 {
         match self.parameters.get(name) {
             Some(Value::Number(number)) => *number,

@@ -40,7 +40,6 @@ pub struct Compiled {
 
 impl Compiled {
     /// Compiles a graph.
-    #[must_use]
     pub fn new(graph: &TensorGraph, passes: Passes) -> Self {
         let original = graph.original_order();
         let scheduled = if passes.schedule { order::schedule(graph) } else { original.clone() };

@@ -279,7 +279,6 @@ pub fn plan(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -
 }
 
 /// Mean step of a plan, seconds; `None` when it does not fit.
-#[must_use]
 pub fn simulate(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topology: &Topology) -> Option<f64> {
     simulate_peak(problem, plan, context, topology).map(|(step_s, _)| step_s)
 }

@@ -40,7 +40,6 @@ fn target(out: &mut String, x: &Axis, y: &Axis, ratio: f64) {
 }
 
 /// Draws every fleet; empty where there is none.
-#[must_use]
 pub fn front(capacity: &Capacity) -> String {
     let ends =
         capacity.points.iter().flat_map(|point| point.usd_per_mtok_interval.into_iter().chain([point.usd_per_mtok]));
@@ -99,7 +98,6 @@ fn names(out: &mut String, on_front: &[&super::Point], x: &Axis, y: &Axis) {
 }
 
 /// Draws attainment over load; empty where fewer than two loads were tried.
-#[must_use]
 pub fn load_lines(headroom: &Headroom, target_ratio: f64) -> String {
     let loads = &headroom.loads;
     if loads.len() < 2 {

@@ -8,7 +8,6 @@ use crate::html::{END, asked, contents, figure, page, table};
 use crate::quantity::escape;
 
 /// Renders the report.
-#[must_use]
 pub fn render(capacity: &Capacity) -> String {
     let name = escape(&capacity.scenario);
     let style = "td:nth-child(2){text-align:right}td:last-child{text-align:left}";

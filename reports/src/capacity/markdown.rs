@@ -6,7 +6,6 @@ use super::{Capacity, changes, fleets};
 use crate::rows::markdown as table;
 
 /// Renders the report.
-#[must_use]
 pub fn render(capacity: &Capacity) -> String {
     let mut out = format!("# Capacity: {}\n\n", capacity.scenario);
     for sentence in capacity.lead() {

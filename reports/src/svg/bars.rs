@@ -67,7 +67,6 @@ fn covered_ns(mut intervals: Vec<(Time, Time)>) -> u64 {
 }
 
 /// Stacked bars per rank: busy, exposed communication, idle; a line at the mean of busy.
-#[must_use]
 pub fn rank_bars(picture: &Picture<'_>) -> String {
     let all = spent(picture);
     let span = float(picture.timeline.span().as_ns());
@@ -148,7 +147,6 @@ fn bar(out: &mut String, (x, width): (f64, f64), (busy, exposed): (f64, f64), na
 }
 
 /// A bar per policy that has a speed-up, the baseline's length marked; empty where there is none.
-#[must_use]
 pub fn speedup_bars(run: &RunResult) -> String {
     let bars: Vec<(&str, f64)> = run
         .results

@@ -13,7 +13,6 @@ const PITCH: u32 = 26;
 const START: &str = " text-anchor=\"start\"";
 
 /// Bars of the paired ratios; a self-contained picture.
-#[must_use]
 pub fn ratio_bars(comparison: &Comparison) -> String {
     let ratio_of = |entry: &Entry| match comparison.shown(&entry.scenario).columns.first() {
         _ if entry.is_baseline => Some(Spread { mean: 1.0, low: None, high: None }),

@@ -39,13 +39,11 @@ struct Stroke {
 }
 
 /// Draws a step; empty where nothing ran.
-#[must_use]
 pub fn gantt(picture: &Picture<'_>) -> String {
     gantt_until(picture, Time::ZERO)
 }
 
 /// Draws a step on an axis that reaches this far at least, so that two pictures can be held against each other.
-#[must_use]
 pub fn gantt_until(picture: &Picture<'_>, until: Time) -> String {
     let mut lanes = Lanes::of(picture);
     lanes.span_ns = lanes.span_ns.max(until.as_ns());

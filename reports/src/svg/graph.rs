@@ -97,7 +97,6 @@ fn lines(
 }
 
 /// Share of the transactions that a cache saves, over the share of its memory for rows, with the split that was chosen.
-#[must_use]
 pub fn hits_over_alpha(run: &RunResult) -> String {
     let shown = rows(run, "hit_ratio_at_alpha_", "_percent");
     if shown.is_empty() {
@@ -121,7 +120,6 @@ pub fn hits_over_alpha(run: &RunResult) -> String {
 }
 
 /// Seconds of an epoch over workers of each GPU, with the number from which on the GPU is the limit.
-#[must_use]
 pub fn epoch_over_workers(run: &RunResult) -> String {
     let shown = rows(run, "epoch_at_", "_workers_s");
     let largest = |at: fn(&(f64, f64)) -> f64| shown.iter().flat_map(|(_, points)| points).map(at).fold(0.0, f64::max);
@@ -146,7 +144,6 @@ pub fn epoch_over_workers(run: &RunResult) -> String {
 }
 
 /// What each GPU holds: rows and features, a bar for each GPU of every policy that caches.
-#[must_use]
 pub fn cache_map(run: &RunResult) -> String {
     let held = |row: &PolicyResult| {
         let (rows, features) = (numbered(row, "gpu_", "_rows_bytes"), numbered(row, "gpu_", "_features_bytes"));
@@ -193,7 +190,6 @@ pub fn cache_map(run: &RunResult) -> String {
 }
 
 /// Seconds of an epoch by cause for every policy; causes overlap, so the epoch is a line of its own.
-#[must_use]
 pub fn epoch_by_cause(run: &RunResult) -> String {
     let epoch = |row: &PolicyResult| row.metrics.get("epoch_time_s").copied().filter(|seconds| seconds.is_finite());
     let shown: Vec<(&PolicyResult, f64)> = run.results.iter().filter_map(|row| Some((row, epoch(row)?))).collect();

@@ -14,7 +14,6 @@ const PLOT_HEIGHT: f64 = 206.0;
 type Bin = [f64; 2];
 
 /// Draws the bins; empty without lengths.
-#[must_use]
 pub fn length_histogram(lengths: &[u64]) -> String {
     let exponents: Vec<u32> = lengths.iter().filter(|&&length| length > 0).map(|length| length.ilog2()).collect();
     let (Some(&first), Some(&last)) = (exponents.iter().min(), exponents.iter().max()) else {

@@ -43,7 +43,6 @@ impl Row<'_> {
 }
 
 /// Stacked bars of all policies that have a bound; empty where none has.
-#[must_use]
 pub fn lost_bars(run: &RunResult) -> String {
     let rows: Vec<Row<'_>> = (run.results.iter())
         .filter_map(|result| Some(Row { name: &result.policy, bound_s: bound_s(result)?, causes: causes(result) }))

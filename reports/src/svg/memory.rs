@@ -96,7 +96,6 @@ fn owners(held: &[Held], n_labels: usize) -> Vec<usize> {
 }
 
 /// Draws both; empty where nothing ran or nothing is held.
-#[must_use]
 pub fn memory_areas(picture: &Picture<'_>) -> String {
     let (graph, timeline) = (picture.graph, picture.timeline);
     let n_lanes = graph.lanes.len();

@@ -20,7 +20,6 @@ const BELOW: f64 = 21.0;
 const AXIS_QUANTILE: f64 = 0.995;
 
 /// Cumulative shares of requests over latency, with limits as dashed lines; empty where nothing was served.
-#[must_use]
 pub fn latency_curves(curves: &[Curves]) -> String {
     let shown = &curves[..curves.len().min(SHOWN)];
     if shown.iter().all(|curves| curves.latencies_s.iter().all(Vec::is_empty)) {
@@ -78,7 +77,6 @@ const PANELS: [&str; 6] = ["waiting", "running", "tokens/s", "cached tokens", "r
 const ALWAYS: usize = 4;
 
 /// Requests, tokens, replicas and dollars over time; empty where there are no samples.
-#[must_use]
 pub fn load_curves(curves: &[Curves]) -> String {
     let shown = &curves[..curves.len().min(SHOWN)];
     let end_s = shown.iter().filter_map(|curves| Some(curves.samples.last()?[0])).fold(0.0, f64::max);

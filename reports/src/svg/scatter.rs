@@ -16,7 +16,6 @@ const POINTS_MAX: usize = 3000;
 const COLOURS: [&str; 8] = [BLUE, ORANGE, "#009E73", VERMILION, "#CC79A7", "#56B4E9", "#8C8C8C", "#B8860B"];
 
 /// Draws points; empty where there is none.
-#[must_use]
 pub fn scatter(points: &[Point]) -> String {
     let all: Vec<&Point> = points.iter().filter(|point| point.class != "host" && point.time.measured_s > 0.0).collect();
     let drawn: Vec<&&Point> = all.iter().step_by(all.len().div_ceil(POINTS_MAX).max(1)).collect();

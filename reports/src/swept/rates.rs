@@ -31,7 +31,6 @@ pub struct Line {
 }
 
 /// Draws the first lines; empty where none has two rates.
-#[must_use]
 pub fn picture(lines: &[Line]) -> String {
     let lines: Vec<&Line> = lines.iter().filter(|line| line.points.len() > 1).take(LINES_MAX).collect();
     let all = || lines.iter().flat_map(|line| &line.points);

@@ -55,7 +55,6 @@ pub struct Goodput {
 
 impl Goodput {
     /// What plans are made for and played with.
-    #[must_use]
     pub const fn load(&self) -> Load<'_> {
         Load { requests: &self.requests, attainment_ratio: self.attainment_ratio, tabu: self.tabu }
     }

@@ -49,7 +49,6 @@ pub struct AdapterOptions {
 
 impl AdapterChoice {
     /// Room on every GPU.
-    #[must_use]
     pub const fn room(&self) -> Option<AdapterRoom> {
         match self {
             Self::Unknown | Self::Merged => None,
@@ -58,7 +57,6 @@ impl AdapterChoice {
     }
 
     /// What a replica does with them, over a link to the host of so many bytes per second.
-    #[must_use]
     pub fn limits(&self, config: &ReplicaConfig<'_>, host_link: BytesPerSecond) -> Option<AdapterLimits> {
         match self {
             Self::Unknown | Self::Merged => None,

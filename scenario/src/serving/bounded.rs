@@ -8,7 +8,6 @@ use super::costs::CostLaw;
 
 impl Serving {
     /// The requests, where a bound knows all that happens to them.
-    #[must_use]
     pub fn load(&self) -> Option<Load<'_>> {
         let [group] = &self.groups[..] else { return None };
         let is_plain = matches!(self.law, CostLaw::Operations)

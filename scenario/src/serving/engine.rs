@@ -114,7 +114,6 @@ impl EngineSection {
     }
 
     /// Batches that a tensor group has captured; none where nobody says so.
-    #[must_use]
     pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32) -> Vec<u32> {
         let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
         let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
@@ -123,7 +122,6 @@ impl EngineSection {
     }
 
     /// GPUs of a replica with so many in a tensor group.
-    #[must_use]
     pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
         let ranks = (self.operation.expert_degree / tensor_degree).max(1);
         tensor_degree * ranks * self.operation.pipeline_degree

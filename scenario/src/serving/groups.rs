@@ -6,7 +6,6 @@ use super::{Serving, ServingChoice, ServingGroup};
 
 impl Serving {
     /// Groups that serve under a choice.
-    #[must_use]
     pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
         let roles = choice.prefill_replicas > 0 && !self.roles.is_empty();
         let groups = if roles { &self.roles } else { &self.groups };
@@ -14,13 +13,11 @@ impl Serving {
     }
 
     /// GPUs of a group: its replicas with the engine's own degrees.
-    #[must_use]
     pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
         group.n_replicas * self.engine.n_gpus(group.tensor_degree)
     }
 
     /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
-    #[must_use]
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
         let all = choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus());
         match group.role {
@@ -31,7 +28,6 @@ impl Serving {
     }
 
     /// Names of the profiles of all groups, each once.
-    #[must_use]
     pub fn profiles(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for group in &self.groups {

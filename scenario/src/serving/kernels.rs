@@ -62,7 +62,6 @@ impl Kernels {
     };
 
     /// Products that are kept sparse.
-    #[must_use]
     pub const fn sparse_weights(&self) -> Option<SparseLayers> {
         match self.weights {
             Weights::OfModel | Weights::Dense(_) => None,
@@ -71,7 +70,6 @@ impl Kernels {
     }
 
     /// Formats of a replica whose model has those of `checkpoint`.
-    #[must_use]
     pub const fn formats(&self, checkpoint: Formats) -> Formats {
         match self.weights {
             Weights::Dense(formats) => formats,
@@ -80,7 +78,6 @@ impl Kernels {
     }
 
     /// Sparse attention of a model on a tensor group; `None` where all keys are read, or where nobody said how many positions are kept.
-    #[must_use]
     pub fn sparse_attention(&self, model: &Model, tensor_degree: u32) -> Option<SparseAttention> {
         let asked = self.attention.as_ref()?;
         let budget = asked.budget.as_ref().or_else(|| sparse_attention::budget(&model.name))?;
@@ -89,7 +86,6 @@ impl Kernels {
     }
 
     /// How prompts are cut within the limits of an engine.
-    #[must_use]
     pub fn chunking(&self, limits: &Limits) -> Option<Chunking> {
         if self.chunk_tokens.is_none() && self.chunk_sizes == Sizes::Equal {
             return None;
@@ -103,7 +99,6 @@ impl Kernels {
     }
 
     /// What was fitted elsewhere or is assumed, as sentences.
-    #[must_use]
     pub fn free_parameters(&self) -> Vec<String> {
         let weights = self.sparse_weights().map(|_| {
             "sparse products: four constants fitted to bars read off a figure for one A100 (Flash-LLM)".to_owned()
@@ -118,7 +113,6 @@ impl Kernels {
     }
 
     /// What a model cannot have of it, and what to do.
-    #[must_use]
     pub fn misfit(&self, model: &Model) -> Option<(Code, String, String)> {
         if let Some(why) = self.sparse_weights().and_then(|layers| layers.refused(model)) {
             let code = if model.experts.is_some() || model.latent.is_some() {

@@ -46,7 +46,6 @@ pub struct Operation {
 
 impl Operation {
     /// Whether one worker computes prompts and answers on one tensor group of so many GPUs, without drafts and adapters.
-    #[must_use]
     pub fn is_plain(&self, role: Role, tensor_degree: u32) -> bool {
         let is_one_group = self.pipeline_degree == 1 && self.expert_degree <= tensor_degree;
         role == Role::Both && is_one_group && self.drafts.is_none() && self.adapters.room().is_none()
@@ -114,13 +113,11 @@ impl Operation {
     };
 
     /// Tokens of a decoding sequence in an iteration.
-    #[must_use]
     pub fn tokens_per_sequence(&self) -> u32 {
         1 + self.drafts.as_ref().map_or(0, |drafts| drafts.speculation.n_drafts)
     }
 
     /// Whether keys and values of prefixes lie below the device, or in a store.
-    #[must_use]
     pub fn has_tiers(&self) -> bool {
         self.tiers.iter().chain([&self.remote]).any(|store| store.room > Bytes(0))
     }

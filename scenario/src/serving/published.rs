@@ -74,7 +74,6 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
 }
 
 /// What a checked choice asks.
-#[must_use]
 pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<(Asked<'s>, u32)> {
     asked(serving, choice).ok()
 }

@@ -141,14 +141,12 @@ fn misfit(
 }
 
 /// What the scenario's planners are asked, the first one's where they differ: its intervals and start-up are those of the bound.
-#[must_use]
 pub fn first(serving: &Serving) -> Option<(Planned, f64)> {
     let (scaling, planned) = serving.groups.iter().find_map(of)?;
     Some((planned, scaling.scaling.start_up.get()))
 }
 
 /// Parameters that nobody measured, as sentences.
-#[must_use]
 pub fn free_parameters(serving: &Serving) -> Vec<String> {
     let words = |group: &ServingGroup| {
         let start_up_s = group.scaling.as_ref()?.scaling.start_up.get();

@@ -17,7 +17,6 @@ const OF_FLEETS: [&str; 3] = ["link", "outage", "router"];
 const OF_GROUPS: [&str; 7] = ["failures", "kv_blocks", "port_gb_per_s", "reserved_gib", "scaling", "share", "lend"];
 
 /// Values by key, as `engine.scheduling`. `chosen` are the values of a way that lists several, in words.
-#[must_use]
 pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> BTreeMap<String, Value> {
     let table = origin.table();
     let mut found = BTreeMap::new();

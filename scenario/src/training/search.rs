@@ -109,7 +109,6 @@ fn list<T>(
 
 impl Lists {
     /// The space that the lists leave of a problem's own.
-    #[must_use]
     pub fn space(self, problem: &Problem) -> Space {
         let mut space = Space::of(problem);
         for (key, values) in self.numbers {

@@ -47,7 +47,6 @@ pub struct Term {
 
 impl Term {
     /// Predicted over measured, less 1.
-    #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted / self.measured - 1.0
     }
@@ -65,7 +64,6 @@ pub struct Compared {
 }
 
 /// Runs of the same setting together, in order.
-#[must_use]
 pub fn settings(benches: &[Bench]) -> Vec<Vec<&Bench>> {
     let mut settings: Vec<(String, Vec<&Bench>)> = Vec::new();
     for bench in benches {
@@ -79,7 +77,6 @@ pub fn settings(benches: &[Bench]) -> Vec<Vec<&Bench>> {
 }
 
 /// Compares the runs of a setting with what is predicted.
-#[must_use]
 pub fn compare(runs: &[&Bench], predicted: &BTreeMap<String, f64>, intervals: &BTreeMap<String, [f64; 2]>) -> Compared {
     let term = |(key, _): &(&'static str, &str)| {
         let values: Vec<f64> = runs.iter().filter_map(|bench| bench.figures.get(*key).copied()).collect();
@@ -135,7 +132,6 @@ fn within(requests: &[Seen], key: &str) -> Option<f64> {
 }
 
 /// Tables of several settings, as Markdown.
-#[must_use]
 pub fn markdown(all: &[Compared]) -> String {
     let mut text = String::new();
     for found in all {
@@ -155,7 +151,6 @@ pub fn markdown(all: &[Compared]) -> String {
 }
 
 /// The same for programs.
-#[must_use]
 pub fn json(all: &[Compared]) -> Value {
     let term = |term: &Term| json!({ "key": term.key, "measured": term.measured, "spread": term.spread, "predicted": term.predicted, "interval": term.interval, "error_ratio": term.error() });
     let setting = |found: &Compared| {

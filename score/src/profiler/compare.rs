@@ -61,7 +61,6 @@ pub struct Compared {
 }
 
 /// What is predicted of the rank that a file is of.
-#[must_use]
 pub fn predicted(
     (problem, graph): (&Problem, &TaskGraph),
     (timeline, interval_s): (&Timeline, [f64; 2]),
@@ -131,7 +130,6 @@ fn add(terms: &mut BTreeMap<Term, (f64, u64)>, (op, task): (&Op, &Task), took_s:
 }
 
 /// Sets a prediction beside what was recorded.
-#[must_use]
 pub fn compare(measured: Measured, predicted: Predicted, n_ranks: u32) -> Compared {
     let rows = Term::ALL.into_iter().filter_map(|term| row(term, &measured, &predicted)).collect();
     let other_ranks = measured.n_ranks.filter(|n| *n != n_ranks).map(|_| n_ranks);
@@ -158,7 +156,6 @@ fn row(term: Term, measured: &Measured, predicted: &Predicted) -> Option<Row> {
 
 impl Row {
     /// Predicted less recorded, seconds of a step.
-    #[must_use]
     pub fn off_s(&self) -> f64 {
         self.predicted_s - self.measured_s.unwrap_or(0.0)
     }
@@ -166,19 +163,16 @@ impl Row {
 
 impl Compared {
     /// Mean of the recorded steps, seconds.
-    #[must_use]
     pub fn step_s(&self) -> f64 {
         mean(&self.measured.steps).unwrap_or(0.0)
     }
 
     /// Predicted over recorded step, less 1.
-    #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted.step_s / self.step_s() - 1.0
     }
 
     /// The term with the largest difference in seconds.
-    #[must_use]
     pub fn guilty(&self) -> Option<&Row> {
         self.rows.iter().max_by(|a, b| a.off_s().abs().total_cmp(&b.off_s().abs()))
     }

@@ -40,7 +40,6 @@ impl Ran {
 const COPIES: [(u64, &str); 4] = [(1, "Memcpy HtoD"), (2, "Memcpy DtoH"), (8, "Memcpy DtoD"), (10, "Memcpy PtoP")];
 
 /// Whether bytes that begin so are a report.
-#[must_use]
 pub fn is_report(head: &[u8]) -> bool {
     head.starts_with(MAGIC)
 }

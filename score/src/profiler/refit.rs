@@ -23,7 +23,6 @@ pub struct Factors {
 }
 
 /// Chooses factors on recorded steps, which were predicted without any.
-#[must_use]
 pub fn factors(found: &[(String, Compared)]) -> Factors {
     let mut chosen = Factors::default();
     for term in Term::ALL {
@@ -42,7 +41,6 @@ pub fn factors(found: &[(String, Compared)]) -> Factors {
 
 /// A profile with factors of recorded steps, and what was chosen in words. `found` were predicted with the profile without its factors; those of
 /// kinds that were not recorded stay.
-#[must_use]
 pub fn calibrated(profile: &Profile, found: &[(String, Compared)], date: String) -> (Profile, String) {
     let mut all = profile.calibrated.clone().unwrap_or_else(|| Calibrated::plain(0.0));
     let chosen = factors(found);
@@ -78,7 +76,6 @@ fn factor(term: Term, rows: &[&Row]) -> Result<(KernelKind, f64), &'static str> 
 
 impl Factors {
     /// What was chosen, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         let name =
             |kind: KernelKind| Term::ALL.into_iter().find(|term| term.kind() == Some(kind)).map_or("", Term::name);

@@ -48,7 +48,6 @@ pub enum Cell {
 
 impl Cell {
     /// A whole number that is not negative.
-    #[must_use]
     pub fn count(&self) -> Option<u64> {
         match self {
             Self::Integer(number) => u64::try_from(*number).ok(),
@@ -57,7 +56,6 @@ impl Cell {
     }
 
     /// Its characters.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

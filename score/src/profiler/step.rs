@@ -110,7 +110,6 @@ pub fn measured(mut recorded: Recorded) -> Result<Measured, ProfilerError> {
 
 impl Measured {
     /// What it is of, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         let device = self.device.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
         let (n, rank) = (self.steps.len(), self.rank.unwrap_or_default());

@@ -60,7 +60,6 @@ pub enum Lane {
 
 impl Term {
     /// Where it runs.
-    #[must_use]
     pub const fn lane(self) -> Lane {
         match self {
             Self::AllReduce
@@ -76,7 +75,6 @@ impl Term {
     }
 
     /// The term of a predicted operation inside a task of a role.
-    #[must_use]
     pub const fn of_op(op: &Op, role: Role) -> Self {
         match op {
             Op::Copy { kind: CopyKind::HostToDevice, .. } => Self::CopyIn,
@@ -108,13 +106,11 @@ impl Term {
     }
 
     /// The kind of kernels whose factor it says; the optimizer's kernels are priced as those of memory, and a factor of both would be neither's.
-    #[must_use]
     pub fn kind(self) -> Option<KernelKind> {
         KernelKind::ALL.into_iter().find(|kind| Self::of_kind(*kind) == self)
     }
 
     /// The term of a kernel, by its name and what PyTorch calls the collective.
-    #[must_use]
     pub fn of_kernel(name: &str, collective: Option<&str>) -> Self {
         let text = match collective {
             // The kernel of an all-to-all sends and receives; only PyTorch knows what for.

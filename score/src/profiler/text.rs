@@ -15,7 +15,6 @@ const LISTED: usize = 10;
 const NAME_MAX: usize = 60;
 
 /// All files of a policy, each under its name.
-#[must_use]
 pub fn page(policy: &str, found: &[(String, Compared)]) -> String {
     let parts: String =
         found.iter().map(|(name, found)| format!("## {}\n\n{}", shown(name), markdown(found))).collect();
@@ -23,14 +22,12 @@ pub fn page(policy: &str, found: &[(String, Compared)]) -> String {
 }
 
 /// The same for programs.
-#[must_use]
 pub fn document(policy: &str, found: &[(String, Compared)]) -> Value {
     let files: Vec<Value> = found.iter().map(|(name, found)| json!({ "file": name, "found": json(found) })).collect();
     json!({ "schema": "skrull-sim/recorded/1", "policy": policy, "files": files })
 }
 
 /// One file, as Markdown.
-#[must_use]
 pub fn markdown(found: &Compared) -> String {
     let mut text = head(found);
     terms(&mut text, found);
@@ -188,7 +185,6 @@ fn rest(text: &mut String, seconds: Vec<f64>, of: &str) {
 }
 
 /// The same for programs; times in seconds of a step.
-#[must_use]
 pub fn json(found: &Compared) -> Value {
     let (measured, predicted) = (&found.measured, &found.predicted);
     let lanes = |busy: &super::step::Busy| json!({ "compute_s": busy.compute_s, "exchange_s": busy.exchange_s, "exposed_s": busy.exposed_s, "copy_s": busy.copy_s, "idle_s": busy.idle_s });

@@ -33,7 +33,6 @@ static DRAFTED: [Of; 11] = [
 ];
 
 /// Whether a run was measured with drafted tokens.
-#[must_use]
 pub fn are_drafted(run: &Run, client: &Client) -> bool {
     DRAFTED.iter().any(|of| of.fits(run, client))
 }

@@ -41,7 +41,6 @@ pub struct Split {
 
 impl Split {
     /// Workers that do this; `None` for what is no half of a split run.
-    #[must_use]
     pub const fn side(&self, role: Role) -> Option<&Side> {
         match role {
             Role::Prefill => Some(&self.prefill),
@@ -64,14 +63,12 @@ impl Split {
 
 impl Side {
     /// How a worker lies on its GPUs. With ranks of attention its experts are spread.
-    #[must_use]
     pub fn shape(&self, worker: &Worker) -> Shape {
         let shape = worker.shape();
         Shape { groups: self.ranks, spreads_experts: shape.spreads_experts || self.ranks > 1, ..shape }
     }
 
     /// How tokens spread over the experts: evenly where the engine balances their load.
-    #[must_use]
     pub const fn routing(&self) -> Routing {
         if self.places > 0 { Routing::Even } else { ROUTING }
     }
@@ -83,7 +80,6 @@ impl Side {
 }
 
 /// The configuration of a split run, where it was published.
-#[must_use]
 pub fn of(run: &Run) -> Option<&'static Split> {
     match &run.workers {
         Workers::Whole(_) => None,

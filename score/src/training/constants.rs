@@ -39,7 +39,6 @@ pub enum Host {
 
 impl Host {
     /// Time of a launch, Python and autograd with it. Microseconds.
-    #[must_use]
     pub const fn launch_us(self) -> f64 {
         match self {
             Self::X86 => 27.0,
@@ -152,20 +151,17 @@ impl std::fmt::Display for Constants {
 
 impl Constants {
     /// Time of a launch.
-    #[must_use]
     pub fn launch(&self) -> Seconds {
         Seconds::new(self.host.launch_us() * 1e-6)
     }
 
     /// Time per layer and pass in which the device waits for the host.
-    #[must_use]
     pub fn host_per_layer(&self) -> Seconds {
         self.launch() * EXPOSED_LAUNCHES
     }
 
     /// Time per layer that the host takes of the device, and its lane of launches, with what graphs replay. A graph of a part of every layer runs
     /// its first kernels while the host launches the rest.
-    #[must_use]
     pub fn host(&self, graphs: Graphs) -> (Seconds, Launches) {
         let launches = |captured| Launches { each: self.launch(), captured };
         match graphs {
@@ -179,7 +175,6 @@ impl Constants {
     ///
     /// # Panics
     /// Never: the last row is of every card.
-    #[must_use]
     pub fn of(card: &str) -> &'static Self {
         let is_its = |constants: &&Self| constants.cards.is_empty() || constants.cards.contains(&card);
         CONSTANTS.iter().find(is_its).expect("the last one is of every card")
@@ -194,7 +189,6 @@ const TORCH_ATTENTION: f64 = 0.35;
 pub(super) const PORT_SHARE: f64 = 0.75;
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
-#[must_use]
 pub fn costs(cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
     for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {

@@ -35,7 +35,6 @@ const SHARES: [(&str, Dominant); 6] = [
 
 impl Dominant {
     /// By the figures of a step; the first one of equal shares.
-    #[must_use]
     pub fn of(values: &BTreeMap<String, f64>) -> Self {
         let share = |key: &str| values.get(key).copied().unwrap_or(0.0);
         let mut found = SHARES[0];

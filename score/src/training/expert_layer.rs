@@ -47,7 +47,6 @@ pub struct ExpertLayer {
 }
 
 /// Layers of a table; `None` where its header is of another one.
-#[must_use]
 pub fn read(text: &str) -> Option<Result<Vec<ExpertLayer>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     let is_known = NEEDED.iter().all(|name| names.contains(name));
@@ -108,7 +107,6 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
 }
 
 /// Every layer's passes beside what costs say of them; no prediction where it cannot be expressed.
-#[must_use]
 pub fn predicted(layers: &[ExpertLayer], costs: &Costs<'_>) -> Vec<Predicted> {
     let step_s = |run: &Run| predict(&Asked::from(run.clone()), costs).step_s;
     let of = |layer: &ExpertLayer| Predicted {

@@ -80,7 +80,6 @@ fn middle(lenders: [&Lender; 2], of: impl Fn(&Lender) -> f64) -> f64 {
 }
 
 /// Costs of training on a machine whose card is left out.
-#[must_use]
 pub fn costs(cluster: &Cluster, tables: &Tables<'_>) -> Box<dyn CostModel> {
     let gpu = &cluster.gpu;
     let lenders = lenders(&gpu.name);
@@ -132,7 +131,6 @@ fn flops_per_joule(lender: &Lender, tables: &Tables<'_>) -> f64 {
 }
 
 /// The rows as hosts of the others would launch them.
-#[must_use]
 pub fn launched(mut rows: Vec<Row>) -> Vec<Row> {
     for row in &mut rows {
         match &mut row.asked {

@@ -8,14 +8,12 @@ use hw::{Bytes, Gpu};
 pub const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
 
 /// A vocabulary padded as Megatron-LM pads it: to a multiple of so many rows on every tensor rank (`--make-vocab-size-divisible-by`, 128 by default).
-#[must_use]
 pub const fn padded_vocabulary(vocab: u64, multiple: u64, tp: u32) -> u64 {
     vocab.next_multiple_of(multiple * tp as u64)
 }
 
 /// Memory that deterministic products need beside PyTorch's usual workspace: `CUBLAS_WORKSPACE_CONFIG=:4096:8` is eight buffers of 4 MiB, which is
 /// the usual one from Hopper on and four times that of earlier cards.
-#[must_use]
 pub fn deterministic_workspace(gpu: &Gpu) -> Bytes {
     Bytes(if gpu.peak_fp8.is_some() { 0 } else { 24 << 20 })
 }
@@ -24,7 +22,6 @@ pub fn deterministic_workspace(gpu: &Gpu) -> Bytes {
 ///
 /// # Panics
 /// When no such model is embedded.
-#[must_use]
 pub fn cut(name: &str, n_layers: u64, n_dense: u64) -> Model {
     let model = engine::model::embedded(name).expect("an embedded model");
     let layers = match model.experts {
@@ -35,7 +32,6 @@ pub fn cut(name: &str, n_layers: u64, n_dense: u64) -> Model {
 }
 
 /// DeepSeek-V2 (arXiv:2405.04434, section 3.1.2): two shared experts of 1,536.
-#[must_use]
 pub fn deepseek_v2(n_layers: u64) -> Model {
     let experts = Experts { shared_intermediate: 3072, ..Experts::plain(160, 6, 1536) };
     let base = cut("deepseek-v3", n_layers, 1);
@@ -53,7 +49,6 @@ pub fn deepseek_v2(n_layers: u64) -> Model {
 ///
 /// # Panics
 /// Never: its relative is embedded.
-#[must_use]
 pub fn nemotron_3_super() -> Model {
     let base = engine::model::embedded("nemotron-3-nano-30b-a3b").expect("an embedded model");
     let blocks = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";

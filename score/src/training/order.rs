@@ -44,7 +44,6 @@ struct Measurements {
 }
 
 /// Predicted and measured time of a step of every setting, means over its measurements. Seconds.
-#[must_use]
 pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
     let mut settings: BTreeMap<(&str, &str), Measurements> = BTreeMap::new();
     for scored in rows {
@@ -64,7 +63,6 @@ type Groups<'s> = BTreeMap<&'s str, BTreeMap<&'s str, Measurements>>;
 
 impl Orders {
     /// Of rows that have a prediction and a measured step.
-    #[must_use]
     pub fn of<'s>(rows: impl Iterator<Item = &'s Scored>) -> Self {
         let groups = settings(rows);
         let apart = repeats(&groups);
@@ -76,7 +74,6 @@ impl Orders {
     }
 
     /// All groups together: pairs within a group alone.
-    #[must_use]
     pub fn all(&self) -> Ordered {
         let together =
             |of: fn(&Ordered) -> Agreement| self.groups.iter().map(of).fold(Agreement::default(), Agreement::plus);

@@ -54,7 +54,6 @@ pub enum Says {
 ///
 /// # Panics
 /// When lowering made a graph that cannot finish.
-#[must_use]
 pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     let run = match asked {
         Asked::Layout(run) => run,

@@ -65,7 +65,6 @@ hw::words! {
 
 impl Reason {
     /// What it is about in this row, where that says more.
-    #[must_use]
     pub fn detail(&self) -> String {
         match self {
             Self::Card { word }

@@ -29,7 +29,6 @@ impl Key {
     pub const GROUPS: [Self; 5] = [Self::Card, Self::Model, Self::Format, Self::Layout, Self::Variant];
 
     /// What a row has there.
-    #[must_use]
     pub fn of(self, row: &Row) -> &str {
         let label = &row.label;
         match self {

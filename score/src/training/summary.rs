@@ -76,7 +76,6 @@ pub struct Score {
 }
 
 /// Scores rows in parallel; `done` is called as each one ends.
-#[must_use]
 pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
     let scored = |row: Row| {
         let outcome = row.asked.as_ref().map(|asked| predict(asked, costs)).map_err(Clone::clone);
@@ -98,21 +97,18 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
 
 impl Scored {
     /// Predicted over measured time of a step, where both are there.
-    #[must_use]
     pub fn step_ratio(&self) -> Option<f64> {
         let found = self.outcome.as_ref().ok().filter(|found| found.says == Says::Value)?;
         Some(found.step_s / self.row.measured.step_s?)
     }
 
     /// Whether the measured step lies in the interval.
-    #[must_use]
     pub fn is_covered(&self) -> Option<bool> {
         let (found, measured) = (self.outcome.as_ref().ok()?, self.row.measured.step_s?);
         Some(holds(found.interval, measured))
     }
 
     /// Predicted over measured memory of every stage that was measured: (stage, ratio).
-    #[must_use]
     pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
         let Ok(found) = &self.outcome else { return Vec::new() };
         let of = |(stage, bytes): &(u32, f64)| Some((*stage, found.memory.get(*stage as usize)? / bytes));

@@ -97,7 +97,6 @@ static TABLES: [Known; 6] = [
 ];
 
 /// Columns that a table of measured steps lacks though its format has them, each with what is taken for it.
-#[must_use]
 pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
     let names = header(text);
     let Some(known) = known(&names) else { return Vec::new() };
@@ -108,7 +107,6 @@ pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
 }
 
 /// Every table of measured steps by its name, with the columns that tell it from others.
-#[must_use]
 pub fn known_tables() -> Vec<String> {
     TABLES.iter().map(|known| format!("{} ({})", known.name, known.header.join(", "))).collect()
 }
@@ -125,7 +123,6 @@ fn known(names: &[&str]) -> Option<&'static Known> {
 ///
 /// # Errors
 /// Every fault of the file.
-#[must_use]
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Fault>>> {
     let known = known(&header(text))?;
     Some(Table::read(text, known.needed).and_then(|table| (known.rows)(&table, beside)))

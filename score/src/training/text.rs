@@ -14,7 +14,6 @@ const FIGURES: usize = 62;
 const LISTED: f64 = 0.10;
 
 /// The score in lines of at most `width` letters, at least 92.
-#[must_use]
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.clamp(92, 140);
     let name = width.min(120) - FIGURES;
@@ -135,7 +134,6 @@ fn row_line(scored: &Scored) -> String {
 }
 
 /// Groups and every row as Markdown, for `docs/accuracy-training.md`.
-#[must_use]
 pub fn markdown(score: &Score) -> String {
     let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
     text += "| by | group | rows | step mean | median | worst | bias | in interval | memory mean | median | worst |\n";

@@ -23,7 +23,6 @@ const EXCHANGE: f64 = 0.40;
 pub(super) const HOST: f64 = 0.20;
 
 /// Half of the width that is left open, as the logarithm of a factor.
-#[must_use]
 pub fn half_width(metrics: &Metrics, run: &Run) -> f64 {
     let share = |key: &str| metrics.values.get(key).copied().unwrap_or(0.0);
     let kernels = share("busy_gemm_ratio") + share("busy_attention_ratio") + share("busy_memory_bound_ratio");

@@ -102,7 +102,6 @@ struct Document<'s> {
 ///
 /// # Panics
 /// Never: every part has a JSON form.
-#[must_use]
 pub fn json(score: &Score) -> String {
     let mut groups = vec![group("all", &score.all)];
     for (key, of_key) in &score.groups {
@@ -147,7 +146,6 @@ fn beyond(group: &Ordered, apart: [f64; 2]) -> Vec<Beyond> {
 ///
 /// # Panics
 /// Never: text has no other end than memory's.
-#[must_use]
 pub fn csv(score: &Score) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for scored in &score.rows {

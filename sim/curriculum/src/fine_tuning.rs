@@ -76,7 +76,6 @@ pub struct Step {
 }
 
 /// The training question of replicas of `tp` GPUs that share a batch.
-#[must_use]
 pub fn replicas(model: &Model, cluster: &Cluster, tp: u32, dp: u32, host_per_layer: Seconds) -> Problem {
     let layout = Layout::data_and_context(dp, 1, Zero::Off, ContextExchange::Gather);
     Problem {
@@ -107,7 +106,6 @@ impl FineTuning {
     }
 
     /// Parameters of all adapters on a GPU.
-    #[must_use]
     pub fn n_trained(&self) -> u64 {
         let of_layer: u64 = self.matrices().iter().map(|[inputs, outputs]| self.lora_rank * (inputs + outputs)).sum();
         of_layer * self.problem.model.n_layers
@@ -210,7 +208,6 @@ impl FineTuning {
     }
 
     /// Weakest source of a step's costs.
-    #[must_use]
     pub fn source(&self, cost: &dyn CostModel) -> Source {
         cost.estimate(&Op::Sequence(self.adapters(self.example_tokens))).source
     }

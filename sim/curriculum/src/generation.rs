@@ -51,13 +51,11 @@ pub struct Prompts {
 
 impl Prompts {
     /// Answers to a question.
-    #[must_use]
     pub const fn answers_per_question(&self) -> u32 {
         self.n_prompts * (1 + self.n_samples)
     }
 
     /// One greedy answer behind one prompt: an evaluation.
-    #[must_use]
     pub const fn greedy(self) -> Self {
         Self { n_prompts: 1, n_samples: 0, ..self }
     }
@@ -125,7 +123,6 @@ pub struct Batch {
 }
 
 /// The largest batch that limits allow; `None` where not even one answer fits memory.
-#[must_use]
 pub fn batch(prompts: &Prompts, limits: &Limits) -> Option<Batch> {
     let life = f64::from(prompts.answer_tokens);
     let (per_prompt, new) = (f64::from(prompts.answers_per_prompt()), f64::from(prompts.chunk().new));
@@ -166,7 +163,6 @@ pub struct Engine<'a> {
 
 impl Engine<'_> {
     /// Iteration times for batches of one way to ask, at one end of the cost model's interval or as expected.
-    #[must_use]
     pub fn table(&self, prompts: &Prompts, cost: &dyn CostModel, case: Case) -> StepTable {
         // Room for one prompt beyond the limit: an iteration may start one more than the mean.
         let tokens_max = self.limits.tokens_max + prompts.context_tokens();

@@ -28,13 +28,11 @@ hw::words! {
 
 impl Class {
     /// Index into counts and matrices.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
     /// Class of a fact with so many right greedy answers, and right answers in all.
-    #[must_use]
     pub const fn of(n_greedy: u32, n_greedy_right: u32, n_samples_right: u32) -> Self {
         match n_greedy_right {
             0 if n_samples_right == 0 => Self::Unknown,
@@ -107,13 +105,11 @@ impl Transition {
     }
 
     /// Probability that a fact goes from one class to another.
-    #[must_use]
     pub const fn probability(&self, from: Class, to: Class) -> f64 {
         self.0[from.index()][to.index()]
     }
 
     /// The same with another probability of one way; the rest of its row keeps its proportions, or stays where there is no rest.
-    #[must_use]
     pub fn with(&self, from: Class, to: Class, probability: f64) -> Self {
         let mut rows = self.0;
         let row = &mut rows[from.index()];
@@ -130,7 +126,6 @@ impl Transition {
     }
 
     /// Expected counts after one step.
-    #[must_use]
     pub fn step(&self, counts: &Counts) -> Counts {
         std::array::from_fn(|to| counts.iter().zip(&self.0).map(|(n, row)| n * row[to]).sum())
     }
@@ -147,7 +142,6 @@ pub struct Effect {
 
 impl Effect {
     /// Training that does nothing: all facts move as in a retest.
-    #[must_use]
     pub const fn none(retest: Transition) -> Self {
         Self { trained: retest, others: retest }
     }
@@ -173,7 +167,6 @@ pub enum TrainingSet {
 
 impl TrainingSet {
     /// Whether somebody has to classify the facts right before.
-    #[must_use]
     pub const fn needs_classes(self) -> bool {
         matches!(self, Self::MaybeKnown | Self::Kept { .. })
     }
@@ -262,7 +255,6 @@ pub struct Course {
 
 impl Course {
     /// 90 % interval of a class at the end (normal approximation of the binomial noise), cut to what is possible.
-    #[must_use]
     pub fn interval(&self, class: Class) -> [f64; 2] {
         let (n, deviation) = (self.facts[class.index()], self.deviations[class.index()]);
         let all: f64 = self.facts.iter().sum();
@@ -274,7 +266,6 @@ impl Course {
 ///
 /// Exact for expectations. The variance of a class is that of independent facts, `Σᵢ nᵢ pᵢⱼ (1 − pᵢⱼ)` with `p` the whole way from start to
 /// end; held-out and replayed facts are drawn independently, which is a little more noise than a fixed number of them.
-#[must_use]
 pub fn course(facts: &Counts, held_out_ratio: f64, stages: &[(TrainingSet, Effect)]) -> Course {
     let of = |facts: &Counts| -> (Vec<StageOutcome>, Counts) {
         let part = |share: f64| State::starting(&facts.map(|n| n * share));
@@ -306,7 +297,6 @@ fn added(a: &Counts, b: &Counts) -> Counts {
 }
 
 /// Expected facts by class after so many retests without training.
-#[must_use]
 pub fn retested(facts: &Counts, retest: &Transition, n: usize) -> Counts {
     (0..n).fold(*facts, |counts, _| retest.step(&counts))
 }

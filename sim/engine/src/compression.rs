@@ -40,13 +40,11 @@ pub struct Compression {
 
 impl Compression {
     /// Rows that travel for `rows` routed ones.
-    #[must_use]
     pub const fn rows_sent(&self, rows: u64) -> u64 {
         (rows * self.rate_permille).div_ceil(1000)
     }
 
     /// Rows that experts compute for `rows` routed ones.
-    #[must_use]
     pub const fn rows_computed(&self, rows: u64) -> u64 {
         match self.expert_rows {
             ExpertRows::Centroids => self.rows_sent(rows),
@@ -59,7 +57,6 @@ impl Compression {
     /// Forward: the rotations as one product, the largest coordinate of each, the mean of every bucket with the residuals, and
     /// the restored rows. Backward keeps the buckets: sums of gradients, and the gradient of every row from its bucket's.
     /// Each of the two kernels reads and writes every row; without residuals each touches them once.
-    #[must_use]
     pub fn work(&self, hidden: u64, dtype: Dtype, rows: u64, kind: PassKind) -> Ops {
         if rows == 0 || kind == PassKind::Weight {
             return Vec::new();
@@ -79,7 +76,6 @@ impl Compression {
 }
 
 /// Bytes that a rank sends before rows whose number depends on the data: how many rows each expert gets.
-#[must_use]
 pub const fn count_bytes(experts: Experts) -> u64 {
     experts.n_routed * COUNT_BYTES
 }

@@ -68,13 +68,11 @@ pub struct Estimate {
 
 impl Estimate {
     /// A time known exactly.
-    #[must_use]
     pub const fn exact(time: Seconds, source: Source) -> Self {
         Self { time, low: time, high: time, source, outside: Seconds::ZERO, dimension: None }
     }
 
     /// Parts one after another: times add, intervals add (residuals are taken as fully correlated, the wide choice).
-    #[must_use]
     pub fn then(self, next: Self) -> Self {
         Self {
             time: self.time + next.time,
@@ -87,7 +85,6 @@ impl Estimate {
     }
 
     /// The same from a neighbour: all of it counts as outside of what was measured, and the interval is wider by `BORROWED_WIDENING`.
-    #[must_use]
     pub fn borrowed(self, dimension: &'static str) -> Self {
         Self {
             low: self.low * (1.0 / BORROWED_WIDENING),
@@ -100,7 +97,6 @@ impl Estimate {
     }
 
     /// The same with this least time; the interval keeps its shape around a time that is raised.
-    #[must_use]
     pub fn at_least(self, least: Seconds) -> Self {
         if self.time >= least {
             return self;
@@ -110,19 +106,16 @@ impl Estimate {
     }
 
     /// The same where the host needs so long for its launches: all of the interval moves up to it.
-    #[must_use]
     pub fn at_least_host(self, least: Seconds) -> Self {
         Self { time: self.time.max(least), low: self.low.max(least), high: self.high.max(least), ..self }
     }
 
     /// The same operation `n` times in a row.
-    #[must_use]
     pub fn times(self, n: u32) -> Self {
         self.scaled(f64::from(n))
     }
 
     /// The same with every time multiplied.
-    #[must_use]
     pub fn scaled(self, by: f64) -> Self {
         Self { time: self.time * by, low: self.low * by, high: self.high * by, outside: self.outside * by, ..self }
     }

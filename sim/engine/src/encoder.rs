@@ -23,7 +23,6 @@ hw::words! {
 
 impl Split {
     /// GPUs that cut the layers of an encoder on a tensor group.
-    #[must_use]
     pub const fn group(self, tensor: GroupShape) -> GroupShape {
         match self {
             Self::Weights => tensor,
@@ -64,7 +63,6 @@ impl Encoding<'_> {
     }
 
     /// Everything but the attention of layers that see whole images: patches, layers, squares and projectors of so many patches, over all images.
-    #[must_use]
     pub fn patches(&self, patches: u64) -> Ops {
         let encoder = self.encoder;
         let (hidden, layers, cut) = (encoder.hidden, encoder.n_layers, self.cut());
@@ -126,7 +124,6 @@ impl Encoding<'_> {
     }
 
     /// Attention of one image or tile of so many patches, in all layers that see the whole of it.
-    #[must_use]
     pub fn whole(&self, patches: u64) -> Ops {
         let n = self.encoder.n_layers - self.encoder.n_square_layers();
         vec![(self.attention(vec![both_ways(patches)]), count(n))]
@@ -139,14 +136,12 @@ impl Encoding<'_> {
     }
 
     /// Bytes of weights on each GPU.
-    #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         self.encoder.parameters_of(self.cut()) * self.dtype.bytes()
     }
 
     /// Bytes of activations of a batch of so many patches on each GPU: the residual stream and its norm, and the largest of what a layer makes
     /// inside.
-    #[must_use]
     pub fn activation_bytes(&self, patches: u64) -> u64 {
         let encoder = self.encoder;
         let n_in = if encoder.is_gated() { 2 } else { 1 };

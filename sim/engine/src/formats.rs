@@ -19,19 +19,16 @@ pub struct Formats {
 
 impl Formats {
     /// Everything as the activations are.
-    #[must_use]
     pub fn of(dtype: Dtype) -> Self {
         Self::weights(dtype.into(), dtype)
     }
 
     /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
-    #[must_use]
     pub fn weights(format: Format, dtype: Dtype) -> Self {
         Self { attention: format, dense: format, experts: format, head: dtype.into(), kv: dtype }
     }
 
     /// Formats of products, each once.
-    #[must_use]
     pub const fn products(&self) -> [Format; 4] {
         [self.attention, self.dense, self.experts, self.head]
     }

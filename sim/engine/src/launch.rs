@@ -54,7 +54,6 @@ pub struct Captured {
 }
 
 /// Launches of one layer in a pass.
-#[must_use]
 pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind: PassKind) -> u32 {
     let attention = if captured.attention {
         0
@@ -69,7 +68,6 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
 }
 
 /// Launches of the modules of a layer that backward computes again by themselves.
-#[must_use]
 pub fn of_recomputed(shard: &Shard<'_>, captured: Captured, with_experts: bool) -> u32 {
     let of = |module| match module {
         Module::CoreAttention | Module::ExpertActivation => 1,

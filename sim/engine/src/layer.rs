@@ -52,7 +52,6 @@ const DROPOUT_TRAFFIC: u64 = 5;
 const SINK_TRAFFIC: [u64; 2] = [5, 6];
 
 /// Repeats a list of operations `n` times.
-#[must_use]
 pub fn repeated(ops: &Ops, n: u32) -> Ops {
     if n == 0 { Vec::new() } else { ops.iter().map(|(op, count)| (op.clone(), count * n)).collect() }
 }
@@ -186,7 +185,6 @@ impl<'a> Writer<'a> {
 }
 
 /// What comes before the tokens of a layer are mixed: a norm, and projections with rotary positions or a short convolution.
-#[must_use]
 pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKind) -> Ops {
     let projected = match (mixer, shard.model.linear, shard.model.state_space) {
         (Mixer::Linear, Some(linear), _) => [linear.projected(), linear.channels()],
@@ -204,7 +202,6 @@ pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKin
 }
 
 /// Norm, query-key-value projections and rotary position.
-#[must_use]
 pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
@@ -263,14 +260,12 @@ fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
 }
 
 /// Output projection, residual, norm and feed-forward, dense or of experts, behind attention.
-#[must_use]
 pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
     let feed_forward = if load.is_some() { FeedForward::Experts } else { FeedForward::Dense };
     after_mixing(shard, Layer { mixer: Mixer::Full, feed_forward }, tokens, kind, load)
 }
 
 /// What comes after the tokens of a layer are mixed: output projection, residual, norm and feed-forward, as far as the layer has them.
-#[must_use]
 pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
@@ -299,7 +294,6 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
 }
 
 /// Width of what a mixer gives its output projection.
-#[must_use]
 pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
     let model = shard.model;
     match (mixer, model.linear, model.state_space) {
@@ -322,7 +316,6 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
 }
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.
-#[must_use]
 pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pass: Pass) -> Ops {
     if documents.is_empty() {
         return Vec::new();
@@ -368,7 +361,6 @@ fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> 
 }
 
 /// Embedding look-up, or its gradient.
-#[must_use]
 pub fn embedding(shard: &Shard<'_>, tokens: u64) -> Ops {
     if tokens == 0 {
         return Vec::new();
@@ -377,7 +369,6 @@ pub fn embedding(shard: &Shard<'_>, tokens: u64) -> Ops {
 }
 
 /// Final norm, output head and loss.
-#[must_use]
 pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let shard = &torch::at_head(shard);
     let mut writer = Writer::new(shard, tokens, kind);
@@ -415,7 +406,6 @@ fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
 
 /// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence
 /// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
-#[must_use]
 pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
     if shard.tp < 2 || tokens == 0 || kind == PassKind::Weight {
         return Vec::new();
@@ -448,20 +438,17 @@ fn again_with_exchange(shard: &Shard<'_>, stage: &Stage) -> u32 {
 }
 
 /// Host time of `n` layers in one pass.
-#[must_use]
 pub fn host(per_layer: Seconds, n: u32) -> Ops {
     let ns = hw::Span::from_seconds(per_layer).as_ns();
     if ns == 0 || n == 0 { Vec::new() } else { vec![(Op::Host { ns }, n)] }
 }
 
 /// Adam over `parameters` parameters of a rank.
-#[must_use]
 pub fn optimizer(parameters: f64) -> Ops {
     optimizer_step(Framework::Formulas, parameters, parameters, ADAM_STATES)
 }
 
 /// An optimizer's step over `stepped` parameters of a rank that holds `held` gradients. It reads and writes so many bytes of states for each.
-#[must_use]
 pub fn optimizer_step(framework: Framework, held: f64, stepped: f64, states: f64) -> Ops {
     let states = 2.0 * states;
     let bytes = match framework {

@@ -44,7 +44,6 @@ impl Loss {
     ///
     /// # Panics
     /// Never: every way has a word.
-    #[must_use]
     pub fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, loss)| *loss == self).expect("every way has a word").0
     }
@@ -53,7 +52,6 @@ impl Loss {
     ///
     /// Unfused: 16-bit logits and their 32-bit copy, or in backward that copy and the 16-bit gradient. Compiled: backward holds the softmax, a copy
     /// in which the labels' gradients are put, their product with the loss's gradient, and the 16-bit gradient.
-    #[must_use]
     pub const fn held_per_logit(self) -> u64 {
         match self {
             Self::Unfused | Self::Widened => 6,
@@ -69,7 +67,6 @@ impl Loss {
     /// Unfused: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, quotient 8; in backward product 8 and cast 6. Compiled: copy with
     /// the largest value 6, exponentials with their sum 8, quotient 8; copy for the labels 8, product with cast 10. Transformer Engine: read 2,
     /// read and written 4; product in place 4. With a 32-bit gradient: read 2, read and written 6; product in place 8 and cast 6.
-    #[must_use]
     pub const fn moved_per_logit(self, kind: PassKind) -> u64 {
         let [forward, backward] = match self {
             Self::Unfused => [38, 14],
@@ -86,7 +83,6 @@ impl Loss {
     }
 
     /// Whether backward multiplies by the head's weights once more to have the logits.
-    #[must_use]
     pub fn makes_logits_again(self) -> bool {
         self == Self::WithHead
     }

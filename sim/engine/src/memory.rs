@@ -22,20 +22,17 @@ const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
 const SCORE_BYTES: [u64; 2] = [2, 5];
 
 /// Bytes that a key of an index takes: 8-bit elements and a scale of 32 bits, as vLLM and SGLang keep it.
-#[must_use]
 pub const fn index_key_bytes(index: Index) -> u64 {
     index.head_dim + 4
 }
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica, in the layers that keep them for good.
-#[must_use]
 pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
     let index = model.latent.and_then(|latent| latent.index).map_or(0, index_key_bytes);
     model.n_keeping_layers() * (kv_elements_per_layer(model, tensor_degree) * bytes_per_element + index)
 }
 
 /// Elements of keys and values that one token keeps in a layer on each GPU of a replica.
-#[must_use]
 pub fn kv_elements_per_layer(model: &Model, tensor_degree: u32) -> u64 {
     model.latent.map_or_else(
         // Fewer key-value heads than GPUs: every GPU keeps one.
@@ -46,7 +43,6 @@ pub fn kv_elements_per_layer(model: &Model, tensor_degree: u32) -> u64 {
 
 /// Bytes that a sequence keeps on each GPU besides, however long it is: full windows of the layers that have one, and states. A sequence
 /// shorter than a window keeps less; an engine without a cache by kind of layer keeps more.
-#[must_use]
 pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
     let model = shard.model;
     let token = kv_elements_per_layer(model, shard.tp) * shard.formats.kv.bytes();
@@ -59,7 +55,6 @@ pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
 }
 
 /// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
-#[must_use]
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
     let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
@@ -76,7 +71,6 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
 }
 
 /// Bytes of a stage's weights on one rank. Norms, embedding and router are stored as the activations are.
-#[must_use]
 pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
     let (model, formats) = (shard.model, shard.formats);
     let (tensor, whole) = (f64::from(shard.tp), Format::from(shard.dtype));
@@ -157,7 +151,6 @@ fn dropout_masks(shard: &Shard<'_>) -> u64 {
 }
 
 /// Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
-#[must_use]
 pub fn feed_forward_width(shard: &Shard<'_>, with_experts: bool) -> u64 {
     match shard.model.experts {
         Some(experts) if with_experts => experts.top_k * experts.intermediate + experts.shared_intermediate,
@@ -166,7 +159,6 @@ pub fn feed_forward_width(shard: &Shard<'_>, with_experts: bool) -> u64 {
 }
 
 /// Activations that a stage keeps from forward to backward, bytes per token.
-#[must_use]
 pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let of = |n: u32, again: u32, with_experts: bool| {
         let kept = |recompute| layer_activation(shard, recompute, with_experts).kept;
@@ -176,14 +168,12 @@ pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 }
 
 /// Of these, the masks of dropout: gradients of inputs read them, gradients of weights do not.
-#[must_use]
 pub fn mask_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let n_kept = stage.n_layers() - if shard.recompute == Recompute::Full { stage.again().n_layers() } else { 0 };
     u64::from(n_kept) * dropout_masks(shard)
 }
 
 /// What backward of one layer makes, anew or again, and holds while it runs, bytes per token.
-#[must_use]
 pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let of = |n: u32, again: u32, with_experts: bool| {
         let recompute = if again > 0 { shard.recompute } else { Recompute::Off };
@@ -194,7 +184,6 @@ pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 
 /// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
 /// to experts and back.
-#[must_use]
 pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let row = shard.model.hidden * shard.dtype.bytes();
     // PyTorch's modules keep what was gathered.
@@ -211,7 +200,6 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 }
 
 /// Keys and values of a part of a long sequence, or their gradients, bytes per token of a stage.
-#[must_use]
 pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let model = shard.model;
     let cut = if model.latent.is_some() { 1 } else { u64::from(shard.tp).min(model.n_kv_heads) };
@@ -219,7 +207,6 @@ pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 }
 
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.
-#[must_use]
 pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
     if shard.attention != AttentionKernel::Unfused {
         return 0;
@@ -235,14 +222,12 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
 }
 
 /// Logits and their 32-bit copy, bytes per token, on a rank with the head.
-#[must_use]
 pub const fn logit_bytes_per_token(shard: &Shard<'_>) -> u64 {
     LOGIT_BYTES_PER_TOKEN_AND_ROW * shard.model.vocab.div_ceil(shard.tp as u64)
 }
 
 /// Logits, loss and head of so many tokens on a stage with the head, bytes. Where backward of a layer holds memory of its own, what is above
 /// that: one follows the other.
-#[must_use]
 pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
     if shard.framework == Framework::Formulas || tokens == 0 {
         return tokens * logit_bytes_per_token(shard);
@@ -251,7 +236,6 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
 }
 
 /// Bytes per token of a micro-batch that graphs of modules hold besides, in a pool of their own.
-#[must_use]
 pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
     match shard.framework {
         Framework::Formulas => 0,
@@ -260,7 +244,6 @@ pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
 }
 
 /// What a rank that holds these stages keeps for the whole run beside model states.
-#[must_use]
 pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     match shard.framework {
         Framework::Formulas => Bytes::ZERO,
@@ -269,7 +252,6 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
 }
 
 /// Bytes per token and layer that an exchange of heads for tokens keeps besides.
-#[must_use]
 pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
     match shard.framework {
         Framework::Formulas => 0,

@@ -19,7 +19,6 @@ const SCAN_CHUNK: u64 = 64;
 const SCORE_BYTES: u64 = 4;
 
 /// Forward mixing of a chunk of `new` tokens after `past` earlier ones.
-#[must_use]
 pub fn chunk(shard: &Shard<'_>, mixer: Mixer, past: u64, new: u64) -> Ops {
     match mixer {
         Mixer::Full => {
@@ -41,7 +40,6 @@ pub fn chunk(shard: &Shard<'_>, mixer: Mixer, past: u64, new: u64) -> Ops {
 }
 
 /// What the tokens of a chunk attend to, as documents of an attention kernel.
-#[must_use]
 pub fn documents(mixer: Mixer, past: u64, new: u64) -> Vec<Document> {
     match mixer {
         // No key before the window is read.

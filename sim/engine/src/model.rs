@@ -72,7 +72,6 @@ pub struct Experts {
 
 impl Experts {
     /// Experts without anything besides.
-    #[must_use]
     pub const fn plain(n_routed: u64, top_k: u64, intermediate: u64) -> Self {
         Self {
             n_routed,
@@ -194,58 +193,49 @@ pub struct Model {
 
 impl Model {
     /// Width of all keys (or all values) of a token.
-    #[must_use]
     pub const fn kv_width(&self) -> u64 {
         self.n_kv_heads * self.head_dim
     }
 
     /// Elements of keys and values that a token leaves in an attending layer, all heads together.
-    #[must_use]
     pub fn kept_width(&self) -> u64 {
         self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_rank + latent.rope_dim)
     }
 
     /// Layers among the first `n` that are so.
-    #[must_use]
     pub fn count(&self, n: u64, is: impl Fn(Layer) -> bool) -> u64 {
         self.layers.count(n, is)
     }
 
     /// Kinds of layers, each with how many of the layers from `first` to before `end` are of it.
-    #[must_use]
     pub fn kinds(&self, first: u64, end: u64) -> Vec<(Layer, u64)> {
         let counted = |kind| self.count(end, |layer| layer == kind) - self.count(first.min(end), |layer| layer == kind);
         self.layers.kinds().into_iter().map(|kind| (kind, counted(kind))).filter(|(_, n)| *n > 0).collect()
     }
 
     /// Layers with experts among the first `n`.
-    #[must_use]
     pub fn n_expert_layers_of(&self, n: u64) -> u64 {
         self.count(n, Layer::has_experts)
     }
 
     /// Layers with experts.
-    #[must_use]
     pub fn n_expert_layers(&self) -> u64 {
         self.n_expert_layers_of(self.n_layers)
     }
 
     /// Whether a layer keeps keys and values of all tokens. Where no layer attends to all, windows are taken as kept whole: there is nothing
     /// to hold them against.
-    #[must_use]
     pub fn keeps_all(&self, mixer: Mixer) -> bool {
         let has_whole = || self.layers.kinds().iter().any(|layer| layer.mixer.kept_tokens_max().is_none());
         mixer.attends() && (mixer.kept_tokens_max().is_none() || !has_whole())
     }
 
     /// Layers that keep keys and values of all tokens.
-    #[must_use]
     pub fn n_keeping_layers(&self) -> u64 {
         self.kinds(0, self.n_layers).into_iter().filter(|(kind, _)| self.keeps_all(kind.mixer)).map(|(_, n)| n).sum()
     }
 
     /// Whether every layer attends to all tokens before and has a feed-forward.
-    #[must_use]
     pub fn is_plain(&self) -> bool {
         self.layers.kinds().into_iter().all(Layer::is_whole)
     }

@@ -27,7 +27,6 @@ pub struct Origin {
 
 impl Origin {
     /// The scenario with what was laid over it; empty where its text is no TOML.
-    #[must_use]
     pub fn table(&self) -> Table {
         let mut table: Table = self.text.parse().unwrap_or_default();
         self.set.iter().for_each(|set| lay_over(&mut table, set));

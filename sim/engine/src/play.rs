@@ -31,7 +31,6 @@ pub enum Case {
 
 impl Case {
     /// This end of an estimate.
-    #[must_use]
     pub const fn of(self, estimate: &Estimate) -> Seconds {
         match self {
             Self::Low => estimate.low,
@@ -95,7 +94,6 @@ pub enum Outcome {
 }
 
 /// Plays `graph`; same graph and machine, same bytes.
-#[must_use]
 pub fn simulate(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
     let estimates = estimates(graph, machine.cost);
     run::play(graph, machine, &estimates)
@@ -110,7 +108,6 @@ pub fn simulate_cases(graph: &TaskGraph, machine: &Machine<'_>, cases: &[Case]) 
 /// Plays `graph` with a time for every task, as a device measured them one by one: what each lane did meets what the others
 /// did through the graph's dependencies. A meeting takes the time of its last member to arrive. Costs, links and speed
 /// changes of the machine play no part.
-#[must_use]
 pub fn join(graph: &TaskGraph, machine: &Machine<'_>, measured: &[Span]) -> Outcome {
     run::play_measured(graph, &Machine { speed_changes: &[], ..*machine }, measured)
 }

@@ -28,7 +28,6 @@ pub struct Queue {
 
 impl Queue {
     /// A queue with room for `n` events.
-    #[must_use]
     pub fn with_capacity(n: usize) -> Self {
         Self { heap: BinaryHeap::with_capacity(n), pushed: 0 }
     }
@@ -52,19 +51,16 @@ impl Queue {
     }
 
     /// Time of the earliest event.
-    #[must_use]
     pub fn next_time(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(packed)| Time::from_ns((packed >> 64) as u64))
     }
 
     /// Number of pending events.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// Whether nothing is pending.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

@@ -9,7 +9,6 @@ pub struct Stream {
 }
 
 /// The stream of that name under a seed; the name is hashed with FNV-1a.
-#[must_use]
 pub fn stream(seed: u64, name: &str) -> Stream {
     let hash = name
         .bytes()
@@ -20,13 +19,11 @@ pub fn stream(seed: u64, name: &str) -> Stream {
 }
 
 /// `base^exponent` by the pinned library, so that what is drawn with it is the same on every platform.
-#[must_use]
 pub fn power(base: f64, exponent: f64) -> f64 {
     libm::pow(base, exponent)
 }
 
 /// Draw number `index` of the stream with this state: for draws that must not depend on the order in which they are made.
-#[must_use]
 pub const fn at(state: u64, index: u64) -> u64 {
     let mut stream = Stream { state: state.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)) };
     stream.next_u64()
@@ -34,7 +31,6 @@ pub const fn at(state: u64, index: u64) -> u64 {
 
 impl Stream {
     /// The stream number `index` below this one, for draws of many owners in any order; this one does not move.
-    #[must_use]
     pub const fn branch(&self, index: u64) -> Self {
         Self { state: at(self.state, index) }
     }

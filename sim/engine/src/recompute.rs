@@ -21,7 +21,6 @@ impl Recompute {
         [("selective", Self::Selective), ("none", Self::Off), ("full", Self::Full)];
 
     /// As a scenario file says it: a word, or several of modules.
-    #[must_use]
     pub fn words(self) -> Vec<&'static str> {
         match self {
             Self::Modules(modules) => modules.iter().map(Module::word).collect(),
@@ -30,20 +29,17 @@ impl Recompute {
     }
 
     /// The same as one name.
-    #[must_use]
     pub fn name(self) -> String {
         self.words().join("+")
     }
 
     /// The same as the value of a key.
-    #[must_use]
     pub fn written(self) -> String {
         let words: Vec<String> = self.words().iter().map(|word| format!("\"{word}\"")).collect();
         if words.len() == 1 { words.concat() } else { format!("[{}]", words.join(", ")) }
     }
 
     /// The modules that are computed again by themselves.
-    #[must_use]
     pub const fn modules(self) -> Modules {
         match self {
             Self::Modules(modules) => modules,
@@ -52,7 +48,6 @@ impl Recompute {
     }
 
     /// Whether some layers of this kind compute anything again.
-    #[must_use]
     pub fn concerns(self, with_experts: bool) -> bool {
         match self {
             Self::Off => false,
@@ -86,7 +81,6 @@ hw::words! {
 
 impl Module {
     /// Whether layers of this kind have it.
-    #[must_use]
     pub const fn is_in_layers(self, with_experts: bool) -> bool {
         match self {
             Self::CoreAttention | Self::Norms | Self::UpProjections => true,
@@ -96,7 +90,6 @@ impl Module {
     }
 
     /// Whether it is a part of the module of experts.
-    #[must_use]
     pub const fn is_inside_experts(self) -> bool {
         matches!(self, Self::ExpertActivation | Self::SharedExperts)
     }
@@ -115,7 +108,6 @@ impl Modules {
     pub const NONE: Self = Self(0);
 
     /// Those of a model that take little time and keep nothing of their own: norms, up-projections, and activation functions of experts.
-    #[must_use]
     pub const fn cheap(model: &Model) -> Self {
         let mut modules = Self::NONE.with(Module::Norms);
         if model.latent.is_some() {
@@ -128,13 +120,11 @@ impl Modules {
     }
 
     /// One module more.
-    #[must_use]
     pub const fn with(self, module: Module) -> Self {
         Self(self.0 | module.bit())
     }
 
     /// Whether the set holds a module.
-    #[must_use]
     pub const fn has(self, module: Module) -> bool {
         self.0 & module.bit() != 0
     }

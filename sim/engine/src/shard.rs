@@ -33,7 +33,6 @@ pub enum Framework {
 
 impl Framework {
     /// How PyTorch's own modules run, where they do.
-    #[must_use]
     pub const fn torch(self) -> Option<TorchModules> {
         match self {
             Self::Fsdp2(modules) => Some(modules),
@@ -91,7 +90,6 @@ impl Dropout {
     ///
     /// # Panics
     /// Never: every choice has a word.
-    #[must_use]
     pub fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, dropout)| *dropout == self).expect("every choice has a word").0
     }
@@ -172,7 +170,6 @@ pub struct Shard<'a> {
 
 impl<'a> Shard<'a> {
     /// A model cut over a tensor group, forward only.
-    #[must_use]
     pub fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
         Self {
             model,
@@ -196,7 +193,6 @@ impl<'a> Shard<'a> {
 
     /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with
     /// learned positions have it, where nothing else is said: later models train without (arXiv:2302.13971, section 2).
-    #[must_use]
     pub fn dropout(&self) -> Dropout {
         let has = match self.framework {
             Framework::Formulas => self.attention == AttentionKernel::Unfused,

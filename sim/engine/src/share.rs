@@ -20,7 +20,6 @@ const FULL: f64 = 1e-12;
 ///
 /// # Panics
 /// When a flow names a link beyond `capacity`.
-#[must_use]
 pub fn max_min(flows: &[Flow], capacity: &[f64]) -> Vec<f64> {
     let mut rate = vec![0.0; flows.len()];
     let mut growing: Vec<usize> = (0..flows.len()).collect();

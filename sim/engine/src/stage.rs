@@ -26,7 +26,6 @@ pub struct Stage {
 
 impl Stage {
     /// With what is computed again, at most `n_again` layers of it.
-    #[must_use]
     pub fn recomputing(self, recompute: Recompute, n_again: u32) -> Self {
         let of = |n_layers: u32, with_experts, most: u32| {
             if recompute.concerns(with_experts) { n_layers.min(most) } else { 0 }
@@ -37,20 +36,17 @@ impl Stage {
     }
 
     /// Layers.
-    #[must_use]
     pub const fn n_layers(&self) -> u32 {
         self.n_dense + self.n_expert
     }
 
     /// The layers that are computed again, without embedding and head.
-    #[must_use]
     pub const fn again(&self) -> Self {
         let (n_dense, n_expert) = (self.again_dense, self.again_expert);
         Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false, is_repeated: true }
     }
 
     /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
-    #[must_use]
     pub fn pieces(&self, n: u32) -> Vec<Self> {
         let n = n.clamp(1, self.n_layers().max(1));
         let part = |whole: u32, index: u32| whole / n + u32::from(index < whole % n);
@@ -69,7 +65,6 @@ impl Stage {
 }
 
 /// An even split of layers; those that are left go to the middle, away from embedding and head.
-#[must_use]
 pub fn even(n_layers: u32, n_stages: u32) -> Vec<u32> {
     let (base, rest) = (n_layers / n_stages, n_layers % n_stages);
     let from = (n_stages - rest) / 2;
@@ -77,7 +72,6 @@ pub fn even(n_layers: u32, n_stages: u32) -> Vec<u32> {
 }
 
 /// Stages with so many layers each, along the path; nothing is computed again.
-#[must_use]
 pub fn stages(model: &Model, counts: &[u32]) -> Vec<Stage> {
     let mut before = 0;
     let mut stages = Vec::with_capacity(counts.len());

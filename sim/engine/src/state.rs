@@ -19,7 +19,6 @@ pub struct State {
 
 impl State {
     /// The state of a mixer that has one.
-    #[must_use]
     pub fn of(shard: &Shard<'_>, mixer: Mixer) -> Option<Self> {
         let (model, cut, element) = (shard.model, u64::from(shard.tp), shard.dtype.bytes());
         let kept = |channels: u64, kernel: u64| channels.div_ceil(cut) * (kernel - 1) * element;
@@ -43,7 +42,6 @@ impl State {
     }
 
     /// Bytes that a sequence keeps.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.n_heads * self.key_dim * self.value_dim * self.element_bytes + self.kept_tokens
     }

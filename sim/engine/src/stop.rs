@@ -26,7 +26,6 @@ pub fn forget() {
 }
 
 /// Whether that was asked.
-#[must_use]
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
@@ -38,7 +37,6 @@ pub fn ask_all() {
 }
 
 /// Whether everything is to end.
-#[must_use]
 pub fn is_over() -> bool {
     OVER.load(Ordering::Relaxed)
 }

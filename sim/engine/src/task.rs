@@ -25,7 +25,6 @@ pub struct LaneId(pub u32);
 
 impl LaneId {
     /// Index into per-lane arrays.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -79,7 +78,6 @@ hw::words! {
 
 impl Stream {
     /// Index into per-stream arrays.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -117,26 +115,22 @@ pub struct Document {
 
 impl Document {
     /// A whole causal document of `tokens` tokens.
-    #[must_use]
     pub const fn causal(tokens: u64) -> Self {
         Self { queries: tokens, keys: tokens, pairs: tokens * (tokens + 1) / 2 }
     }
 
     /// One rank's zigzag share of a causal document cut over `parts` ranks.
-    #[must_use]
     pub const fn zigzag(tokens: u64, parts: u64) -> Self {
         let whole = Self::causal(tokens);
         Self { queries: tokens.div_ceil(parts), keys: tokens, pairs: whole.pairs.div_ceil(parts) }
     }
 
     /// A chunk of `tokens` new tokens after `past` earlier ones.
-    #[must_use]
     pub const fn chunk(past: u64, tokens: u64) -> Self {
         Self { queries: tokens, keys: past + tokens, pairs: past * tokens + tokens * (tokens + 1) / 2 }
     }
 
     /// The same where each token sees at most `window` keys, its own among them; 0 is no window.
-    #[must_use]
     pub const fn windowed(past: u64, tokens: u64, window: u64) -> Self {
         let whole = Self::chunk(past, tokens);
         if window == 0 || window >= whole.keys {
@@ -282,7 +276,6 @@ pub enum Op {
 
 impl Op {
     /// Name of its kind for people.
-    #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Gemm { .. } => "gemm",
@@ -299,7 +292,6 @@ impl Op {
     }
 
     /// Floating-point operations of its matrix products.
-    #[must_use]
     pub fn flops(&self) -> f64 {
         let product = |factors: &[u64]| factors.iter().map(|&factor| hw::real(factor)).product::<f64>();
         match self {
@@ -418,14 +410,12 @@ pub struct TaskGraph {
 
 impl TaskGraph {
     /// An empty graph over `n_ranks` ranks, a lane each.
-    #[must_use]
     pub fn new(n_ranks: u32) -> Self {
         let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: 0, stage: 0, rate: 1.0 };
         Self::with_lanes((0..n_ranks).map(lane).collect())
     }
 
     /// An empty graph over lanes.
-    #[must_use]
     pub fn with_lanes(lanes: Vec<Lane>) -> Self {
         Self { resident: vec![Vec::new(); lanes.len()], lanes, ..Self::default() }
     }
@@ -520,7 +510,6 @@ impl TaskGraph {
     }
 
     /// Tasks that must end before `task` starts, besides those ahead of it on its stream.
-    #[must_use]
     pub fn preds(&self, task: TaskId) -> &[TaskId] {
         let index = task.0 as usize;
         let first = if index == 0 { 0 } else { self.pred_ends[index - 1] as usize };

@@ -33,13 +33,11 @@ pub struct Timeline {
 
 impl Timeline {
     /// From the start of the step to the end of its last task.
-    #[must_use]
     pub fn span(&self) -> Span {
         self.end.iter().max().map_or(Span::ZERO, |&end| end - Time::ZERO)
     }
 
     /// Highest memory of a rank.
-    #[must_use]
     pub fn peak_memory_bytes(&self, rank_index: usize) -> u64 {
         self.memory[rank_index].iter().map(|mark| mark.bytes).max().unwrap_or(0)
     }

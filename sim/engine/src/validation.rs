@@ -58,7 +58,6 @@ pub struct Pair {
 
 impl Pair {
     /// Predicted / measured − 1.
-    #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted_s / self.measured_s.max(1e-12) - 1.0
     }
@@ -132,7 +131,6 @@ pub struct Validation {
 }
 
 /// Elementary operations of an operation, each with how often it runs.
-#[must_use]
 pub fn elementary(op: &Op) -> Vec<(&Op, u32)> {
     match op {
         Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => parts
@@ -148,7 +146,6 @@ fn seconds(span: Span) -> f64 {
 }
 
 /// Quantile of values, by the nearest rank.
-#[must_use]
 pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -158,7 +155,6 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
 }
 
 /// Compares a simulated step with an executed one; `interval_s` are the ends of the predicted step.
-#[must_use]
 pub fn compare(
     policy: &str,
     graph: &TaskGraph,
@@ -233,7 +229,6 @@ fn point(part: &PartTime, cost: &dyn CostModel) -> Point {
 }
 
 /// Errors of points by class, largest measured total first. Host time is no prediction and is left out.
-#[must_use]
 pub fn classes(points: &[Point]) -> Vec<ClassError> {
     let mut by_class: BTreeMap<&'static str, Vec<&Point>> = BTreeMap::new();
     for point in points.iter().filter(|point| point.class != "host") {
@@ -259,7 +254,6 @@ pub fn classes(points: &[Point]) -> Vec<ClassError> {
 
 impl Validation {
     /// The term that the step's error is mostly due to, in words.
-    #[must_use]
     pub fn guilty(&self) -> String {
         let off = |class: &ClassError| class.total.predicted_s - class.total.measured_s;
         let Some(worst) = self.classes.iter().max_by(|a, b| off(a).abs().total_cmp(&off(b).abs())) else {
@@ -278,20 +272,17 @@ impl Validation {
     }
 
     /// Median of |error| over all operations but host time.
-    #[must_use]
     pub fn median_error(&self) -> f64 {
         quantile(&errors(&self.points), 0.5)
     }
 
     /// 90 % quantile of the same.
-    #[must_use]
     pub fn p90_error(&self) -> f64 {
         quantile(&errors(&self.points), 0.9)
     }
 }
 
 /// |error| of every operation but host time.
-#[must_use]
 pub fn errors(points: &[Point]) -> Vec<f64> {
     points.iter().filter(|point| point.class != "host").map(|point| point.time.error().abs()).collect()
 }
@@ -313,7 +304,6 @@ pub struct Ranking {
 const APART: f64 = 1.05;
 
 /// Ranks plans by (predicted, measured) seconds; `None` for fewer than two.
-#[must_use]
 pub fn rank(steps: &[Pair]) -> Option<Ranking> {
     if steps.len() < 2 {
         return None;

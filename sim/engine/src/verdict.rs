@@ -43,7 +43,6 @@ pub enum Aim {
 
 impl Aim {
     /// Whether less is better; a bound is then below, and above otherwise.
-    #[must_use]
     pub const fn is_least(self) -> bool {
         matches!(
             self,
@@ -58,13 +57,11 @@ impl Aim {
     }
 
     /// The better one first.
-    #[must_use]
     pub fn order(self, a: f64, b: f64) -> Ordering {
         if self.is_least() { a.total_cmp(&b) } else { b.total_cmp(&a) }
     }
 
     /// Whether `a` is better than `b` by more than rounding.
-    #[must_use]
     pub fn is_better(self, a: f64, b: f64) -> bool {
         let slack = ROUNDING * a.abs().max(b.abs());
         if self.is_least() { a < b - slack } else { a > b + slack }
@@ -88,7 +85,6 @@ hw::words! {
 
 impl Status {
     /// The one that says less.
-    #[must_use]
     pub const fn weaker(self, other: Self) -> Self {
         match (self, other) {
             (Self::Heuristic, _) | (_, Self::Heuristic) => Self::Heuristic,
@@ -120,7 +116,6 @@ hw::words! {
 
 impl Ended {
     /// Whether it has figures.
-    #[must_use]
     pub const fn is_ok(self) -> bool {
         matches!(self, Self::Ok)
     }
@@ -144,19 +139,16 @@ pub struct Refused {
 
 impl Refused {
     /// It does not fit memory.
-    #[must_use]
     pub fn out_of_memory(why: impl fmt::Display) -> Self {
         Self { ended: Ended::OutOfMemory, why: why.to_string() }
     }
 
     /// It cannot be.
-    #[must_use]
     pub fn infeasible(why: impl fmt::Display) -> Self {
         Self { ended: Ended::Infeasible, why: why.to_string() }
     }
 
     /// Its planner ran out of time.
-    #[must_use]
     pub fn out_of_time(why: impl fmt::Display) -> Self {
         Self { ended: Ended::OutOfTime, why: why.to_string() }
     }

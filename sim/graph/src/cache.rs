@@ -11,19 +11,16 @@ use crate::sample::{Replacement, Sampling, Visits};
 const SLOTS_PER_LINE: u64 = 16;
 
 /// Bytes of a cached row.
-#[must_use]
 pub const fn row_bytes(degree: u64) -> u64 {
     8 + 4 * degree
 }
 
 /// Bytes of a vertex's features.
-#[must_use]
 pub const fn feature_bytes(width: u64) -> u64 {
     4 * width
 }
 
 /// Lines of a feature row, over all the places at which it can begin.
-#[must_use]
 pub fn feature_lines(width: u64) -> f64 {
     let bytes = feature_bytes(width);
     // Rows begin at multiples of their size, which visit every multiple of the common divisor alike.
@@ -35,14 +32,12 @@ const fn common_divisor(a: u64, b: u64) -> u64 {
 }
 
 /// Lines of one feature row as it lies.
-#[must_use]
 pub const fn counted_feature_lines(width: u64, vertex: u32) -> u64 {
     let first = feature_bytes(width) * vertex as u64;
     (first + feature_bytes(width) - 1) / LINE_BYTES - first / LINE_BYTES + 1
 }
 
 /// Expected lines of a visit to a row: one of the offset, and those of the neighbours that are picked.
-#[must_use]
 pub fn row_lines(degree: f64, fan_out: u32, replacement: Replacement) -> f64 {
     if degree < 0.5 {
         return 1.0;
@@ -79,7 +74,6 @@ fn untouched(degree: f64, fan_out: u32, replacement: Replacement) -> [f64; 17] {
 }
 
 /// Lines of a visit as it was: the offset's, and those of the picked positions.
-#[must_use]
 pub fn counted_row_lines(first_slot: u64, picked: &mut [u64]) -> u64 {
     picked.iter_mut().for_each(|position| *position = (first_slot + *position) * 4 / LINE_BYTES);
     picked.sort_unstable();
@@ -133,7 +127,6 @@ impl Ranked {
     ///
     /// # Panics
     /// When an item saves less than nothing.
-    #[must_use]
     pub fn new(items: &[Item]) -> Self {
         assert!(
             items.iter().all(|item| item.saved >= 0.0 && item.bytes > 0.0),
@@ -151,25 +144,21 @@ impl Ranked {
     }
 
     /// Items by falling hotness.
-    #[must_use]
     pub fn items(&self) -> &[Item] {
         &self.items
     }
 
     /// Bytes of all.
-    #[must_use]
     pub fn bytes(&self) -> f64 {
         self.bytes[self.items.len()]
     }
 
     /// Transactions without a cache.
-    #[must_use]
     pub fn transactions(&self) -> f64 {
         self.saved[self.items.len()]
     }
 
     /// The longest prefix of vertices whose bytes fit.
-    #[must_use]
     pub fn within(&self, budget: f64) -> Held {
         let n_items = self.bytes.partition_point(|&bytes| bytes <= budget) - 1;
         let (bytes, saved) = (self.bytes[n_items], self.saved[n_items]);
@@ -179,7 +168,6 @@ impl Ranked {
     }
 
     /// Vertices that are held.
-    #[must_use]
     pub fn n_held(&self, held: &Held) -> f64 {
         self.items[..held.n_items].iter().map(|item| item.count).sum::<f64>() + held.n_more
     }
@@ -204,7 +192,6 @@ pub struct Epochs {
 }
 
 /// Items of a graph's rows: visits of the GPUs that share a cache, summed.
-#[must_use]
 pub fn row_items(graph: &Csr, gpus: &[&Epochs], sampling: &Sampling, hotness: Hotness) -> Vec<Item> {
     (0..graph.n_vertices())
         .map(|vertex| {
@@ -226,7 +213,6 @@ fn sum(gpus: &[&Epochs], count: impl Fn(&Epochs) -> u32) -> f64 {
 }
 
 /// Items of a graph's features.
-#[must_use]
 pub fn feature_items(graph: &Csr, gpus: &[&Epochs], width: u64, hotness: Hotness) -> Vec<Item> {
     let (bytes, lines) = (hw::real(feature_bytes(width)), feature_lines(width));
     (0..graph.n_vertices())
@@ -240,7 +226,6 @@ pub fn feature_items(graph: &Csr, gpus: &[&Epochs], width: u64, hotness: Hotness
 }
 
 /// Vertices that are held, hottest first.
-#[must_use]
 pub fn held_vertices(ranked: &Ranked, held: &Held) -> Vec<u32> {
     ranked.order[..held.n_items + index(hw::whole(held.n_more)).min(1)].to_vec()
 }

@@ -62,7 +62,6 @@ pub enum CsrError {
 ///
 /// # Panics
 /// When it does not fit the machine's addresses.
-#[must_use]
 pub fn index(position: u64) -> usize {
     usize::try_from(position).expect("what is in memory has an address")
 }
@@ -163,37 +162,31 @@ impl Csr {
     }
 
     /// Number of vertices.
-    #[must_use]
     pub fn n_vertices(&self) -> u32 {
         u32::try_from(self.offsets.len() - 1).expect("checked as it was made")
     }
 
     /// Number of adjacency slots: edges of a directed graph, twice the edges of an undirected one.
-    #[must_use]
     pub const fn n_slots(&self) -> u64 {
         self.neighbours.len() as u64
     }
 
     /// Neighbours of a vertex.
-    #[must_use]
     pub fn degree(&self, vertex: u32) -> u64 {
         self.offsets[vertex as usize + 1] - self.offsets[vertex as usize]
     }
 
     /// First slot of a vertex.
-    #[must_use]
     pub fn offset(&self, vertex: u32) -> u64 {
         self.offsets[vertex as usize]
     }
 
     /// Neighbours of a vertex, ascending.
-    #[must_use]
     pub fn row(&self, vertex: u32) -> &[u32] {
         &self.neighbours[index(self.offsets[vertex as usize])..index(self.offsets[vertex as usize + 1])]
     }
 
     /// Bytes of the arrays: 8 for each offset, 4 for each slot.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         8 * self.offsets.len() as u64 + 4 * self.neighbours.len() as u64
     }

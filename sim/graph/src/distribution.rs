@@ -32,7 +32,6 @@ pub struct Degrees {
 
 impl Degrees {
     /// Those of a graph.
-    #[must_use]
     pub fn of(graph: &Csr) -> Self {
         let mut degrees: Vec<u64> = (0..graph.n_vertices()).map(|vertex| graph.degree(vertex)).collect();
         degrees.sort_unstable();
@@ -46,7 +45,6 @@ impl Degrees {
     ///
     /// # Panics
     /// When there is no vertex or slot, or the exponent is not above 1.
-    #[must_use]
     pub fn power_law(n_vertices: f64, n_slots: f64, exponent: f64) -> Self {
         assert!(n_vertices >= 1.0 && n_slots > 0.0 && exponent > 1.0, "a power law has vertices, slots and a fall");
         let mean = n_slots / n_vertices;
@@ -64,25 +62,21 @@ impl Degrees {
     }
 
     /// Vertices.
-    #[must_use]
     pub fn n_vertices(&self) -> f64 {
         self.classes.iter().map(|class| class.count).sum()
     }
 
     /// Slots.
-    #[must_use]
     pub fn n_slots(&self) -> f64 {
         self.classes.iter().map(|class| class.count * class.degree).sum()
     }
 
     /// Whole degrees and counts, for a generator.
-    #[must_use]
     pub fn rounded(&self) -> Vec<(u64, u64)> {
         self.classes.iter().map(|class| (hw::whole(class.degree), hw::whole(class.count))).collect()
     }
 
     /// Distinct vertices that so many picks by slots meet, in expectation.
-    #[must_use]
     pub fn met(&self, n_picks: f64) -> f64 {
         let n_slots = self.n_slots();
         self.classes.iter().map(|class| class.count * -libm::expm1(-n_picks * class.degree / n_slots)).sum()
@@ -90,7 +84,6 @@ impl Degrees {
 }
 
 /// Distinct vertices that so many draws of all vertices alike meet, in expectation.
-#[must_use]
 pub fn drawn(n_draws: f64, n_vertices: f64) -> f64 {
     -n_vertices * libm::expm1(-n_draws / n_vertices)
 }
@@ -150,7 +143,6 @@ pub struct Group {
 ///
 /// # Panics
 /// When there are more training vertices than vertices.
-#[must_use]
 pub fn expected(degrees: &Degrees, sampling: &Sampling, n_train: f64, n_train_of_gpu: f64) -> Expected {
     let (n_vertices, n_slots) = (degrees.n_vertices(), degrees.n_slots());
     assert!(n_train <= n_vertices * (1.0 + 1e-9), "{n_train} of {n_vertices} vertices are trained on");
@@ -191,7 +183,6 @@ fn hop(found: &mut Expected, fan_out: u32, replacement: Replacement, n_slots: f6
 }
 
 /// Items of rows when so many GPUs share a cache.
-#[must_use]
 pub fn row_items(found: &Expected, sampling: &Sampling, n_gpus: f64, hotness: Hotness) -> Vec<Item> {
     let mut items = Vec::with_capacity(found.groups.len());
     for group in &found.groups {
@@ -208,7 +199,6 @@ pub fn row_items(found: &Expected, sampling: &Sampling, n_gpus: f64, hotness: Ho
 }
 
 /// Items of features.
-#[must_use]
 pub fn feature_items(found: &Expected, width: u64, n_gpus: f64, hotness: Hotness) -> Vec<Item> {
     let (bytes, lines) = (hw::real(feature_bytes(width)), feature_lines(width));
     let item = |group: &Group| {

@@ -71,7 +71,6 @@ pub struct Term {
 
 impl Epoch {
     /// Parts of the epoch with what they are predicted to do.
-    #[must_use]
     pub fn terms(&self) -> Vec<Term> {
         match self {
             Self::Sampled { graph, train, sampling, width } => sampled(graph, train, sampling, *width),
@@ -90,7 +89,6 @@ impl Epoch {
     }
 
     /// Bytes of the largest array that it reads at random.
-    #[must_use]
     pub fn bytes(&self) -> f64 {
         match self {
             Self::Sampled { graph, width, .. } => {
@@ -103,7 +101,6 @@ impl Epoch {
 }
 
 /// Pairs of an epoch with this number, and the stream of what is drawn for them.
-#[must_use]
 pub fn pairs(graph: &Csr, n_pairs: u64, seed: u64, number: u32) -> (Vec<[u32; 2]>, random::Stream) {
     let stream = random::stream(seed, "pairs of an epoch").branch(u64::from(number));
     (subgraph::pairs(graph, n_pairs, &stream), stream)
@@ -231,7 +228,6 @@ fn gather_jobs(visits: &Visits, between: &Between) -> Vec<Job> {
 }
 
 /// Queries of a batch: both ends of every event, at its moment.
-#[must_use]
 pub fn queries(events: &[Event]) -> Vec<(u32, u64)> {
     events.iter().flat_map(|event| [(event.source, event.time), (event.target, event.time)]).collect()
 }
@@ -259,7 +255,6 @@ fn past(graph: &TCsr, events: &[Event], (k, take): (usize, Take), batch: usize, 
 }
 
 /// What queries of the past read, a query a step: the slots of a node's row, and the features of what is found there. A node is met by its slots.
-#[must_use]
 pub fn past_visits(rows: &[(f64, f64)], found: f64, row_bytes: f64) -> Recurrence {
     let n_slots: f64 = rows.iter().map(|(length, count)| length * count).sum();
     let alike = |&(length, count): &(f64, f64)| {

@@ -27,7 +27,6 @@ impl Quadrants {
 
     /// Equal off-diagonals around this weight of the upper left; 0.25 has no skew. The lower right keeps the rest, as the benchmark's do
     /// (0.05 of 0.43 there).
-    #[must_use]
     pub fn skewed(a: f64) -> Self {
         assert!((0.25..1.0).contains(&a), "a quadrant has at least its share, found {a}");
         // From one quarter each to the benchmark's proportions as the skew grows.
@@ -41,7 +40,6 @@ impl Quadrants {
 ///
 /// # Panics
 /// When there are more vertices than ids.
-#[must_use]
 pub fn rmat(scale: u32, n_edges: u64, quadrants: Quadrants, seed: u64) -> Vec<(u32, u32)> {
     assert!(scale < 32, "vertices have ids below 2^32");
     let stream = random::stream(seed, "rmat");
@@ -73,7 +71,6 @@ fn rmat_edge(scale: u32, quadrants: Quadrants, mut stream: Stream) -> (u32, u32)
 ///
 /// # Panics
 /// When there is no vertex or no edge for each.
-#[must_use]
 pub fn barabasi_albert(n_vertices: u32, per_vertex: u32, seed: u64) -> Vec<(u32, u32)> {
     assert!(n_vertices > 0 && per_vertex > 0, "a vertex brings an edge");
     let stream = random::stream(seed, "barabasi-albert");
@@ -96,7 +93,6 @@ fn attached(edge: u64, per_vertex: u32, stream: &Stream) -> u32 {
 
 /// Edges of a configuration model: vertices by degree, as many of each as the table says, with stubs joined at random. A stub that is
 /// left over stays alone.
-#[must_use]
 pub fn configuration(degrees: &[(u64, u64)], seed: u64) -> Vec<(u32, u32)> {
     let mut stubs = Vec::new();
     let mut vertex = 0_u32;
@@ -129,7 +125,6 @@ pub struct Bursts {
 }
 
 /// Events in the order of time; the position of an event is its id.
-#[must_use]
 pub fn bursts(shape: &Bursts, seed: u64) -> Vec<Event> {
     let stream = random::stream(seed, "bursts");
     let per_burst = hw::whole(shape.length.max(1.0));

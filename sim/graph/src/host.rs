@@ -12,7 +12,6 @@ use crate::cache::LINE_BYTES;
 use crate::subgraph::Work;
 
 /// Steps of a binary search in a row of this length, at least one.
-#[must_use]
 pub fn log2(length: f64) -> f64 {
     libm::log2(length.max(2.0))
 }
@@ -40,13 +39,11 @@ impl Kernel {
         [Self::SampleRows, Self::SampleMarks, Self::Gather, Self::Convert, Self::Past, Self::Extract];
 
     /// Name in profiles.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         engine::cost::host::KERNELS[self as usize]
     }
 
     /// What the axes of its surface are.
-    #[must_use]
     pub const fn axes(self) -> [&'static str; 2] {
         match self {
             Self::SampleRows => ["fan-out", "bytes between visits of a row"],
@@ -75,14 +72,12 @@ pub struct Job {
 impl Job {
     /// So many rows are read of which `fan_out` neighbours are drawn, where so many bytes lie between two visits of a row; `fan_out` of 1 stands
     /// for rows of which every neighbour is taken.
-    #[must_use]
     pub fn rows(fan_out: u32, rows: f64, apart: f64) -> Self {
         // A row's offset and its line.
         Self { kernel: Kernel::SampleRows, reads: 2.0 * rows, items: 0.0, point: [f64::from(fan_out), apart] }
     }
 
     /// So many neighbours are drawn and marked, where so many bytes lie between two touches of a mark.
-    #[must_use]
     pub fn marks(fan_out: u32, picks: f64, apart: f64) -> Self {
         // A pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
         let items = picks * (1.0 + f64::from(fan_out) / 8.0);
@@ -90,14 +85,12 @@ impl Job {
     }
 
     /// So many rows of `row_bytes` are copied, where so many bytes lie between two visits of a row.
-    #[must_use]
     pub fn gather(rows: f64, row_bytes: f64, apart: f64) -> Self {
         let lines = libm::ceil(row_bytes / hw::real(LINE_BYTES));
         Self { kernel: Kernel::Gather, reads: rows, items: rows * lines, point: [row_bytes, apart.max(row_bytes)] }
     }
 
     /// So many pairs with this mean work are extracted, where so many bytes lie between two visits of a row.
-    #[must_use]
     pub fn extract(pairs: f64, work: &Work, apart: f64) -> Self {
         let point = [work.n_vertices.max(1.0), apart.max(1.0)];
         Self { kernel: Kernel::Extract, reads: pairs * work.reads, items: pairs * work.probes, point }
@@ -105,7 +98,6 @@ impl Job {
 
     /// A conversion of rows of these lengths, each with how many have it: count and scatter read memory for every slot, the scan handles every
     /// vertex, the sort d log2 d items of a row.
-    #[must_use]
     pub fn convert(rows: &[(f64, f64)]) -> Self {
         let (mut n_vertices, mut n_slots, mut sorting) = (0.0, 0.0, 0.0);
         for &(length, count) in rows {
@@ -119,7 +111,6 @@ impl Job {
 
     /// So many queries of rows with this mean binary logarithm of the length, which find so many neighbours each. Binary search misses at every
     /// halving; a neighbour is three numbers of adjacent slots. So many bytes lie between two visits of a row.
-    #[must_use]
     pub fn past(queries: f64, log2_length: f64, found: f64, apart: f64) -> Self {
         let items = queries * 3.0 * found;
         let point = [found.max(1.0), apart.max(1.0)];
@@ -127,7 +118,6 @@ impl Job {
     }
 
     /// Seconds of the base that measurements are compared with.
-    #[must_use]
     pub fn base_s(&self) -> f64 {
         self.reads * READ_S + self.items * ITEM_S
     }
@@ -146,32 +136,27 @@ pub struct HostCosts {
 
 impl HostCosts {
     /// From nanoseconds of a read and of an item.
-    #[must_use]
     pub fn of_ns(read_ns: f64, item_ns: f64) -> Self {
         Self { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9, measured: BTreeMap::new() }
     }
 
     /// The base's own times.
-    #[must_use]
     pub const fn assumed() -> Self {
         Self { read_s: READ_S, item_s: ITEM_S, measured: BTreeMap::new() }
     }
 
     /// The measurement of a kernel; `None` where its times are assumed.
-    #[must_use]
     pub fn of(&self, kernel: Kernel) -> Option<&HostKernel> {
         self.measured.get(kernel.name())
     }
 
     /// Seconds of a job.
-    #[must_use]
     pub fn seconds(&self, job: &Job) -> f64 {
         let [read_s, item_s] = self.unit_s(job);
         job.reads * read_s + job.items * item_s
     }
 
     /// Seconds of a read and of an item in a job.
-    #[must_use]
     pub fn unit_s(&self, job: &Job) -> [f64; 2] {
         match self.of(job.kernel) {
             Some(kernel) => [READ_S, ITEM_S].map(|base| base * kernel.surface.factor(&job.point).0),
@@ -180,7 +165,6 @@ impl HostCosts {
     }
 
     /// Ends of the interval of a job's seconds: the residuals of the fit where the kernel was measured.
-    #[must_use]
     pub fn ends(&self, job: &Job) -> [f64; 2] {
         let seconds = self.seconds(job);
         match self.of(job.kernel) {
@@ -190,14 +174,12 @@ impl HostCosts {
     }
 
     /// The axis on which a job lies outside of what was measured, if it does.
-    #[must_use]
     pub fn outside(&self, job: &Job) -> Option<&'static str> {
         let axis = self.of(job.kernel)?.surface.factor(&job.point).1?;
         Some(job.kernel.axes()[axis])
     }
 
     /// Where the times of some kernels come from, a sentence each.
-    #[must_use]
     pub fn sources(&self, kernels: &[Kernel]) -> Vec<String> {
         let words = |kernel: &Kernel| match self.of(*kernel) {
             Some(found) => format!(

@@ -32,14 +32,12 @@ pub struct Point {
 
 impl Point {
     /// All transactions that are left.
-    #[must_use]
     pub fn sum(&self) -> f64 {
         self.transactions[0] + self.transactions[1]
     }
 }
 
 /// The split at a share.
-#[must_use]
 pub fn point(demand: &Demand, budget_bytes: f64, alpha: f64) -> Point {
     let rows = demand.rows.within(alpha * budget_bytes);
     let features = demand.features.within((1.0 - alpha) * budget_bytes);
@@ -49,7 +47,6 @@ pub fn point(demand: &Demand, budget_bytes: f64, alpha: f64) -> Point {
 }
 
 /// Every split of the grid.
-#[must_use]
 pub fn sweep(demand: &Demand, budget_bytes: f64) -> Vec<Point> {
     (0..=N_STEPS).map(|step| point(demand, budget_bytes, f64::from(step) / f64::from(N_STEPS))).collect()
 }
@@ -58,14 +55,12 @@ pub fn sweep(demand: &Demand, budget_bytes: f64) -> Vec<Point> {
 ///
 /// # Panics
 /// When there is no point.
-#[must_use]
 pub fn best(points: &[Point]) -> usize {
     let order = |&a: &usize, &b: &usize| points[a].sum().total_cmp(&points[b].sum());
     (0..points.len()).min_by(order).expect("a grid has points")
 }
 
 /// Transactions that no cache of so many bytes is below.
-#[must_use]
 pub fn bound(demand: &Demand, budget_bytes: f64) -> f64 {
     let mut items: Vec<(f64, f64)> = Vec::with_capacity(demand.rows.items().len() + demand.features.items().len());
     for item in demand.rows.items().iter().chain(demand.features.items()) {
@@ -97,7 +92,6 @@ pub struct Placement {
 ///
 /// # Panics
 /// When a vertex has no size.
-#[must_use]
 pub fn place(vertices: &[u32], bytes: &dyn Fn(u32) -> u64, own: &[&[u32]], room_bytes: f64) -> Placement {
     let mut placed = Placement { owners: Vec::with_capacity(vertices.len()), bytes: vec![0.0; own.len()] };
     for &vertex in vertices {

@@ -20,7 +20,6 @@ pub struct Marks {
 
 impl Marks {
     /// From how often each vertex is picked and the picks of a batch. The first may have any unit.
-    #[must_use]
     pub fn new(picked: &[f64], picks: f64) -> Self {
         let all: f64 = picked.iter().sum();
         let in_line = usize::try_from(LINE_BYTES / MARK_BYTES).expect("few marks");
@@ -34,7 +33,6 @@ impl Marks {
 
     /// Shares of the touches, with the bytes between two of a line: marks, rows of the batches between, and what so many batches read besides,
     /// which is nothing within one.
-    #[must_use]
     pub fn again(&self, rows: &Recurrence, besides: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
         let of = |Again { share, steps }: Again| {
             let batches = steps / self.picks;

@@ -15,7 +15,6 @@ const N_ROUNDS: u32 = 4;
 const NONE: u32 = u32::MAX;
 
 /// Part of every vertex.
-#[must_use]
 pub fn hashed(n_vertices: u32, n_parts: u32) -> Vec<u32> {
     (0..n_vertices).map(|vertex| hash(vertex, n_parts)).collect()
 }
@@ -24,7 +23,6 @@ pub fn hashed(n_vertices: u32, n_parts: u32) -> Vec<u32> {
 ///
 /// # Panics
 /// When there is no part.
-#[must_use]
 pub fn hash(vertex: u32, n_parts: u32) -> u32 {
     assert!(n_parts > 0, "a partition has parts");
     let bits = engine::random::at(0, u64::from(vertex));
@@ -35,7 +33,6 @@ pub fn hash(vertex: u32, n_parts: u32) -> u32 {
 ///
 /// # Panics
 /// When there is no part.
-#[must_use]
 pub fn streamed(graph: &Csr, n_parts: u32) -> Vec<u32> {
     assert!(n_parts > 0, "a partition has parts");
     let n_vertices = graph.n_vertices();
@@ -94,7 +91,6 @@ fn smallest(sizes: &[[u64; 2]]) -> u32 {
 }
 
 /// Share of the adjacency slots whose ends lie in different parts.
-#[must_use]
 pub fn cut_ratio(graph: &Csr, parts: &[u32]) -> f64 {
     let mut n_cut = 0_u64;
     for vertex in 0..graph.n_vertices() {

@@ -41,7 +41,6 @@ pub struct Batch {
 ///
 /// # Panics
 /// When there is no worker.
-#[must_use]
 pub fn batches(cluster: &Cluster, batch: &Batch, n_batches: usize) -> TaskGraph {
     assert!(batch.n_workers > 0, "somebody prepares batches");
     let n_gpus = cluster.n_gpus();

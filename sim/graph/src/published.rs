@@ -48,19 +48,16 @@ const fn shape(name: &'static str, short: &'static str, counts: [u64; 4], source
 
 impl Shape {
     /// One by name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         SHAPES.into_iter().find(|shape| shape.name == name)
     }
 
     /// Bytes of all features, 4 for each number.
-    #[must_use]
     pub const fn feature_bytes(&self) -> u64 {
         4 * self.width * self.n_vertices
     }
 
     /// Bytes of all neighbours, 4 each: what papers print.
-    #[must_use]
     pub const fn neighbour_bytes(&self) -> u64 {
         4 * self.n_edges
     }

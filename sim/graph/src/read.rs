@@ -58,7 +58,6 @@ pub struct Edges {
 
 impl Edges {
     /// Edges as events.
-    #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let event = |(&(source, target), &time)| Event { source, target, time };
         self.edges.iter().zip(&self.times).map(event).collect()

@@ -39,7 +39,6 @@ const DOUBLINGS_MAX: u32 = 40;
 
 impl Recurrence {
     /// Rows with a chance in a step.
-    #[must_use]
     pub fn new(mut rows: Vec<Alike>) -> Self {
         rows.retain(|alike| alike.count > 0.0 && alike.chance > 0.0);
         debug_assert!(rows.iter().all(|alike| alike.chance <= 1.0), "a step visits a row once");
@@ -47,7 +46,6 @@ impl Recurrence {
     }
 
     /// Rows of so many bytes by how many of the steps visited each.
-    #[must_use]
     pub fn of_visits(visits: &[u32], steps: u64, bytes: f64) -> Self {
         let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
         visits.iter().for_each(|visits| *counts.entry(*visits).or_default() += 1);
@@ -61,13 +59,11 @@ impl Recurrence {
     }
 
     /// Bytes of distinct rows that so many steps visit.
-    #[must_use]
     pub fn bytes(&self, steps: f64) -> f64 {
         self.rows.iter().map(|alike| alike.count * alike.bytes * (1.0 - absent(alike.chance, steps))).sum()
     }
 
     /// When visits come again: shares that add up to 1, the soonest first. Steps are taken together by doublings.
-    #[must_use]
     pub fn again(&self) -> Vec<Again> {
         let all: f64 = self.rows.iter().map(|alike| alike.count * alike.bytes * alike.chance).sum();
         // Share of the visits that do not come again within so many steps.
@@ -94,7 +90,6 @@ impl Recurrence {
     }
 
     /// Bytes between two visits of a row, in the geometric mean over visits.
-    #[must_use]
     pub fn apart(&self) -> f64 {
         let log = |again: &Again| again.share * libm::log(self.bytes(again.steps).max(1.0));
         libm::exp(self.again().iter().map(log).sum())

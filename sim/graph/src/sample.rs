@@ -90,13 +90,11 @@ pub fn picks(degree: u64, fan_out: u32, replacement: Replacement, mut stream: St
 }
 
 /// The stream of a vertex at a hop of a batch.
-#[must_use]
 pub const fn stream_of(batch: &Stream, hop: u32, vertex: u32) -> Stream {
     batch.branch((hop as u64) << 32 | vertex as u64)
 }
 
 /// Seeds of the batches of an epoch: the training vertices in an order of the epoch's own, cut into batches.
-#[must_use]
 pub fn batches(train: &[u32], sampling: &Sampling, epoch: u32, owner: u32) -> Vec<Vec<u32>> {
     let mut order = train.to_vec();
     random::stream(sampling.seed, "order").branch(u64::from(epoch)).branch(u64::from(owner)).shuffle(&mut order);
@@ -104,7 +102,6 @@ pub fn batches(train: &[u32], sampling: &Sampling, epoch: u32, owner: u32) -> Ve
 }
 
 /// The stream of the draws of an epoch of a GPU.
-#[must_use]
 pub fn epoch_stream(sampling: &Sampling, epoch: u32, owner: u32) -> Stream {
     random::stream(sampling.seed, "picks").branch(u64::from(epoch)).branch(u64::from(owner))
 }
@@ -163,7 +160,6 @@ pub fn gather(features: &[f32], width: usize, vertices: impl ExactSizeIterator<I
 }
 
 /// Bytes of a row that a visit touches: its offset, its mark, and no more lines than neighbours are picked.
-#[must_use]
 pub fn touched_bytes(degree: f64, picks: f64) -> f64 {
     const OFFSET_AND_MARK: f64 = 12.0;
     OFFSET_AND_MARK + (4.0 * degree).min(hw::real(LINE_BYTES) * picks)
@@ -185,7 +181,6 @@ pub struct Visits {
 }
 
 /// Counts the visits of an epoch.
-#[must_use]
 pub fn visits(graph: &Csr, batches: &[Vec<u32>], sampling: &Sampling, stream: &Stream) -> Visits {
     let n_hops = sampling.fan_out.len();
     let counters = || (0..graph.n_vertices()).map(|_| AtomicU32::new(0)).collect::<Vec<AtomicU32>>();

@@ -77,7 +77,6 @@ struct Builder<'a> {
 ///
 /// # Panics
 /// When there is not one entry for each GPU.
-#[must_use]
 pub fn steps(cluster: &Cluster, network: Network, split: Split, gpus: &[GpuStep], n_steps: usize) -> TaskGraph {
     assert_eq!(gpus.len(), cluster.n_gpus() as usize, "a step for every GPU");
     let n = gpus.len();
@@ -249,7 +248,6 @@ const fn fan_in(layer: Layer) -> u64 {
 }
 
 /// Weights of all layers.
-#[must_use]
 pub fn n_weights(network: &Network, n_hops: usize) -> u64 {
     let first = fan_in(network.layer) * network.width * network.hidden;
     let later = fan_in(network.layer) * network.hidden * network.hidden;
@@ -274,7 +272,6 @@ fn forward(network: &Network, step: &GpuStep) -> Vec<(Op, u32)> {
 }
 
 /// Bytes of a batch on a GPU: two batches of features in the queue, and what the layers keep for backward.
-#[must_use]
 pub fn batch_bytes(network: &Network, step: &GpuStep) -> f64 {
     let n_hops = step.n_picks.len();
     let features = hw::real(4 * network.width) * step.n_vertices[n_hops];

@@ -53,7 +53,6 @@ pub struct Work {
 
 impl Work {
     /// Sums.
-    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
             n_vertices: self.n_vertices + other.n_vertices,
@@ -64,7 +63,6 @@ impl Work {
     }
 
     /// The same for a part or a multiple.
-    #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self {
             n_vertices: self.n_vertices * factor,
@@ -105,7 +103,6 @@ fn taken(degree: f64, rule: &Rule) -> f64 {
 }
 
 /// Extracts the subgraph of a pair.
-#[must_use]
 pub fn extract(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream) -> Enclosing {
     let mut work = Work::default();
     let mut vertices: Vec<u32> = if pair[0] == pair[1] { vec![pair[0]] } else { pair.to_vec() };
@@ -193,7 +190,6 @@ fn distances(neighbours: &[Vec<u32>], from: usize, blocked: Option<usize>) -> Ve
 }
 
 /// Work of pairs, in parallel and in order; pair number i draws from branch i.
-#[must_use]
 pub fn works(graph: &Csr, pairs: &[[u32; 2]], rule: &Rule, stream: &Stream) -> Vec<Work> {
     let one = |(at, pair): (usize, &[u32; 2])| extract(graph, *pair, rule, &stream.branch(at as u64)).work;
     pairs.par_iter().enumerate().map(one).collect()
@@ -203,7 +199,6 @@ pub fn works(graph: &Csr, pairs: &[[u32; 2]], rule: &Rule, stream: &Stream) -> V
 ///
 /// # Panics
 /// When the graph has no edge.
-#[must_use]
 pub fn pairs(graph: &Csr, n: u64, stream: &Stream) -> Vec<[u32; 2]> {
     assert!(graph.n_slots() > 0, "a pair to train on is an edge");
     (0..n).map(|at| pair(graph, at.is_multiple_of(2), stream.branch(at))).collect()
@@ -229,7 +224,6 @@ fn last_at_or_below(graph: &Csr, slot: u64) -> u32 {
 
 /// Mean work of a pair from degrees alone, over so many pairs that are drawn: an end of an edge and a neighbour have a degree by its slots, a
 /// random end by its vertices. Edges among neighbours are those of a configuration model, so triangles are too few.
-#[must_use]
 pub fn expected(degrees: &Degrees, rule: &Rule, n_pairs: u64, stream: &Stream) -> Work {
     let (by_slots, by_vertices) = (Ladder::new(degrees, true), Ladder::new(degrees, false));
     let n_slots = degrees.n_slots();
@@ -274,7 +268,6 @@ fn drawn(ends: [f64; 2], rule: &Rule, by_slots: &Ladder, n_slots: f64, draws: &m
 }
 
 /// What extraction reads, a row a step: a row is met by its slots, and read whole.
-#[must_use]
 pub fn visits(degrees: &Degrees) -> Recurrence {
     let n_slots = degrees.n_slots();
     let alike = |class: &Class| Alike {

@@ -99,32 +99,27 @@ impl TCsr {
     }
 
     /// Vertices.
-    #[must_use]
     pub fn n_vertices(&self) -> u32 {
         u32::try_from(self.offsets.len() - 1).expect("vertices have ids below 2^32")
     }
 
     /// First slots of the rows, and the number of slots.
-    #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
     /// Slots of a vertex.
-    #[must_use]
     pub fn degree(&self, vertex: u32) -> u64 {
         self.offsets[vertex as usize + 1] - self.offsets[vertex as usize]
     }
 
     /// Slots of a vertex with a time before `time`.
-    #[must_use]
     pub fn before(&self, vertex: u32, time: u64) -> std::ops::Range<usize> {
         let (begin, end) = (index(self.offsets[vertex as usize]), index(self.offsets[vertex as usize + 1]));
         begin..begin + self.times[begin..end].partition_point(|&at| at < time)
     }
 
     /// Up to `k` neighbours strictly before `time`, in the order of time: O(log d + k), the past is sliced and not copied.
-    #[must_use]
     pub fn sample(&self, vertex: u32, time: u64, k: usize, take: Take, stream: Stream) -> Vec<Past> {
         let past = self.before(vertex, time);
         let slots: Vec<usize> = match take {
@@ -144,7 +139,6 @@ impl TCsr {
     }
 
     /// Samples for many (vertex, time), in parallel and in their order; query number i draws from branch i.
-    #[must_use]
     pub fn sample_all(&self, queries: &[(u32, u64)], k: usize, take: Take, stream: &Stream) -> Vec<Vec<Past>> {
         let one =
             |(at, &(vertex, time)): (usize, &(u32, u64))| self.sample(vertex, time, k, take, stream.branch(at as u64));
@@ -152,7 +146,6 @@ impl TCsr {
     }
 
     /// Lengths of the rows and how many have each.
-    #[must_use]
     pub fn row_lengths(&self) -> Vec<(f64, f64)> {
         let mut lengths: Vec<u64> = (0..self.n_vertices()).map(|vertex| self.degree(vertex)).collect();
         lengths.sort_unstable();
@@ -161,7 +154,6 @@ impl TCsr {
     }
 
     /// Bytes with fields of 64 bits.
-    #[must_use]
     pub const fn bytes(n_vertices: u64, n_slots: u64) -> u64 {
         8 * (n_vertices + 1) + 24 * n_slots
     }
@@ -261,7 +253,6 @@ pub struct Conversion {
 
 /// Cost of a conversion on so many threads. The adds to one counter follow each other, and a row is sorted by one thread (long ones by all, which the
 /// bound leaves out).
-#[must_use]
 pub fn conversion(row_lengths: &[(f64, f64)], threads: u32, costs: &HostCosts) -> Conversion {
     let job = Job::convert(row_lengths);
     let [read_s, item_s] = costs.unit_s(&job);

@@ -29,7 +29,6 @@ pub struct Owners {
 
 impl Owners {
     /// Nothing is cached.
-    #[must_use]
     pub fn host(n_vertices: u32) -> Self {
         Self { rows: vec![Owner::Host; n_vertices as usize], features: vec![Owner::Host; n_vertices as usize] }
     }
@@ -48,13 +47,11 @@ pub struct Counted {
 
 impl Counted {
     /// All transactions.
-    #[must_use]
     pub const fn sum(&self) -> u64 {
         self.lines[0] + self.lines[1]
     }
 
     /// The same with another's.
-    #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         for kind in 0..2 {
             self.lines[kind] += other.lines[kind];
@@ -74,7 +71,6 @@ impl Counted {
 }
 
 /// Counts an epoch of a GPU, which is number `gpu` of its clique.
-#[must_use]
 pub fn replay(
     graph: &Csr,
     batches: &[Vec<u32>],

@@ -42,7 +42,6 @@ pub struct Supply {
 
 impl Supply {
     /// Limits of a replica with this room. Every GPU reads its own part over its own link, a disk is read for all of them.
-    #[must_use]
     pub fn limits(&self, room: &AdapterRoom, config: &ReplicaConfig<'_>, link: BytesPerSecond) -> AdapterLimits {
         let rate = |gb_per_s: f64| BytesPerSecond::new(gb_per_s * 1e9);
         let bytes = |n_ranks: u32| room.bytes_per_rank(config.model, n_ranks, config.dtype);
@@ -72,7 +71,6 @@ pub struct Popularity {
 
 impl Popularity {
     /// Draws an adapter for every request. Turns of a session ask for the session's.
-    #[must_use]
     pub fn lay(&self, mut requests: Requests, seed: u64) -> Requests {
         let mut draws = random::stream(seed, "adapters of requests");
         let mut sums = Vec::with_capacity(self.count as usize);

@@ -19,19 +19,16 @@ pub struct Assignment {
 
 impl Assignment {
     /// Type of a request.
-    #[must_use]
     pub fn type_of(&self, request: u32) -> u32 {
         self.types.get(request as usize).copied().unwrap_or(0)
     }
 
     /// Rows of weights, those by type first.
-    #[must_use]
     pub const fn n_rows(&self) -> usize {
         self.shares.len() + self.onward.len()
     }
 
     /// Row of weights for a request that comes from a group, or from outside.
-    #[must_use]
     pub fn row(&self, request: u32, from: Option<u32>) -> usize {
         match from {
             Some(from) if (from as usize) < self.onward.len() => self.shares.len() + from as usize,
@@ -40,7 +37,6 @@ impl Assignment {
     }
 
     /// Weight of a group in a row; 1 where nothing was planned.
-    #[must_use]
     pub fn weight(&self, row: usize, group: u32) -> f64 {
         let planned = self.shares.get(row).or_else(|| self.onward.get(row.checked_sub(self.shares.len())?));
         planned.map_or(1.0, |weights| weights.get(group as usize).copied().unwrap_or(0.0))
@@ -57,7 +53,6 @@ pub struct TypeCentre {
 }
 
 /// The type of every request: the one whose lengths are nearest, as a ratio. Ties go to the first.
-#[must_use]
 pub fn nearest_types(requests: &Requests, centres: &[TypeCentre]) -> Vec<u32> {
     let ratio = |tokens: u32, centre: f64| libm::log(f64::from(tokens) / centre).abs();
     let type_of = |request: &Request| {

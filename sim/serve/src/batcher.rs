@@ -14,7 +14,6 @@ pub static BATCHERS: [&dyn Batcher; 6] =
     [&vllm_v1::VllmV1, &sarathi::Sarathi, &sglang::Sglang, &trtllm::Trtllm, &vllm_v0::VllmV0, &one_prompt::OnePrompt];
 
 /// A policy by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static dyn Batcher> {
     BATCHERS.iter().find(|batcher| batcher.name() == name).copied()
 }

@@ -33,14 +33,12 @@ pub struct Capacity {
 
 impl Capacity {
     /// Whole blocks of so many tokens, over all ranks.
-    #[must_use]
     pub fn blocks(&self, block_tokens: u32) -> u32 {
         let blocks = self.kv.0 / (self.bytes_per_token * u64::from(block_tokens)).max(1);
         u32::try_from(blocks * u64::from(self.n_ranks)).unwrap_or(u32::MAX)
     }
 
     /// Blocks of so many tokens that every sequence takes besides those of its tokens.
-    #[must_use]
     pub fn blocks_per_sequence(&self, block_tokens: u32) -> u32 {
         let block = (self.bytes_per_token * u64::from(block_tokens)).max(1);
         u32::try_from(self.bytes_per_sequence.div_ceil(block)).unwrap_or(u32::MAX)
@@ -107,7 +105,6 @@ fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
 /// feed-forward is cut over the tensor group. Or those of the images of an iteration, which are gone before its layers begin but for what
 /// the encoder gave: an engine keeps that of as many tokens (vLLM 0.11, `compute_mm_encoder_budget`).
-#[must_use]
 pub fn activations(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
     let of_layers = of_layers(deployment, tokens);
     let Some(encoding) = deployment.encoding() else { return of_layers };
@@ -133,7 +130,6 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
 }
 
 /// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration.
-#[must_use]
 pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Bytes {
     let found = of_room(deployment, deployment.cluster.gpu.memory.0);
     let of_rank = u64::from(blocks.div_ceil(found.n_ranks)) * u64::from(limits.block_tokens) * found.bytes_per_token;

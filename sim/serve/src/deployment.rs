@@ -85,19 +85,16 @@ pub struct Range {
 
 impl Range {
     /// From `first` on, `n` of them.
-    #[must_use]
     pub const fn new(first: u32, n: u32) -> Self {
         Self { first, end: first.saturating_add(n) }
     }
 
     /// How many they are.
-    #[must_use]
     pub const fn n(self) -> u32 {
         self.end.saturating_sub(self.first)
     }
 
     /// Whether there are none.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.n() == 0
     }
@@ -135,20 +132,17 @@ pub struct Replica {
 
 impl Replica {
     /// Layers of all its stages.
-    #[must_use]
     pub fn layers(&self) -> Range {
         let (first, last) = (self.stages.first(), self.stages.last());
         Range { first: first.map_or(0, |stage| stage.layers.first), end: last.map_or(0, |stage| stage.layers.end) }
     }
 
     /// GPUs of one copy.
-    #[must_use]
     pub fn n_gpus(&self) -> u32 {
         self.stages.iter().map(|stage| stage.gpus.n()).sum()
     }
 
     /// GPUs of one copy on a machine: what the next copy's are moved on by.
-    #[must_use]
     pub fn n_gpus_on(&self, machine: u32) -> u32 {
         self.stages.iter().filter(|stage| stage.machine == machine).map(|stage| stage.gpus.n()).sum()
     }
@@ -247,7 +241,6 @@ pub struct Route {
 
 impl Deployment {
     /// A deployment of a model on machines, without replicas.
-    #[must_use]
     pub fn new(model: &str, n_layers: u32, machines: Vec<Machine>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -261,7 +254,6 @@ impl Deployment {
     }
 
     /// Whether some replica has a part of the layers.
-    #[must_use]
     pub fn has_stations(&self) -> bool {
         let whole = Range::new(0, self.n_layers);
         // One that works as a station is one, though it may hold all layers.
@@ -281,7 +273,6 @@ impl Deployment {
     }
 
     /// The link from one to another, where there is one.
-    #[must_use]
     pub fn link(&self, from: Option<u32>, to: Option<u32>) -> Option<&Link> {
         self.links.iter().find(|link| link.from == from && link.to == to)
     }

@@ -8,7 +8,6 @@ use hw::Seconds;
 /// Time of a tokenizer for each token of a prompt, under every engine: text goes through the tokenizers of Hugging Face, on one thread. They encode
 /// 2 MB of text a second there with the vocabulary of Llama 3.1, and a token has about four bytes. Nothing is fitted. Source: huggingface/tokenizers,
 /// pull request 1582.
-#[must_use]
 pub fn tokenize() -> Seconds {
     Seconds::new(2e-6)
 }
@@ -50,7 +49,6 @@ pub const NONE: EngineConstants = EngineConstants {
 };
 
 /// Every engine that was fitted.
-#[must_use]
 pub fn fitted() -> [EngineConstants; 3] {
     let any = EngineConstants { tokenize: tokenize(), ..NONE };
     [
@@ -85,14 +83,12 @@ pub fn fitted() -> [EngineConstants; 3] {
 
 impl EngineConstants {
     /// All that are fitted: an iteration, a sequence, a layer of prompts, one with experts, an intricate one, the start of a request.
-    #[must_use]
     pub const fn times(&self) -> [Seconds; 6] {
         let layers = [self.host_per_layer, self.host_per_expert_layer, self.host_per_intricate_layer];
         [self.host_per_step, self.host_per_sequence, layers[0], layers[1], layers[2], self.start]
     }
 
     /// Constants of an engine; none where it was not fitted.
-    #[must_use]
     pub fn of(engine: &str) -> Self {
         fitted().into_iter().find(|constants| constants.engine == engine).unwrap_or(NONE)
     }

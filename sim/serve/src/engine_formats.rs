@@ -75,7 +75,6 @@ pub const LACKING: [Lacking; 12] = [
 ];
 
 /// What an engine lacks of a model's formats on a card; experts only where there are some.
-#[must_use]
 pub fn lacking(engine: &str, formats: &Formats, has_experts: bool, gpu: &Gpu) -> Vec<&'static Lacking> {
     let has_kernel = |row: &Lacking| row.newest_cards_have_it && gpu.peak_fp4.is_some();
     let is_used = |row: &Lacking| match row.part {

@@ -122,7 +122,6 @@ impl Version {
     pub const NEWEST: Self = Self(u32::MAX, 0, 0);
 
     /// From text as releases have it, or a build that is newer than all releases; `None` of anything else.
-    #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {
         let found = Self::parse(text);
         let is_build = ["nightly", "main", "latest", "dev"].iter().any(|word| text.starts_with(word));
@@ -130,13 +129,11 @@ impl Version {
     }
 
     /// The last version of its minor release: fixes change no defaults.
-    #[must_use]
     pub const fn last_of_minor(self) -> Self {
         Self(self.0, self.1, u32::MAX)
     }
 
     /// From text as releases have it: `0.19.0`, `1.0.0rc3`, `0.5.8.post1`.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut numbers = text.split('.').map_while(leading_number);
         match (numbers.next(), numbers.next(), numbers.next()) {
@@ -287,20 +284,17 @@ const KNOWN: [(&str, [Version; 2]); 3] = [
 const RELEASES: [(&str, &str, Version); 1] = [("sglang", "2026-04-06", Version(0, 5, 9))];
 
 /// Newest release of an engine on a day such as `2026-04-05`.
-#[must_use]
 pub fn newest_on(name: &str, day: &str) -> Version {
     let before = RELEASES.iter().find(|(engine, released, _)| *engine == name && !day.is_empty() && day < *released);
     before.map_or(Version::NEWEST, |(_, _, version)| *version)
 }
 
 /// Oldest and newest version of an engine that its presets were written for.
-#[must_use]
 pub fn known_versions(name: &str) -> Option<[Version; 2]> {
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, versions)| *versions)
 }
 
 /// Names of all engines, each once.
-#[must_use]
 pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
     names.dedup();
@@ -308,7 +302,6 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Preset of an engine's version; versions older than the oldest known take that one.
-#[must_use]
 pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
     let mut of_name = PRESETS.iter().filter(|preset| preset.name == name);
     let newest_not_after = of_name.clone().find(|preset| preset.since <= version);
@@ -317,7 +310,6 @@ pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
 
 impl EnginePreset {
     /// Rows to which experts of a format that are cut over so many GPUs are filled up.
-    #[must_use]
     pub fn expert_rows_of(&self, format: Format, tensor_degree: u32) -> Option<u64> {
         let (rows, below) = self.expert_rows?;
         (format == Format::Fp8Block && tensor_degree < below).then_some(rows)
@@ -325,7 +317,6 @@ impl EnginePreset {
 
     /// Which variant of their kernel experts of a format run, with so many ranks of data-parallel attention. Before Blackwell, and between such ranks
     /// (`DeepEP`, `DeepGEMM`), other kernels compute them.
-    #[must_use]
     pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
         let is_tuned = self.tunes_experts || format != Format::Fp8Block || gpu.peak_fp4.is_none() || ranks > 1;
         if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
@@ -333,13 +324,11 @@ impl EnginePreset {
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
     /// TensorRT-LLM).
-    #[must_use]
     pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {
         self.name == "trtllm" && format == Format::Mxfp4 && gpu.peak_fp4.is_none()
     }
 
     /// Sizes on a device.
-    #[must_use]
     pub fn sizes_on(&self, gpu: &Gpu) -> Sizes {
         let is_small = self.name == "vllm" && gpu.name.starts_with("a100");
         let gib = if is_small { Bytes::from_gib(0.0) } else { gpu.memory };
@@ -351,7 +340,6 @@ impl EnginePreset {
 impl Sizes {
     /// Memory that SGLang keeps beside weights, keys and values on so many GPUs: 512 MiB, 1.5 MiB per token of a chunk, 2 MiB per sequence of
     /// the largest captured batch, 128 MiB per GPU of the worker (`server_args.py`; 10 GiB at least on devices above 60 GiB).
-    #[must_use]
     pub fn reserve(&self, gpu: &Gpu, tensor_degree: u32, n_gpus: u32) -> Bytes {
         let graph_max = self.graph_max[usize::from(tensor_degree >= 4)];
         let mib =
@@ -364,7 +352,6 @@ impl Sizes {
 impl PromptGraphs {
     /// Most tokens of such an iteration, beside captured batches of so many sequences; 0 where none runs in a graph. `is_plain`: one worker computes
     /// prompts and answers on one tensor group, without drafts and adapters.
-    #[must_use]
     pub fn tokens(self, model: &Model, batch_max: u32, is_plain: bool) -> u32 {
         match self {
             Self::None => 0,
@@ -382,7 +369,6 @@ impl PromptGraphs {
 
 impl GraphRule {
     /// Captured batches of at most so many sequences, ascending.
-    #[must_use]
     pub fn sizes(self, largest: u32) -> Vec<u32> {
         let mut sizes: Vec<u32> = match self {
             Self::Each => Vec::new(),

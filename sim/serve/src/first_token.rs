@@ -29,7 +29,6 @@ pub struct Asked<'a> {
 
 /// Least mean time to the first token of requests, each on whichever replicas are fastest. `None` where nothing is known: prompts that are cached
 /// or computed outside of the fleet, and clients who give up, since whoever waits longest is then left out of the mean.
-#[must_use]
 pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Option<Seconds> {
     let is_elsewhere = groups.iter().any(|group| group.role == Role::Outputs);
     if requests.prefix_tokens > 0 || requests.has_deadlines() || is_elsewhere {
@@ -46,7 +45,6 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Option<Seconds> {
 }
 
 /// Least time to the first token of a prompt.
-#[must_use]
 pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable, prompt: u32) -> Seconds {
     let tokens = table.least_tokens(prompt).span().to_seconds();
     let whole = tokens + attention(config, cost, prompt);
@@ -56,7 +54,6 @@ pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable,
 }
 
 /// Least time of a prompt's attention in all layers, however it is cut; nothing is said where some layers attend to less than all tokens.
-#[must_use]
 pub fn attention(config: &ReplicaConfig<'_>, cost: &dyn CostModel, prompt: u32) -> Seconds {
     if !config.model.is_plain() {
         return Seconds::ZERO;

@@ -56,7 +56,6 @@ pub struct Group {
 
 impl Group {
     /// Replicas of one GPU each that do everything, without price, limits of ports, scaling or failures.
-    #[must_use]
     pub fn new(name: impl Into<String>, engine: Engine, n_replicas: u32) -> Self {
         Self {
             name: name.into(),
@@ -212,7 +211,6 @@ pub struct Served {
 
 impl Fleet {
     /// A fleet of one group.
-    #[must_use]
     pub fn of(group: Group) -> Self {
         Self { groups: vec![group], ..Self::default() }
     }
@@ -224,13 +222,11 @@ impl Fleet {
     }
 
     /// Replicas of all groups.
-    #[must_use]
     pub fn n_replicas(&self) -> u32 {
         self.groups.iter().map(|group| group.n_replicas).sum()
     }
 
     /// First replica of a group.
-    #[must_use]
     pub fn first_of(&self, group: usize) -> u32 {
         if self.groups.is_empty() {
             // A station is a group of its own.
@@ -240,7 +236,6 @@ impl Fleet {
     }
 
     /// Tokens of the longest request that some replica holds, with what others always lend it.
-    #[must_use]
     pub fn context_max_tokens(&self) -> u64 {
         let always = |group: &Group| {
             let least = group.scaling.as_ref().map_or(group.n_replicas, |scaling| scaling.replicas_min.max(1));
@@ -266,20 +261,17 @@ impl Fleet {
     }
 
     /// Whether prompts are computed on some replicas and decoded on others.
-    #[must_use]
     pub fn is_split(&self) -> bool {
         self.groups.iter().any(|group| group.role == Role::Prefill)
     }
 
     /// Whether replicas come and go.
-    #[must_use]
     pub fn is_dynamic(&self) -> bool {
         let changes = |group: &Group| group.scaling.is_some() || group.failures.is_some();
         !self.outages.is_empty() || self.station_failures.iter().any(Option::is_some) || self.groups.iter().any(changes)
     }
 
     /// Time between decisions of a planner of the fleet: that of its first planned group; `None` where nothing is planned.
-    #[must_use]
     pub fn planned_every(&self) -> Option<hw::Seconds> {
         self.groups.iter().find_map(|group| match group.scaling.as_ref()?.rule {
             Rule::Planned { interval } => Some(interval),
@@ -291,7 +283,6 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is no replica.
-    #[must_use]
     pub fn serve(&self, requests: &Requests, router: &mut dyn Router) -> Served {
         self.serve_by(requests, Rules::of(router))
     }
@@ -300,7 +291,6 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is no replica.
-    #[must_use]
     pub fn serve_planned(&self, requests: &Requests, router: &mut dyn Router, scaler: &mut dyn Scaler) -> Served {
         self.serve_by(requests, Rules { scaler: Some(scaler), ..Rules::of(router) })
     }
@@ -309,7 +299,6 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is no replica.
-    #[must_use]
     pub fn serve_by<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>) -> Served {
         self.run(requests, rules).play()
     }
@@ -356,7 +345,6 @@ pub struct Changing {
 ///
 /// # Panics
 /// When there is no station.
-#[must_use]
 pub fn serve_stations(pool: &Pool, paths: &mut dyn Paths, asked: &pool::Run<'_>, changing: &Changing) -> Outcome {
     let (outages, station_failures) = (changing.outages.clone(), changing.failures.clone());
     let fleet = Fleet { outages, station_failures, ..Fleet::default() };
@@ -372,7 +360,6 @@ pub fn serve_stations(pool: &Pool, paths: &mut dyn Paths, asked: &pool::Run<'_>,
 ///
 /// # Panics
 /// When there is no replica.
-#[must_use]
 pub fn serve(requests: &Requests, engines: &[&Engine], router: &mut dyn Router) -> Served {
     Run::new(requests, engines, vec![0; engines.len()], &Fleet::default(), router).play()
 }

@@ -40,7 +40,6 @@ impl Images {
     }
 
     /// Tokens that every prompt has more; 0 where a trace says how many images it has.
-    #[must_use]
     pub fn more(&self) -> u32 {
         u32::try_from(self.tokens(self.per_request.unwrap_or(0))).unwrap_or(u32::MAX)
     }

@@ -14,7 +14,6 @@ pub struct Kept {
 
 impl Kept {
     /// Of all layers of a model; `shard` is not cut.
-    #[must_use]
     pub fn of(shard: &Shard<'_>) -> Self {
         assert_eq!(shard.tp, 1, "each byte counts once");
         let model = shard.model;
@@ -31,7 +30,6 @@ impl Kept {
     }
 
     /// Bytes of a sequence of so many tokens; one shorter than a window keeps all of it.
-    #[must_use]
     pub fn bytes(&self, tokens: u64) -> u64 {
         let of_window = |(most, bytes): &(u64, u64)| tokens.min(*most) * bytes;
         self.state_bytes + self.windows.iter().map(of_window).sum::<u64>()

@@ -39,7 +39,6 @@ pub struct Eviction {
 pub static EVICTIONS: [Eviction; 2] = [lru::LRU, lfu::LFU];
 
 /// A rule by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Eviction> {
     EVICTIONS.iter().find(|rule| rule.name == name)
 }

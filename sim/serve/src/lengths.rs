@@ -56,14 +56,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// A table by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Lengths> {
     TABLES.iter().find(|(known, _)| *known == name).map(|(_, table)| table)
 }
 
 impl Lengths {
     /// Draws requests that all arrive at the start; `arrivals::lay` spreads them.
-    #[must_use]
     pub fn sample(&self, n: usize, seed: u64) -> Requests {
         let mut stream = random::stream(seed, "lengths of requests");
         let tokens = |value: f64| {

@@ -51,7 +51,6 @@ pub struct Slo {
 
 impl Slo {
     /// The limit of one key of scenarios alone.
-    #[must_use]
     pub fn only(&self, key: &str) -> Self {
         match key {
             "ttft_s" => Self { ttft: self.ttft, ..Self::default() },
@@ -61,7 +60,6 @@ impl Slo {
     }
 
     /// Whether it limits anything.
-    #[must_use]
     pub const fn is_given(&self) -> bool {
         self.ttft.is_some() || self.tpot.is_some() || self.e2e.is_some()
     }
@@ -118,7 +116,6 @@ pub fn sort_times(values: &mut [f64]) {
 }
 
 /// Quantile of sorted values, linear between order statistics.
-#[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len() - 1;
     let at = share * hw::real(last as u64);
@@ -128,7 +125,6 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// Figures of a run by their contract keys; parts of an object have a dot: `ttft_s.mean`.
-#[must_use]
 pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let start = Time::ZERO + hw::Span::from_seconds(warm_up);
@@ -272,7 +268,6 @@ pub fn by_length(into: &mut BTreeMap<String, f64>, requests: &Requests, served: 
 }
 
 /// Whether a request meets every limit.
-#[must_use]
 pub fn meets(slo: &Slo, latencies: &Latencies) -> bool {
     let within = |limit: Option<Seconds>, value: Option<f64>| match (limit, value) {
         (Some(limit), Some(value)) => value <= limit.get(),

@@ -55,7 +55,6 @@ pub struct Outlook<'l> {
 
 impl<'r> Load<'r> {
     /// Sums of requests; `None` where there are none, or where work may be left out: prefixes are shared, or clients leave.
-    #[must_use]
     pub fn of(requests: &'r Requests) -> Option<Self> {
         let (first, last) = (requests.list.first()?, requests.list.last()?);
         if requests.prefix_tokens > 0 || !requests.is_patient() {
@@ -97,7 +96,6 @@ fn keys(request: &Request) -> f64 {
 
 impl<'l> Replica<'l> {
     /// What a deployment with a table takes at least for a load.
-    #[must_use]
     pub fn new(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: StepTable, load: &'l Load<'l>) -> Self {
         let longest = load.requests.list.iter().map(|request| request.prompt).max().unwrap_or(1);
         let mut attention: Vec<(u32, f64)> =
@@ -121,7 +119,6 @@ impl<'l> Replica<'l> {
     }
 
     /// So many of them, of so many GPUs each, under limits of sequences and tokens; `None` where no price is known.
-    #[must_use]
     pub fn outlook(&self, n_replicas: u32, gpus_each: u32, limits: (u32, u32)) -> Option<Outlook<'_>> {
         let least = self.table.least(limits.0, limits.1)?;
         let n_gpus = f64::from(n_replicas) * f64::from(gpus_each);
@@ -148,7 +145,6 @@ fn knots(most: u32) -> impl Iterator<Item = u32> {
 
 impl Outlook<'_> {
     /// The best that a metric may be; `None` for one that has no bound. `usd_per_gpu_hour` is what a GPU costs.
-    #[must_use]
     pub fn figure(&self, metric: &str, usd_per_gpu_hour: Option<f64>) -> Option<f64> {
         let load = self.replica.load;
         let usd_per_hour = usd_per_gpu_hour.map(|usd| usd * self.n_gpus);
@@ -170,7 +166,6 @@ impl Outlook<'_> {
 
     /// The largest share of requests that may have their first token within `ttft`, and, where `tpot` is given, all others each within that.
     /// Both are deadlines for the work of a request.
-    #[must_use]
     pub fn met_ratio(&self, ttft: Seconds, tpot: Option<Seconds>) -> f64 {
         let by = |pair: &[f64; 2]| {
             let mut jobs: Vec<Job> =
@@ -234,7 +229,6 @@ pub struct Job {
 
 /// The most jobs that one machine can finish by their deadlines, if all are there from the start: in order of deadlines, and whenever one
 /// comes too late the longest so far is given up (J. M. Moore, Management Science 15(1), 1968, proved best there).
-#[must_use]
 pub fn on_time(jobs: &mut [Job]) -> usize {
     jobs.sort_unstable_by(|a, b| a.due_s.total_cmp(&b.due_s));
     let mut kept = std::collections::BinaryHeap::new();

@@ -227,25 +227,21 @@ pub struct Own<'r> {
 
 impl<'r> Own<'r> {
     /// The same with a router.
-    #[must_use]
     pub fn routed(self, rule: Route<'r>) -> Self {
         Self { router: Some(OwnRouter { rule, refused: None }), ..self }
     }
 
     /// The same with a batching rule.
-    #[must_use]
     pub fn batched(self, rule: Compose<'r>) -> Self {
         Self { batcher: Some(OwnBatcher { asked: Mutex::new((rule, None)) }), ..self }
     }
 
     /// The same with a planner of the fleet, asked every so often.
-    #[must_use]
     pub fn scaled(self, rule: Scale<'r>, every: Option<Seconds>) -> Self {
         Self { scaler: Some(OwnScaler { rule, every, groups: Vec::new(), refused: None }), ..self }
     }
 
     /// What a router is called in words, where the scenario's is `named`.
-    #[must_use]
     pub const fn router_name(&self, named: &'static str) -> &'static str {
         if self.router.is_some() { "an own router" } else { named }
     }

@@ -51,7 +51,6 @@ pub struct Room {
 impl NodeType {
     /// What fits with so many layers: between rows the cache (tokens times layers) is linear and the limits are those of the row below;
     /// `None` beyond the last row.
-    #[must_use]
     pub fn room(&self, layers: u32) -> Option<Room> {
         let above = self.rooms.iter().position(|room| room.layers >= layers)?;
         let high = self.rooms[above];
@@ -86,13 +85,11 @@ pub struct Node {
 
 impl Node {
     /// Layers that it holds.
-    #[must_use]
     pub const fn n_layers(&self) -> u32 {
         self.end - self.first
     }
 
     /// Tokens times layers of its cache.
-    #[must_use]
     pub fn cache(&self) -> u64 {
         self.room.kv_tokens * u64::from(self.n_layers())
     }
@@ -136,7 +133,6 @@ pub struct Pool {
 
 impl Pool {
     /// Ways out of a node, or of the coordinator.
-    #[must_use]
     pub fn ways(&self, from: Option<usize>) -> Vec<usize> {
         (0..self.hops.len()).filter(|&hop| self.hops[hop].from == from).collect()
     }
@@ -147,14 +143,12 @@ impl Pool {
     }
 
     /// Bytes of a token's message over a hop: its identity, and between nodes its activations.
-    #[must_use]
     pub const fn message_bytes(&self, hop: &Hop) -> f64 {
         let inner = if hop.from.is_some() && hop.to.is_some() { self.activation_bytes } else { 0.0 };
         self.token_bytes + inner
     }
 
     /// Layers that a request does on the node at the end of a hop; none at the coordinator.
-    #[must_use]
     pub fn layers_done(&self, hop: usize) -> u64 {
         let hop = &self.hops[hop];
         hop.to.map_or(0, |to| u64::from(self.nodes[to].end - self.entry(hop, to)))
@@ -210,7 +204,6 @@ pub struct Passed {
 
 impl Passed {
     /// Prompt and generated tokens.
-    #[must_use]
     pub const fn tokens(&self) -> u64 {
         self.prompt_tokens + self.decode_tokens
     }
@@ -269,7 +262,6 @@ pub struct Outcome {
 }
 
 /// Serves requests until the end of the run, with stations that stay.
-#[must_use]
 pub fn run(pool: &Pool, paths: &mut dyn path::Paths, asked: &Run<'_>) -> Outcome {
     crate::fleet::serve_stations(pool, paths, asked, &crate::fleet::Changing::default())
 }

@@ -48,31 +48,26 @@ impl Record {
 
 impl Record {
     /// First iteration with a part of it began.
-    #[must_use]
     pub fn scheduled(&self) -> Option<Time> {
         (self.scheduled != Tick::NEVER).then(|| self.scheduled.time())
     }
 
     /// First output token.
-    #[must_use]
     pub fn first_token(&self) -> Option<Time> {
         (self.first_token != Tick::NEVER).then(|| self.first_token.time())
     }
 
     /// Last output token of a request whose client has all of them.
-    #[must_use]
     pub fn finished(&self) -> Option<Time> {
         self.ended().filter(|_| self.end == End::Served)
     }
 
     /// When it ended, whichever way.
-    #[must_use]
     pub fn ended(&self) -> Option<Time> {
         (self.ended != Tick::NEVER).then(|| self.ended.time())
     }
 
     /// How it ended.
-    #[must_use]
     pub const fn end(&self) -> End {
         self.end
     }
@@ -95,7 +90,6 @@ pub struct Records {
 
 impl Records {
     /// Nothing has happened to any of the requests.
-    #[must_use]
     pub fn new(requests: &Requests) -> Self {
         let n = requests.len();
         let cancels = if requests.asked.is_empty() { 0 } else { n };
@@ -110,13 +104,11 @@ impl Records {
     }
 
     /// Requests that have ended, whichever way.
-    #[must_use]
     pub const fn n_ended(&self) -> u64 {
         self.n_ended
     }
 
     /// How many requests ended in a way.
-    #[must_use]
     pub fn count(&self, end: End) -> u64 {
         self.list.iter().filter(|record| record.ended != Tick::NEVER && record.end == end).count() as u64
     }
@@ -136,7 +128,6 @@ impl Records {
     }
 
     /// Whether the client of a request gives up at a tick, as far as its tokens have come.
-    #[must_use]
     pub fn is_late(&self, request: u32, tick: Tick) -> bool {
         self.list[request as usize].ended == Tick::NEVER && self.deadline(request) <= tick
     }
@@ -159,7 +150,6 @@ impl Records {
     }
 
     /// Requests that were refused.
-    #[must_use]
     pub const fn n_refused(&self) -> u64 {
         self.n_refused
     }
@@ -188,7 +178,6 @@ impl Records {
     }
 
     /// Tick at which the last request of all ended; 0 where nothing was served.
-    #[must_use]
     pub fn end_ticks(&self) -> Tick {
         self.list.iter().map(|record| record.ended).filter(|ended| *ended != Tick::NEVER).max().unwrap_or_default()
     }

@@ -234,7 +234,6 @@ pub struct Counts {
 
 impl<'a> Replica<'a> {
     /// An idle replica.
-    #[must_use]
     pub fn new(engine: &'a Engine, requests: &'a Requests) -> Self {
         let limits = &engine.limits;
         let decode_tokens = u64::from(limits.sequences_max) * u64::from(engine.table.tokens_per_sequence());
@@ -294,13 +293,11 @@ impl<'a> Replica<'a> {
     }
 
     /// Requests that are here and not finished.
-    #[must_use]
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
     /// Blocks of the prompts that are here and not finished, and of others' requests.
-    #[must_use]
     pub fn outstanding_blocks(&self) -> u64 {
         self.outstanding_blocks + u64::from(self.pool.lent())
     }
@@ -323,31 +320,26 @@ impl<'a> Replica<'a> {
     }
 
     /// Limits of the engine.
-    #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.engine.limits
     }
 
     /// Decoding sequences.
-    #[must_use]
     pub const fn n_decode(&self) -> u32 {
         self.n_decode
     }
 
     /// Batches under way at once.
-    #[must_use]
     pub const fn n_lanes(&self) -> u32 {
         self.engine.table.lanes().n()
     }
 
     /// Tokens of an iteration, over all lanes.
-    #[must_use]
     pub const fn tokens_max(&self) -> u32 {
         self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().n())
     }
 
     /// Tokens that an iteration has left beside all decoding sequences and its chunks.
-    #[must_use]
     pub fn tokens_left(&self, composed: &Composed) -> u32 {
         let taken = self.n_decode * self.engine.table.tokens_per_sequence() + composed.n_chunk_tokens;
         self.tokens_max().saturating_sub(taken)
@@ -371,50 +363,42 @@ impl<'a> Replica<'a> {
     }
 
     /// Sequences with blocks.
-    #[must_use]
     pub fn n_running(&self) -> u32 {
         self.n_decode + self.n_returning + u32::try_from(self.prefilling.len()).expect("fewer than 2^32 sequences")
     }
 
     /// Whether someone waits to be admitted.
-    #[must_use]
     pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Prompt tokens of a request that are cached here.
-    #[must_use]
     pub fn cached_tokens(&self, request: u32) -> u32 {
         let request = &self.requests.list[request as usize];
         self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
     }
 
     /// Gives the replica its model.
-    #[must_use]
     pub fn with_model(self, model: u32) -> Self {
         Self { model, ..self }
     }
 
     /// Gives the replica another policy than its engine's.
-    #[must_use]
     pub fn with_batcher(self, batcher: &'a dyn Batcher) -> Self {
         Self { batcher, ..self }
     }
 
     /// Whether it serves the model that a request asks for.
-    #[must_use]
     pub fn serves(&self, request: u32) -> bool {
         self.requests.model_of(request as usize) == self.model
     }
 
     /// Whether a request could ever run here.
-    #[must_use]
     pub fn can_hold(&self, request: u32) -> bool {
         self.can_hold_with(request, self.borrowable())
     }
 
     /// Whether a request could ever run here, where others lend so many blocks.
-    #[must_use]
     pub fn can_hold_with(&self, request: u32, borrowed: u32) -> bool {
         if !self.serves(request) {
             return false;

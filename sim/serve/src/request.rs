@@ -43,7 +43,6 @@ pub struct Placed {
 
 impl Placed {
     /// Tokens of the prompt up to its last one.
-    #[must_use]
     pub const fn end(&self) -> u32 {
         self.at + self.image.tokens
     }
@@ -51,7 +50,6 @@ impl Placed {
 
 impl Request {
     /// A request that shares no prefix.
-    #[must_use]
     pub const fn new(arrival: Time, prompt: u32, output: u32) -> Self {
         Self { arrival, prompt, output, prefix_first: 0, prefix_count: 0, image_first: 0, image_count: 0 }
     }
@@ -68,7 +66,6 @@ pub struct Patience {
 
 impl Patience {
     /// Whether it ever ends.
-    #[must_use]
     pub const fn ends(&self) -> bool {
         self.first_token.is_some() || self.whole.is_some()
     }
@@ -111,7 +108,6 @@ pub struct Requests {
 
 impl Requests {
     /// Requests that share nothing, sorted by arrival (equal arrivals keep their order).
-    #[must_use]
     pub fn of(mut list: Vec<Request>) -> Self {
         list.sort_by_key(|request| request.arrival);
         Self { list, ..Self::default() }
@@ -121,7 +117,6 @@ impl Requests {
     ///
     /// # Panics
     /// When prefix identities of two streams stand for different numbers of tokens.
-    #[must_use]
     pub fn merged(streams: Vec<Self>) -> Self {
         let mut all: Vec<(u32, Request, [bool; 2], Span, u32, u32)> = Vec::new();
         let (has_turns, has_pauses) =
@@ -173,19 +168,16 @@ impl Requests {
     }
 
     /// Stream of a request, by its position.
-    #[must_use]
     pub fn stream_of(&self, index: usize) -> u32 {
         self.streams.get(index).copied().unwrap_or(0)
     }
 
     /// Model that a request asks for, by the request's position.
-    #[must_use]
     pub fn model_of(&self, index: usize) -> u32 {
         self.models.get(self.stream_of(index) as usize).copied().unwrap_or(0)
     }
 
     /// The requests of some streams.
-    #[must_use]
     pub fn of_streams(&self, is_kept: &dyn Fn(u32) -> bool) -> Self {
         let kept: Vec<usize> = (0..self.len()).filter(|&index| is_kept(self.stream_of(index))).collect();
         let list = kept.iter().map(|&index| self.list[index]).collect();
@@ -200,43 +192,36 @@ impl Requests {
     }
 
     /// Adapter that a request asks for, by its position; `None` asks for the model alone.
-    #[must_use]
     pub fn adapter_of(&self, index: usize) -> Option<NonZeroU32> {
         self.adapters.get(index).copied().and_then(NonZeroU32::new)
     }
 
     /// Output tokens that a request asks for, by its position.
-    #[must_use]
     pub fn asked_of(&self, index: usize) -> u32 {
         self.asked.get(index).copied().unwrap_or_else(|| self.list[index].output)
     }
 
     /// Whether a request's client has enough before the end, by the request's position.
-    #[must_use]
     pub fn is_cancelled(&self, index: usize) -> bool {
         self.asked_of(index) > self.list[index].output
     }
 
     /// How long a request's client waits, by the request's position.
-    #[must_use]
     pub fn patience_of(&self, index: usize) -> Patience {
         self.patience.get(self.stream_of(index) as usize).copied().unwrap_or_default()
     }
 
     /// Priority of a request, lower first, by its position.
-    #[must_use]
     pub fn priority_of(&self, index: usize) -> u32 {
         self.priorities.get(self.stream_of(index) as usize).copied().unwrap_or(0)
     }
 
     /// Whether some client gives up.
-    #[must_use]
     pub fn has_deadlines(&self) -> bool {
         self.patience.iter().any(Patience::ends)
     }
 
     /// Whether every client waits for all that it has asked for.
-    #[must_use]
     pub fn is_patient(&self) -> bool {
         self.asked.is_empty() && !self.has_deadlines()
     }
@@ -256,58 +241,49 @@ impl Requests {
     }
 
     /// Whether a request is a further turn of the session of the one before, by its position.
-    #[must_use]
     pub fn is_turn(&self, index: usize) -> bool {
         self.follows.get(index).copied().unwrap_or(false)
     }
 
     /// Whether a tool ran before a request, by its position.
-    #[must_use]
     pub fn is_after_tool(&self, index: usize) -> bool {
         self.after_tool.get(index).copied().unwrap_or(false)
     }
 
     /// How long a request's user pauses before it, or a tool runs, by the request's position.
-    #[must_use]
     pub fn pause(&self, index: usize) -> Span {
         self.pauses.get(index).copied().unwrap_or(Span::ZERO)
     }
 
     /// Prefix identities of a request, from the first token on.
-    #[must_use]
     pub fn prefix(&self, request: &Request) -> &[u32] {
         let first = request.prefix_first as usize;
         &self.prefix_ids[first..first + request.prefix_count as usize]
     }
 
     /// Images of a request's prompt.
-    #[must_use]
     pub fn images_of(&self, request: &Request) -> &[Placed] {
         let first = request.image_first as usize;
         &self.images[first..first + request.image_count as usize]
     }
 
     /// Number of requests.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Whether nothing arrives.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Sum of prompt and of output tokens.
-    #[must_use]
     pub fn tokens(&self) -> (u64, u64) {
         let sum = |of: fn(&Request) -> u32| self.list.iter().map(|request| u64::from(of(request))).sum();
         (sum(|request| request.prompt), sum(|request| request.output))
     }
 
     /// The requests that arrive from `start` on and before `end`, with arrivals counted from `start`.
-    #[must_use]
     pub fn window(mut self, start: Time, end: Time) -> Self {
         assert!(self.streams.is_empty(), "a window is cut before streams come together");
         let is_inside = |request: &Request| (start..end).contains(&request.arrival);

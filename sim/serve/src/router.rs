@@ -32,19 +32,16 @@ pub struct View<'v, 'a> {
 
 impl View<'_, '_> {
     /// 0 for a request that arrives, 1 for one that comes from a prefill group: turns of the two are counted apart.
-    #[must_use]
     pub const fn stage(&self) -> usize {
         self.from.is_some() as usize
     }
 
     /// Row of the assignment for a request, by stage.
-    #[must_use]
     pub fn row(&self, request: u32) -> usize {
         self.assignment.row(request, self.from)
     }
 
     /// Requests that are at a replica and not finished.
-    #[must_use]
     pub fn load(&self, replica: u32) -> u32 {
         self.replicas[replica as usize].outstanding()
     }
@@ -109,7 +106,6 @@ pub static ROUTERS: [RouterKind; 8] = [
 ];
 
 /// A router by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static RouterKind> {
     ROUTERS.iter().find(|router| router.name == name)
 }

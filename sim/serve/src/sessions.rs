@@ -65,7 +65,6 @@ impl Tools {
 }
 
 /// First requests of sessions, which arrive by themselves.
-#[must_use]
 pub fn begins(turns: &Requests) -> Requests {
     let is_first = |at: &usize| !turns.is_turn(*at);
     Requests { list: (0..turns.len()).filter(is_first).map(|at| turns.list[at]).collect(), ..Requests::default() }
@@ -75,7 +74,6 @@ pub fn begins(turns: &Requests) -> Requests {
 ///
 /// # Panics
 /// When a session has no beginning.
-#[must_use]
 pub fn arrive(mut turns: Requests, begins: &Requests) -> Requests {
     let mut next = begins.list.iter();
     let mut arrival = Time::ZERO;
@@ -93,7 +91,6 @@ impl Sessions {
     ///
     /// # Panics
     /// When requests share prefixes already.
-    #[must_use]
     pub fn lay(&self, turns: &Requests, seed: u64) -> Requests {
         assert!(turns.prefix_ids.is_empty(), "what requests share is known already");
         let mut draws = random::stream(seed, "turns of sessions");

@@ -26,7 +26,6 @@ pub struct Speculation {
 
 impl Speculation {
     /// Tokens that a verification gives on average.
-    #[must_use]
     pub fn tokens_per_verification(&self) -> f64 {
         // The sum 1 + α + … + α^k, which has no division to go wrong at α = 1.
         (0..=self.n_drafts).fold((0.0, 1.0), |(sum, power), _| (sum + power, power * self.acceptance)).0
@@ -43,7 +42,6 @@ pub struct Acceptance {
 
 impl Acceptance {
     /// The draws of a speculation.
-    #[must_use]
     pub fn new(speculation: &Speculation) -> Self {
         assert!((0.0..=1.0).contains(&speculation.acceptance), "a probability");
         let mut power = 1.0;
@@ -58,7 +56,6 @@ impl Acceptance {
     }
 
     /// Drafts that are accepted when a request has `generated` tokens.
-    #[must_use]
     pub fn accepted(&self, request: u32, generated: u32) -> u32 {
         let draw = random::at(self.seed, u64::from(request) << 32 | u64::from(generated));
         let refused = self.thresholds.iter().position(|&threshold| draw >= threshold && threshold != u64::MAX);

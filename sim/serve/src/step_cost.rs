@@ -157,7 +157,6 @@ impl Round {
 impl StepTable {
     /// Tabulates a deployment for batches of at most so many tokens and sampled tokens, at one end of the cost model's interval
     /// or as expected.
-    #[must_use]
     pub fn new(deployment: &ReplicaConfig<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
         let (tokens_max, sampled_max) = sizes_max;
         let kernels = deployment.kernels(cost);
@@ -200,7 +199,6 @@ impl StepTable {
     }
 
     /// The same with tokens that are drafted and verified.
-    #[must_use]
     pub fn speculating(self, speculation: &Speculation) -> Self {
         let drafting = Drafting {
             n_drafts: speculation.n_drafts,
@@ -214,7 +212,6 @@ impl StepTable {
     ///
     /// # Panics
     /// When a chunk is larger than a batch, or has no token.
-    #[must_use]
     pub fn chunked(self, chunking: Chunking) -> Self {
         let Chunking { tokens_max, block, .. } = chunking;
         assert!((1..=self.tokens_max).contains(&tokens_max), "chunks of {tokens_max} tokens in {}", self.tokens_max);
@@ -223,19 +220,16 @@ impl StepTable {
     }
 
     /// The same with other host times.
-    #[must_use]
     pub fn hosted(self, host: Host) -> Self {
         Self { host, ..self }
     }
 
     /// Every iteration takes the same time, whatever it holds: for queues that have a theory.
-    #[must_use]
     pub fn constant(step: Seconds) -> Self {
         Self::linear(step, Seconds::ZERO, Seconds::ZERO)
     }
 
     /// A fixed part, a part per token and a part per cached token that is read.
-    #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
         let (step, per_token) = (Tick::from_seconds(step), Tick::from_seconds(per_token));
         Self {
@@ -259,7 +253,6 @@ impl StepTable {
     }
 
     /// From a law of each stage, for batches of at most so many tokens.
-    #[must_use]
     pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
         let stages = Stages::new(laws, passage, tokens_max);
         let lanes = stages.lanes();
@@ -274,7 +267,6 @@ impl StepTable {
     }
 
     /// Whether batches go through several stages and do not come back.
-    #[must_use]
     pub fn flows(&self) -> bool {
         self.stages.as_ref().is_some_and(Stages::flows)
     }
@@ -289,7 +281,6 @@ impl StepTable {
 
     /// Chunks take what a law says on each of so many stages, in batches of at most so many tokens; tokens that are decoded take what a chunk
     /// takes but for its attention.
-    #[must_use]
     pub fn of_chunks(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
         let whole = f64::from(stages);
         let tokens = (1..=tokens_max).map(|m| Tick::from_seconds(law.linear(m) * whole));
@@ -321,37 +312,31 @@ impl StepTable {
     }
 
     /// Batches that are under way at once.
-    #[must_use]
     pub const fn lanes(&self) -> Lanes {
         self.lanes
     }
 
     /// Whether the host works an iteration ahead of what it knows.
-    #[must_use]
     pub fn is_asynchronous(&self) -> bool {
         self.host.engine_loop == host::EngineLoop::Asynchronous
     }
 
     /// Draws of accepted drafts, where tokens are drafted.
-    #[must_use]
     pub fn acceptance(&self) -> Option<&Acceptance> {
         self.drafting.as_ref().map(|drafting| &drafting.acceptance)
     }
 
     /// Tokens of a decoding sequence in an iteration: one, and its drafts.
-    #[must_use]
     pub fn tokens_per_sequence(&self) -> u32 {
         1 + self.drafting.as_ref().map_or(0, |drafting| drafting.n_drafts)
     }
 
     /// Time of an iteration.
-    #[must_use]
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Tick {
         self.round(load, chunks).ticks
     }
 
     /// An iteration with its stages.
-    #[must_use]
     pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
@@ -361,13 +346,11 @@ impl StepTable {
     }
 
     /// Ticks of encoding some images; none where the model has no encoder.
-    #[must_use]
     pub fn encoding(&self, images: impl Iterator<Item = Image>) -> Tick {
         self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
     }
 
     /// Weakest source of what requests ask for, with images or without.
-    #[must_use]
     pub fn source_of(&self, requests: &Requests) -> Source {
         let encoder = self.encoder.as_ref().filter(|_| !requests.images.is_empty());
         encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
@@ -380,13 +363,11 @@ impl StepTable {
     }
 
     /// Law of iterations that only decode.
-    #[must_use]
     pub fn law(&self, n_decode: u32) -> Law {
         self.law_of(n_decode, AdapterLoad::default())
     }
 
     /// The same where some of the sequences have adapters.
-    #[must_use]
     pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
         let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
         let (added, least) = self.around(&load);
@@ -394,26 +375,22 @@ impl StepTable {
     }
 
     /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.
-    #[must_use]
     pub fn chunk_max(&self, past: u32) -> u32 {
         self.chunking.map_or(u32::MAX, |chunking| chunking.size(past, |past, new| self.chunk_ticks(past, new)))
     }
 
     /// How prompts are cut, where not by the room of an iteration alone.
-    #[must_use]
     pub const fn chunking(&self) -> Option<&Chunking> {
         self.chunking.as_ref()
     }
 
     /// Sizes of the chunks of a prompt that is alone, where prompts are cut.
-    #[must_use]
     pub fn chunks_of(&self, prompt: u32) -> Option<Vec<u32>> {
         let chunking = self.chunking?;
         Some(chunking.of_prompt(prompt, |past, new| self.chunk_ticks(past, new)))
     }
 
     /// Ticks that so many tokens of a prompt take at least through all stages but for attention, in batches of any size.
-    #[must_use]
     pub fn least_tokens(&self, tokens: u32) -> Tick {
         let sized = self.lone().iter().enumerate().skip(1);
         let ticks = |(size, ticks): (usize, &Tick)| *ticks * u64::from(tokens) / size as u64;
@@ -426,7 +403,6 @@ impl StepTable {
     }
 
     /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
-    #[must_use]
     pub fn rate(&self, n_decode: u32) -> Tick {
         self.rate_in(n_decode, 0)
     }

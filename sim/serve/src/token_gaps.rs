@@ -17,13 +17,11 @@ pub struct Gaps([Tick; 4]);
 
 impl Gaps {
     /// p50, p90, p99 and the longest, seconds.
-    #[must_use]
     pub fn seconds(&self) -> [f64; 4] {
         self.0.map(Tick::to_seconds)
     }
 
     /// Of the ticks of tokens in order; `None` of fewer than two.
-    #[must_use]
     pub fn of(ticks: &[Tick]) -> Option<Self> {
         let mut gaps: Vec<Tick> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_unstable();

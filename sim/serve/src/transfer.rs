@@ -78,14 +78,12 @@ pub struct Transfers {
 
 impl Transfers {
     /// Nothing is on its way over links of so many bytes per second.
-    #[must_use]
     pub fn new(capacity: Vec<f64>) -> Self {
         assert!(capacity.iter().all(|rate| rate.is_finite() && *rate > 0.0), "a link has a positive bandwidth");
         Self { capacity, ..Self::default() }
     }
 
     /// The same where some links carry one transfer after another, as the stream of one pair of communicators does.
-    #[must_use]
     pub fn in_order(self, links: BTreeSet<usize>) -> Self {
         Self { in_order: links, ..self }
     }
@@ -98,7 +96,6 @@ impl Transfers {
     }
 
     /// When something happens next: a transfer begins to flow or ends.
-    #[must_use]
     pub fn next(&self) -> Option<Tick> {
         let flows = self.pending.peek().map(|Reverse(pending)| pending.at);
         self.flowing.iter().map(|flowing| flowing.end).chain(flows).min()

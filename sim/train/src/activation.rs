@@ -17,7 +17,6 @@ impl Activation {
     ///
     /// # Panics
     /// When more stays for the weight pass than there was.
-    #[must_use]
     pub fn change(self, kind: PassKind) -> i64 {
         let [whole, rest] =
             [self.whole, self.for_weights].map(|bytes| i64::try_from(bytes).expect("activations stay below 2^63"));
@@ -31,7 +30,6 @@ impl Activation {
     }
 
     /// So much of both.
-    #[must_use]
     pub fn map(self, change: impl Fn(u64) -> u64) -> Self {
         Self { whole: change(self.whole), for_weights: change(self.for_weights) }
     }

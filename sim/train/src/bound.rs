@@ -52,7 +52,6 @@ pub struct Bound {
 
 impl Bound {
     /// The bound on the step.
-    #[must_use]
     pub fn step_s(&self) -> f64 {
         self.work_s.max(self.chain_s).max(self.communication_s) + self.optimizer_s + self.gather_s
     }
@@ -71,13 +70,11 @@ pub struct Floors<'a> {
 
 impl<'a> Floors<'a> {
     /// Floors for micro-batches of at most `tokens_max` tokens on a rank.
-    #[must_use]
     pub const fn new(problem: &'a Problem, tokens_max: u64, cost: &'a dyn CostModel) -> Self {
         Self { problem, tokens_max, cost, per_token: BTreeMap::new(), per_pair: BTreeMap::new() }
     }
 
     /// Floors of a step in which these sequences are computed by pipelines of any shape.
-    #[must_use]
     pub fn of_any_shape(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
         let heads = self.problem.model.n_heads;
         let degrees = (0..=self.problem.layout.n_ranks().ilog2()).map(|power| 1 << power);
@@ -90,7 +87,6 @@ impl<'a> Floors<'a> {
     }
 
     /// Floors of a step in which these sequences are computed.
-    #[must_use]
     pub fn of_step(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
         let (problem, layout) = (self.problem, &self.problem.layout);
         let tokens = real(lengths.iter().sum());
@@ -113,7 +109,6 @@ impl<'a> Floors<'a> {
     }
 
     /// Seconds that `padding` tokens cost at the best time per token, over all ranks.
-    #[must_use]
     pub fn padding_s(&mut self, step_index: usize, padding: u64) -> f64 {
         if padding == 0 || self.problem.execution.unit_times.is_some() {
             return 0.0;

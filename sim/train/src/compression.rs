@@ -10,13 +10,11 @@ pub mod tokens;
 
 /// Speed-up of a step that spends `share` of its time in all-to-all when `rate` of the rows travel and the merging takes
 /// `overhead` of the uncompressed step: 1 / ((1 − s) + s·ρ + o).
-#[must_use]
 pub fn speedup(share: f64, rate: f64, overhead: f64) -> f64 {
     1.0 / (1.0 - share + share * rate + overhead)
 }
 
 /// Overhead that explains a measured speed-up: the inverse of `speedup`.
-#[must_use]
 pub fn overhead(share: f64, rate: f64, measured: f64) -> f64 {
     1.0 / measured - (1.0 - share + share * rate)
 }

@@ -9,7 +9,6 @@ use engine::random;
 pub use engine::shard::ExpertLoad;
 
 /// Load of the busiest expert rank in one step; `None` without experts.
-#[must_use]
 pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
     let experts = problem.model.experts?;
     let traffic = problem.execution.experts;
@@ -46,7 +45,6 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
 /// All-to-all time over computation time of a model with experts on `n_servers` servers that share one port each, from shapes
 /// alone: FLOPS/(6 B) · k/(1 + 2 k) · (w − 1)/(w h), with B in elements per second (LSH-MoE, arXiv:2411.08446, section on
 /// scalability). A quick check of a set-up; the simulation counts links, overlap and imbalance.
-#[must_use]
 pub fn all_to_all_over_compute(
     flops_per_s: f64,
     port_elements_per_s: f64,
@@ -59,7 +57,6 @@ pub fn all_to_all_over_compute(
 }
 
 /// `all_to_all_over_compute` of a problem: its expert group on whole nodes, each rank with its own port.
-#[must_use]
 pub fn of_shapes(problem: &Problem) -> f64 {
     let cluster = &problem.cluster;
     let elements = cluster.nic_bandwidth.get() / hw::real(problem.dtype.bytes());

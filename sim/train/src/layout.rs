@@ -107,7 +107,6 @@ pub struct ExpertSpan {
 
 impl Layout {
     /// Data and context parallelism only.
-    #[must_use]
     pub const fn data_and_context(dp: u32, cp: u32, zero: Zero, exchange: ContextExchange) -> Self {
         Self {
             dp,
@@ -126,7 +125,6 @@ impl Layout {
     }
 
     /// Ranks that the layout uses.
-    #[must_use]
     pub const fn n_ranks(&self) -> u32 {
         self.dp * self.cp * self.tp * self.pp
     }
@@ -141,7 +139,6 @@ impl Layout {
     }
 
     /// Rank at a position.
-    #[must_use]
     pub fn rank(&self, position: Position) -> Rank {
         let along = |axis| match axis {
             Axis::Tensor => position.tp,
@@ -157,7 +154,6 @@ impl Layout {
     }
 
     /// Position of a rank.
-    #[must_use]
     pub fn position(&self, rank: Rank) -> Position {
         let mut position = Position::default();
         let mut rest = rank.0;
@@ -175,7 +171,6 @@ impl Layout {
     }
 
     /// What an expert group covers; `None` when the degrees do not divide into whole groups.
-    #[must_use]
     pub const fn expert_span(&self) -> Option<ExpertSpan> {
         let tp = if self.expert_tp == 1 && self.ep > 1 { min(self.tp, self.ep) } else { 1 };
         let cp = min(self.cp, self.ep / tp);
@@ -189,7 +184,6 @@ impl Layout {
 
     /// Consecutive data-parallel groups whose exchanges join them pass by pass (experts over several groups, ZeRO 3): they have
     /// equally many micro-batches and one order.
-    #[must_use]
     pub fn groups_in_step(&self) -> u32 {
         if self.zero == Zero::Parameters {
             return self.dp;
@@ -198,27 +192,23 @@ impl Layout {
     }
 
     /// Ranks that hold the same non-expert parameters.
-    #[must_use]
     pub const fn n_holders(&self) -> u32 {
         self.dp * self.cp
     }
 
     /// Ranks over which non-expert states are sharded.
-    #[must_use]
     pub const fn n_shards(&self) -> u32 {
         self.shards_of(self.n_holders())
     }
 
     /// Over how many of so many holders of the same parameters a copy of the states is sharded. Holders that do not divide into the copies,
     /// as few holders of experts may not, have one. Without sharding there is nothing to copy.
-    #[must_use]
     pub const fn shards_of(&self, n_holders: u32) -> u32 {
         let is_cut = !matches!(self.zero, Zero::Off) && n_holders.is_multiple_of(self.replicate);
         if is_cut { n_holders / self.replicate } else { n_holders }
     }
 
     /// Ranks that hold the same experts: their states are sharded over these.
-    #[must_use]
     pub const fn n_expert_shards(&self) -> u32 {
         let n = self.dp * self.cp * self.tp / (self.ep * self.expert_tp);
         if n == 0 { 1 } else { self.shards_of(n) }

@@ -26,19 +26,16 @@ use crate::problem::Problem;
 const DRAWS: u64 = 32;
 
 /// Hours as seconds.
-#[must_use]
 pub fn hours(hours: f64) -> f64 {
     hours * 3600.0
 }
 
 /// Days as seconds.
-#[must_use]
 pub fn days(days: f64) -> f64 {
     hours(days * 24.0)
 }
 
 /// Gigabytes per second as bytes per second.
-#[must_use]
 pub fn gigabytes(per_second: f64) -> f64 {
     per_second * 1e9
 }
@@ -149,14 +146,12 @@ pub struct Lasted {
 }
 
 /// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states.
-#[must_use]
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     let of_each: f64 = bytes_per_parameter(problem).iter().sum();
     hw::real(problem.model.n_parameters()) * of_each
 }
 
 /// Times of a checkpoint of a problem, every GPU with an equal part of it.
-#[must_use]
 pub fn checkpoint_times(problem: &Problem, checkpoint: &Checkpoint) -> CheckpointTimes {
     let cluster = &problem.cluster;
     let bytes = checkpoint_bytes(problem);
@@ -172,7 +167,6 @@ pub fn checkpoint_times(problem: &Problem, checkpoint: &Checkpoint) -> Checkpoin
 }
 
 /// The interval of least expected time per work, but no shorter than `least_s`.
-#[must_use]
 pub fn best_interval_s(stall_s: f64, between_s: f64, least_s: f64) -> f64 {
     // The best one solves e^x (1 − x) = e^(−δ/M) for x = τ/M: the left side falls from 1 to 0 between 0 and 1.
     let wanted = libm::exp(-stall_s / between_s);
@@ -192,7 +186,6 @@ fn tokens_per_step(problem: &Problem) -> f64 {
 
 impl LongRun {
     /// Mean time between failures of the whole job; endless where none is in the trace.
-    #[must_use]
     pub fn between_s(&self, n_gpus: u32) -> f64 {
         match &self.failures {
             Failures::Rate { gpu_mtbf_s } => gpu_mtbf_s / f64::from(n_gpus),
@@ -202,7 +195,6 @@ impl LongRun {
     }
 
     /// Failures that are drawn in all runs, about.
-    #[must_use]
     pub fn n_drawn(&self, n_gpus: u32) -> f64 {
         match self.failures {
             Failures::Rate { .. } => hw::real(DRAWS) * self.span_s / self.between_s(n_gpus),
@@ -215,7 +207,6 @@ impl LongRun {
     ///
     /// # Panics
     /// When there is no reaction to choose.
-    #[must_use]
     pub fn play(&self, problem: &Problem, step_s: f64, beside: Option<&Beside>) -> Lasted {
         let Some(Beside { slowed, reactions }) = beside else { return self.played(problem, step_s, None) };
         let all = reactions.iter().map(|&reaction| self.played(problem, step_s, Some((reaction, *slowed))));

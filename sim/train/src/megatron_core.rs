@@ -19,7 +19,6 @@ pub const INTERLEAVED: f64 = 2.0;
 ///
 /// # Panics
 /// Without a micro-batch.
-#[must_use]
 pub fn steady_share(pp: u32, n_micro_batches: u32) -> f64 {
     assert!(n_micro_batches > 0, "a step has a micro-batch");
     1.0 - f64::from(pp.min(n_micro_batches)) / f64::from(n_micro_batches)
@@ -48,7 +47,6 @@ impl Graphs {
     ];
 
     /// What `--cuda-graph-impl` and `--cuda-graph-modules` (`--cuda-graph-scope` before) ask for.
-    #[must_use]
     pub fn of_options(implementation: &str, modules: &[&str]) -> Self {
         let has = |module: &str| modules.contains(&module);
         let captured = Captured { attention: has("attn"), router: has("moe_router") };
@@ -62,7 +60,6 @@ impl Graphs {
     }
 
     /// The word of a scenario file; `none` for graphs of other modules alone.
-    #[must_use]
     pub fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, graphs)| *graphs == self).map_or("none", |(word, _)| word)
     }

@@ -36,14 +36,12 @@ pub struct States {
 
 impl States {
     /// All of them.
-    #[must_use]
     pub fn total(self) -> Bytes {
         self.parameters + self.gradients + self.optimizer
     }
 }
 
 /// Bytes of a parameter itself, and of what Adam keeps of it.
-#[must_use]
 pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
     let framework = problem.execution.framework;
     let element = if framework.torch().is_some() { Dtype::Fp32 } else { problem.dtype };
@@ -51,7 +49,6 @@ pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
 }
 
 /// Parameters of a stage on one rank that lie outside of its layers.
-#[must_use]
 pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
     let model = &problem.model;
     let first = if stage.first { model.first_stage_parameters() } else { 0 };
@@ -60,7 +57,6 @@ pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
 }
 
 /// Model states of a rank that holds `stages`.
-#[must_use]
 pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {
         return States::default();
@@ -96,7 +92,6 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
 }
 
 /// Activations that a stage keeps from forward to backward, bytes per token.
-#[must_use]
 pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     let shard = problem.shard();
     let exchanges = problem.layout.cp > 1 && problem.layout.exchange == ContextExchange::Ulysses;
@@ -105,7 +100,6 @@ pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
 }
 
 /// Activations of so many tokens of a micro-batch on a stage, with so many pairs of a query and a key.
-#[must_use]
 pub fn activation(problem: &Problem, stage: &Stage, tokens: u64, pairs: u64) -> Activation {
     let whole = tokens * activation_bytes_per_token(problem, stage);
     let masks = tokens * mask_bytes_per_token(&problem.shard(), stage);
@@ -122,7 +116,6 @@ pub struct Need {
 }
 
 /// Needs of every pipeline rank, from the activations that the schedule holds at most when micro-batches are equal.
-#[must_use]
 pub fn needs(problem: &Problem) -> Vec<Need> {
     let (layout, stages) = (&problem.layout, stages(problem));
     // Enough micro-batches for any schedule to reach its peak.
@@ -158,7 +151,6 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
 }
 
 /// Of so many bytes of a stage's activations, those on their way to or from the host that the device holds while a pass runs.
-#[must_use]
 pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
     let factor = problem.execution.fragmentation * problem.execution.offload;
     if factor == 0.0 {
@@ -171,14 +163,12 @@ pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
 }
 
 /// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.
-#[must_use]
 pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
     let factor = problem.execution.fragmentation * (1.0 - problem.execution.offload);
     if factor == 1.0 { bytes } else { hw::whole(hw::real(bytes) * factor) }
 }
 
 /// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.
-#[must_use]
 pub fn token_capacity(problem: &Problem) -> u64 {
     let room = |need: &Need| {
         let taken = problem.reserved_memory + need.states.total();

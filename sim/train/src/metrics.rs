@@ -40,7 +40,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// Time of a step, seconds.
-    #[must_use]
     pub fn step_s(&self) -> f64 {
         self.values["iteration_time_s"]
     }
@@ -59,7 +58,6 @@ pub struct Played {
 ///
 /// # Panics
 /// When no step was played.
-#[must_use]
 pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Metrics {
     assert!(!steps.is_empty(), "a job has at least one step");
     let n_steps = f64_of(steps.len());

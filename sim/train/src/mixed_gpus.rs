@@ -24,13 +24,11 @@ use crate::stage::stages;
 use crate::timed::{Messages, Replica, StageTimes, TimedStep, UNEXPLAINED, ring_s};
 
 /// Megabytes as bytes.
-#[must_use]
 pub fn megabytes(megabytes: f64) -> f64 {
     megabytes * 1e6
 }
 
 /// Milliseconds as seconds.
-#[must_use]
 pub fn milliseconds(milliseconds: f64) -> f64 {
     milliseconds / 1e3
 }
@@ -207,7 +205,6 @@ impl Link {
 
 impl Pipelines {
     /// Slots that exchange something, by stage: neighbours of a pipeline, and of a ring over the replicas of a stage.
-    #[must_use]
     pub fn exchanges(&self) -> Vec<(usize, [Slot; 2])> {
         let mut found = Vec::new();
         for (index, stage) in self.stages.iter().enumerate() {
@@ -221,26 +218,22 @@ impl Pipelines {
     }
 
     /// Layers of every stage.
-    #[must_use]
     pub fn layers(&self) -> Vec<u32> {
         self.stages.iter().map(|stage| stage.layers).collect()
     }
 
     /// GPUs that it takes of a group.
-    #[must_use]
     pub fn n_gpus_of(&self, group: usize) -> u32 {
         let slots = self.stages.iter().flat_map(|stage| &stage.slots);
         slots.filter(|slot| slot.group == group).map(|slot| slot.n_gpus).sum()
     }
 
     /// GPUs that it takes.
-    #[must_use]
     pub fn n_gpus(&self) -> u32 {
         self.stages.iter().flat_map(|stage| &stage.slots).map(|slot| slot.n_gpus).sum()
     }
 
     /// The plan in words, as a stage a part: replicas, cards, layers.
-    #[must_use]
     pub fn words(&self, groups: &[Group]) -> String {
         let stage = |stage: &MixedStage| {
             let slots = stage.slots.chunk_by(|a, b| (a.group, a.n_gpus) == (b.group, b.n_gpus));
@@ -282,7 +275,6 @@ impl MixedJob {
     }
 
     /// Pairs of zones that a plan joins without a link, each once, with the first stage that does.
-    #[must_use]
     pub fn unlinked(&self, plan: &Pipelines) -> Vec<(usize, Unlinked)> {
         let mut found: Vec<(usize, Unlinked)> = Vec::new();
         for (stage, [from, to]) in plan.exchanges() {
@@ -296,7 +288,6 @@ impl MixedJob {
     }
 
     /// Links that nothing of a plan crosses.
-    #[must_use]
     pub fn unused(&self, plan: &Pipelines) -> Vec<&Link> {
         let zones = |slots: &[Slot; 2]| slots.map(|slot| self.groups[slot.group].zone.as_str());
         let is_crossed = |link: &Link| plan.exchanges().iter().any(|(_, slots)| link.joins(zones(slots)));
@@ -417,7 +408,6 @@ impl MixedJob {
     }
 
     /// The slot with the least memory to spare.
-    #[must_use]
     pub fn fullest(&self, plan: &Pipelines) -> Option<Fullest> {
         self.problem.as_ref()?;
         let mut fullest: Option<Fullest> = None;

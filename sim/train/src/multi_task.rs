@@ -139,31 +139,26 @@ pub struct MultiTask {
 
 impl MultiTask {
     /// Operator of a call.
-    #[must_use]
     pub fn operator(&self, call: usize) -> &Operator {
         &self.operators[self.calls[call].operator]
     }
 
     /// Samples of a call's task.
-    #[must_use]
     pub fn batch(&self, call: usize) -> u64 {
         self.tasks[self.calls[call].task].batch
     }
 
     /// Bytes that travel inside a call from a layer to the next.
-    #[must_use]
     pub fn inner_bytes(&self, call: usize) -> u64 {
         self.batch(call) * self.calls[call].tokens * self.operator(call).hidden * ELEMENT
     }
 
     /// Bytes that a call hands to each call after it.
-    #[must_use]
     pub fn output_bytes(&self, call: usize) -> u64 {
         self.batch(call) * self.calls[call].output_tokens * self.operator(call).hidden * ELEMENT
     }
 
     /// Memory of a device that the job may use.
-    #[must_use]
     pub fn room(&self) -> Bytes {
         Bytes(self.cluster.gpu.memory.0.saturating_sub(self.reserved.0))
     }
@@ -231,13 +226,11 @@ impl Work {
     }
 
     /// Layers of a `MetaOp`.
-    #[must_use]
     pub fn n_layers(&self, meta_op: usize) -> u32 {
         u32::try_from(self.meta_ops[meta_op].layers.len()).expect("layers fit u32")
     }
 
     /// Devices of the machine.
-    #[must_use]
     pub const fn n_devices(&self) -> u32 {
         self.training.cluster.n_gpus()
     }

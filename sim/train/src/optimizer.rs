@@ -56,7 +56,6 @@ impl Optimizer {
     pub const ADAM: Self = Self { rule: Rule::Adam, master: Dtype::Fp32, moments: [Dtype::Fp32; 2], on_host: None };
 
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
-    #[must_use]
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
         let [first, second] = self.moments.map(|moment| hw::real(moment.bytes()));
         let master = if framework.torch().is_some() { 0.0 } else { hw::real(self.master.bytes()) };
@@ -64,20 +63,17 @@ impl Optimizer {
     }
 
     /// Share of the states that is on the device.
-    #[must_use]
     pub fn on_device(&self) -> f64 {
         1.0 - self.on_host.map_or(0.0, |host| host.share)
     }
 
     /// No step over so many parameters is shorter: the published bytes of the states that are on the device.
-    #[must_use]
     pub fn least_step(&self, stepped: f64) -> Ops {
         let states = self.bytes_per_parameter(Framework::Formulas, self.rule);
         layer::optimizer_step(Framework::Formulas, stepped, stepped * self.on_device(), states)
     }
 
     /// One step of a rank that holds so many gradients and updates so many parameters, of which `matrices` are those of layers.
-    #[must_use]
     pub fn step(&self, framework: Framework, held: f64, stepped: f64, matrices: f64) -> Ops {
         // Parameters in 32 bits are read and written as a master copy is.
         let own = if framework.torch().is_some() { hw::real(Dtype::Fp32.bytes()) } else { 0.0 };
@@ -137,7 +133,6 @@ fn matrices(shard: &Shard<'_>, stage: &Stage, with_experts: bool) -> Vec<Matrice
 
 /// Products that make the momentum of a stage's matrices orthogonal. Whole matrices are dealt to ranks: those of experts to so many, the others to
 /// so many.
-#[must_use]
 pub fn orthogonalised(shard: &Shard<'_>, stage: &Stage, n_shards: u32, n_expert_shards: u32) -> Ops {
     let mut ops = Ops::new();
     for Matrices { rows, columns, n, is_of_expert } in

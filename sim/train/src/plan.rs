@@ -38,7 +38,6 @@ pub struct Plan {
 
 impl Plan {
     /// What a policy decided for a problem.
-    #[must_use]
     pub fn new(policy: &str, problem: &Problem, steps: Vec<Step>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -74,7 +73,6 @@ pub struct Searched {
 
 impl Searched {
     /// What a problem with a found layout has.
-    #[must_use]
     pub fn of(problem: &Problem) -> Self {
         let words = |formats: Formats| formats.products().map(|format| format.word().to_owned()).to_vec();
         Self {
@@ -138,7 +136,6 @@ pub struct PipelineShape {
 
 impl PipelineShape {
     /// Ranks that it takes.
-    #[must_use]
     pub const fn n_ranks(self) -> u32 {
         self.tp * self.pp
     }
@@ -198,7 +195,6 @@ pub enum Place {
 
 impl Place {
     /// Context ranks that share the sequence: first and count; `None` for one that is whole.
-    #[must_use]
     pub const fn ring(self, cp: u32) -> Option<(u32, u32)> {
         match self {
             Self::Local(_) => None,
@@ -210,26 +206,22 @@ impl Place {
 
 impl Step {
     /// Order of a data-parallel group, if the plan has one.
-    #[must_use]
     pub fn order(&self, group: usize) -> Option<&Order> {
         self.orders.get(*self.order_of.get(group)? as usize)
     }
 
     /// Whether groups have pipelines of their own, not the plan's layout.
-    #[must_use]
     pub const fn is_mixed(&self) -> bool {
         !self.pipelines.is_empty() || !self.placed.is_empty()
     }
 
     /// Pipeline ranks of a group, where its pipeline is its own.
-    #[must_use]
     pub fn own_depth(&self, group: usize) -> Option<usize> {
         let shaped = self.pipelines.get(group).map(|shape| shape.pp as usize);
         shaped.or_else(|| self.placed.get(group).map(Vec::len))
     }
 
     /// A step whose passes are not yet in order.
-    #[must_use]
     pub const fn of_groups(groups: Vec<Vec<MicroBatch>>) -> Self {
         Self {
             groups,
@@ -244,13 +236,11 @@ impl Step {
 
 impl MicroBatch {
     /// Real tokens, padding left out.
-    #[must_use]
     pub fn tokens(&self) -> u64 {
         self.sequences.iter().map(|placement| placement.tokens).sum()
     }
 
     /// Tokens that context rank `cp_index` of `cp` holds, padding and the ceiling of uneven shards included.
-    #[must_use]
     pub fn tokens_on(&self, cp_index: u32, cp: u32) -> u64 {
         let placed: u64 = self
             .sequences

@@ -128,7 +128,6 @@ impl Launches {
     pub const UNSEEN: Self = Self { each: Seconds::ZERO, captured: Captured { attention: false, router: false } };
 
     /// Of a host that interleaves a forward with a backward.
-    #[must_use]
     pub fn interleaved(self) -> Self {
         Self { each: self.each * INTERLEAVED, ..self }
     }
@@ -250,7 +249,6 @@ pub struct Problem {
 
 impl Problem {
     /// The model as one rank of its tensor and expert groups sees it. Without expert ranks there is no exchange and nothing is merged.
-    #[must_use]
     pub fn shard(&self) -> Shard<'_> {
         let layout = &self.layout;
         Shard {
@@ -274,19 +272,16 @@ impl Problem {
     }
 
     /// Layers of the model that predict further tokens, where the framework trains them.
-    #[must_use]
     pub fn n_predicting(&self) -> u64 {
         if self.execution.framework == Framework::MegatronCore { self.model.n_predicting } else { 0 }
     }
 
     /// Micro-batches that interleaved stages run through one chunk before the next one.
-    #[must_use]
     pub fn micro_batch_group(&self) -> usize {
         self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
     }
 
     /// Bytes of a parameter as it is gathered.
-    #[must_use]
     pub fn gathered_bytes(&self) -> f64 {
         let format = self.shard().formats.dense;
         let whole = hw::real(self.dtype.bytes());
@@ -294,13 +289,11 @@ impl Problem {
     }
 
     /// Rates of all devices in a step.
-    #[must_use]
     pub fn rates(&self, step_index: usize) -> Rates {
         Rates::at(&self.execution.stragglers, step_index)
     }
 
     /// Rank at a position.
-    #[must_use]
     pub fn rank(&self, position: Position) -> Rank {
         match self.execution.places.get(position.pp as usize) {
             // A stage may have fewer ranks than the one that asks.
@@ -313,7 +306,6 @@ impl Problem {
     ///
     /// # Panics
     /// When stages are placed and the rank is in none of them.
-    #[must_use]
     pub fn position(&self, rank: Rank) -> Position {
         if self.execution.places.is_empty() {
             return self.layout.position(rank);
@@ -327,7 +319,6 @@ impl Problem {
     }
 
     /// The problem as a stage sees it: where stages are placed, with the tensor degree of this one.
-    #[must_use]
     pub fn at_stage(&self, pp: usize) -> Cow<'_, Self> {
         let Some(ranks) = self.execution.places.get(pp) else { return Cow::Borrowed(self) };
         let mut own = self.clone();
@@ -337,13 +328,11 @@ impl Problem {
     }
 
     /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
-    #[must_use]
     pub fn reduces_each_micro_batch(&self) -> bool {
         self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
     }
 
     /// Duration of one stage's pass under `UnitTimes`, whole nanoseconds; rounded up, so that stages together take no less than their work.
-    #[must_use]
     pub const fn unit_ns(&self, per_token: u64, tokens: u64) -> u64 {
         let (pp, chunks) = (self.layout.pp as usize, self.layout.chunks as usize);
         (per_token * tokens * pp as u64).div_ceil(self.schedule.placement.n_stages(pp, chunks) as u64)

@@ -105,13 +105,11 @@ pub struct Chains {
 
 impl Chains {
     /// Whether there are any.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.backward_order.is_empty()
     }
 
     /// Whether a micro-batch has a forward only.
-    #[must_use]
     pub fn is_forward_only(&self, micro_batch: usize) -> bool {
         self.forward_only.get(micro_batch).copied().unwrap_or(false)
     }
@@ -119,7 +117,6 @@ impl Chains {
 
 impl Pipeline {
     /// A pipeline of equal stages and micro-batches with activation 1 per stage.
-    #[must_use]
     pub fn equal(n_ranks: usize, schedule: &Schedule, n_micro_batches: usize, durations: [u64; 3]) -> Self {
         let mut pipeline = Self::of_schedule(schedule, n_ranks, schedule.n_chunks, n_micro_batches);
         for (grid, duration) in
@@ -131,7 +128,6 @@ impl Pipeline {
     }
 
     /// A pipeline of passes of one nanosecond with activation 1 per stage, with so many chunks per rank.
-    #[must_use]
     pub fn of_schedule(schedule: &Schedule, n_ranks: usize, n_chunks: usize, n_micro_batches: usize) -> Self {
         let grid = || vec![vec![1; n_micro_batches]; schedule.placement.n_stages(n_ranks, n_chunks)];
         Self {
@@ -152,19 +148,16 @@ impl Pipeline {
     }
 
     /// Stages of a micro-batch's path.
-    #[must_use]
     pub const fn n_stages(&self) -> usize {
         self.placement.n_stages(self.n_ranks, self.n_chunks)
     }
 
     /// (rank, chunk) of a stage of a micro-batch.
-    #[must_use]
     pub const fn place(&self, stage: usize, micro_batch: usize) -> (usize, usize) {
         self.placement.place(self.n_ranks, stage, micro_batch)
     }
 
     /// Stage that a rank's chunk is.
-    #[must_use]
     pub const fn stage(&self, rank: usize, chunk: usize) -> usize {
         let p = self.n_ranks;
         match (self.placement, chunk) {
@@ -176,7 +169,6 @@ impl Pipeline {
     }
 
     /// Duration of a pass of a stage, nanoseconds.
-    #[must_use]
     pub fn duration(&self, kind: PassKind, stage: usize, micro_batch: usize) -> u64 {
         match kind {
             PassKind::Forward => self.forward[stage][micro_batch],
@@ -187,7 +179,6 @@ impl Pipeline {
     }
 
     /// What a pass adds to the activation of its rank as it starts (a forward) or ends.
-    #[must_use]
     pub fn memory(&self, kind: PassKind, stage: usize, micro_batch: usize) -> i64 {
         let [whole, for_weights] = [&self.activation, &self.for_weights].map(|grid| grid[stage][micro_batch]);
         Activation { whole, for_weights }.change(kind)
@@ -202,7 +193,6 @@ impl Pipeline {
 
 impl Placement {
     /// Stages of a path over `n_ranks` ranks with `n_chunks` chunks.
-    #[must_use]
     pub const fn n_stages(self, n_ranks: usize, n_chunks: usize) -> usize {
         match self {
             Self::Linear | Self::Bidirectional => n_ranks,
@@ -212,7 +202,6 @@ impl Placement {
     }
 
     /// (rank, chunk) of a stage of a micro-batch on `n_ranks` ranks.
-    #[must_use]
     pub const fn place(self, n_ranks: usize, stage: usize, micro_batch: usize) -> (usize, usize) {
         match self {
             Self::Linear => (stage, 0),
@@ -264,7 +253,6 @@ pub static SCHEDULES: &[Schedule] = &[
 ];
 
 /// A schedule by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Schedule> {
     SCHEDULES.iter().find(|schedule| schedule.name == name)
 }
@@ -274,7 +262,6 @@ fn u32_of(n: usize) -> u32 {
 }
 
 /// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
-#[must_use]
 pub const fn chunks_of(schedule: &Schedule, pp: u32, wanted: u32) -> u32 {
     match schedule.placement {
         _ if pp == 1 => 1,

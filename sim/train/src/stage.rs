@@ -6,7 +6,6 @@ pub use engine::stage::Stage;
 use crate::problem::Problem;
 
 /// Stages of a problem's model, along the path.
-#[must_use]
 pub fn stages(problem: &Problem) -> Vec<Stage> {
     let (layout, execution) = (&problem.layout, &problem.execution);
     let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize);

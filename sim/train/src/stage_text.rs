@@ -128,7 +128,6 @@ fn times(letters: &[char], next: &mut usize) -> Result<usize, WrongLayout> {
 }
 
 /// The string of stages with so many layers.
-#[must_use]
 pub fn write(layers: &[u32]) -> String {
     let last = layers.len().saturating_sub(1);
     let stage = |(index, &n): (usize, &u32)| {

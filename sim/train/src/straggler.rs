@@ -30,7 +30,6 @@ pub struct Rates(Vec<(Rank, f64)>);
 
 impl Rates {
     /// Rates in a step; a device that is named twice has the larger.
-    #[must_use]
     pub fn at(stragglers: &[Straggler], step_index: usize) -> Self {
         let active = stragglers.iter().filter(|straggler| straggler.is_active(step_index));
         let mut rates: Vec<(Rank, f64)> =
@@ -42,25 +41,21 @@ impl Rates {
     }
 
     /// Rate of a device.
-    #[must_use]
     pub fn of(&self, rank: Rank) -> f64 {
         self.0.binary_search_by_key(&rank, |(known, _)| *known).map_or(1.0, |index| self.0[index].1)
     }
 
     /// Rate of the slowest of some devices.
-    #[must_use]
     pub fn slowest(&self, ranks: impl IntoIterator<Item = Rank>) -> f64 {
         if self.is_healthy() { 1.0 } else { ranks.into_iter().map(|rank| self.of(rank)).fold(1.0, f64::max) }
     }
 
     /// Stragglers in rank order, with their rates.
-    #[must_use]
     pub fn stragglers(&self) -> &[(Rank, f64)] {
         &self.0
     }
 
     /// Whether no device straggles.
-    #[must_use]
     pub const fn is_healthy(&self) -> bool {
         self.0.is_empty()
     }

@@ -20,7 +20,6 @@ pub struct TensorId(pub u32);
 
 impl TensorId {
     /// Index into per-tensor arrays.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -32,7 +31,6 @@ pub struct OperationId(pub u32);
 
 impl OperationId {
     /// Index into per-operation arrays.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -150,26 +148,22 @@ impl TensorGraph {
     }
 
     /// An operation.
-    #[must_use]
     pub fn at(&self, id: OperationId) -> &Operation {
         &self.operations[id.index()]
     }
 
     /// Whether a tensor is an argument.
-    #[must_use]
     pub fn is_argument(&self, tensor: TensorId) -> bool {
         self.tensors[tensor.index()].producer.is_none()
     }
 
     /// The original order.
-    #[must_use]
     pub fn original_order(&self) -> Vec<OperationId> {
         (0..self.operations.len()).map(|at| OperationId(u32::try_from(at).expect("fewer than 2^32"))).collect()
     }
 
     /// Operations that must run before each: writers of what it reads, and for arguments that change in place whoever stood before the
     /// change, or the change itself.
-    #[must_use]
     pub fn predecessors(&self) -> Vec<Vec<OperationId>> {
         let mut readers: Vec<Vec<OperationId>> = vec![Vec::new(); self.tensors.len()];
         let mut updates: Vec<Option<OperationId>> = vec![None; self.tensors.len()];
@@ -193,7 +187,6 @@ impl TensorGraph {
     }
 
     /// Whether an order runs every operation once, each behind what it waits for.
-    #[must_use]
     pub fn can_run(&self, order: &[OperationId]) -> bool {
         let mut done = vec![false; self.operations.len()];
         let before = self.predecessors();
@@ -205,13 +198,11 @@ impl TensorGraph {
     }
 
     /// Bytes of every tensor where `of` gives the symbols' values.
-    #[must_use]
     pub fn bytes(&self, of: &dyn Fn(SymbolId) -> u64) -> Vec<u64> {
         self.tensors.iter().map(|tensor| self.symbols.count(&tensor.bytes, of)).collect()
     }
 
     /// Work of every operation where `of` gives the symbols' values.
-    #[must_use]
     pub fn ops(&self, of: &dyn Fn(SymbolId) -> u64) -> Vec<Op> {
         let count = |expression: &Expression| self.symbols.count(expression, of);
         let op = |operation: &Operation| match &operation.work {

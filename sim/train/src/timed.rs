@@ -64,7 +64,6 @@ pub struct TimedStep {
 }
 
 /// Seconds of a ring over so many replicas, whose slowest link takes so long for all gradients of a stage.
-#[must_use]
 pub fn ring_s(n_replicas: usize, slowest_s: f64) -> f64 {
     let n = hw::real(n_replicas as u64);
     2.0 * (n - 1.0) / n * slowest_s
@@ -75,7 +74,6 @@ impl TimedStep {
     ///
     /// # Panics
     /// When the replicas have different numbers of stages.
-    #[must_use]
     pub fn lower(&self) -> TaskGraph {
         let n_stages = self.reductions.len();
         assert!(self.replicas.iter().all(|replica| replica.stages.len() == n_stages), "replicas have the same stages");
@@ -103,7 +101,6 @@ impl TimedStep {
     ///
     /// # Panics
     /// Never: a step of 1F1B ends.
-    #[must_use]
     pub fn played(&self) -> Played {
         let graph = self.lower();
         // Nothing but times is asked of the machine.
@@ -124,13 +121,11 @@ impl TimedStep {
     }
 
     /// Time of the step.
-    #[must_use]
     pub fn span(&self) -> Span {
         self.played().timeline.span()
     }
 
     /// Seconds that GPUs compute, all of them together.
-    #[must_use]
     pub fn computed_gpu_s(&self) -> f64 {
         let of = |replica: &Replica| {
             let stages = replica.stages.iter().enumerate();
@@ -142,7 +137,6 @@ impl TimedStep {
     }
 
     /// What sets the pace, in words.
-    #[must_use]
     pub fn why(&self) -> String {
         let mut slowest = (Span::ZERO, String::new());
         for (index, replica) in self.replicas.iter().enumerate() {

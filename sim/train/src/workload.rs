@@ -18,7 +18,6 @@ pub struct Workload {
 
 impl Workload {
     /// Optimizer steps that the lengths make.
-    #[must_use]
     pub fn n_steps(&self) -> usize {
         self.lengths.len() / self.batch_size
     }

@@ -5,7 +5,6 @@ pub mod throughput;
 pub mod time;
 
 /// Names that a deployment scenario may use for policies, with what they do.
-#[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
     ::planner::deploy::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

@@ -366,7 +366,6 @@ fn provenance(scenario: &Serving, choice: &ServingChoice, average: Option<Averag
 }
 
 /// Names that a serving scenario may use for policies, with what they do.
-#[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
     serve::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
 }

@@ -63,7 +63,6 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refuse
 }
 
 /// Cost model of a scenario.
-#[must_use]
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
     let cluster = &scenario.problem.cluster;
     match &scenario.profile {
@@ -73,7 +72,6 @@ pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
 }
 
 /// Runs every policy of a scenario; `done` is called as each finishes.
-#[must_use]
 pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);
@@ -82,7 +80,6 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
 }
 
 /// Scores a plan that was made before like one of a policy; the checker has let it pass.
-#[must_use]
 pub fn score(scenario: &Scenario, decided: Decided) -> Run {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);

@@ -48,7 +48,6 @@ pub(crate) fn has_overrides(text: &str) -> bool {
 }
 
 /// Reads overrides.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let unreadable = |what: String| Imported {
         findings: vec![Finding::error(Code::UnreadableScript, None, what)],

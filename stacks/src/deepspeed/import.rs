@@ -25,7 +25,6 @@ pub(crate) fn is_config(text: &str) -> bool {
 }
 
 /// Reads a configuration.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let json: Value = match serde_json::from_str(text) {
         Ok(json) => json,

@@ -32,7 +32,6 @@ fn begins(words: &[String]) -> Option<usize> {
 }
 
 /// Reads a launch script, or options alone.
-#[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
         Ok(launch) if !launch.program.is_empty() => launch,

@@ -66,7 +66,6 @@ pub struct Timed {
 }
 
 /// The curve of layers whose rows are known, by one kernel; `None` with too few of them.
-#[must_use]
 pub fn of_layers(layers: &[Timed], gpu: &Gpu) -> Option<ExpertsCurve> {
     let row = |(index, timed): (usize, &Timed)| Row {
         terms: timed.layer.terms(gpu),

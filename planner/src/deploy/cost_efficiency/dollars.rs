@@ -39,7 +39,6 @@ fn in_time(problem: &Problem, replicas: Vec<u32>, deadline_s: f64) -> Option<Pla
 }
 
 /// The cheapest plan that has fewer replicas of some configuration.
-#[must_use]
 pub fn second_cheapest(problem: &Problem, deadline_s: f64, best: &Plan, options: Options) -> Option<Plan> {
     let (replicas, _) = program::cheapest(problem, deadline_s, Some(&best.replicas), options.budget).ok()?;
     in_time(problem, replicas, deadline_s)
@@ -71,7 +70,6 @@ pub fn cheapest_of_one_size(
 }
 
 /// What holds the price up: the type of which more would save most, or the deadline.
-#[must_use]
 pub fn limit_of_price(problem: &Problem, deadline_s: f64, plan: &Plan, options: Options) -> String {
     let mut best = (plan.usd_per_hour * (1.0 - TOLERANCE), None);
     for (at, offer) in problem.inventory.offers.iter().enumerate() {

@@ -53,7 +53,6 @@ pub struct Rate {
 
 impl Colocated<'_> {
     /// The steady state of a batch.
-    #[must_use]
     pub fn point(&self, batch: u32, traffic: &Traffic) -> Point {
         let context = traffic.input + traffic.output / 2.0;
         let prompt = super::whole(traffic.input.max(1.0));
@@ -114,7 +113,6 @@ impl Colocated<'_> {
     }
 
     /// Time between tokens that is expected where a replica serves such a rate.
-    #[must_use]
     pub fn itl_s(&self, traffic: &Traffic, requests_per_s: f64) -> f64 {
         let (mut low, mut high) = (1, batch_max(self.engine, traffic.input + traffic.output / 2.0));
         while low < high {

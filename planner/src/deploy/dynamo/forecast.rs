@@ -65,7 +65,6 @@ pub struct Predictor {
 
 impl Predictor {
     /// Nothing was seen yet.
-    #[must_use]
     pub fn new(forecast: Forecast) -> Self {
         Self { forecast, values: VecDeque::new(), n: 0, trend: None }
     }

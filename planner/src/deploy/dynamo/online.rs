@@ -22,7 +22,6 @@ pub enum Deployed<'e> {
 
 impl Deployed<'_> {
     /// Targets and limits.
-    #[must_use]
     pub const fn rules(&self) -> &Rules {
         match self {
             Self::Colocated(colocated) => &colocated.rules,
@@ -90,7 +89,6 @@ pub struct SlaPlanner<'e> {
 
 impl<'e> SlaPlanner<'e> {
     /// A planner of these groups, one for each phase.
-    #[must_use]
     pub fn new(deployed: Deployed<'e>, groups: Vec<usize>, forecast: Forecast) -> Self {
         let predictors = std::array::from_fn(|_| Predictor::new(forecast));
         Self { deployed, groups, predictors, steps: Vec::new() }

@@ -52,7 +52,6 @@ pub struct Planned {
 
 impl Planned {
     /// Targets and limits of a planner over so many GPUs.
-    #[must_use]
     pub fn rules(&self, slo: &Slo, n_gpus: u32) -> Rules {
         let all = of_slo(slo, self.interval_s);
         Rules {
@@ -66,14 +65,12 @@ impl Planned {
 }
 
 /// The limits of `[slo]` as targets, with all the GPUs in the world.
-#[must_use]
 pub fn of_slo(slo: &Slo, interval_s: f64) -> Rules {
     let limit = |limit: Option<Seconds>| limit.map_or(NO_LIMIT_S, Seconds::get);
     Rules { ttft_s: limit(slo.ttft), itl_s: limit(slo.tpot), interval_s, n_gpus_max: u32::MAX, change_max: u32::MAX }
 }
 
 /// Groups of the phases, where a fleet has one group of both phases or one of each: positions in the choice's groups.
-#[must_use]
 pub fn phases(roles: &[Role]) -> Option<Vec<usize>> {
     let at = |role: Role| roles.iter().position(|found| *found == role);
     match roles {
@@ -109,7 +106,6 @@ fn rules(planned: &Planned, slo: &Slo, fleet: &Fleet) -> Rules {
 }
 
 /// The planner that decides for a fleet while it serves; `None` where hindsight decides, or the groups are not those of its phases.
-#[must_use]
 pub fn planner<'f>(planned: &Planned, slo: &Slo, fleet: &'f Fleet) -> Option<SlaPlanner<'f>> {
     if planned.planner != Planner::Sla {
         return None;
@@ -202,7 +198,6 @@ pub struct Held<'a> {
 }
 
 /// Dollars of the cheapest schedule that meets the limits for a share of the requests, and what the peak takes in words.
-#[must_use]
 pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
     let Held { slo, requests, interval_s, start_up_s } = *held;
     let (deployed, phases) = deployed(fleet, of_slo(slo, interval_s))?;
@@ -231,7 +226,6 @@ pub struct Said {
 const PER_REQUESTS: f64 = 1e6;
 
 /// Adds what a row of metrics is held against, with words for its planner; `decisions` are those of who planned while it served.
-#[must_use]
 pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: &mut BTreeMap<String, f64>) -> Said {
     let mut said = Said::default();
     if let Some(decisions) = decisions {
@@ -281,7 +275,6 @@ fn describe(decisions: &[Step], facts: &mut Said) {
 }
 
 /// Replicas of every group from each moment on, seconds after the start: by the decisions of who planned, or by the timetables of who knew.
-#[must_use]
 pub fn schedule(fleet: &Fleet, steps: &[Step]) -> Vec<(f64, Vec<u32>)> {
     let roles: Vec<Role> = fleet.groups.iter().map(|group| group.role).collect();
     let phases = phases(&roles).unwrap_or_default();

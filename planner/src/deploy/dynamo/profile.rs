@@ -60,7 +60,6 @@ pub(super) fn batch_max(engine: &Engine, context: f64) -> u32 {
 }
 
 /// One prompt at a time on a replica of so many GPUs.
-#[must_use]
 pub fn prefill(engine: &Engine, n_gpus: u32) -> Vec<Prefill> {
     lengths(engine).into_iter().map(|input| prefill_row(engine, n_gpus, input)).collect()
 }
@@ -72,7 +71,6 @@ fn prefill_row(engine: &Engine, n_gpus: u32, input: u32) -> Prefill {
 }
 
 /// Full batches at one context on a replica of so many GPUs.
-#[must_use]
 pub fn decode(engine: &Engine, n_gpus: u32) -> Vec<Decode> {
     let mut rows = Vec::new();
     for context in lengths(engine).into_iter().map(f64::from) {

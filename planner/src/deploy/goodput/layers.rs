@@ -137,7 +137,6 @@ pub fn playable(task: &Task, layers: &Layers, requests: &[Request]) -> Result<Pl
 }
 
 /// Plays requests in order of their arrivals.
-#[must_use]
 pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     let last = requests.list.last().map_or(Time::ZERO, |request| request.arrival);
     let until = last + Span::from_seconds(hw::Seconds::new(AFTER_S));
@@ -147,7 +146,6 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
 }
 
 /// The largest arrival rate at which a share of the requests meets both targets, with what clients saw at it.
-#[must_use]
 pub fn goodput(task: &Task, playable: &Playable, requests: &Requests, share: f64) -> (f64, Played) {
     highest(share, &|per_s| play(task, playable, &faster(requests, per_s)))
 }
@@ -183,7 +181,6 @@ fn placed(task: &Task, tensor: u32, requests: &[Request]) -> Result<Layers, Rent
 
 impl Layers {
     /// Ranges in words.
-    #[must_use]
     pub fn words(&self) -> String {
         format!("layers on nodes of {} GPUs: {}", self.tensor, self.placed.words())
     }
@@ -196,13 +193,11 @@ fn tokens(requests: &[Request]) -> f64 {
 }
 
 /// Requests per second of a placement by its flow.
-#[must_use]
 pub fn planned_per_s(layers: &Layers, requests: &[Request]) -> f64 {
     layers.placed.flow.tokens_per_s / tokens(requests)
 }
 
 /// Requests per second of all arrivals that no placement of layers on nodes of one degree passes within the target of tokens.
-#[must_use]
 pub fn bound_per_s(task: &Task, requests: &[Request]) -> f64 {
     let Some(traffic) = Traffic::of_requests(requests) else { return 0.0 };
     let traffic = Traffic { token_s_max: task.tpot_s, ..traffic };

@@ -91,7 +91,6 @@ pub(super) fn goes_on(hand_over: HandOver, from: Range, to: Range) -> bool {
 }
 
 /// The maximum flow of a placement. Ranges that a node cannot hold carry nothing, nor do nodes without a range or a row of links.
-#[must_use]
 pub fn max_flow(cluster: &FlowProblem, ranges: &[Range]) -> Flow {
     let n = cluster.nodes.len();
     let (source, sink) = (2 * n, 2 * n + 1);

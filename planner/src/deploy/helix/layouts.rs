@@ -34,7 +34,6 @@ fn fastest_first(cluster: &FlowProblem) -> Vec<usize> {
 }
 
 /// Petals: each node takes as many layers as it holds, where the rate so far is least.
-#[must_use]
 pub fn petals(cluster: &FlowProblem) -> Vec<Range> {
     let mut ranges = vec![Range::default(); cluster.nodes.len()];
     for node in fastest_first(cluster) {
@@ -59,7 +58,6 @@ pub fn petals(cluster: &FlowProblem) -> Vec<Range> {
 }
 
 /// Swarm: equal stages, the longest that the smallest node holds.
-#[must_use]
 pub fn swarm(cluster: &FlowProblem) -> Vec<Range> {
     let least = (0..cluster.nodes.len()).map(|node| cluster.n_layers_max(node)).filter(|n| *n > 0).min().unwrap_or(1);
     let size = (1..=least).rev().find(|&size| cluster.n_layers.is_multiple_of(size)).unwrap_or(1);
@@ -84,7 +82,6 @@ fn stages(cluster: &FlowProblem, nodes: &[usize], size: u32) -> Vec<Range> {
 }
 
 /// One pipeline per type of node, with the stage size of the most flow; types that cannot hold the model stay idle.
-#[must_use]
 pub fn separate(cluster: &FlowProblem) -> Vec<Range> {
     let mut types: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (node, of) in cluster.nodes.iter().enumerate() {
@@ -105,7 +102,6 @@ pub fn separate(cluster: &FlowProblem) -> Vec<Range> {
 }
 
 /// One pipeline over the nodes in their order: the largest rate F with Σ_i max { k : thr_i(k) >= F } >= M, for nodes that all are linked.
-#[must_use]
 pub fn chain(cluster: &FlowProblem) -> Vec<Range> {
     let held = |node: usize, rate: f64| {
         let rates = cluster.nodes[node].tokens_per_s.iter().zip(1..=cluster.n_layers);

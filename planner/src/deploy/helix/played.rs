@@ -103,7 +103,6 @@ pub struct Parts {
 }
 
 /// Mean prompt and output tokens of requests.
-#[must_use]
 pub fn means(requests: &[Request]) -> (f64, f64) {
     let n = hw::real(requests.len().max(1) as u64);
     let sum = |of: fn(&Request) -> u32| requests.iter().map(|request| f64::from(of(request))).sum::<f64>() / n;
@@ -191,7 +190,6 @@ impl Asked {
     }
 
     /// What comes of every part, with the losses of its machines.
-    #[must_use]
     pub fn play(&self, way: &Way, parts: &Parts) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for (&at, (placed, pool)) in parts.types.iter().zip(parts.placed.iter().zip(&parts.pools)) {
@@ -243,7 +241,6 @@ impl Asked {
     }
 
     /// A placement with what is known of it; its objective is the maximum flow at planned batches, beside which stands what no run passes.
-    #[must_use]
     pub fn said(&self, placed: Decision<Placed>, most: &Result<Most, RentalError>) -> Decision<Placed> {
         let (flow, bound) = (placed.plan.flow.tokens_per_s, placed.bound().unwrap_or(f64::INFINITY));
         let mut notes = self.notes(&placed);
@@ -287,7 +284,6 @@ impl Asked {
     }
 
     /// Figures of a run, beside what nothing passes in its time; the bound in words goes to the decision.
-    #[must_use]
     pub fn measured(
         &self,
         way: &Way,
@@ -411,7 +407,6 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
 }
 
 /// What limits a run, in a sentence.
-#[must_use]
 pub fn words(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> String {
     let busiest = nodes(parts, outcomes).max_by_key(|(_, _, busy)| *busy);
     let mut text = busiest.map_or_else(String::new, |(node, _, busy)| {

@@ -57,7 +57,6 @@ pub enum Fill {
 
 impl Machines {
     /// The cluster that placements are planned on.
-    #[must_use]
     pub fn cluster(&self, fill: Fill) -> FlowProblem {
         let count = |of: usize| self.nodes().filter(|node| self.type_of(*node) == of).count();
         let n_nodes: Vec<u32> =
@@ -90,7 +89,6 @@ impl Machines {
     ///
     /// # Panics
     /// When the node has none of the types.
-    #[must_use]
     pub fn type_of(&self, node: usize) -> usize {
         let name = &self.inventory.offers[node].name;
         self.types.iter().position(|of| of.name == *name).expect("every node has one of the types")
@@ -111,7 +109,6 @@ impl Machines {
     }
 
     /// The machines of a deployment: a node each.
-    #[must_use]
     pub fn machines(&self) -> Vec<deployment::Machine> {
         let machine = |offer: &Offer| deployment::Machine {
             name: offer.name.clone(),
@@ -219,13 +216,11 @@ impl Machines {
     }
 
     /// Whether some machine is lost at random.
-    #[must_use]
     pub fn has_losses(&self) -> bool {
         self.inventory.offers.iter().any(|offer| offer.losses.is_some())
     }
 
     /// How the stations of a deployment fail.
-    #[must_use]
     pub fn failures(&self, placed: &Deployment, seed: u64) -> Vec<Option<Failures>> {
         let of_station = |replica: &deployment::Replica| {
             let losses = self.inventory.offers[replica.stages.first()?.machine as usize].losses?;

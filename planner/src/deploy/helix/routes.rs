@@ -9,7 +9,6 @@ use super::Flow;
 const ROUNDING: f64 = 1e-9;
 
 /// Paths over nodes with their shares, which sum to 1.
-#[must_use]
 pub(super) fn routes(flow: &Flow) -> Vec<(Vec<usize>, f64)> {
     let mut left = flow.edges.clone();
     let mut found = Vec::new();

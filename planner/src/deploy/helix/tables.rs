@@ -57,7 +57,6 @@ static PUBLISHED: LazyLock<Vec<NodeTypes>> = LazyLock::new(|| {
 });
 
 /// The published tables.
-#[must_use]
 pub fn published() -> &'static [NodeTypes] {
     &PUBLISHED
 }
@@ -128,13 +127,11 @@ const TOKENS_LOG2: u32 = 13;
 
 /// A type of node with one GPU from datasheet figures, in 16 bits, with the times of `deploy/roofline.rs`.
 /// `context` is the cached tokens of a decoding request; `None` where not one layer fits.
-#[must_use]
 pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
     datasheet_of(gpu, 1, model, context)
 }
 
 /// The same with so many tensor-parallel GPUs.
-#[must_use]
 pub fn datasheet_of(gpu: &Gpu, n_gpus: u32, model: &Model, context: f64) -> Option<NodeType> {
     let n_gpus = f64::from(n_gpus);
     let layer = Layer::of(model);

@@ -43,7 +43,6 @@ pub struct Holding {
 
 impl Traffic {
     /// What a run passed in a span of `seconds`; `None` where nothing passed.
-    #[must_use]
     pub fn of_run(passed: &Passed, seconds: f64, prompt_max: u32) -> Option<Self> {
         let all = passed.tokens();
         let in_flight = hw::Span::from_ns(passed.in_flight_ns).to_seconds().get() / seconds;
@@ -56,7 +55,6 @@ impl Traffic {
     }
 
     /// What requests bring in the long run when all of them are served; `None` without requests.
-    #[must_use]
     pub fn of_requests(requests: &[Request]) -> Option<Self> {
         // The first token of an output is the prompt's.
         let generated = |request: &Request| u64::from(request.output.saturating_sub(1));

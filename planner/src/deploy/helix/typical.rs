@@ -26,7 +26,6 @@ pub struct Typical {
 const ROUNDS: usize = 20;
 
 /// Tokens per second by layers held, `[type][k - 1]`, as long as a type can hold layers; `n_nodes` counts the nodes of every type.
-#[must_use]
 pub fn rates(types: &[NodeType], n_nodes: &[u32], n_layers: u32, typical: Typical) -> Vec<Vec<f64>> {
     // Layers per second, relative to each other.
     let mut speed: Vec<f64> = types.iter().map(|node| 1.0 / node.prompt.at(typical.prompt)).collect();

@@ -47,7 +47,6 @@ pub fn within(problem: &Problem, deadline_s: f64, options: Options) -> Result<De
 }
 
 /// The cheapest other mix that carries all work within `deadline_s`.
-#[must_use]
 pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: Options) -> Option<Plan> {
     let asked = asked(problem);
     let of = chosen(problem, &asked);
@@ -57,7 +56,6 @@ pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: O
 }
 
 /// What holds the price of a mix up, by Mélange's own program.
-#[must_use]
 pub fn limit_within(problem: &Problem, deadline_s: f64, _plan: &Plan, options: Options) -> String {
     let asked = asked(problem);
     let load = load(problem, &chosen(problem, &asked), &asked, deadline_s);
@@ -119,7 +117,6 @@ fn soonest(problem: &Problem, asked: &[usize], other_than: Option<&[u32]>, optio
 }
 
 /// What keeps a plan from ending sooner.
-#[must_use]
 pub fn limit_under_budget(problem: &Problem, plan: &Plan, options: Options) -> String {
     let asked = asked(problem);
     // A sooner end that the search can tell apart.
@@ -136,7 +133,6 @@ pub fn limit_under_budget(problem: &Problem, plan: &Plan, options: Options) -> S
 }
 
 /// The plan of another mix that ends soonest.
-#[must_use]
 pub fn second_under_budget(problem: &Problem, plan: &Plan, options: Options) -> Option<Plan> {
     let asked = asked(problem);
     soonest(problem, &asked, Some(&taken(&chosen(problem, &asked), plan)), options)

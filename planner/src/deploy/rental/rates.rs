@@ -70,7 +70,6 @@ pub struct Unheld {
 
 impl ReplicaOptions {
     /// What a replica runs on a cluster.
-    #[must_use]
     pub fn config<'a>(&self, model: &'a Model, cluster: &'a Cluster, parallel: Parallel) -> ReplicaConfig<'a> {
         ReplicaConfig {
             pipeline_degree: parallel.pp,
@@ -92,7 +91,6 @@ impl ReplicaOptions {
     }
 
     /// Parameters that are no measurement, as sentences.
-    #[must_use]
     pub fn free_parameters(&self) -> Vec<String> {
         let host = self.host_us_per_step;
         let words = format!("`engine.host_us_per_step` = {host}: fitted or assumed, not measured");
@@ -112,7 +110,6 @@ impl ReplicaOptions {
     }
 
     /// Every GPU type of the catalogue with every degree that holds the model of some demand and fits a node, and models that none holds.
-    #[must_use]
     pub fn enumerated(&self, offers: &[Offer], models: &[Model], demands: &[Demand]) -> (Vec<Deployed>, Vec<Unheld>) {
         let (mut all, mut unheld) = (Vec::new(), Vec::new());
         for (m, model) in models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m)) {
@@ -157,13 +154,11 @@ pub struct Served {
 
 impl Question {
     /// Whether rates are found by serving.
-    #[must_use]
     pub fn is_simulated(&self) -> bool {
         matches!(self.configurations, Configurations::Enumerated(_)) && self.replica.rates == Rates::Simulated
     }
 
     /// Configurations with their rates. `serve` gives what `served` gives for each, in order, perhaps at once.
-    #[must_use]
     pub fn rated(&self, serve: &dyn Fn(&[Deployed]) -> Vec<Served>) -> Rated {
         let unserved = |configurations: Vec<Configuration>, source| Rated {
             mixing: vec![1.0; configurations.len()],
@@ -219,7 +214,6 @@ impl Question {
     ///
     /// # Panics
     /// When its type is not of the catalogue; the reader keeps those that are.
-    #[must_use]
     pub fn cluster(&self, deployed: Deployed) -> Cluster {
         let offered = &self.inventory.offers[deployed.offer];
         let gpu = offered.gpu.as_ref().expect("the reader keeps types of the catalogue");
@@ -230,7 +224,6 @@ impl Question {
     ///
     /// # Panics
     /// When the replica does not hold its model; `enumerated` keeps those that do.
-    #[must_use]
     pub fn served(&self, deployed: Deployed, cluster: &Cluster, cost: &dyn CostModel) -> Served {
         let config = self.replica.config(&self.models[deployed.model], cluster, deployed.parallel);
         let limits = self.replica.limits(&config).expect("what is enumerated fits");

@@ -18,7 +18,6 @@ pub(super) fn said(decided: Decided) -> Decided {
 }
 
 /// What to rent, in a sentence.
-#[must_use]
 pub fn rented(decided: &Decided) -> String {
     let (problem, plan) = (&decided.problem, &decided.decision.plan);
     let words = problem.words(&plan.replicas);
@@ -94,7 +93,6 @@ fn shares(row: &[f64], problem: &Problem, model: usize) -> String {
 }
 
 /// What is rented, for `plan.json`: offers, replicas by configuration with who serves what, and what else there is.
-#[must_use]
 pub fn plan_json(question: &Question, decided: &Decided) -> Value {
     let (problem, decision, plan) = (&decided.problem, &decided.decision, &decided.decision.plan);
     let used = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0);

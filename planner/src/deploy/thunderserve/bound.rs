@@ -310,7 +310,6 @@ fn highest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
 }
 
 /// Most requests per second within the targets of any groups, phases, stages and routes: no plan of this task promises more.
-#[must_use]
 pub fn split(task: &Task) -> f64 {
     split_within(task, SPLITS_MAX)
 }
@@ -324,14 +323,12 @@ pub(super) fn split_within(task: &Task, splits_max: usize) -> f64 {
 }
 
 /// Most requests per second within the targets of any replicas that run both phases.
-#[must_use]
 pub fn colocated(task: &Task) -> f64 {
     let relaxed = Relaxed::new(task);
     relaxed.both_per_s(&relaxed.all())
 }
 
 /// A bound where nothing spans machines: the sum over machines that are alone.
-#[must_use]
 pub fn by_machine(task: &Task, of: fn(&Task) -> f64) -> f64 {
     (0..task.n_machines()).map(|machine| of(&task.alone(machine))).sum()
 }

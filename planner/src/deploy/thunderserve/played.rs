@@ -84,7 +84,6 @@ pub struct Played {
 
 impl Groups {
     /// Of a deployment with phases.
-    #[must_use]
     pub fn of(deployment: &Deployment) -> Self {
         let groups = deployment.groups.iter().map(|group| group.stages.clone()).collect();
         let rows = deployment.routes.iter().enumerate();
@@ -93,7 +92,6 @@ impl Groups {
     }
 
     /// Of replicas that run both phases, by their rates.
-    #[must_use]
     pub fn colocated(replicas: &[Replica]) -> Self {
         let pairs = replicas.iter().enumerate().map(|(i, replica)| (i, i, replica.requests_per_s));
         Self { groups: replicas.iter().map(|replica| replica.stages.clone()).collect(), pairs: pairs.collect() }
@@ -112,7 +110,6 @@ impl Groups {
 }
 
 /// The machines of a task: GPUs of one type in one node each.
-#[must_use]
 pub fn machines(task: &Task) -> Vec<deployment::Machine> {
     let machine = |(at, machine): (usize, &Offer)| deployment::Machine {
         name: machine.name.clone(),
@@ -126,7 +123,6 @@ pub fn machines(task: &Task) -> Vec<deployment::Machine> {
 }
 
 /// Groups as a deployment for requests of at most so many tokens; groups without requests are left out.
-#[must_use]
 pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> Placed {
     let n_layers = u32::try_from(task.model.n_layers).expect("fewer than 2^32 layers");
     let mut all = Placed::new(&task.model.name, n_layers, machines(task));
@@ -204,7 +200,6 @@ fn link(task: &Task, (from, to): (u32, u32), ends: (usize, usize)) -> Link {
 }
 
 /// Times of every replica, in the order of `placed`.
-#[must_use]
 pub fn tables(task: &Task, groups: &Groups, placed: &Placed) -> Vec<StepTable> {
     let used = (0..groups.groups.len()).filter(|&at| groups.role(at).is_some());
     let replicas = used.zip(&placed.replicas);
@@ -311,7 +306,6 @@ fn failures(task: &Task, replica: &deployment::Replica) -> Option<Failures> {
 }
 
 /// Serves requests in order of their arrivals.
-#[must_use]
 pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     let kind = router::named("plan-weights").expect("a row of the table");
     let served = playable.fleet.serve(requests, (kind.make)(0).as_mut());
@@ -321,7 +315,6 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
 }
 
 /// What clients saw of answers to requests, `None` for those that had none.
-#[must_use]
 pub fn seen(task: &Task, requests: &Requests, answers: &[Option<Answer>]) -> Played {
     let mut played = Played::default();
     let (mut met, mut n_more, mut tokens) = (0.0, 0.0, 0);
@@ -359,7 +352,6 @@ fn hit_ratio(served: &serve::fleet::Served) -> f64 {
 }
 
 /// The same requests, so many per second where they came once per second.
-#[must_use]
 pub fn faster(requests: &Requests, per_s: f64) -> Requests {
     let mut requests = requests.clone();
     for request in &mut requests.list {
@@ -371,7 +363,6 @@ pub fn faster(requests: &Requests, per_s: f64) -> Requests {
 
 /// The largest arrival rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it. `requests` arrive
 /// once per second; other rates are the same draws faster or slower.
-#[must_use]
 pub fn goodput(task: &Task, playable: &Playable, requests: &Requests, share: f64) -> (f64, Played) {
     highest(share, &|per_s| play(task, playable, &faster(requests, per_s)))
 }

@@ -23,7 +23,6 @@ pub struct Transport {
 }
 
 /// Shares of all requests per pair, and the objective; `None` where the program has no solution, which only bad figures cause.
-#[must_use]
 pub fn solve(transport: &Transport) -> Option<(Vec<Vec<f64>>, f64)> {
     let (n, m) = (transport.prefill.len(), transport.decode.len());
     if n == 0 || m == 0 {

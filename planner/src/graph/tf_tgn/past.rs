@@ -86,7 +86,6 @@ fn distinct(graph: &TCsr, events: &[Event], k: u32, batches: &[u32], take: Take)
 }
 
 /// The past of a graph of which only degrees are known: queries and neighbours meet a vertex by its slots, half of which lie before.
-#[must_use]
 pub fn of_degrees(degrees: &Degrees, neighbours: &[u32], batches: &[u32]) -> Past {
     let n_slots = degrees.n_slots();
     let by_slots = |value: &dyn Fn(f64) -> f64| -> f64 {

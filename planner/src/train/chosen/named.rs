@@ -82,7 +82,6 @@ fn differences(candidate: &Candidate, other: &Candidate) -> String {
 }
 
 /// The layout that was found beside the runner-up, never under the same name.
-#[must_use]
 pub fn layout_words(found: &Found) -> String {
     let best = &found.best.plan.candidate;
     let mut words = name(best);
@@ -105,7 +104,6 @@ pub fn layout_words(found: &Found) -> String {
 }
 
 /// The layout that a problem is played with, as fields with the names of scenario keys.
-#[must_use]
 pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Value> {
     let (layout, execution) = (&problem.layout, &problem.execution);
     let mut fields = vec![

@@ -28,7 +28,6 @@ fn nodes(training: &MultiTask) -> Vec<Node> {
 }
 
 /// Contracts the layers of all tasks, each `MetaOp` behind those that it needs.
-#[must_use]
 pub fn contract(training: &MultiTask) -> Vec<MetaOp> {
     let nodes = nodes(training);
     let mut n_successors = vec![0_usize; nodes.len()];

@@ -15,7 +15,6 @@ fn seconds(work: &Work, meta_op: usize, size: usize) -> f64 {
 }
 
 /// Sizes of `MetaOps` that run side by side: indices by `MetaOp`, as many as fit at their smallest size, longest first.
-#[must_use]
 pub fn side_by_side(work: &Work, meta_ops: &[usize]) -> Vec<(usize, usize)> {
     let seconds = |meta_op: usize, size: usize| seconds(work, meta_op, size);
     let mut order = meta_ops.to_vec();
@@ -67,7 +66,6 @@ fn branches(work: &Work, meta_ops: &[usize]) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// Decides.
-#[must_use]
 pub fn decide(work: &Work) -> Decided {
     let mut slots: Vec<Slot> = Vec::with_capacity(work.meta_ops.len());
     let mut wave = 0;

@@ -60,7 +60,6 @@ pub struct Known {
 
 impl Asked {
     /// Contracts the tasks and finds the bound.
-    #[must_use]
     pub fn new(training: &MultiTask, cost: Box<dyn CostModel>) -> Self {
         let work = Work::new(training.clone(), contract(training), cost.as_ref(), Case::Expected);
         let bound = work.as_ref().map_err(Clone::clone).and_then(bound);
@@ -82,7 +81,6 @@ impl Asked {
     }
 
     /// Plays a schedule.
-    #[must_use]
     pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
         let row = |played: Played| Row {
             why: why(self, &played),
@@ -157,7 +155,6 @@ fn known(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> Known {
 }
 
 /// Tuples of a plan, each with its devices.
-#[must_use]
 pub fn pieces(work: &Work, planned: &Decision<Schedule>) -> Value {
     let pieces = planned.plan.pieces.iter().map(|piece| {
         let size = work.sizes[piece.meta_op][piece.size];

@@ -31,7 +31,6 @@ pub struct Optimum {
 const HALVINGS: u32 = 200;
 
 /// Finds C by bisection.
-#[must_use]
 pub fn optimum(jobs: &[Job<'_>], n_devices: u32) -> Optimum {
     let share = |job: &Job<'_>, seconds: f64| job.curve.devices(seconds / f64::from(job.n_layers));
     let shares = |seconds: f64| jobs.iter().map(|job| share(job, seconds)).collect::<Vec<f64>>();
@@ -67,7 +66,6 @@ pub struct Part {
 }
 
 /// Layers on the two sizes around a share, in real numbers: (size, layers), larger first, so that both take `seconds` together.
-#[must_use]
 pub fn two_sizes(job: &Job<'_>, devices: f64, seconds: f64) -> Vec<(usize, f64)> {
     let points = job.curve.points();
     let layers = f64::from(job.n_layers);
@@ -85,7 +83,6 @@ pub fn two_sizes(job: &Job<'_>, devices: f64, seconds: f64) -> Vec<(usize, f64)>
 }
 
 /// The same in whole layers; parts of none are left out.
-#[must_use]
 pub fn whole_layers(job: &Job<'_>, devices: f64, seconds: f64) -> Vec<Part> {
     match two_sizes(job, devices, seconds)[..] {
         [(size, _)] => vec![Part { size, n_layers: job.n_layers }],

@@ -53,7 +53,6 @@ impl Job {
 }
 
 /// Decides.
-#[must_use]
 pub fn decide(work: &Work) -> Decided {
     let mut jobs: Vec<Job> = (0..work.training.tasks.len()).map(|task| Job::new(work, task)).collect();
     let mut order: Vec<usize> = (0..jobs.len()).collect();

@@ -70,7 +70,6 @@ struct Placer<'a> {
 }
 
 /// Gives every slot its devices; a note where memory decided.
-#[must_use]
 pub fn place(work: &Work, slots: &[Slot], placement: Placement) -> (Schedule, Option<String>) {
     let fits = |schedule: &Schedule| memory_bytes(work, schedule).iter().all(|&bytes| bytes <= work.training.room().0);
     match placement {

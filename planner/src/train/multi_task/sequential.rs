@@ -6,7 +6,6 @@ use train::multi_task::Work;
 use super::{Decided, Slot};
 
 /// Decides.
-#[must_use]
 pub fn decide(work: &Work) -> Decided {
     let mut start_s = 0.0;
     let mut slots = Vec::with_capacity(work.meta_ops.len());

@@ -11,7 +11,6 @@ use super::waves::{Begin, Order, Preference, pack};
 use super::{Decided, Slot, makespan_s};
 
 /// `MetaOps` of each level.
-#[must_use]
 pub fn levels(work: &Work) -> Vec<Vec<usize>> {
     let n_levels = work.meta_ops.iter().map(|meta_op| meta_op.level + 1).max().unwrap_or(0);
     (0..n_levels).map(|level| at_level(work, level)).collect()
@@ -23,7 +22,6 @@ fn at_level(work: &Work, level: u32) -> Vec<usize> {
 }
 
 /// The continuous optimum of a level.
-#[must_use]
 pub fn of_level(work: &Work, level: &[usize]) -> Optimum {
     let jobs: Vec<Job<'_>> = level.iter().map(|&meta_op| job(work, meta_op)).collect();
     optimum(&jobs, work.n_devices())
@@ -34,7 +32,6 @@ fn job(work: &Work, meta_op: usize) -> Job<'_> {
 }
 
 /// What the paper holds its plans against: the sum over levels of the continuous optimum, seconds.
-#[must_use]
 pub fn theory_s(work: &Work) -> f64 {
     levels(work).iter().map(|level| of_level(work, level).seconds).sum()
 }
@@ -118,7 +115,6 @@ fn shortest(work: &Work, level: &[usize], optimum_s: f64, begin: Begin) -> (Pack
 }
 
 /// Decides.
-#[must_use]
 pub fn decide(work: &Work) -> Decided {
     let mut slots: Vec<Slot> = Vec::new();
     let mut notes = Vec::new();

@@ -14,7 +14,6 @@ use train::multi_task::lower::gradient_groups;
 use train::multi_task::schedule::Schedule;
 
 /// Seconds of messages and gradients.
-#[must_use]
 pub fn seconds(work: &Work, schedule: &Schedule) -> f64 {
     messages_s(work, schedule) + gradients_s(work, schedule)
 }

@@ -70,7 +70,6 @@ pub struct Begin {
 }
 
 /// Packs the parts of `MetaOps` that need nothing of each other into waves.
-#[must_use]
 pub fn pack(work: &Work, level: &[(usize, Vec<Part>)], preference: Preference, begin: Begin) -> Vec<Slot> {
     let left =
         level.iter().map(|(meta_op, parts)| Left { meta_op: *meta_op, parts: parts.clone(), first: 0 }).collect();

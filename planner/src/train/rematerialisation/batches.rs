@@ -87,7 +87,6 @@ pub struct Batches {
 
 impl Batches {
     /// Compiles and plays.
-    #[must_use]
     pub fn play(steps: &Steps, compiler: &Compiler, size: u32, model: &dyn CostModel) -> Self {
         let room = if compiler.limit == Bytes(0) { steps.room } else { compiler.limit };
         let limit = hw::whole(room.as_f64() / steps.fragmentation);
@@ -117,27 +116,23 @@ impl Batches {
     }
 
     /// The batch with the highest peak.
-    #[must_use]
     pub fn largest(&self) -> &Batch {
         let largest = self.all.iter().max_by_key(|batch| (batch.choice.plan.played.peak_bytes, batch.sequence));
         largest.expect("there are batches")
     }
 
     /// The batch that would need most as operations come.
-    #[must_use]
     pub fn longest(&self) -> &Batch {
         let longest = self.all.iter().max_by_key(|batch| (batch.original_bytes, batch.sequence));
         longest.expect("there are batches")
     }
 
     /// Batches that do not fit.
-    #[must_use]
     pub fn misses(&self) -> Vec<&Batch> {
         self.all.iter().filter(|batch| batch.choice.plan.residual_bytes > 0).collect()
     }
 
     /// One batch of each length.
-    #[must_use]
     pub fn shapes(&self) -> Vec<&Batch> {
         let mut shapes: BTreeMap<u64, &Batch> = BTreeMap::new();
         self.all.iter().for_each(|batch| {
@@ -156,13 +151,11 @@ impl Batches {
     }
 
     /// Mean time of a step, nanoseconds.
-    #[must_use]
     pub fn mean_ns(&self, steps: &Steps) -> u64 {
         self.all.iter().map(|batch| Self::step_ns(batch, steps, 0)).sum::<u64>() / self.all.len() as u64
     }
 
     /// The same with nothing computed again and no check: no way to run the graph takes less.
-    #[must_use]
     pub fn mean_undisturbed_ns(&self) -> u64 {
         self.all.iter().map(|batch| batch.undisturbed_ns[0]).sum::<u64>() / self.all.len() as u64
     }
@@ -177,7 +170,6 @@ impl Batches {
     }
 
     /// Figures; those of time only where every batch fits, because a run ends at the first that does not.
-    #[must_use]
     pub fn metrics(&self, steps: &Steps) -> BTreeMap<String, f64> {
         let peak = |batch: &Batch| batch.choice.plan.played.peak_bytes;
         let allocated = |bytes: f64| bytes * steps.fragmentation;
@@ -210,7 +202,6 @@ impl Batches {
     }
 
     /// The same decisions with every cost at its low and at its high end.
-    #[must_use]
     pub fn interval(&self, steps: &Steps) -> BTreeMap<String, [f64; 2]> {
         if !self.misses().is_empty() {
             return BTreeMap::new();

@@ -30,7 +30,6 @@ impl Default for Rules {
 }
 
 /// Candidates of an order, by tensor and gap.
-#[must_use]
 pub fn candidates(graph: &TensorGraph, order: &[OperationId], rules: Rules) -> Vec<Candidate> {
     let search = Search::new(graph, order, rules);
     let ids = (0..graph.tensors.len()).map(|at| TensorId(u32::try_from(at).expect("fewer than 2^32")));

@@ -44,7 +44,6 @@ pub struct Way {
 ///
 /// # Panics
 /// When nothing was compiled.
-#[must_use]
 pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64, manager: Manager) -> Decision<Way> {
     let rules = match manager {
         Manager::AtLimit(rule) => vec![rule],

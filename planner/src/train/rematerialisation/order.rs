@@ -9,7 +9,6 @@ use train::tensor_graph::symbolic::{Comparison, Expression};
 use train::tensor_graph::{OperationId, TensorGraph};
 
 /// The list schedule.
-#[must_use]
 pub fn schedule(graph: &TensorGraph) -> Vec<OperationId> {
     let before = graph.predecessors();
     let mut waits: Vec<usize> = before.iter().map(Vec::len).collect();
@@ -94,7 +93,6 @@ fn least(graph: &TensorGraph, ready: &[OperationId], readers: &[usize], deaths: 
 
 /// Whether one order is proven to have no higher peak than another, whatever the sizes are: at each of its operations no more is alive
 /// than at some operation of the other.
-#[must_use]
 pub fn is_never_worse(graph: &TensorGraph, order: &[OperationId], other: &[OperationId]) -> bool {
     let others = peaks(graph, live_bytes(graph, other));
     let is_below = |live: &Expression| {

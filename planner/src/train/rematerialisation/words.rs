@@ -30,7 +30,6 @@ pub struct Judged {
 ///
 /// # Panics
 /// When nothing was compiled.
-#[must_use]
 pub fn judged(steps: &Steps, compiler: &Compiler, batches: &Batches) -> Judged {
     let largest = batches.largest();
     let (objective, bound, aim) = if compiler.manager.is_none() {
@@ -66,7 +65,6 @@ fn notes(steps: &Steps, compiler: &Compiler, batches: &Batches) -> Vec<String> {
 }
 
 /// Whether every batch fits, and the one that says why: the worst that does not fit, or the highest peak.
-#[must_use]
 pub fn why(steps: &Steps, batches: &Batches, size: u32) -> (bool, String) {
     let misses = batches.misses();
     let (n_misses, n) = (misses.len(), batches.all.len());
@@ -154,7 +152,6 @@ fn eviction_notes(steps: &Steps, choice: &Compiler, batches: &Batches, compiled:
 }
 
 /// The plan of a batch size: order, candidates, and what is evicted for every length of the batches; how many programs and lengths there are.
-#[must_use]
 pub fn plan_json(steps: &Steps, batches: &Batches, size: u32) -> (Value, [usize; 2]) {
     let graph = &steps.graph;
     let programs: Vec<Value> =

@@ -93,7 +93,6 @@ pub struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     /// A judge of layouts for a problem.
-    #[must_use]
     pub fn new(problem: &Problem, policy: &'a dyn Policy, context: &'a PlanContext<'a>) -> Self {
         Self {
             policy,
@@ -350,7 +349,6 @@ impl<'a> Judge<'a> {
 
 /// Bound from a plan's own order of passes, seconds: the longest path through it with least durations. `None` where ranks of
 /// one stage wait for each other inside a pass, which the path does not see.
-#[must_use]
 pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
     let overlap = problem.execution.overlap;
     let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;

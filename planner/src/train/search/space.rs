@@ -57,7 +57,6 @@ pub enum Objective {
 
 impl Objective {
     /// The objective of a step that takes so long on a cluster. Without a price GPUs count alike.
-    #[must_use]
     pub fn of(self, cluster: &hw::Cluster, step_s: f64) -> f64 {
         match self {
             Self::Seconds => step_s,
@@ -104,7 +103,6 @@ fn head_weight(problem: &Problem) -> u32 {
 }
 
 /// Layers of the stages of a pipeline where embedding and head count as so many layers; `None` where a stage has none left.
-#[must_use]
 pub fn layers(n_layers: u32, n_stages: u32, [embedding, head]: [u32; 2]) -> Option<Vec<u32>> {
     let mut layers = stage::even(n_layers + embedding + head, n_stages);
     let first = layers.first_mut()?;
@@ -125,7 +123,6 @@ fn recompute(problem: &Problem) -> Vec<Recompute> {
 
 impl Space {
     /// Every value that makes sense for a problem.
-    #[must_use]
     pub fn of(problem: &Problem) -> Self {
         let n_gpus = problem.cluster.n_gpus();
         let divisors = |n: u32| (1..=n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>();
@@ -163,7 +160,6 @@ impl Space {
     }
 
     /// Every legal combination, in a fixed order.
-    #[must_use]
     pub fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for &nodes in &self.nodes {
@@ -296,7 +292,6 @@ fn fills(problem: &Problem, layout: &Layout, micro_batch: u64) -> bool {
 
 impl Candidate {
     /// The problem with this layout.
-    #[must_use]
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
         self.apply(&mut problem);
@@ -316,7 +311,6 @@ impl Candidate {
     }
 
     /// Layers of every stage; empty for an even cut.
-    #[must_use]
     pub fn layers(&self, problem: &Problem) -> Vec<u32> {
         if self.ends == [0, 0] {
             return Vec::new();
@@ -328,7 +322,6 @@ impl Candidate {
     }
 
     /// The layout of a problem in the words of a scenario file, one key a line.
-    #[must_use]
     pub fn to_toml(&self, problem: &Problem) -> String {
         let layout = &self.layout;
         let recompute = self.recompute.written();

@@ -17,7 +17,6 @@ impl Profile {
     /// Kernels half-way between this card and another one; a kernel of one of them is taken as it is.
     ///
     /// Laws are in seconds of their card and have no middle, so kernels with a law are this card's.
-    #[must_use]
     pub fn between(&self, other: &Self) -> Self {
         let mut operators: BTreeMap<String, Operator> = other.operators.clone();
         for (name, operator) in &self.operators {
@@ -33,7 +32,6 @@ impl Profile {
 
 impl Operator {
     /// Half-way to another card's; the interval holds both cards.
-    #[must_use]
     pub fn between(&self, other: &Self) -> Self {
         let (surface, gap) = self.surface.between(&other.surface);
         let open = libm::exp(gap * HALF);
@@ -46,7 +44,6 @@ impl Operator {
     }
 
     /// As it may be half-way to a card that has no such kernel, by one that both cards have: `own` of this card, `other` of that one.
-    #[must_use]
     pub fn towards(&self, own: &Self, other: &Self) -> Self {
         let mut operator = self.clone();
         let points = points(&self.surface.axes);
@@ -65,7 +62,6 @@ impl Operator {
 
 impl Surface {
     /// The middle of two grids on the knots of both, and how far they lie apart in the mean over the knots.
-    #[must_use]
     fn between(&self, other: &Self) -> (Self, f64) {
         let axes: Vec<Axis> = self.axes.iter().zip(&other.axes).map(|(one, other)| one.with_knots_of(other)).collect();
         let points = points(&axes);

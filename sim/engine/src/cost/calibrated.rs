@@ -41,14 +41,12 @@ pub struct Calibrated {
 
 impl Calibrated {
     /// Nothing is changed but what is said.
-    #[must_use]
     pub const fn plain(start_s: f64) -> Self {
         let kernels = BTreeMap::new();
         Self { compute: 1.0, memory: 1.0, start_s, date: String::new(), on: Vec::new(), kernels }
     }
 
     /// What it changes, in words.
-    #[must_use]
     pub fn words(&self) -> String {
         let ms = self.start_s * 1e3;
         format!(
@@ -86,14 +84,12 @@ impl Calibrated {
     }
 
     /// The least factor of any piece that an operation is cut into.
-    #[must_use]
     pub fn least(&self, op: &Op) -> f64 {
         // The datasheet's share of arithmetic grows as an operation is cut less, so no piece is faster than by the lesser factor.
         self.of_kind(op).unwrap_or_else(|| self.compute.min(self.memory))
     }
 
     /// Factor of an operation's time.
-    #[must_use]
     pub fn of_operation(&self, op: &Op, gpu: &Gpu) -> f64 {
         if let Some(factor) = self.of_kind(op) {
             return factor;
@@ -119,7 +115,6 @@ impl Calibrated {
     }
 
     /// Factor of a fused layer of experts.
-    #[must_use]
     pub fn of_experts(&self, layer: &FusedExperts, gpu: &Gpu) -> f64 {
         let elements = hw::real(layer.n_matrices() * layer.hidden * layer.width);
         let rows = hw::real(layer.rows.iter().sum());

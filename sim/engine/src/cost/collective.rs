@@ -59,7 +59,6 @@ fn inside(cluster: &Cluster, network: &Network, n_gpus: u32) -> (f64, f64) {
 
 impl Network {
     /// Assumed where nothing was measured: NCCL's published bus bandwidths lie around three quarters of the links.
-    #[must_use]
     pub fn assumed(cluster: &Cluster) -> Self {
         Self {
             inside_alpha_s: cluster.intra_node_latency.get(),
@@ -71,7 +70,6 @@ impl Network {
 }
 
 /// Time of a collective, and the algorithm that takes it.
-#[must_use]
 pub fn time(
     cluster: &Cluster,
     network: &Network,

@@ -20,14 +20,12 @@ pub struct Curve {
 
 impl Curve {
     /// Least seconds per byte of any size.
-    #[must_use]
     pub fn least_per_byte(&self) -> f64 {
         self.bytes.iter().zip(&self.seconds).map(|(bytes, seconds)| seconds / bytes).fold(f64::INFINITY, f64::min)
     }
 }
 
 /// Seconds for a size, and whether it lies outside the measured ones.
-#[must_use]
 pub fn at(sizes: &[f64], seconds: &[f64], size: f64) -> (f64, bool) {
     let last = sizes.len() - 1;
     if last == 0 || size <= sizes[0] {

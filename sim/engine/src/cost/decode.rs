@@ -54,7 +54,6 @@ pub struct DecodeShape {
 
 impl DecodeShape {
     /// Bytes that a cached token takes in a layer, or that a state is read and written by.
-    #[must_use]
     pub const fn token_bytes(&self) -> u64 {
         let vector = self.n_kv_heads * self.head_dim * self.kv.bytes();
         match self.reads {
@@ -65,7 +64,6 @@ impl DecodeShape {
     }
 
     /// Place of a number of sequences on the axes of the surfaces.
-    #[must_use]
     pub fn point(&self, n_sequences: u64) -> [f64; 3] {
         let [n, heads, kv_heads] = [n_sequences.max(1), self.n_heads, self.n_kv_heads.max(1)].map(hw::real);
         [n * kv_heads, (heads / kv_heads).max(1.0), kv_heads]
@@ -156,14 +154,12 @@ impl DecodeTime {
 
 impl ShapedDecode {
     /// A device's simple law, for a shape of that device.
-    #[must_use]
     pub fn of_law(law: &DecodeLaw, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [law.residuals.low, law.residuals.high];
         Self { shape, bandwidth, source: law.source(), interval, law: Form::Law(law.clone()), factor: 1.0 }
     }
 
     /// Surfaces, for a shape.
-    #[must_use]
     pub fn of_surfaces(surfaces: &DecodeSurfaces, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [surfaces.residuals.low, surfaces.residuals.high];
         let law = Form::Surfaces(surfaces.clone());
@@ -171,32 +167,27 @@ impl ShapedDecode {
     }
 
     /// The same with every time multiplied.
-    #[must_use]
     pub fn scaled(self, by: f64) -> Self {
         Self { factor: self.factor * by, ..self }
     }
 
     /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
-    #[must_use]
     pub fn borrowed(self, widening: f64) -> Self {
         let [low, high] = self.interval;
         Self { source: self.source.max(Source::Borrowed), interval: [low / widening, high * widening], ..self }
     }
 
     /// Interval of every time, as factors.
-    #[must_use]
     pub const fn interval(&self) -> [f64; 2] {
         self.interval
     }
 
     /// Where it comes from.
-    #[must_use]
     pub const fn source(&self) -> Source {
         self.source
     }
 
     /// Keys that a sequence of so many attends to in a layer with a window, with those that the kernel reads beyond it.
-    #[must_use]
     pub fn keys_in_window(&self, keys: u64, window: u64) -> u64 {
         let edge = match &self.law {
             Form::Law(_) => 0,
@@ -211,7 +202,6 @@ impl ShapedDecode {
     }
 
     /// A launch over so many sequences.
-    #[must_use]
     pub fn alone(&self, n_sequences: u64) -> DecodeTime {
         let found = match &self.law {
             Form::Law(law) => DecodeTime {
@@ -228,7 +218,6 @@ impl ShapedDecode {
     }
 
     /// What so many sequences add to a launch over a prompt's chunk.
-    #[must_use]
     pub fn beside_chunk(&self, n_sequences: u64) -> DecodeTime {
         match &self.law {
             Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => DecodeTime {
@@ -241,7 +230,6 @@ impl ShapedDecode {
     }
 
     /// Interval of what sequences take beside a chunk.
-    #[must_use]
     pub const fn interval_beside_chunk(&self) -> [f64; 2] {
         match &self.law {
             Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => [mixed.residuals.low, mixed.residuals.high],
@@ -297,7 +285,6 @@ pub const ASSUMED_INTERVAL: [f64; 2] = [0.6, 1.8];
 
 impl DecodeLaw {
     /// The law where nothing was fitted.
-    #[must_use]
     pub fn assumed() -> Self {
         let [start_s, per_sequence_s, reached] = ASSUMED;
         let [low, high] = ASSUMED_INTERVAL;
@@ -306,7 +293,6 @@ impl DecodeLaw {
     }
 
     /// Where the law comes from.
-    #[must_use]
     pub const fn source(&self) -> Source {
         if self.residuals.n_fit == 0 { Source::Datasheet } else { Source::Measured }
     }

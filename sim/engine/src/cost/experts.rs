@@ -108,19 +108,16 @@ pub struct ExpertsCurve {
 
 impl FusedExperts {
     /// Matrices of an expert.
-    #[must_use]
     pub const fn n_matrices(&self) -> u64 {
         if self.gated { 3 } else { 2 }
     }
 
     /// Whether some of the tokens' experts are on other GPUs.
-    #[must_use]
     pub fn has_experts_elsewhere(&self) -> bool {
         self.rows.iter().sum::<u64>() < self.tokens * self.top_k
     }
 
     /// Terms of the law in the order of its coefficients, the start being 1.
-    #[must_use]
     pub fn terms(&self, gpu: &Gpu) -> [f64; 6] {
         let (mut visited, mut routed, mut padded) = (0, 0, 0);
         for &rows in self.rows.iter().filter(|rows| **rows > 0) {
@@ -158,7 +155,6 @@ impl FusedExperts {
     }
 
     /// Place on the axes of the surface.
-    #[must_use]
     pub fn point(&self) -> [f64; 3] {
         let visited = hw::real(self.rows.iter().filter(|rows| **rows > 0).count() as u64).max(1.0);
         let routed = hw::real(self.rows.iter().sum());
@@ -168,20 +164,17 @@ impl FusedExperts {
 
 impl ExpertsLaw {
     /// Coefficients in the order of the terms.
-    #[must_use]
     pub const fn coefficients(&self) -> [f64; 6] {
         [self.start_s, self.weights, self.products, self.padding, self.here, self.everywhere]
     }
 
     /// The law of these coefficients.
-    #[must_use]
     pub const fn of(coefficients: [f64; 6]) -> Self {
         let [start_s, weights, products, padding, here, everywhere] = coefficients;
         Self { start_s, weights, products, padding, here, everywhere }
     }
 
     /// Start, and the rest in seconds.
-    #[must_use]
     pub fn seconds(&self, terms: [f64; 6]) -> (f64, f64) {
         let rest = terms.iter().zip(self.coefficients()).skip(1).map(|(term, coefficient)| term * coefficient).sum();
         (self.start_s, rest)
@@ -190,7 +183,6 @@ impl ExpertsLaw {
 
 impl ExpertsCurve {
     /// Seconds of a layer on a GPU, and the axis outside of which it lies.
-    #[must_use]
     pub fn seconds(&self, layer: &FusedExperts, gpu: &Gpu) -> (f64, Option<usize>) {
         let (start, rest) = self.law.seconds(layer.terms(gpu));
         let (factor, outside) = self.surface.as_ref().map_or((1.0, None), |surface| surface.factor(&layer.point()));

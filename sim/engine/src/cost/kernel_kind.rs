@@ -34,7 +34,6 @@ hw::words! {
 
 impl KernelKind {
     /// The kind of an elementary operation; `None` for the host and for copies from and to it.
-    #[must_use]
     pub const fn of(op: &Op) -> Option<Self> {
         Some(match op {
             Op::Gemm { .. } | Op::GroupedGemm { .. } => Self::Product,
@@ -54,7 +53,6 @@ impl KernelKind {
     }
 
     /// Whether ranks exchange something, so that a recorded kernel may wait for another rank.
-    #[must_use]
     pub const fn is_exchange(self) -> bool {
         matches!(self, Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Message)
     }

@@ -79,7 +79,6 @@ pub struct Features {
 
 impl Law {
     /// Coefficients in the order of the features.
-    #[must_use]
     pub fn coefficients(&self) -> Vec<f64> {
         match self {
             Self::Gemm(g) => vec![g.start_s, g.multiply_s, g.left_s, g.right_s, g.out_s, g.byte_s],
@@ -91,7 +90,6 @@ impl Law {
     ///
     /// # Panics
     /// When they are not as many as the law has.
-    #[must_use]
     pub fn with(&self, coefficients: &[f64]) -> Self {
         let [a, b, c, d, e, g] = *coefficients else { panic!("six coefficients, found {}", coefficients.len()) };
         match *self {
@@ -105,7 +103,6 @@ impl Law {
     }
 
     /// Features of an operation that the law is for.
-    #[must_use]
     pub fn features(&self, op: &Op) -> Option<Features> {
         match (self, op) {
             (Self::Gemm(law), Op::Gemm { m, n, k, format }) => {
@@ -133,7 +130,6 @@ impl Law {
     }
 
     /// Seconds of an operation: launch, and the rest.
-    #[must_use]
     pub fn seconds(&self, op: &Op) -> Option<(f64, f64)> {
         let features = self.features(op)?;
         let coefficients = self.coefficients();

@@ -38,7 +38,6 @@ pub const AXES: [&str; 3] = ["length", "heads", "heads per key head"];
 impl MixedChunk {
     /// A chunk of `new` tokens after `past` earlier ones, where its mixer has kernels of its own. A prompt that is not longer than what an index
     /// picks is attended to as a whole, by the kernel of plain prompts.
-    #[must_use]
     pub fn of(shard: &Shard<'_>, mixer: Mixer, past: u64, new: u64) -> Option<Self> {
         let parts = || mixing::chunk(shard, mixer, past, new);
         match mixer {

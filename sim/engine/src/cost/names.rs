@@ -55,7 +55,6 @@ pub const DECODE_DELTA: &str = "decode-delta";
 pub const SCAN_DELTA: &str = "scan-delta";
 
 /// Name of experts in one launch in a pass of training; a whole backward is both of its halves.
-#[must_use]
 pub const fn grouped_training(kind: PassKind) -> &'static str {
     match kind {
         PassKind::Forward => GROUPED_TRAINING[0],
@@ -65,7 +64,6 @@ pub const fn grouped_training(kind: PassKind) -> &'static str {
 }
 
 /// Formats whose curve stands in for a format's own, nearest first, after that one itself.
-#[must_use]
 pub const fn neighbours(format: Format) -> &'static [Format] {
     use Format::{Bf16, Fp8, Fp8Block, Fp16, Fp32, Int4, Int8, Int8Weights, Mxfp4, Mxfp8, Nvfp4};
     match format {
@@ -84,7 +82,6 @@ pub const fn neighbours(format: Format) -> &'static [Format] {
 }
 
 /// Name of a kernel in a format of products.
-#[must_use]
 pub fn of_format(kernel: &str, format: Format) -> String {
     match format {
         Format::Bf16 | Format::Fp16 => kernel.to_owned(),
@@ -102,27 +99,23 @@ const fn suffix(kv: Dtype) -> &'static str {
 }
 
 /// Name of attention by head width (none where it is latent) and format of keys and values.
-#[must_use]
 pub fn of_width(kernel: &str, width: Option<u64>, kv: Dtype) -> String {
     let width = width.map_or_else(|| LATENT.to_owned(), |width| width.to_string());
     format!("{kernel}-{width}{}", suffix(kv))
 }
 
 /// Name of attention to tokens that an index picks, by format of keys and values.
-#[must_use]
 pub fn of_selected(kernel: &str, kv: Dtype) -> String {
     format!("{kernel}-{SELECTED}{}", suffix(kv))
 }
 
 /// The same with those that may stand in: a format, then sixteen bits, then eight.
-#[must_use]
 pub fn nearest_selected(kernel: &str, kv: Dtype) -> [String; 3] {
     [kv, Dtype::Bf16, Dtype::Fp8].map(|kv| of_selected(kernel, kv))
 }
 
 /// Names that may stand for a kernel of a head width and a format of keys and values: the same format of the nearest width below, then of
 /// the nearest above, then the same of sixteen bits.
-#[must_use]
 pub fn nearest(kernel: &str, head_dim: u64, kv: Dtype) -> Vec<String> {
     let below = WIDTHS.into_iter().rev().filter(|width| *width <= head_dim);
     let widths: Vec<u64> = below.chain(WIDTHS.into_iter().filter(|width| *width > head_dim)).collect();
@@ -140,7 +133,6 @@ fn of_widths(kernel: &str) -> impl Iterator<Item = String> + '_ {
 }
 
 /// Names of kernels with a surface.
-#[must_use]
 pub fn operators() -> Vec<String> {
     let products = FORMATS.iter().map(|format| of_format("gemm", *format));
     let backward = WIDTHS.into_iter().map(Some).chain([None]);
@@ -151,7 +143,6 @@ pub fn operators() -> Vec<String> {
 }
 
 /// Names of decode attention.
-#[must_use]
 pub fn decode() -> Vec<String> {
     of_widths("decode").chain(of_selections("decode")).chain([DECODE_DELTA.to_owned()]).collect()
 }
@@ -164,7 +155,6 @@ fn of_selections(kernel: &str) -> impl Iterator<Item = String> + '_ {
 pub const EXPERT_VARIANTS: [&str; 4] = ["", "-plain", "-elsewhere", "-plain-elsewhere"];
 
 /// Names of fused experts.
-#[must_use]
 pub fn experts() -> Vec<String> {
     let formats = FORMATS.iter().map(|format| of_format("experts", *format));
     formats.flat_map(|name| EXPERT_VARIANTS.map(|variant| format!("{name}{variant}"))).collect()

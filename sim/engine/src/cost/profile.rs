@@ -156,7 +156,6 @@ const fn is_one_node(n: &u32) -> bool {
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 
 /// Name in profile files and bytes of an operation whose time depends on bytes alone.
-#[must_use]
 pub const fn memory_bound(op: &Op) -> Option<(&'static str, u64)> {
     match op {
         Op::Elementwise { bytes } => Some(("elementwise", *bytes)),
@@ -232,7 +231,6 @@ impl Profile {
     ///
     /// # Panics
     /// Never: every part of a profile has a TOML form.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a profile has a TOML form")
     }
@@ -240,7 +238,6 @@ impl Profile {
 
 impl Profile {
     /// The same, calibrated on runs of a whole engine. Its name says so, because results show it.
-    #[must_use]
     pub fn calibrated(&self, found: Calibrated) -> Self {
         let plain = self.name.split(" calibrated").next().unwrap_or_default();
         let runs = if found.on.len() == 1 { "run" } else { "runs" };

@@ -44,7 +44,6 @@ pub struct Profiled {
 
 impl Profiled {
     /// Cost model of a cluster from a profile.
-    #[must_use]
     pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
         let roofline = Roofline::new(cluster);
         let mut network = roofline.network();
@@ -65,7 +64,6 @@ impl Profiled {
     }
 
     /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.
-    #[must_use]
     pub fn with_link_shares(self, [inside_share, across_share]: [f64; 2]) -> Self {
         let network = collective::Network { inside_share, across_share, ..self.roofline.network() };
         Self { roofline: self.roofline.with_network(network), ..self }
@@ -289,7 +287,6 @@ const ATTENTION_AXES: [&str; 3] =
 const LATENT_DIM: u64 = 192;
 
 /// What a kernel computes of a document: with a window that leaves most keys out, whole tiles on both of its edges.
-#[must_use]
 pub const fn computed(document: &Document) -> Document {
     let is_windowed = 4 * document.pairs < document.queries * document.keys;
     let in_vain = if is_windowed { WINDOW_EDGE * document.queries } else { 0 };
@@ -297,7 +294,6 @@ pub const fn computed(document: &Document) -> Document {
 }
 
 /// Fitted attention of a head width in sixteen bits by this project's own measurements, nearest first.
-#[must_use]
 pub const fn attention_names(head_dim: u64, pass: Pass) -> [&'static str; 2] {
     match (pass, head_dim >= 128) {
         (Pass::Forward, true) => ["attention-128", "attention-64"],
@@ -308,7 +304,6 @@ pub const fn attention_names(head_dim: u64, pass: Pass) -> [&'static str; 2] {
 }
 
 /// Place of an attention on the axes of its surface: mean document length, query tiles, heads per key-value head.
-#[must_use]
 pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
     let Op::Attention { documents, n_heads, n_kv_heads, .. } = op else { return None };
     let sum = |of: fn(&Document) -> u64| hw::real(documents.iter().map(of).sum());
@@ -318,7 +313,6 @@ pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
 }
 
 /// Fitted operator of products in a format.
-#[must_use]
 pub const fn gemm_name(format: Format) -> &'static str {
     match format {
         Format::Bf16 | Format::Fp16 => "gemm",
@@ -335,7 +329,6 @@ pub const fn gemm_name(format: Format) -> &'static str {
 }
 
 /// Length of the whole causal document that has the same keys per query.
-#[must_use]
 pub fn document_length(document: &Document) -> f64 {
     2.0 * hw::real(document.pairs) / hw::real(document.queries.max(1))
 }

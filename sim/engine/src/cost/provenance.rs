@@ -68,7 +68,6 @@ impl Provenance {
     }
 
     /// Shares of all time, the largest first; equal ones in order of their names.
-    #[must_use]
     pub fn shares(&self) -> Vec<Share> {
         let total: f64 = self.seconds.values().sum();
         let share = |(&(what, source), seconds): (&(&'static str, Source), &f64)| Share {
@@ -83,7 +82,6 @@ impl Provenance {
 }
 
 /// What an operation does, in words that a user knows.
-#[must_use]
 pub const fn what_of(op: &Op) -> &'static str {
     match op {
         Op::Gemm { .. } => "matrix products",

@@ -31,31 +31,26 @@ pub struct Roofline {
 
 impl Roofline {
     /// Roofline of a cluster.
-    #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
         Self { cluster: cluster.clone(), network: Network::assumed(cluster) }
     }
 
     /// The same with what a network was measured to reach.
-    #[must_use]
     pub fn with_network(self, network: Network) -> Self {
         Self { network, ..self }
     }
 
     /// The machine.
-    #[must_use]
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
     /// What the network reaches.
-    #[must_use]
     pub const fn network(&self) -> Network {
         self.network
     }
 
     /// Base time of a GEMM at datasheet figures, start-up left out.
-    #[must_use]
     pub fn gemm_base(&self, m: u64, n: u64, k: u64, format: Format) -> Seconds {
         let flops = Flops::new(2.0 * real(m) * real(n) * real(k));
         let bytes = Bytes::from_f64(format.product_bytes(m, n, k));
@@ -63,7 +58,6 @@ impl Roofline {
     }
 
     /// Base time of forward attention over one document at datasheet figures.
-    #[must_use]
     pub fn attention_base(&self, document: &Document, n_heads: u64, n_kv_heads: u64, head_dim: u64) -> Seconds {
         let flops = Flops::new(4.0 * real(document.pairs) * real(n_heads) * real(head_dim));
         let elements = 2 * document.queries * n_heads * head_dim + 2 * document.keys * n_kv_heads * head_dim;
@@ -72,7 +66,6 @@ impl Roofline {
     }
 
     /// Time of an attention's forward matrix work at the datasheet peak.
-    #[must_use]
     pub fn attention_flops(&self, op: &Op) -> Seconds {
         let Op::Attention { documents, n_heads, head_dim, .. } = op else { return Seconds::ZERO };
         let pairs: f64 = documents.iter().map(|document| real(document.pairs)).sum();
@@ -80,20 +73,17 @@ impl Roofline {
     }
 
     /// Time of `bytes` of device memory traffic.
-    #[must_use]
     pub fn traffic(&self, bytes: u64) -> Seconds {
         Bytes(bytes) / (self.cluster.gpu.memory_bandwidth * REACHED)
     }
 
     /// Time of a collective from link bandwidths.
-    #[must_use]
     pub fn collective(&self, kind: Collective, bytes: u64, shape: GroupShape) -> Seconds {
         collective::time(&self.cluster, &self.network, kind, bytes, shape).0
     }
 }
 
 /// A datasheet estimate with its wide interval.
-#[must_use]
 pub fn datasheet(time: Seconds) -> Estimate {
     Estimate {
         time,

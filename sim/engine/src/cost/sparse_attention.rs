@@ -40,13 +40,11 @@ pub struct Budget {
 
 impl Budget {
     /// A budget that all heads share.
-    #[must_use]
     pub fn even(vertical: f64, slash: f64) -> Self {
         Self { file: String::new(), vertical, slash, busiest: Vec::new() }
     }
 
     /// Positions per head that decide the time of a tensor group: its busiest GPU's; between tabulated degrees that of the next larger one.
-    #[must_use]
     pub fn positions(&self, tensor_degree: u32) -> f64 {
         let found = self.busiest.iter().find(|(degree, _)| *degree >= tensor_degree);
         found.or(self.busiest.last()).map_or(self.vertical + self.slash, |(_, positions)| *positions)
@@ -58,7 +56,6 @@ static BUDGETS: LazyLock<BTreeMap<String, Budget>> = LazyLock::new(|| {
 });
 
 /// The shipped budget of a model, by its name.
-#[must_use]
 pub fn budget(model: &str) -> Option<&'static Budget> {
     BUDGETS.get(model)
 }
@@ -106,14 +103,12 @@ pub static KERNELS: [Kernel; 2] = [
 ];
 
 /// A kernel by name.
-#[must_use]
 pub fn kernel(name: &str) -> Option<&'static Kernel> {
     KERNELS.iter().find(|kernel| kernel.name == name)
 }
 
 impl Kernel {
     /// Query-key pairs of dense work that a chunk takes when each head keeps so many positions.
-    #[must_use]
     pub fn pairs(&self, chunk: &Document, positions: f64) -> f64 {
         let (from, to) = (real(chunk.keys - chunk.queries), real(chunk.keys));
         let budget = self.kappa * positions;
@@ -137,13 +132,11 @@ pub struct SparseAttention {
 
 impl SparseAttention {
     /// Whether a chunk is computed so.
-    #[must_use]
     pub const fn holds_for(&self, chunk: &Document) -> bool {
         chunk.keys > self.threshold
     }
 
     /// Query-key pairs of dense work that a chunk takes, those of the vote included.
-    #[must_use]
     pub fn pairs(&self, chunk: &Document) -> f64 {
         self.kernel.pairs(chunk, self.positions) + LAST_QUERIES * real(chunk.keys)
     }
@@ -169,7 +162,6 @@ struct Heads {
 
 impl<M: CostModel> PromptAttention<M> {
     /// `inner` on a device, with dense attention at a share of its peak and sparse attention, each where it is given.
-    #[must_use]
     pub fn new(inner: M, gpu: &Gpu, flops_ratio: Option<f64>, sparse: Option<SparseAttention>) -> Self {
         Self { inner, peak: gpu.peak_bf16, flops_ratio, sparse }
     }

@@ -48,7 +48,6 @@ impl SparseGemm {
 
     /// Time on a GPU. On the A100 the fitted law; elsewhere its terms follow memory bandwidth and peak, which nobody has checked: the
     /// interval is wide and the time counts as outside the hull, as it does beyond 64 sequences.
-    #[must_use]
     pub fn estimate(&self, gpu: &Gpu) -> Estimate {
         let is_fitted = gpu.name.starts_with(FITTED_GPU);
         let (bandwidth, peak) = if is_fitted {
@@ -88,7 +87,6 @@ pub struct SparseLayers {
 
 impl SparseLayers {
     /// All four products at this sparsity.
-    #[must_use]
     pub const fn all(sparsity: f64) -> Self {
         Self { sparsity, is_sparse: [true; 4] }
     }
@@ -100,14 +98,12 @@ impl SparseLayers {
     }
 
     /// What the weights of so many layers on one GPU of a tensor group take less than dense ones.
-    #[must_use]
     pub fn saved(&self, model: &Model, tensor_degree: u32, n_layers: u64) -> Bytes {
         let saved = |(m, k): (u64, u64)| (m * k * DENSE_BYTES).saturating_sub(matrix_bytes(m, k, self.sparsity).0);
         Bytes(self.shapes(model, tensor_degree).into_iter().map(saved).sum::<u64>() * n_layers)
     }
 
     /// Why an engine cannot keep a model's weights so, if that is so.
-    #[must_use]
     pub fn refused(&self, model: &Model) -> Option<String> {
         if model.experts.is_some() || model.latent.is_some() {
             return Some(format!(
@@ -142,7 +138,6 @@ struct Product {
 
 impl<M: CostModel> SparseWeights<M> {
     /// `inner` with these weights of a model cut over a tensor group.
-    #[must_use]
     pub fn new(inner: M, gpu: &Gpu, layers: SparseLayers, model: &Model, tensor_degree: u32) -> Self {
         // No cut over rows takes less, so what a row takes at best is a part of what any number of them takes.
         let least = |n: u64, k: u64| inner.least(&Op::Gemm { m: 1, n, k, format: Format::Bf16 });
@@ -174,7 +169,6 @@ impl<M: CostModel> CostModel for SparseWeights<M> {
 const TILE: [u64; 2] = [128, 64];
 
 /// Bytes of a sparse matrix whose tiles are near their mean: 32-bit items padded to groups of four per tile, and the offsets.
-#[must_use]
 pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
     let tiles = m.div_ceil(TILE[0]) * k.div_ceil(TILE[1]);
     let items = real(m) * real(k) * (1.0 - sparsity) + 1.5 * real(tiles);
@@ -182,7 +176,6 @@ pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
 }
 
 /// The four products of a layer's weights on one GPU of a tensor group, by name: outputs, inputs.
-#[must_use]
 pub fn products(model: &Model, tensor_degree: u32) -> [(&'static str, u64, u64); 4] {
     let cut = |n: u64| n.div_ceil(u64::from(tensor_degree));
     let query = model.n_heads * model.head_dim;

@@ -50,7 +50,6 @@ impl Axis {
 
 impl Surface {
     /// Corners around a point with their weights, and the axis that the point is outside of, if any.
-    #[must_use]
     pub fn corners(&self, point: &[f64]) -> (Vec<Corner>, Option<usize>) {
         let mut corners: Vec<Corner> = vec![(0, 1.0)];
         let mut outside = None;
@@ -73,7 +72,6 @@ impl Surface {
     }
 
     /// Factor on the base at a point, and the axis that it is outside of.
-    #[must_use]
     pub fn factor(&self, point: &[f64]) -> (f64, Option<usize>) {
         let (corners, outside) = self.corners(point);
         let log = corners.iter().map(|&(corner, weight)| self.values[corner] * weight).sum::<f64>();
@@ -82,7 +80,6 @@ impl Surface {
 
     /// Least factor in a box of points, given by its ends on each axis: the interpolation is linear between knots, so one of
     /// the ends or of the knots between them has it.
-    #[must_use]
     pub fn least(&self, ranges: &[(f64, f64)]) -> f64 {
         let mut points = vec![Vec::new()];
         for (axis, &(low, high)) in self.axes.iter().zip(ranges) {

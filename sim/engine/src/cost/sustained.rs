@@ -25,19 +25,16 @@ pub struct Sustained<M> {
 
 impl<M: CostModel> Sustained<M> {
     /// `inner` on a device that holds `ratio` of its peak.
-    #[must_use]
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
         Self::by_width(inner, gpu, [ratio; 2])
     }
 
     /// The same where products in 16 bits and more hold another share than narrower ones.
-    #[must_use]
     pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
         Self { inner, gpu: gpu.clone(), ratios, attention: [ratios[0]; 2] }
     }
 
     /// The same where attention holds another share than products in 16 bits, of all that its kernels run.
-    #[must_use]
     pub fn with_attention(self, share: f64) -> Self {
         Self { attention: [share, share * BACKWARD_COUNTED], ..self }
     }

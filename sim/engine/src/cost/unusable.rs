@@ -61,13 +61,11 @@ pub enum Unusable {
 
 impl Unusable {
     /// The same as of a part of something larger.
-    #[must_use]
     pub fn of(self, part: impl Into<String>) -> Self {
         Self::In { part: part.into(), why: Box::new(self) }
     }
 
     /// A figure that is out of range.
-    #[must_use]
     pub fn range(what: impl Into<String>, low: impl ToString, high: impl ToString) -> Self {
         Self::Range { what: what.into(), low: low.to_string(), high: high.to_string() }
     }

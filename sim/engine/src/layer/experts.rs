@@ -16,7 +16,6 @@ use crate::task::{Collective, Op, Ops, PassKind};
 const BIAS_BYTES: [u64; 2] = [12, 16];
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
-#[must_use]
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
     let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
@@ -93,7 +92,6 @@ fn add_bias(writer: &mut Writer<'_>, elements: u64) {
 }
 
 /// All-to-all of one pass of a stage: tokens to experts and back, per layer.
-#[must_use]
 pub fn expert_exchange(
     shard: &Shard<'_>,
     stage: &Stage,

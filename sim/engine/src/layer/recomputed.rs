@@ -9,7 +9,6 @@ use crate::task::{Document, Ops, Pass, PassKind};
 
 /// What backward computes again per layer that recomputes in part; a layer of experts has a load. Selective: attention internals where they are
 /// not fused, else norms and the activation function.
-#[must_use]
 pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], load: Option<&ExpertLoad>) -> Ops {
     match shard.recompute {
         _ if tokens == 0 => Vec::new(),

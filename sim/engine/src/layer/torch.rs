@@ -166,7 +166,6 @@ pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
 
 /// Bytes that a gathered parameter's copy out of the buffer moves, and in backward its gradient's copy into one, in 32 bits: twice the parameter, and
 /// 6 (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
-#[must_use]
 pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, kind: PassKind) -> Ops {
     if shard.framework.torch().is_none() || kind == PassKind::Weight {
         return Vec::new();
@@ -178,7 +177,6 @@ pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, 
 
 /// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last
 /// product's result, so the product is left out (`checkpoint` stops early, `torch.compile` drops it).
-#[must_use]
 pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
     let mut ops = after_attention(shard, tokens, PassKind::Forward, None);
     let last = ops.iter().rposition(|(op, _)| matches!(op, Op::Gemm { .. }));

@@ -174,7 +174,6 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
 }
 
 /// Logits, loss and head of so many tokens at their highest, bytes: while the loss is computed, or while the head's gradients are.
-#[must_use]
 pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let model = shard.model;
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
@@ -203,7 +202,6 @@ fn in_pieces(shard: &Shard<'_>, vocab: u64) -> u64 {
 /// Bytes per token that graphs of modules hold in their own pool, from which nothing else is taken. The gradient of what a graph gives is one static
 /// tensor for all layers (`_reuse_graph_input_output_buffers` of Transformer Engine, from 2.7 on). What backward of a captured module holds for a while stays
 /// in the pool: for attention the gradients of its output, query, key and value. What is kept from forward to backward is as much as without graphs.
-#[must_use]
 pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
     let model = shard.model;
     let stream = serial(shard, HALF * model.hidden);
@@ -215,7 +213,6 @@ pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
 }
 
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
-#[must_use]
 pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     let [library, plain] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
     if shard.framework.torch().is_some() {
@@ -237,7 +234,6 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
 }
 
 /// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.
-#[must_use]
 pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
     let model = shard.model;
     let width = model.latent.map_or(model.head_dim, |latent| latent.value_dim);

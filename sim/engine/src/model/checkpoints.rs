@@ -18,7 +18,6 @@ const MODELS: [(&str, &str); 11] = [
 ];
 
 /// Architecture of a checkpoint; `None` where no embedded model has it.
-#[must_use]
 pub fn of_checkpoint(path: &str) -> Option<Model> {
     let (_, name) = MODELS.iter().find(|(part, _)| path.contains(part))?;
     embedded(name)

@@ -38,19 +38,16 @@ const PUBLISHED: [(&str, &str); 9] = [
 ];
 
 /// Format of a model's published checkpoint, as a scenario writes it; `None` where that has 16 bits.
-#[must_use]
 pub fn published_weights(name: &str) -> Option<&'static str> {
     PUBLISHED.iter().find(|(known, _)| *known == name).map(|(_, word)| *word)
 }
 
 /// A model embedded by name.
-#[must_use]
 pub fn embedded(name: &str) -> Option<Model> {
     MODELS.iter().find(|model| model.name == name).cloned()
 }
 
 /// Names of all embedded models.
-#[must_use]
 pub fn embedded_names() -> Vec<&'static str> {
     MODELS.iter().map(|model| model.name.as_str()).collect()
 }

@@ -24,7 +24,6 @@ pub enum Mixer {
 
 impl Mixer {
     /// Whether tokens attend to keys.
-    #[must_use]
     pub const fn attends(self) -> bool {
         matches!(self, Self::Full | Self::Window(_) | Self::Chunked(_) | Self::Selected(_))
     }
@@ -32,7 +31,6 @@ impl Mixer {
     /// Tokens of a sequence whose keys and values a layer keeps at most; `None` for all.
     ///
     /// A chunk is kept until the next one begins, so at most one chunk is there.
-    #[must_use]
     pub const fn kept_tokens_max(self) -> Option<u64> {
         match self {
             Self::Full | Self::Selected(_) => None,
@@ -44,7 +42,6 @@ impl Mixer {
     /// Keys that a token attends to on average once the context is long; `None` for all of it.
     ///
     /// A token lies anywhere in its chunk, so it sees half of it.
-    #[must_use]
     pub const fn attended_max(self) -> Option<u64> {
         match self {
             Self::Full => None,
@@ -82,13 +79,11 @@ impl Layer {
     pub const EXPERTS: Self = Self { mixer: Mixer::Full, feed_forward: FeedForward::Experts };
 
     /// Whether it attends to all tokens before and has a feed-forward.
-    #[must_use]
     pub fn is_whole(self) -> bool {
         self.mixer == Mixer::Full && self.feed_forward != FeedForward::Off
     }
 
     /// Whether it has experts.
-    #[must_use]
     pub fn has_experts(self) -> bool {
         self.feed_forward == FeedForward::Experts
     }
@@ -105,7 +100,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// The same layer throughout.
-    #[must_use]
     pub fn uniform(layer: Layer) -> Self {
         Self { beginning: Vec::new(), repeated: vec![layer] }
     }
@@ -114,7 +108,6 @@ impl Pattern {
     ///
     /// # Panics
     /// Without a layer.
-    #[must_use]
     pub fn repeating(layers: &[Layer]) -> Self {
         assert!(!layers.is_empty(), "a layer to repeat");
         // Three turns tell a short beginning from what repeats.
@@ -125,7 +118,6 @@ impl Pattern {
     ///
     /// # Panics
     /// With `every` of 0.
-    #[must_use]
     pub fn of_experts(n_dense: u64, every: u64) -> Self {
         assert!(every > 0, "experts in every 0th layer");
         let layer = |index: u64| if index + 1 == every { Layer::EXPERTS } else { Layer::DENSE };
@@ -133,7 +125,6 @@ impl Pattern {
     }
 
     /// The shortest pattern that gives these layers; a dense one without any.
-    #[must_use]
     pub fn of_layers(layers: &[Layer]) -> Self {
         let n = layers.len();
         let mut best = (n, n.max(1));
@@ -158,7 +149,6 @@ impl Pattern {
     }
 
     /// A layer.
-    #[must_use]
     pub fn layer(&self, index: u64) -> Layer {
         let n_first = self.beginning.len() as u64;
         let (from, at) = if index < n_first {
@@ -170,7 +160,6 @@ impl Pattern {
     }
 
     /// Layers among the first `n` that are so.
-    #[must_use]
     pub fn count(&self, n: u64, is: impl Fn(Layer) -> bool) -> u64 {
         let matching = |layers: &[Layer], n: u64| {
             let n = usize::try_from(n).map_or(layers.len(), |n| n.min(layers.len()));
@@ -184,7 +173,6 @@ impl Pattern {
     }
 
     /// Kinds of layers in the order in which they first come.
-    #[must_use]
     pub fn kinds(&self) -> Vec<Layer> {
         let mut kinds = Vec::new();
         for layer in self.beginning.iter().chain(&self.repeated) {

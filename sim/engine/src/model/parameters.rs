@@ -25,31 +25,26 @@ impl LatentAttention {
 
 impl LinearAttention {
     /// Width of all queries, or of all keys.
-    #[must_use]
     pub const fn key_width(&self) -> u64 {
         self.n_key_heads * self.key_dim
     }
 
     /// Width of all values.
-    #[must_use]
     pub const fn value_width(&self) -> u64 {
         self.n_value_heads * self.value_dim
     }
 
     /// Channels of the convolution: queries, keys and values.
-    #[must_use]
     pub const fn channels(&self) -> u64 {
         2 * self.key_width() + self.value_width()
     }
 
     /// Columns of the projections in front: queries, keys, values, the gate, and two numbers per value head.
-    #[must_use]
     pub const fn projected(&self) -> u64 {
         self.channels() + self.value_width() + 2 * self.n_value_heads
     }
 
     /// Numbers of state that a sequence keeps.
-    #[must_use]
     pub const fn state(&self) -> u64 {
         self.n_value_heads * self.key_dim * self.value_dim
     }
@@ -63,25 +58,21 @@ impl LinearAttention {
 
 impl StateSpace {
     /// Width of all heads.
-    #[must_use]
     pub const fn width(&self) -> u64 {
         self.n_heads * self.head_dim
     }
 
     /// Channels of the convolution: the heads, and what goes into the state and comes out of it.
-    #[must_use]
     pub const fn channels(&self) -> u64 {
         self.width() + 2 * self.n_groups * self.state
     }
 
     /// Columns of the projection in front: those channels, the gate, and a step per head.
-    #[must_use]
     pub const fn projected(&self) -> u64 {
         self.channels() + self.width() + self.n_heads
     }
 
     /// Numbers of state that a sequence keeps.
-    #[must_use]
     pub const fn kept(&self) -> u64 {
         self.width() * self.state
     }
@@ -95,7 +86,6 @@ impl StateSpace {
 
 impl Model {
     /// Parameters of attention in one layer.
-    #[must_use]
     pub fn attention_parameters(&self) -> u64 {
         if let Some(latent) = &self.latent {
             return latent.parameters(self.hidden, self.n_heads);
@@ -114,7 +104,6 @@ impl Model {
     }
 
     /// Parameters of what mixes the tokens of a layer.
-    #[must_use]
     pub fn mixer_parameters(&self, layer: Layer) -> u64 {
         match layer.mixer {
             Mixer::Full | Mixer::Window(_) | Mixer::Chunked(_) | Mixer::Selected(_) => self.attention_parameters(),
@@ -137,7 +126,6 @@ impl Model {
     }
 
     /// Parameters of a layer's dense feed-forward, or of its shared experts and the projections around the routed ones.
-    #[must_use]
     pub fn dense_parameters(&self, layer: Layer) -> u64 {
         match (layer.feed_forward, self.experts) {
             (FeedForward::Off, _) => 0,
@@ -162,7 +150,6 @@ impl Model {
 
     /// Parameters of a layer that every tensor group holds once: mixer, norms, and the dense feed-forward or, with experts, what is around
     /// them.
-    #[must_use]
     pub fn shared_layer_parameters(&self, layer: Layer) -> u64 {
         let n_norms = u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off);
         let feed_forward = self.dense_parameters(layer) + self.router_parameters(layer);
@@ -170,13 +157,11 @@ impl Model {
     }
 
     /// The same of all layers from `first` to before `end`.
-    #[must_use]
     pub fn shared_parameters(&self, first: u64, end: u64) -> u64 {
         self.kinds(first, end).into_iter().map(|(kind, n)| n * self.shared_layer_parameters(kind)).sum()
     }
 
     /// Some count of parameters of a layer, on average over those with experts, or over those without.
-    #[must_use]
     pub fn mean(&self, with_experts: bool, count: fn(&Self, Layer) -> u64) -> f64 {
         let (mut n_layers, mut parameters) = (0, 0);
         for (kind, n) in self.kinds(0, self.n_layers) {
@@ -189,7 +174,6 @@ impl Model {
     }
 
     /// Parameters of one routed expert of a layer; 0 without experts.
-    #[must_use]
     pub fn expert_parameters(&self) -> u64 {
         self.experts.map_or(0, |experts| {
             let hidden = experts.latent.unwrap_or(self.hidden);
@@ -206,33 +190,28 @@ impl Model {
     }
 
     /// Parameters of the embedding table and the learned positions.
-    #[must_use]
     pub const fn first_stage_parameters(&self) -> u64 {
         let positions = if self.learned_positions { self.max_positions } else { 0 };
         (self.vocab + positions) * self.hidden
     }
 
     /// Parameters of the final norm and of the head, which a tied model shares with the embedding.
-    #[must_use]
     pub const fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
         let norm = if self.learned_positions { 2 } else { 1 } * self.hidden;
         norm + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
     }
 
     /// Parameters outside the layers.
-    #[must_use]
     pub const fn embedding_parameters(&self) -> u64 {
         self.first_stage_parameters() + self.last_stage_parameters(true)
     }
 
     /// Parameters of the whole model, without the layers that predict tokens further on and without an encoder of images.
-    #[must_use]
     pub fn n_parameters(&self) -> u64 {
         self.layer_parameters(self.experts.map_or(0, |experts| experts.n_routed)) + self.embedding_parameters()
     }
 
     /// Parameters that one token uses.
-    #[must_use]
     pub fn active_parameters(&self) -> u64 {
         self.layer_parameters(self.experts.map_or(0, |experts| experts.top_k)) + self.embedding_parameters()
     }
@@ -244,7 +223,6 @@ impl Model {
 
     /// Parameters of all layers that predict tokens further on: each joins the last state with the next token's embedding, both normed,
     /// and shares embedding and head with the model (arXiv:2412.19437, section 2.2).
-    #[must_use]
     pub fn predicting_parameters(&self) -> u64 {
         let layer = self.predicting_layer();
         let experts = self.experts.map_or(0, |experts| experts.n_routed * self.expert_parameters());
@@ -254,7 +232,6 @@ impl Model {
     }
 
     /// A layer that predicts a token further on, as a model that drafts: without embedding and head of its own.
-    #[must_use]
     pub fn predicting(&self) -> Option<Self> {
         (self.n_predicting > 0).then(|| Self {
             name: format!("{}'s own prediction", self.name),

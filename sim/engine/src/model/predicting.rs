@@ -17,7 +17,6 @@ impl Model {
     ///
     /// # Panics
     /// With layers that no memory holds.
-    #[must_use]
     pub fn with_predicting(self, n: u64) -> Self {
         if n == 0 || self.state_space.is_none() {
             return Self { n_layers: self.n_layers + n, n_predicting: n, ..self };
@@ -29,7 +28,6 @@ impl Model {
 
     /// Layers that a training step has no time for, in words; empty where there are none. Steps of Megatron-Core and of PyTorch modules have
     /// windows, linear attention and state spaces.
-    #[must_use]
     pub fn not_trained(&self) -> String {
         let words = |layer: Layer| match layer.mixer {
             Mixer::Chunked(_) => Some("attention in chunks"),

@@ -14,7 +14,6 @@ pub struct Unpriced {
 impl Model {
     /// Parts that are left out, each with its share of the parameters of all that the configuration names, from 0 to 1. A share of 0 is one that
     /// the configuration does not tell.
-    #[must_use]
     pub fn not_priced(&self) -> Vec<(&str, f64)> {
         let left_out: u64 = self.unpriced.iter().map(|part| part.parameters).sum();
         let encoder = self.vision.as_deref().map_or(0, super::VisionEncoder::n_parameters);
@@ -24,7 +23,6 @@ impl Model {
     }
 
     /// The same in words.
-    #[must_use]
     pub fn left_out(&self) -> Vec<String> {
         let words = |(what, share): (&str, f64)| {
             let share = match share {
@@ -38,7 +36,6 @@ impl Model {
 
     /// What training does not know of the layers, in words, and whether it cannot do without: it takes each for attention to all tokens with a
     /// feed-forward behind it.
-    #[must_use]
     pub fn beyond_training(&self) -> Option<(bool, String)> {
         let n_other = self.count(self.n_layers, |layer| !layer.is_whole());
         let sees_a_part = |layer: Layer| matches!(layer.mixer, Mixer::Window(_) | Mixer::Chunked(_));

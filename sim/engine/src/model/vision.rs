@@ -126,37 +126,31 @@ pub enum NoImage {
 
 impl VisionEncoder {
     /// Patches of a token.
-    #[must_use]
     pub const fn patches_per_token(&self) -> u64 {
         self.merge * self.merge
     }
 
     /// Whether the feed-forward has three matrices in place of two.
-    #[must_use]
     pub fn is_gated(&self) -> bool {
         self.tower == Tower::Qwen25
     }
 
     /// Whether positions turn queries and keys.
-    #[must_use]
     pub fn is_rotary(&self) -> bool {
         self.tower != Tower::SigLip
     }
 
     /// Numbers of a patch: three colours of every frame.
-    #[must_use]
     pub const fn inputs(&self) -> u64 {
         3 * self.frames * self.patch * self.patch
     }
 
     /// Layers that attend to squares alone.
-    #[must_use]
     pub fn n_square_layers(&self) -> u64 {
         self.squares.map_or(0, |squares| self.n_layers.saturating_sub(squares.n_whole))
     }
 
     /// Projectors, those behind inner layers included.
-    #[must_use]
     pub const fn n_projectors(&self) -> u64 {
         match self.tower {
             Tower::Qwen3 { n_inner, .. } => 1 + n_inner,
@@ -165,7 +159,6 @@ impl VisionEncoder {
     }
 
     /// Numbers that the model is given for a token.
-    #[must_use]
     pub fn given_per_token(&self) -> u64 {
         self.n_projectors() * self.projector.last().map_or(0, |[_, outer]| *outer)
     }
@@ -225,7 +218,6 @@ impl VisionEncoder {
     }
 
     /// Tokens of the largest image.
-    #[must_use]
     pub const fn tokens_max(&self) -> u64 {
         let pixels = (self.patch * self.merge).pow(2);
         match self.grid {
@@ -256,7 +248,6 @@ impl VisionEncoder {
     }
 
     /// Parameters of a layer in matrices, with their biases.
-    #[must_use]
     pub fn layer_parameters(&self) -> u64 {
         let (hidden, wide) = (self.hidden, self.intermediate);
         let attention = 4 * hidden * hidden + 4 * hidden;
@@ -265,7 +256,6 @@ impl VisionEncoder {
     }
 
     /// Parameters of all projectors.
-    #[must_use]
     pub fn projector_parameters(&self) -> u64 {
         let has_biases = matches!(self.tower, Tower::Qwen2 | Tower::Qwen25 | Tower::Qwen3 { .. });
         let products: u64 =
@@ -299,13 +289,11 @@ impl VisionEncoder {
     }
 
     /// All parameters, projectors included.
-    #[must_use]
     pub fn n_parameters(&self) -> u64 {
         self.n_layers * self.layer_parameters() + self.projector_parameters() + self.other_parameters()
     }
 
     /// Parameters on one of so many GPUs that cut layers and projectors.
-    #[must_use]
     pub fn parameters_of(&self, n_gpus: u64) -> u64 {
         let cut = self.n_layers * self.layer_parameters() + self.projector_parameters();
         cut.div_ceil(n_gpus.max(1)) + self.other_parameters()

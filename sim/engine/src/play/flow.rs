@@ -15,7 +15,6 @@ use crate::task::{Collective, CopyKind, Op};
 pub type Loads = Rc<[(LinkId, f64)]>;
 
 /// Bytes per link of an operation among `members`.
-#[must_use]
 pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Vec<(LinkId, f64)> {
     let mut loads = BTreeMap::new();
     add(op, 1.0, members, topology, &mut loads);
@@ -161,7 +160,6 @@ pub struct Flows {
 
 impl Flows {
     /// No flows on any link.
-    #[must_use]
     pub fn new(topology: &Topology) -> Self {
         let free = |capacity| Link { flows: Vec::new(), capacity, asked: 0.0, found_by: 0, number: 0 };
         Self {
@@ -200,7 +198,6 @@ impl Flows {
     }
 
     /// Whether the event with this insertion number ends the flow; events from before a change of rate do not.
-    #[must_use]
     pub fn ends_with(&self, id: u32, event: u32) -> bool {
         self.active[id as usize].as_ref().is_some_and(|flow| flow.event == event)
     }

@@ -79,7 +79,6 @@ impl Memory {
     }
 
     /// Marks of every device.
-    #[must_use]
     pub fn into_marks(self) -> Vec<Vec<MemoryMark>> {
         self.marks
     }

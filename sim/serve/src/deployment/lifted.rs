@@ -32,7 +32,6 @@ impl Lifted<'_> {
     ///
     /// # Panics
     /// When a stage has more layers than a number of 32 bits.
-    #[must_use]
     pub fn on(&self, machine: u32, first: u32) -> Replica {
         let tensor = self.config.tensor_degree;
         let n_gpus = self.config.n_gpus() / self.config.pipeline_degree;
@@ -82,7 +81,6 @@ impl Lifted<'_> {
 ///
 /// # Panics
 /// When the model has more layers than a number of 32 bits.
-#[must_use]
 pub fn of_engines(model: &Model, engines: &[Lifted<'_>]) -> Deployment {
     let n_layers = u32::try_from(model.n_layers).expect("fewer than 2^32 layers");
     let machines = engines.iter().map(Lifted::machine).collect();

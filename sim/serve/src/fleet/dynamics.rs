@@ -77,7 +77,6 @@ pub struct Concurrency {
 
 impl Concurrency {
     /// Replicas that so many requests want.
-    #[must_use]
     pub fn wanted(&self, requests: f64) -> u32 {
         let wanted = hw::whole((requests / self.target).ceil().max(0.0));
         u32::try_from(wanted).unwrap_or(u32::MAX)
@@ -86,7 +85,6 @@ impl Concurrency {
 
 impl Scaling {
     /// A wish between the fewest and `most`.
-    #[must_use]
     pub fn within(&self, wish: u32, most: u32) -> u32 {
         wish.clamp(self.replicas_min.max(1).min(most), most)
     }

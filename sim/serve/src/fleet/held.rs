@@ -36,7 +36,6 @@ pub enum Users {
 
 impl Users {
     /// So many who begin together.
-    #[must_use]
     pub const fn in_flight(n: u32) -> Self {
         Self::Held { n, ramp: Seconds::ZERO }
     }
@@ -212,7 +211,6 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is no replica.
-    #[must_use]
     pub fn serve_held<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>, held: &Held) -> (Requests, Served) {
         as_sent(requests, self.run(requests, rules).play_held(held))
     }

@@ -51,7 +51,6 @@ pub struct Terms {
 
 impl Terms {
     /// Blocks that others lend a replica of a group at most, where groups have so many replicas.
-    #[must_use]
     pub fn lendable(&self, group: usize, n_replicas: &[u32]) -> u64 {
         if self.borrow == Borrow::Never || !self.parties[group].borrows {
             return 0;
@@ -90,13 +89,11 @@ impl Party {
         Self { lent_max: 0, borrows: false, hands_on: false, per_node: 1, exchange: Exchange::FREE };
 
     /// Whether it may lend to another party.
-    #[must_use]
     pub const fn may_lend_to(&self, debtor: &Self) -> bool {
         self.hands_on || !debtor.hands_on
     }
 
     /// Whether another party may admit requests that need what it lends.
-    #[must_use]
     pub const fn is_counted_on_by(&self, debtor: &Self) -> bool {
         self.hands_on == debtor.hands_on
     }
@@ -121,14 +118,12 @@ impl Exchange {
         Self { bytes_per_token: 0, n_layers: 0, latency: Seconds::ZERO, bandwidth: BytesPerSecond::ZERO };
 
     /// Exchange of a model whose elements take two bytes.
-    #[must_use]
     pub const fn of_model(model: &Model, latency: Seconds, bandwidth: BytesPerSecond) -> Self {
         let queries = model.n_heads * model.head_dim * 2;
         Self { bytes_per_token: 2 * queries + 8 * model.n_heads, n_layers: model.n_layers, latency, bandwidth }
     }
 
     /// Time of the queries of `n` tokens and their results through all layers; none without tokens.
-    #[must_use]
     pub fn time(&self, n: u64) -> Seconds {
         if n == 0 || self.n_layers == 0 {
             return Seconds::ZERO;
@@ -138,7 +133,6 @@ impl Exchange {
     }
 
     /// Blocks of so many bytes that it carries in a time.
-    #[must_use]
     pub fn blocks_in(&self, time: Seconds, block_bytes: u64) -> u32 {
         let bytes = hw::whole(self.bandwidth.get() * time.get());
         u32::try_from(bytes / block_bytes.max(1)).unwrap_or(u32::MAX)

@@ -51,7 +51,6 @@ pub struct Pool {
 
 impl Pool {
     /// An empty pool. `prefix_tokens` is 0, or a multiple of `block_tokens`, else nothing is shared.
-    #[must_use]
     pub fn new(total: u32, block_tokens: u32, prefix_tokens: u32) -> Self {
         let shares = prefix_tokens > 0 && prefix_tokens.is_multiple_of(block_tokens);
         Self {
@@ -74,14 +73,12 @@ impl Pool {
     }
 
     /// The same with tiers below the device.
-    #[must_use]
     pub fn with_tiers(self, tiers: &[Tier; N_TIERS]) -> Self {
         let tiers = Tiers::new(tiers, self.blocks_per_prefix);
         Self { tiers, ..self }
     }
 
     /// The same with a store that replicas share.
-    #[must_use]
     pub fn with_remote(self, store: Option<Store>) -> Self {
         let remote =
             store.filter(|_| self.blocks_per_prefix > 0).map(|store| store.of_prefixes(self.blocks_per_prefix));
@@ -89,7 +86,6 @@ impl Pool {
     }
 
     /// Whether replicas share a store.
-    #[must_use]
     pub const fn has_remote(&self) -> bool {
         self.remote.is_some()
     }
@@ -102,14 +98,12 @@ impl Pool {
     }
 
     /// The same by another rule of which prefix leaves first.
-    #[must_use]
     pub fn evicting(self, rule: &'static Eviction) -> Self {
         assert!(self.evictable.is_empty(), "a rule is chosen before prefixes come");
         Self { rule, ..self }
     }
 
     /// How many of the leading prefixes tiers below the device have, and ticks to bring them: those of the replica first, then those of the store.
-    #[must_use]
     pub fn below(&self, ids: &[u32]) -> (u32, Tick) {
         let has = |id: &u32| self.remote.as_ref().is_some_and(|store| store.has(*id));
         let (mut n, mut n_remote, mut ticks) = (0, 0, Tick::ZERO);
@@ -139,7 +133,6 @@ impl Pool {
     }
 
     /// Blocks that can be had at once.
-    #[must_use]
     pub fn available(&self) -> u32 {
         self.free + self.n_evictable() * self.blocks_per_prefix
     }
@@ -149,50 +142,42 @@ impl Pool {
     }
 
     /// All blocks.
-    #[must_use]
     pub const fn total(&self) -> u32 {
         self.total
     }
 
     /// Most blocks that requests held at once.
-    #[must_use]
     pub const fn peak(&self) -> u32 {
         self.peak
     }
 
     /// Blocks of this replica that requests hold, alone or together, here or from elsewhere.
-    #[must_use]
     pub fn held(&self) -> u32 {
         // What was borrowed and not used yet is no block of this replica.
         self.total.saturating_sub(self.available())
     }
 
     /// Blocks here that belong to requests of other replicas.
-    #[must_use]
     pub const fn lent(&self) -> u32 {
         self.lent
     }
 
     /// Blocks on other replicas that belong to requests of this one.
-    #[must_use]
     pub const fn borrowed(&self) -> u32 {
         self.borrowed
     }
 
     /// Cached prefixes, held or not.
-    #[must_use]
     pub const fn n_cached(&self) -> u32 {
         self.n_cached
     }
 
     /// Blocks of one prefix identity.
-    #[must_use]
     pub const fn blocks_per_prefix(&self) -> u32 {
         self.blocks_per_prefix
     }
 
     /// Whether the books balance.
-    #[must_use]
     pub fn is_conserved(&self) -> bool {
         let cached = self.entries.values().count();
         let unheld = self.entries.values().filter(|entry| entry.holders == 0).count();
@@ -274,7 +259,6 @@ impl Pool {
     }
 
     /// How many of the leading prefixes are cached.
-    #[must_use]
     pub fn cached(&self, ids: &[u32]) -> u32 {
         if self.blocks_per_prefix == 0 {
             return 0;
@@ -284,7 +268,6 @@ impl Pool {
     }
 
     /// Blocks of cached prefixes that nobody holds yet.
-    #[must_use]
     pub fn unheld(&self, ids: &[u32]) -> u32 {
         let unheld = ids.iter().filter(|id| self.holders(**id) == Some(0)).count();
         u32::try_from(unheld).expect("fewer than 2^32 prefixes") * self.blocks_per_prefix
@@ -350,7 +333,6 @@ impl Pool {
     }
 
     /// Tokens of one prefix identity, where prefixes are shared.
-    #[must_use]
     pub const fn prefix_tokens(&self) -> u32 {
         if self.blocks_per_prefix == 0 { 0 } else { self.prefix_tokens }
     }

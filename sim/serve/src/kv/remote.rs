@@ -29,7 +29,6 @@ pub struct Remote {
 
 impl Remote {
     /// A store as a replica of so many GPUs sees it, whose network card takes so many bytes per second each; `None` without room.
-    #[must_use]
     pub fn of(store: &tiers::Store, (card, n_gpus): (BytesPerSecond, u32), block: BlockBytes) -> Option<Self> {
         let given = BytesPerSecond::new(store.gb_per_s? * 1e9);
         let ticks = |bandwidth| Tick::from_seconds(Bytes(block.of_replica) / bandwidth);
@@ -69,14 +68,12 @@ pub struct Store {
 
 impl Store {
     /// An empty store.
-    #[must_use]
     pub fn new(remote: Remote) -> Self {
         let kept = Kept { room: remote.room.0, ..Kept::default() };
         Self { kept: Rc::new(RefCell::new(kept)), remote, blocks_per_prefix: 1, now: Tick::ZERO }
     }
 
     /// The same store for another replica.
-    #[must_use]
     pub fn seen_by(&self, remote: Remote) -> Self {
         Self { kept: Rc::clone(&self.kept), remote, ..self.clone() }
     }

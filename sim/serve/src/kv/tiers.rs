@@ -43,7 +43,6 @@ pub struct BlockBytes {
 }
 
 /// The tiers of host and disk. Every GPU reads its own part of a block over its own link of the host; disks are read for all GPUs together.
-#[must_use]
 pub fn of([host, disk]: &[Store; N_TIERS], link: BytesPerSecond, block: BlockBytes) -> [Tier; N_TIERS] {
     let tier = |store: &Store, bytes: u64| {
         let bandwidth = store.gb_per_s.map_or(link, |rate| BytesPerSecond::new(rate * 1e9));

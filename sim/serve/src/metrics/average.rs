@@ -6,7 +6,6 @@ use crate::request::Requests;
 use crate::step_cost::average::Average;
 
 /// Over the iterations of all replicas; `None` where nothing was played.
-#[must_use]
 pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
     let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
     let computed: u64 = served.counts.iter().map(|counts| counts.prefill_tokens).sum();

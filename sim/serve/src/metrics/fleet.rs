@@ -28,7 +28,6 @@ pub struct GroupFigures {
 }
 
 /// Figures of every group.
-#[must_use]
 pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
     let mut figures = vec![GroupFigures::default(); fleet.groups.len()];
     let (mut paid, mut busy) = (vec![TickSum::default(); figures.len()], vec![TickSum::default(); figures.len()]);

@@ -60,7 +60,6 @@ fn count(n: u32) -> Option<f64> {
 
 impl RequestRow {
     /// Its cells.
-    #[must_use]
     pub fn cells(&self) -> Vec<Option<f64>> {
         let mut cells = vec![count(self.request), count(self.stream), Some(self.arrival_s)];
         cells.extend(self.tokens.map(count));
@@ -141,7 +140,6 @@ const DRAWN_MAX: usize = 20_000;
 
 /// Quantiles of the time to the first token, the time per further token and the whole time, `n + 1` at equal distances from 0 to 1; none where no
 /// request has the latency. Of very many requests every so many-th counts.
-#[must_use]
 pub fn curves(requests: &Requests, served: &Served, n: u32) -> [Vec<f64>; 3] {
     let mut all: [Vec<f64>; 3] = Default::default();
     let stride = (requests.len() / DRAWN_MAX).max(1);
@@ -194,7 +192,6 @@ pub const SAMPLE_COLUMNS: [&str; 8] = [
 
 impl Sample {
     /// Its cells.
-    #[must_use]
     pub fn cells(&self) -> Vec<Option<f64>> {
         let requests = [self.waiting, self.running, self.ended].map(count);
         let mut cells = vec![Some(self.at_s)];
@@ -208,7 +205,6 @@ impl Sample {
 ///
 /// # Panics
 /// When no sample is asked for.
-#[must_use]
 pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
     assert!(n > 0, "a series has a sample");
     let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(Time::ZERO);

@@ -44,7 +44,6 @@ pub struct Queue {
 
 impl Queue {
     /// Of requests that came by themselves; `None` where all came at one moment or none was served.
-    #[must_use]
     pub fn of(requests: &Requests, served: &Served) -> Option<Self> {
         let (first, last) = (requests.list.first()?.arrival, requests.list.last()?.arrival);
         let middle = first + hw::Span::from_ns((last - first).as_ns() / 2);
@@ -68,7 +67,6 @@ impl Queue {
     }
 
     /// What it says.
-    #[must_use]
     pub fn saturation(&self) -> Saturation {
         let [middle, end] = self.waiting.map(hw::real);
         let least = GROWTH_DEVIATIONS * hw::real(self.n_later).sqrt();

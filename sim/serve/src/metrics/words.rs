@@ -29,7 +29,6 @@ fn replicas(fleet: &Fleet, router: &str) -> String {
 }
 
 /// Why figures are not those of all requests, where the clock ended first.
-#[must_use]
 pub fn past_clock(values: &BTreeMap<String, f64>) -> Option<String> {
     let n_unserved = values.get("n_unserved")?;
     let days = Tick::NEVER.span().to_seconds().get() / 86_400.0;
@@ -59,7 +58,6 @@ fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
 }
 
 /// What served, and what limits it. `queue` is that of requests that come by themselves.
-#[must_use]
 pub fn of(
     fleet: &Fleet,
     router: &str,

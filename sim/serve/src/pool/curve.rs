@@ -45,7 +45,6 @@ impl Curve {
     }
 
     /// Seconds for that many tokens; 0 for none.
-    #[must_use]
     pub fn at(&self, tokens: f64) -> f64 {
         let above = self.points.partition_point(|point| point.0 < tokens).min(self.points.len() - 1);
         let high = self.points[above];
@@ -54,7 +53,6 @@ impl Curve {
     }
 
     /// Least seconds per token of batches of up to so many tokens: on a straight line it is at an end.
-    #[must_use]
     pub fn least_s_per_token(&self, tokens_max: u32) -> f64 {
         let most = f64::from(tokens_max.max(1));
         let inner = self.points.iter().map(|point| point.0).filter(|tokens| *tokens < most);

@@ -28,13 +28,11 @@ pub struct Composed {
 
 impl Composed {
     /// Tokens of its chunks.
-    #[must_use]
     pub const fn n_chunk_tokens(&self) -> u32 {
         self.n_chunk_tokens
     }
 
     /// Whether nothing is to do.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.decodes && self.chunks.is_empty() && self.returning.is_empty()
     }

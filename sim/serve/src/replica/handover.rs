@@ -81,20 +81,17 @@ impl Handover {
 
 impl Replica<'_> {
     /// What the replica does.
-    #[must_use]
     pub const fn role(&self) -> Role {
         self.handover.role
     }
 
     /// Gives an idle replica its role.
-    #[must_use]
     pub fn with_role(mut self, role: Role) -> Self {
         self.handover.role = role;
         self
     }
 
     /// Says who gives first tokens of prompts that are decoded elsewhere.
-    #[must_use]
     pub(crate) const fn with_first_token(mut self, first_token: FirstToken) -> Self {
         self.handover.first_token = first_token;
         self
@@ -205,7 +202,6 @@ impl Replica<'_> {
     }
 
     /// Whether nobody is here, nobody from elsewhere has blocks here, and nothing is under way.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.outstanding == 0 && self.going.is_none() && !self.handover.holds() && self.pool.lent() == 0
     }

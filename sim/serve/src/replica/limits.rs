@@ -86,13 +86,11 @@ impl Limits {
     };
 
     /// Blocks of a sequence of so many tokens.
-    #[must_use]
     pub const fn blocks_of(&self, tokens: u32) -> u32 {
         tokens.div_ceil(self.block_tokens) + self.blocks_per_sequence
     }
 
     /// Sequences of full length that the blocks hold.
-    #[must_use]
     pub const fn full_sequences(&self) -> u32 {
         match self.blocks_of(self.context_max) {
             0 => u32::MAX,

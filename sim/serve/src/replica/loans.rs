@@ -91,7 +91,6 @@ fn sum(parts: &[Part]) -> u32 {
 
 impl Replica<'_> {
     /// Lets an idle replica take part in lending.
-    #[must_use]
     pub fn with_loans(mut self, me: u32, borrow: Borrow, neighbours: Rc<[Neighbour]>) -> Self {
         self.loans = Some(Box::new(Loans {
             borrow,

@@ -187,13 +187,11 @@ impl Replica<'_> {
     }
 
     /// Whether a request's keys and values are held here until they are sent.
-    #[must_use]
     pub fn is_sending(&self, request: u32) -> bool {
         self.handover.sending.contains_key(&request)
     }
 
     /// Requests in the system, integrated over ticks until now.
-    #[must_use]
     pub fn request_ticks(&self, now: Tick) -> TickSum {
         self.counts.request_ticks + (now - self.outstanding_since).of_each(self.outstanding)
     }

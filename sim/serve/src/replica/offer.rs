@@ -132,7 +132,6 @@ impl Offer {
 
 impl Replica<'_> {
     /// What a rule is offered; nothing where nobody is here.
-    #[must_use]
     pub fn offer(&self) -> Option<Offer> {
         let mut prompts = Vec::new();
         for id in &self.prefilling {

@@ -57,7 +57,6 @@ impl AdapterRoom {
     }
 
     /// Bytes of an adapter per rank on each GPU of a tensor group; on one GPU as in its file.
-    #[must_use]
     pub fn bytes_per_rank(&self, model: &Model, n_ranks: u32, dtype: Dtype) -> Bytes {
         let elements = |module: &Module| module.slices * module.inputs + module.outputs;
         let of_layer: u64 = self.modules_of(model, n_ranks.into()).iter().map(elements).sum();
@@ -65,7 +64,6 @@ impl AdapterRoom {
     }
 
     /// Memory that is taken on each GPU from the start.
-    #[must_use]
     pub fn bytes(&self, model: &Model, n_ranks: u32, dtype: Dtype) -> Bytes {
         Bytes(self.bytes_per_rank(model, n_ranks, dtype).0 * u64::from(self.slots) * u64::from(self.rank_max))
     }

@@ -32,7 +32,6 @@ pub struct Average {
 
 impl Average {
     /// Where the time of the iteration comes from on a deployment.
-    #[must_use]
     pub fn provenance(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Provenance {
         let lanes = f64::from(deployment.lanes().n());
         let [decode, prompt] = [self.decode, self.prompt].map(|n| hw::whole((n / lanes).ceil()));

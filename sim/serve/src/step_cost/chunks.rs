@@ -48,13 +48,11 @@ fn f(n: u32) -> f64 {
 
 impl ChunkLaw {
     /// Time of all but attention.
-    #[must_use]
     pub fn linear(&self, new: u32) -> Seconds {
         Seconds::new(self.c + self.b * f(new))
     }
 
     /// Time of attention.
-    #[must_use]
     pub fn attention(&self, past: u32, new: u32) -> Seconds {
         Seconds::new(self.gamma * f(past) + self.a * (2.0 * f(past) * f(new) + f(new) * f(new)))
     }
@@ -62,7 +60,6 @@ impl ChunkLaw {
 
 impl Chunking {
     /// Tokens of the chunk after `past` tokens; `time` is what a chunk takes after so many and of so many, and grows with both.
-    #[must_use]
     pub fn size(&self, past: u32, time: impl Fn(u32, u32) -> Tick) -> u32 {
         if self.sizes == Sizes::Equal || past == 0 {
             return self.tokens_max;
@@ -83,7 +80,6 @@ impl Chunking {
     }
 
     /// Sizes of the chunks of a prompt of `tokens` tokens that is alone.
-    #[must_use]
     pub fn of_prompt(&self, tokens: u32, time: impl Fn(u32, u32) -> Tick) -> Vec<u32> {
         let (mut sizes, mut past) = (Vec::new(), 0);
         while past < tokens {

@@ -81,7 +81,6 @@ fn filled(knots: &[u32], values: &[Tick]) -> Vec<Tick> {
 
 impl DecodeTicks {
     /// Nothing but a time per cached token.
-    #[must_use]
     pub fn linear(per_key: Tick) -> Self {
         let only = Coefficients { fixed: vec![Tick::ZERO], per_key: vec![per_key] };
         Self { alone: only.clone(), mixed: only, source: Source::Measured }
@@ -92,19 +91,16 @@ impl DecodeTicks {
     }
 
     /// Ticks of an iteration with so many decoding sequences and chunks, but for cached tokens; none without sequences.
-    #[must_use]
     pub fn fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {
         if n_decode == 0 { Tick::ZERO } else { self.beside(n_chunks).fixed(n_decode) }
     }
 
     /// Ticks per cached token in an iteration with so many decoding sequences and chunks.
-    #[must_use]
     pub fn per_key(&self, n_decode: u32, n_chunks: u32) -> Tick {
         self.beside(n_chunks).per_key(n_decode)
     }
 
     /// Decode attention of a deployment with at most so many sequences, fitted or assumed.
-    #[must_use]
     pub fn new(deployment: &ReplicaConfig<'_>, n_max: u32, cost: &dyn CostModel, case: Case) -> Self {
         let kernels = kernels(deployment, cost);
         let end = |[low, high]: [f64; 2]| match case {
@@ -169,7 +165,6 @@ fn own_shape(deployment: &ReplicaConfig<'_>, mixer: Mixer) -> Option<DecodeShape
 }
 
 /// What a layer's decode attention is on one GPU of a deployment.
-#[must_use]
 pub fn shape(deployment: &ReplicaConfig<'_>) -> DecodeShape {
     let (model, tp, kv) = (deployment.model, deployment.tensor_degree, deployment.formats.kv);
     let n_heads = model.n_heads.div_ceil(u64::from(tp));

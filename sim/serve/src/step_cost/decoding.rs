@@ -24,7 +24,6 @@ pub struct Decoding {
 
 impl Decoding {
     /// Layers of a deployment with these mixers, in keys of so many bytes, with a kernel that reads so many keys of a layer with a window.
-    #[must_use]
     pub fn new(
         deployment: &ReplicaConfig<'_>,
         is_one: impl Fn(Mixer) -> bool,
@@ -53,13 +52,11 @@ impl Decoding {
     }
 
     /// Whether there is no such layer.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kernels <= 0.0
     }
 
     /// Seconds of all layers for `n` sequences but for their keys, and per key, from those of one layer.
-    #[must_use]
     pub fn seconds(&self, fixed_s: f64, per_key_s: f64, n: u64) -> [f64; 2] {
         [self.kernels * fixed_s + self.per_sequence * per_key_s * hw::real(n), self.keys * per_key_s]
     }

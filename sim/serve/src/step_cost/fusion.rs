@@ -27,7 +27,6 @@ pub enum Fusion {
 
 impl Fusion {
     /// What small kernels of all layers take less than one by one: `n_norms` of them stand behind an addition, in a group of `n_ranks`.
-    #[must_use]
     pub fn saved(self, ops: &Ops, n_norms: u32, n_ranks: u32) -> Seconds {
         let n_small: u32 = ops.iter().filter(|(op, _)| matches!(op, Op::Elementwise { .. })).map(|(_, n)| n).sum();
         let gone = match self {

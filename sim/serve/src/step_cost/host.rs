@@ -34,7 +34,6 @@ pub struct Host {
 
 impl Host {
     /// From durations: scheduling per iteration and per sequence, tokens to text per sequence.
-    #[must_use]
     pub fn new(engine_loop: EngineLoop, per_step: Seconds, per_sequence: Seconds, detokenize: Seconds) -> Self {
         Self {
             engine_loop,
@@ -46,20 +45,17 @@ impl Host {
     }
 
     /// The same with so much time for the launches of an iteration that is not captured as a graph.
-    #[must_use]
     pub fn launching(self, time: Seconds) -> Self {
         Self { launches: Tick::from_seconds(time), ..self }
     }
 
     /// Ticks of an iteration's kernels beside chunks of prompts: the device waits where the host launches more slowly than it computes.
-    #[must_use]
     pub fn launched(&self, device: Tick) -> Tick {
         device.max(self.launches)
     }
 
     /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass
     /// through the same processes one after another.
-    #[must_use]
     pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (Tick, Tick) {
         let schedule = self.per_step + self.per_sequence * n_sequences;
         let detokenize = self.detokenize * n_sequences;

@@ -36,33 +36,28 @@ impl Lanes {
     pub const ONE: Self = Self { stages: 1, ranks: 1 };
 
     /// How many they are.
-    #[must_use]
     pub const fn n(self) -> u32 {
         self.stages * self.ranks
     }
 
     /// Sequences of the largest lane when `n` are spread evenly.
-    #[must_use]
     pub const fn largest(self, n: u32) -> u32 {
         n.div_ceil(self.n())
     }
 
     /// Micro-batches in flight with `n` sequences.
-    #[must_use]
     pub const fn in_flight(self, n: u32) -> u32 {
         let n = n.div_ceil(self.ranks);
         if n < self.stages { n } else { self.stages }
     }
 
     /// Share of a round in which a stage computes for `n` sequences, as part and whole.
-    #[must_use]
     pub fn share(self, n: u32) -> (u64, u64) {
         (u64::from(self.in_flight(n)), u64::from(self.stages))
     }
 
     /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
     /// each and at most `most` tokens of it after those that it has. Returns the parts of every rank, by micro-batch.
-    #[must_use]
     pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
         let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
         let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();

@@ -34,7 +34,6 @@ impl StepTable {
     ///
     /// # Panics
     /// When a limit is 0.
-    #[must_use]
     pub fn least(&self, sequences_max: u32, tokens_max: u32) -> Option<Least> {
         assert!(sequences_max > 0 && tokens_max > 0, "a batch has a sequence and a token");
         if self.drafting.is_some() || self.stages.is_some() || self.tokens.len() < 2 {

@@ -99,7 +99,6 @@ impl PromptKernel {
 
 impl<'a> ReplicaConfig<'a> {
     /// A tensor group in 16-bit numbers, without host times.
-    #[must_use]
     pub fn new(model: &'a Model, cluster: &'a Cluster, tensor_degree: u32) -> Self {
         Self {
             model,
@@ -135,7 +134,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// A cost model with the kernels that the replica has of its own laid over it.
-    #[must_use]
     pub fn kernels<'c>(&self, cost: &'c dyn CostModel) -> Box<dyn CostModel + 'c> {
         let gpu = &self.cluster.gpu;
         let PromptKernel { flops_ratio, sparse } = self.prompt_attention;
@@ -148,7 +146,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// Host times of an iteration.
-    #[must_use]
     pub fn host(&self) -> Host {
         let (per_step, per_sequence) = (self.host_per_step, self.host_per_sequence);
         Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence).launching(self.launches())
@@ -171,7 +168,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// The draft model by itself on one of the tensor groups.
-    #[must_use]
     pub fn of_draft(&self) -> Option<Self> {
         let draft = Self { dtype: self.dtype, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
         if !self.draft_is_own {
@@ -183,7 +179,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// Experts of a layer with those that are kept once more.
-    #[must_use]
     pub fn replicas_of(&self, experts: Experts) -> u64 {
         experts.n_routed + u64::from(self.redundant_experts.unwrap_or(0))
     }
@@ -192,7 +187,6 @@ impl<'a> ReplicaConfig<'a> {
     ///
     /// # Panics
     /// Where replicas do not divide over GPUs.
-    #[must_use]
     pub fn busiest_ranks(&self) -> Vec<BusiestRank> {
         let is_asked = matches!(self.routing, Routing::Counted(_)) || self.redundant_experts.is_some();
         let Some(experts) = self.model.experts.filter(|_| is_asked) else { return Vec::new() };
@@ -211,38 +205,32 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// Batches that the replica has under way at once.
-    #[must_use]
     pub const fn lanes(&self) -> Lanes {
         let ranks = self.expert_degree / self.tensor_degree;
         Lanes { stages: self.pipeline_degree, ranks: if ranks == 0 { 1 } else { ranks } }
     }
 
     /// GPUs of a stage.
-    #[must_use]
     pub const fn gpus_per_stage(&self) -> u32 {
         self.tensor_degree * self.lanes().ranks
     }
 
     /// Replicas that the machine has GPUs for.
-    #[must_use]
     pub fn replicas_max(&self) -> u32 {
         self.cluster.n_gpus() / self.n_gpus()
     }
 
     /// GPUs of a replica.
-    #[must_use]
     pub const fn n_gpus(&self) -> u32 {
         self.gpus_per_stage() * self.pipeline_degree
     }
 
     /// How the tensor group lies on nodes.
-    #[must_use]
     pub fn tensor_shape(&self) -> GroupShape {
         self.shape(self.tensor_degree)
     }
 
     /// The model's encoder of images on this tensor group, where it has one.
-    #[must_use]
     pub fn encoding(&self) -> Option<Encoding<'a>> {
         let encoder = self.model.vision.as_deref()?;
         let group = self.encoder_split.group(self.tensor_shape());
@@ -250,13 +238,11 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// How the GPUs that share the experts lie on nodes.
-    #[must_use]
     pub fn expert_shape(&self) -> GroupShape {
         self.shape(self.expert_degree)
     }
 
     /// How the ranks of data-parallel attention lie on nodes: every one's GPU at the same place of its tensor group.
-    #[must_use]
     pub fn attention_shape(&self) -> GroupShape {
         let ranks = (0..self.lanes().ranks).map(|rank| Rank(rank * self.tensor_degree));
         self.cluster.shape_of(&ranks.collect::<Vec<_>>())
@@ -273,7 +259,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// The model as one GPU sees it: with an expert degree of 1 the tensor group cuts every expert, else each GPU has whole ones.
-    #[must_use]
     pub fn shard(&self) -> Shard<'a> {
         let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
         let formats = self.formats;
@@ -287,7 +272,6 @@ impl<'a> ReplicaConfig<'a> {
     }
 
     /// Layers of every stage.
-    #[must_use]
     pub fn stages(&self) -> Vec<Stage> {
         let n_layers = u32::try_from(self.model.n_layers).expect("layer counts are checked by the model reader");
         stage::stages(self.model, &stage::even(n_layers, self.pipeline_degree))

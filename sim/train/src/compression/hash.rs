@@ -21,7 +21,6 @@ hw::words! {
 
 impl Family {
     /// Columns of the rotation of one function when it keeps `width` coordinates.
-    #[must_use]
     pub const fn columns(self, width: u64) -> u64 {
         match self {
             Self::CrossPolytope => width,
@@ -38,7 +37,6 @@ pub struct Rotation {
 
 impl Rotation {
     /// A rotation of vectors of `dimension` coordinates.
-    #[must_use]
     pub fn draw(dimension: usize, random: &mut Stream) -> Self {
         let n = dimension.next_power_of_two();
         let mut signs = || (0..n).map(|_| if random.next_u64() >> 63 == 0 { 1.0 } else { -1.0 }).collect();
@@ -49,7 +47,6 @@ impl Rotation {
     ///
     /// # Panics
     /// When the vector is longer than those it was drawn for.
-    #[must_use]
     pub fn apply(&self, vector: &[f64]) -> Vec<f64> {
         let n = self.signs[0].len();
         assert!(vector.len() <= n, "a vector of {} coordinates in a rotation of {n}", vector.len());
@@ -94,7 +91,6 @@ impl Hash {
     ///
     /// # Panics
     /// When no coordinate is kept.
-    #[must_use]
     pub fn draw(family: Family, dimension: usize, width: usize, seed: u64, index: u32) -> Self {
         assert!(width > 0, "a hash looks at a coordinate at least");
         let rotation = Rotation::draw(dimension, &mut random::stream(seed, &format!("hash function {index}")));
@@ -102,7 +98,6 @@ impl Hash {
     }
 
     /// Value of a vector: below `2 · width`, or 0 and 1. Scaling a vector by a positive factor does not change it.
-    #[must_use]
     pub fn value(&self, vector: &[f64]) -> u32 {
         let rotated = self.rotation.apply(vector);
         let side = |x: f64| u32::from(x < 0.0);

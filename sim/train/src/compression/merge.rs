@@ -21,13 +21,11 @@ pub struct Buckets {
 
 impl Buckets {
     /// All tokens in one.
-    #[must_use]
     pub fn whole(n_tokens: usize) -> Self {
         Self { of: vec![0; n_tokens], n: u32::from(n_tokens > 0) }
     }
 
     /// Cut further by another function's values.
-    #[must_use]
     pub fn cut(&self, values: &[u32]) -> Self {
         let mut known = BTreeMap::new();
         let mut number = |pair| {
@@ -39,7 +37,6 @@ impl Buckets {
     }
 
     /// Mean of every bucket.
-    #[must_use]
     pub fn centroids(&self, tokens: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let width = tokens.first().map_or(0, Vec::len);
         let mut sums = vec![(0_u32, vec![0.0; width]); self.n as usize];
@@ -52,7 +49,6 @@ impl Buckets {
     }
 
     /// Outputs of tokens from those of the centroids; with the tokens' residuals where the senders kept them.
-    #[must_use]
     pub fn restored(
         &self,
         tokens: &[Vec<f64>],
@@ -80,14 +76,12 @@ pub struct StandIn {
 
 impl StandIn {
     /// One for tokens of `width` coordinates that moves a token by at most `change` of its length.
-    #[must_use]
     pub fn draw(width: usize, change: f64, seed: u64) -> Self {
         let mut random = random::stream(seed, "stand-in for an expert");
         Self { change, rotations: [Rotation::draw(width, &mut random), Rotation::draw(width, &mut random)] }
     }
 
     /// Its output for a token.
-    #[must_use]
     pub fn output(&self, token: &[f64]) -> Vec<f64> {
         let mut inside = self.rotations[0].apply(token);
         // Coordinates of a token of length 1 are of the size of 1/√n; scaled to 1 they reach where tanh bends.

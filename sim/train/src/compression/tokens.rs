@@ -21,7 +21,6 @@ pub struct Similarity {
 ///
 /// # Panics
 /// When there are no clusters.
-#[must_use]
 pub fn draw(similarity: Similarity, n: u64, width: usize, seed: u64) -> Vec<Vec<f64>> {
     assert!(similarity.clusters > 0, "tokens have contents");
     let mut random = random::stream(seed, "tokens of an expert");

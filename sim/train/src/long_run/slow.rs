@@ -70,7 +70,6 @@ pub struct SlowNodes {
 
 impl SlowNodes {
     /// Spells in a run of so many seconds on so many nodes, about.
-    #[must_use]
     pub fn n_spells(&self, span_s: f64, n_nodes: u32) -> f64 {
         match &self.begins {
             Begins::Rate { node_s } => span_s * f64::from(n_nodes) / node_s,

@@ -63,7 +63,6 @@ const NO_MICRO_BATCH: u32 = u32::MAX;
 ///
 /// # Panics
 /// When the plan has no such step; `check` holds a plan against its problem first.
-#[must_use]
 pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
     lower_folded(problem, plan, step_index, Fold::Alike)
 }
@@ -72,7 +71,6 @@ pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
 ///
 /// # Panics
 /// As `lower`.
-#[must_use]
 pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> TaskGraph {
     if plan.steps[step_index].is_mixed() {
         return mixed::lower(problem, plan, step_index, fold);

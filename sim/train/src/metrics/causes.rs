@@ -32,7 +32,6 @@ pub struct Lost {
 
 impl Lost {
     /// Keys and values for the metrics; causes that lose nothing are left out.
-    #[must_use]
     pub fn figures(&self) -> BTreeMap<String, f64> {
         let causes = Cause::ALL.iter().zip(self.causes_s).filter(|(_, seconds)| seconds.abs() > NEGLIGIBLE_S);
         let causes = causes.map(|(cause, seconds)| (cause.key(), seconds));
@@ -46,7 +45,6 @@ impl Lost {
 ///
 /// # Panics
 /// When no step was played.
-#[must_use]
 pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u64, cost: &dyn CostModel) -> Lost {
     assert!(!steps.is_empty(), "a job has at least one step");
     let mut floors = Floors::new(problem, tokens_max, cost);
@@ -65,7 +63,6 @@ pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u6
 }
 
 /// Mean lower bound on the steps of a plan, seconds.
-#[must_use]
 pub fn bound_s(problem: &Problem, plan: &Plan, tokens_max: u64, cost: &dyn CostModel) -> f64 {
     let mut floors = Floors::new(problem, tokens_max, cost);
     let steps = 0..plan.steps.len();
@@ -86,7 +83,6 @@ fn lengths(problem: &Problem, plan: &Plan, step_index: usize) -> Vec<u64> {
 }
 
 /// Most tokens that a plan puts on a rank in one micro-batch.
-#[must_use]
 pub fn tokens_max(plan: &Plan) -> u64 {
     let cp = plan.layout.cp;
     let on = |micro_batch: &MicroBatch| (0..cp).map(|rank| micro_batch.tokens_on(rank, cp)).max();

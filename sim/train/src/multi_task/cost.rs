@@ -39,14 +39,12 @@ pub struct Size {
 
 impl Size {
     /// Forward and backward of a layer.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         self.forward_s + self.backward_s
     }
 }
 
 /// Whether two calls have one operator, one input size and the same times, and so the same sizes.
-#[must_use]
 pub fn is_alike(training: &MultiTask, a: usize, b: usize) -> bool {
     let key = |call: usize| {
         let Call { operator, tokens, times, .. } = &training.calls[call];
@@ -56,7 +54,6 @@ pub fn is_alike(training: &MultiTask, a: usize, b: usize) -> bool {
 }
 
 /// Sizes of a call, each faster than all smaller ones.
-#[must_use]
 pub fn sizes(training: &MultiTask, call: usize, cost: &dyn CostModel, case: Case) -> Vec<Size> {
     let mut found: Vec<Size> = Vec::new();
     for n_devices in 1..=training.cluster.n_gpus() {
@@ -71,7 +68,6 @@ pub fn sizes(training: &MultiTask, call: usize, cost: &dyn CostModel, case: Case
 }
 
 /// Whether a call can run on so many devices with some tensor degree.
-#[must_use]
 pub fn can_be_had(training: &MultiTask, call: usize, n_devices: u32) -> bool {
     training.operator(call).tensor_degrees.iter().any(|&tensor| divides(training, call, (n_devices, tensor)))
 }
@@ -113,7 +109,6 @@ fn given(training: &MultiTask, call: usize, n_devices: u32) -> Option<Option<f64
 ///
 /// # Panics
 /// When the size cannot be had.
-#[must_use]
 pub fn passes(training: &MultiTask, call: usize, (n_devices, shape): (u32, GroupShape)) -> [Ops; 2] {
     if let Some(time) = given(training, call, n_devices) {
         let all = time.expect("sizes are inside the measured ones");
@@ -239,7 +234,6 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
 
 /// Activations that layers of a call keep on each of their devices from forward to backward, with what backward of one layer makes again,
 /// bytes. Of calls with measured times only the layers' inputs are known.
-#[must_use]
 pub fn activation_bytes(training: &MultiTask, call: usize, size: &Size, n_layers: u32) -> u64 {
     let (operator, cut, n) = (training.operator(call), u64::from(size.tensor), u64::from(n_layers));
     let per_token = match operator.body {
@@ -256,7 +250,6 @@ pub fn activation_bytes(training: &MultiTask, call: usize, size: &Size, n_layers
 }
 
 /// Parameters of a transformer layer of this body, or of a feed-forward.
-#[must_use]
 pub fn parameters(hidden: u64, body: &Body) -> u64 {
     match *body {
         Body::Transformer { n_heads, n_kv_heads, intermediate, gated, .. } => {

@@ -16,7 +16,6 @@ impl Curve {
     ///
     /// # Panics
     /// When there is no point, or a time is not positive and finite.
-    #[must_use]
     pub fn new(mut points: Vec<(u32, f64)>) -> Self {
         points.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let mut kept: Vec<(u32, f64)> = Vec::with_capacity(points.len());
@@ -31,31 +30,26 @@ impl Curve {
     }
 
     /// Devices and seconds of every size.
-    #[must_use]
     pub fn points(&self) -> &[(u32, f64)] {
         &self.points
     }
 
     /// The smallest size.
-    #[must_use]
     pub fn smallest(&self) -> (u32, f64) {
         self.points[0]
     }
 
     /// The largest size, which is the fastest.
-    #[must_use]
     pub fn largest(&self) -> (u32, f64) {
         self.points[self.points.len() - 1]
     }
 
     /// Index of the largest size of at most `n` devices.
-    #[must_use]
     pub fn within(&self, n: u32) -> Option<usize> {
         self.points.partition_point(|&(size, _)| size <= n).checked_sub(1)
     }
 
     /// Seconds on `n` devices.
-    #[must_use]
     pub fn seconds(&self, n: f64) -> f64 {
         let (first, last) = (self.smallest(), self.largest());
         if n <= f64::from(first.0) {
@@ -71,7 +65,6 @@ impl Curve {
     }
 
     /// Devices that take `seconds`; the largest size where even that is slower.
-    #[must_use]
     pub fn devices(&self, seconds: f64) -> f64 {
         let (first, last) = (self.smallest(), self.largest());
         if seconds >= first.1 {

@@ -31,7 +31,6 @@ pub struct Message {
 }
 
 /// Flows into every piece, in piece order.
-#[must_use]
 pub fn flows(work: &Work, schedule: &Schedule) -> Vec<Flow> {
     let mut last: Vec<Option<usize>> = vec![None; work.meta_ops.len()];
     let mut found = Vec::new();
@@ -58,7 +57,6 @@ pub fn sources<'a>(
 }
 
 /// Parts of `bytes` that `n_to` devices need from `n_from`.
-#[must_use]
 pub fn messages(bytes: u64, n_from: usize, n_to: usize) -> Vec<Message> {
     let (bytes, from_parts, to_parts) = (u128::from(bytes), n_from as u128, n_to as u128);
     let mut found = Vec::with_capacity(n_from + n_to);
@@ -81,7 +79,6 @@ pub fn messages(bytes: u64, n_from: usize, n_to: usize) -> Vec<Message> {
 }
 
 /// Bytes that really travel between two lists of devices.
-#[must_use]
 pub fn travelling(bytes: u64, from: &[Rank], to: &[Rank]) -> u64 {
     let parts = messages(bytes, from.len(), to.len());
     parts.iter().filter(|part| from[part.from] != to[part.to]).map(|part| part.bytes).sum()

@@ -108,7 +108,6 @@ impl Parameters {
 }
 
 /// Groups of devices that reduce gradients together, with the bytes of each.
-#[must_use]
 pub fn gradient_groups(work: &Work, schedule: &Schedule) -> Vec<(Vec<Rank>, u64)> {
     parameters(work, schedule).reductions().map(|(members, bytes)| (members.clone(), bytes)).collect()
 }
@@ -125,7 +124,6 @@ struct Builder<'a> {
 }
 
 /// Tasks of one iteration.
-#[must_use]
 pub fn lower(work: &Work, schedule: &Schedule, extent: Extent) -> TaskGraph {
     let mut graph = TaskGraph::new(work.n_devices());
     let activations = graph.label("activations");
@@ -300,7 +298,6 @@ enum Pass {
 }
 
 /// Model states and activations of each device if a schedule's pieces were all held at once, bytes: what placement counts.
-#[must_use]
 pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let parameters = parameters(work, schedule);
     let shards = work.training.execution.shards_optimizer;
@@ -318,7 +315,6 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
 }
 
 /// Activations that a piece keeps on each of its devices.
-#[must_use]
 pub fn piece_bytes(work: &Work, piece: &Piece) -> u64 {
     let size = work.sizes[piece.meta_op][piece.size];
     let call = work.meta_ops[piece.meta_op].call;

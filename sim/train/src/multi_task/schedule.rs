@@ -35,13 +35,11 @@ const TOLERANCE: f64 = 1e-9;
 
 impl Piece {
     /// Planned end, seconds.
-    #[must_use]
     pub fn end_s(&self, work: &Work) -> f64 {
         self.start_s + self.seconds(work)
     }
 
     /// Planned seconds.
-    #[must_use]
     pub fn seconds(&self, work: &Work) -> f64 {
         f64::from(self.n_layers) * work.sizes[self.meta_op][self.size].seconds()
     }
@@ -49,13 +47,11 @@ impl Piece {
 
 impl Schedule {
     /// Planned seconds from the first start to the last end.
-    #[must_use]
     pub fn seconds(&self, work: &Work) -> f64 {
         self.pieces.iter().map(|piece| piece.end_s(work)).fold(0.0, f64::max)
     }
 
     /// Waves.
-    #[must_use]
     pub fn n_waves(&self) -> usize {
         let mut waves: Vec<u32> = self.pieces.iter().map(|piece| piece.wave).collect();
         waves.sort_unstable();

@@ -21,14 +21,12 @@ pub struct Played {
 
 impl Played {
     /// 1 − busy / (ranks × span): the share of rank time without work, from the first start to the last end.
-    #[must_use]
     pub fn bubble_ratio(&self) -> f64 {
         ratio_of_rest(self.busy.iter().sum(), self.span * self.busy.len() as u64)
     }
 
     /// (longest span of one rank − its work) / span, the definition of arXiv:2401.10241: ranks may start and end the step at
     /// different times, because the next step's work can fill the corners.
-    #[must_use]
     pub fn rank_bubble_ratio(&self) -> f64 {
         ratio_of_rest(self.busy.iter().copied().max().unwrap_or(0), self.rank_span)
     }

@@ -13,7 +13,6 @@ pub struct PeakBound {
 
 /// Bound on any order in which nothing is made again: while an operation runs, arguments, its inputs and outputs are alive, and so is
 /// whatever an operation before it in every order writes and one behind it in every order reads.
-#[must_use]
 pub fn of_orders(graph: &TensorGraph, bytes: &[u64]) -> PeakBound {
     let after = descendants(graph);
     let is_before = |first: OperationId, second: OperationId| after[first.index()][second.index()];
@@ -26,7 +25,6 @@ pub fn of_orders(graph: &TensorGraph, bytes: &[u64]) -> PeakBound {
 }
 
 /// Bound on any order with whatever recomputation: arguments, and the inputs and outputs of one operation.
-#[must_use]
 pub fn of_working_sets(graph: &TensorGraph, bytes: &[u64]) -> PeakBound {
     largest(graph, bytes, |_, _, _| false)
 }

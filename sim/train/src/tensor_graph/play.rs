@@ -61,7 +61,6 @@ pub struct Played {
 
 impl Played {
     /// Time that went into computing again, in the unit of `times`, one per operation.
-    #[must_use]
     pub fn again(&self, times: &[u64]) -> u64 {
         self.runs.iter().zip(times).map(|(runs, time)| u64::from(runs - 1) * time).sum()
     }
@@ -71,7 +70,6 @@ impl Played {
 ///
 /// # Panics
 /// When the program is not of this graph.
-#[must_use]
 pub fn play(graph: &TensorGraph, program: &Program, at: &AtSizes, limit: u64, rule: Eviction) -> Played {
     assert!(program.order.len() == graph.operations.len(), "an order has every operation");
     assert!(at.bytes.len() == graph.tensors.len(), "every tensor has its bytes");

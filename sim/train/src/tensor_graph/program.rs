@@ -29,13 +29,11 @@ pub struct Program {
 
 impl Program {
     /// An order from which nothing is evicted.
-    #[must_use]
     pub const fn of_order(order: Vec<OperationId>) -> Self {
         Self { order, candidates: Vec::new() }
     }
 
     /// Checks on the host in every step: one per check point at which something may go, one before every next use.
-    #[must_use]
     pub fn n_checks(&self) -> usize {
         let opens = |at: usize| self.candidates.iter().any(|candidate| within(candidate, at));
         (0..self.order.len()).filter(|at| opens(*at)).count() + self.candidates.len()
@@ -58,7 +56,6 @@ pub struct Liveness {
 
 impl Liveness {
     /// Of an order.
-    #[must_use]
     pub fn new(graph: &TensorGraph, order: &[OperationId]) -> Self {
         let mut position = vec![0; graph.operations.len()];
         order.iter().enumerate().for_each(|(at, id)| position[id.index()] = at);
@@ -76,13 +73,11 @@ impl Liveness {
     }
 
     /// Position of a tensor's writer; `None` for an argument.
-    #[must_use]
     pub fn written(&self, graph: &TensorGraph, tensor: TensorId) -> Option<usize> {
         graph.tensors[tensor.index()].producer.map(|id| self.position[id.index()])
     }
 
     /// Position of a tensor's last use; that of its writer where nothing reads it.
-    #[must_use]
     pub fn last_use(&self, graph: &TensorGraph, tensor: TensorId) -> usize {
         let written = self.written(graph, tensor).unwrap_or(0);
         self.uses[tensor.index()].last().copied().unwrap_or(written)
@@ -90,7 +85,6 @@ impl Liveness {
 }
 
 /// Bytes that are alive while each operation of an order runs, its inputs and outputs among them, as expressions.
-#[must_use]
 pub fn live_bytes(graph: &TensorGraph, order: &[OperationId]) -> Vec<Expression> {
     let liveness = Liveness::new(graph, order);
     let ids = || (0..graph.tensors.len()).map(|at| TensorId(u32::try_from(at).expect("fewer than 2^32")));

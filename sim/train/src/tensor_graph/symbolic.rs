@@ -26,13 +26,11 @@ pub struct Symbol {
 
 impl Symbol {
     /// A positive dimension of which nothing else is known.
-    #[must_use]
     pub fn unbounded(name: &str) -> Self {
         Self { name: name.to_owned(), low: 1, high: None, likely: None }
     }
 
     /// A dimension that is known.
-    #[must_use]
     pub fn known(name: &str, value: u64) -> Self {
         Self { name: name.to_owned(), low: value, high: Some(value), likely: Some(value) }
     }
@@ -49,19 +47,16 @@ pub struct Expression {
 
 impl Expression {
     /// A number.
-    #[must_use]
     pub fn constant(value: i128) -> Self {
         Self { terms: if value == 0 { BTreeMap::new() } else { [(Monomial::new(), value)].into() } }
     }
 
     /// A symbol by itself.
-    #[must_use]
     pub fn symbol(id: SymbolId) -> Self {
         Self { terms: [([(id, 1)].into(), 1)].into() }
     }
 
     /// Sum.
-    #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let mut sum = self.clone();
         for (monomial, coefficient) in &other.terms {
@@ -73,19 +68,16 @@ impl Expression {
     }
 
     /// Product with a number.
-    #[must_use]
     pub fn times(&self, factor: i128) -> Self {
         self.product(&Self::constant(factor))
     }
 
     /// Difference.
-    #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         self.plus(&other.times(-1))
     }
 
     /// Product.
-    #[must_use]
     pub fn product(&self, other: &Self) -> Self {
         let mut product = Self::default();
         for (left, a) in &self.terms {
@@ -99,7 +91,6 @@ impl Expression {
     }
 
     /// The number that it is, where no symbol is in it.
-    #[must_use]
     pub fn as_constant(&self) -> Option<i128> {
         match self.terms.len() {
             0 => Some(0),
@@ -109,19 +100,16 @@ impl Expression {
     }
 
     /// Symbols in it.
-    #[must_use]
     pub fn symbols(&self) -> BTreeSet<SymbolId> {
         self.terms.keys().flat_map(|monomial| monomial.keys().copied()).collect()
     }
 
     /// Highest total power of a term.
-    #[must_use]
     pub fn degree(&self) -> u32 {
         self.terms.keys().map(|monomial| monomial.values().sum()).max().unwrap_or(0)
     }
 
     /// Its value where `of` gives every symbol's.
-    #[must_use]
     pub fn value(&self, of: &dyn Fn(SymbolId) -> u64) -> i128 {
         let power = |(symbol, power): (&SymbolId, &u32)| i128::from(of(*symbol)).saturating_pow(*power);
         let term = |(monomial, coefficient): (&Monomial, &i128)| {
@@ -210,7 +198,6 @@ impl Symbols {
     ///
     /// # Panics
     /// When it is of another graph.
-    #[must_use]
     pub fn get(&self, id: SymbolId) -> &Symbol {
         &self.symbols[id.0 as usize]
     }
@@ -221,7 +208,6 @@ impl Symbols {
     }
 
     /// A symbol by name.
-    #[must_use]
     pub fn named(&self, name: &str) -> Option<SymbolId> {
         let at = self.symbols.iter().position(|symbol| symbol.name == name)?;
         Some(SymbolId(u32::try_from(at).expect("few symbols")))
@@ -263,7 +249,6 @@ impl Symbols {
     }
 
     /// The expression over symbols that follow from no other.
-    #[must_use]
     pub fn canonical(&self, expression: &Expression) -> Expression {
         if expression.symbols().iter().all(|symbol| !self.derived.contains_key(symbol)) {
             return expression.clone();
@@ -282,7 +267,6 @@ impl Symbols {
     }
 
     /// Compares two expressions for every value that the symbols may have.
-    #[must_use]
     pub fn compare(&self, left: &Expression, right: &Expression) -> Comparison {
         let difference = self.canonical(&left.minus(right));
         if difference.as_constant() == Some(0) {
@@ -298,7 +282,6 @@ impl Symbols {
     }
 
     /// As `compare`, and where that is not decided, at the likely values of the symbols if all have one.
-    #[must_use]
     pub fn compare_likely(&self, left: &Expression, right: &Expression) -> Comparison {
         let certain = self.compare(left, right);
         let difference = self.canonical(&left.minus(right));
@@ -314,7 +297,6 @@ impl Symbols {
     }
 
     /// Bytes, or another count, that a canonical expression has where `of` gives the symbols' values.
-    #[must_use]
     pub fn count(&self, expression: &Expression, of: &dyn Fn(SymbolId) -> u64) -> u64 {
         let value = self.canonical(expression).value(of).max(0);
         // Sums of a few such counts stay below 2^63.
@@ -322,7 +304,6 @@ impl Symbols {
     }
 
     /// The expression in words, for example `2*batch*sequence + 4`.
-    #[must_use]
     pub fn words(&self, expression: &Expression) -> String {
         let term = |(monomial, coefficient): (&Monomial, &i128)| {
             let factors = monomial.iter().flat_map(|(id, power)| {

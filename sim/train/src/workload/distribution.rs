@@ -33,13 +33,11 @@ static DISTRIBUTIONS: LazyLock<Vec<Distribution>> = LazyLock::new(|| {
 });
 
 /// A distribution by name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Distribution> {
     DISTRIBUTIONS.iter().find(|distribution| distribution.name == name)
 }
 
 /// Names of all distributions.
-#[must_use]
 pub fn names() -> Vec<&'static str> {
     DISTRIBUTIONS.iter().map(|distribution| distribution.name.as_str()).collect()
 }
@@ -49,7 +47,6 @@ impl Distribution {
     ///
     /// # Panics
     /// When the share is not within 0 to 1.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         assert!((0.0..=1.0).contains(&share), "a share lies within 0 to 1, found {share}");
         let upper = self.points.iter().position(|&(at, _)| at >= share).unwrap_or(self.points.len() - 1).max(1);
@@ -59,7 +56,6 @@ impl Distribution {
     }
 
     /// Draws `n` lengths; longer ones than `max_tokens` are drawn again.
-    #[must_use]
     pub fn sample(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
         let mut draws = self.draws(seed);
         let mut fitting =
@@ -69,7 +65,6 @@ impl Distribution {
 
     /// The first `n` sequences of drawn documents; one longer than `max_tokens` is cut into sequences of that length and a rest, so every limit
     /// trains on the same tokens.
-    #[must_use]
     pub fn sample_cut(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
         cut(self.draws(seed), max_tokens).take(n).collect()
     }

@@ -47,7 +47,6 @@ fn under(scenario: &Serving, bench: &Bench, found: Option<&Calibrated>) -> Servi
 }
 
 /// Figures of a measured load with the costs as expected.
-#[must_use]
 pub fn figures_of(
     scenario: &Serving,
     choice: &ServingChoice,
@@ -58,7 +57,6 @@ pub fn figures_of(
 }
 
 /// The row of a measured load, with intervals.
-#[must_use]
 pub fn row_of(scenario: &Serving, choice: &ServingChoice, bench: &Bench, found: Option<&Calibrated>) -> PolicyResult {
     policy(&under(scenario, bench, found), choice).result
 }

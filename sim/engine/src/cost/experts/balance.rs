@@ -21,7 +21,6 @@ pub struct Room {
 ///
 /// # Panics
 /// Where replicas do not divide over GPUs, or are fewer than the experts.
-#[must_use]
 pub fn balanced(loads: &[f64], room: Room) -> Vec<Vec<usize>> {
     let Room { n_replicas, n_ranks, .. } = room;
     assert!(n_replicas >= loads.len() && n_ranks > 0 && n_replicas.is_multiple_of(n_ranks), "{room:?}");

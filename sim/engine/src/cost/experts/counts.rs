@@ -77,19 +77,16 @@ impl ExpertCounts {
     }
 
     /// Layers that were counted.
-    #[must_use]
     pub const fn n_layers(&self) -> usize {
         self.layers.len()
     }
 
     /// Experts of a layer.
-    #[must_use]
     pub fn n_experts(&self) -> usize {
         self.layers[0].len()
     }
 
     /// A layer and an expert that has more visits than tokens that visit `top_k` different experts give, in percent of all, and the most that they give.
-    #[must_use]
     pub fn too_busy(&self, top_k: u64) -> Option<(usize, usize, [f64; 2])> {
         let most = 1.0 / hw::real(top_k);
         let of_layer = |(layer, shares): (usize, &Vec<f64>)| {
@@ -101,7 +98,6 @@ impl ExpertCounts {
     }
 
     /// One layer with the mean of all.
-    #[must_use]
     pub fn mean(&self) -> Self {
         let n = hw::real(self.layers.len() as u64);
         let of = |expert: usize| self.layers.iter().map(|shares| shares[expert]).sum::<f64>() / n;
@@ -109,7 +105,6 @@ impl ExpertCounts {
     }
 
     /// What the busiest GPU has, by layer.
-    #[must_use]
     pub fn busiest(&self, placement: Placement) -> Vec<BusiestRank> {
         self.layers.iter().map(|shares| busiest(shares, placement)).collect()
     }
@@ -158,7 +153,6 @@ impl BusiestRank {
     ///
     /// # Panics
     /// Without tokens.
-    #[must_use]
     pub fn rows(&self, tokens: u64, top_k: u64, even: u64) -> Vec<u64> {
         assert!(tokens > 0, "somebody visits");
         let total = hw::whole(hw::real(even) * self.over_even).max(1);

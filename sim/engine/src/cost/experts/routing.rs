@@ -39,7 +39,6 @@ impl Routing {
     ///
     /// # Panics
     /// Without tokens, experts or groups.
-    #[must_use]
     pub fn rows(&self, tokens: u64, top_k: u64, n_experts: u64, n_groups: u64) -> Vec<u64> {
         assert!(tokens > 0 && n_experts >= n_groups && n_groups > 0, "{tokens} tokens, {n_experts} experts");
         let batch = Batch { tokens, top_k, n_experts, n_groups };
@@ -54,7 +53,6 @@ impl Routing {
     }
 
     /// Shares of visits by expert: as counted, or as many draws as are averaged.
-    #[must_use]
     pub fn counts(&self, top_k: u64, n_experts: u64) -> Arc<ExpertCounts> {
         let batch = Batch { tokens: DRAWN_TOKENS, top_k, n_experts, n_groups: 1 };
         let layers = match self {
@@ -70,7 +68,6 @@ impl Routing {
     }
 
     /// The same for a layer that nobody counted.
-    #[must_use]
     pub fn of_other_layer(&self) -> Self {
         match self {
             Self::Counted(counts) => Self::Counted(Arc::new(counts.mean())),

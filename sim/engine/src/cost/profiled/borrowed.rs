@@ -88,7 +88,6 @@ fn on(profile: &Profile, slower: Slower, to: &Gpu) -> Profile {
 impl Profile {
     /// The same for another card, scaled by the datasheets of both. Every estimate then says that it is borrowed, and its interval is wider. A
     /// profile of a card that is not in the catalogue is taken as it is.
-    #[must_use]
     pub fn lent_to(&self, gpu: &Gpu) -> Self {
         let slower = hw::catalog::gpu(&self.gpu).map_or(Slower::NOT, |from| Slower::of(&from, gpu));
         on(self, slower, gpu)
@@ -97,7 +96,6 @@ impl Profile {
 
 impl Profiled {
     /// Cost model of a cluster from a profile of another card.
-    #[must_use]
     pub fn borrowed(profile_of_another_card: &Profile, cluster: &Cluster) -> Self {
         Self::new(&profile_of_another_card.lent_to(&cluster.gpu), cluster)
     }

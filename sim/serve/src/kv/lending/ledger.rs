@@ -28,7 +28,6 @@ pub struct Ledger {
 
 impl Ledger {
     /// A view of replicas on these nodes that have said nothing yet and owe nothing.
-    #[must_use]
     pub fn new(nodes: Vec<u32>) -> Self {
         let n = nodes.len();
         Self { heartbeats: vec![Heartbeat::default(); n], nodes, owed: vec![vec![0; n]; n] }
@@ -40,13 +39,11 @@ impl Ledger {
     }
 
     /// Free blocks that a replica said to have.
-    #[must_use]
     pub fn free(&self, replica: u32) -> u32 {
         self.heartbeats[replica as usize].free
     }
 
     /// Lenders that a borrower should ask, best first: nobody waits there, same node, most free blocks, index.
-    #[must_use]
     pub fn candidates(&self, borrower: u32) -> Vec<u32> {
         let mut lenders: Vec<u32> = Vec::new();
         for (replica, heartbeat) in (0..).zip(&self.heartbeats) {
@@ -78,19 +75,16 @@ impl Ledger {
     }
 
     /// Blocks that a debtor owes a lender.
-    #[must_use]
     pub fn owed(&self, debtor: u32, lender: u32) -> u32 {
         self.owed[debtor as usize][lender as usize]
     }
 
     /// Sum of all debts.
-    #[must_use]
     pub fn debt(&self) -> u64 {
         self.owed.iter().flatten().map(|blocks| u64::from(*blocks)).sum()
     }
 
     /// Repayments that cancel every cycle of debts.
-    #[must_use]
     pub fn repayments(&self) -> Vec<Repayment> {
         cancel_cycles(&self.owed)
     }
@@ -111,7 +105,6 @@ pub struct Repayment {
 /// memory than it has (what goes home takes the place of what leaves). Debts without cycles stay.
 ///
 /// Ends: every round removes at least one of the `n²` debts.
-#[must_use]
 pub fn cancel_cycles(debts: &[Vec<u32>]) -> Vec<Repayment> {
     let mut debts = debts.to_vec();
     let mut paid = Vec::new();

@@ -23,7 +23,6 @@ pub struct Move {
 
 impl Rates<'_> {
     /// Moves that raise the modelled total, in order; at most one per pair of replicas and round.
-    #[must_use]
     pub fn plan(&self, loads: &[Load]) -> Vec<Move> {
         let mut loads = loads.to_vec();
         let mut moves: Vec<Move> = Vec::new();

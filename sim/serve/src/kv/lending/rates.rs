@@ -54,7 +54,6 @@ impl Rates<'_> {
     }
 
     /// Seconds of a replica's iteration when all its sequences decode.
-    #[must_use]
     pub fn step_s(&self, member: usize, load: &Load) -> f64 {
         let of = &self.members[member];
         let fixed = of.table.law(load.n_running).fixed.to_seconds();
@@ -77,7 +76,6 @@ impl Rates<'_> {
     }
 
     /// Tokens per second of all replicas.
-    #[must_use]
     pub fn total(&self, loads: &[Load]) -> f64 {
         let mut total = 0.0;
         for (member, load) in loads.iter().enumerate().filter(|(_, load)| load.n_running > 0) {

@@ -34,7 +34,6 @@ pub struct Flow<'p> {
 
 impl<'p> Flow<'p> {
     /// Over a pool whose hops have the planned flow as weights.
-    #[must_use]
     pub fn new(pool: &'p Pool, expected: Expected) -> Self {
         let ways = carrying(pool, |_| true);
         Self { pool, expected, ways, load: vec![0.0; pool.hops.len()], cached: vec![0.0; pool.nodes.len()] }

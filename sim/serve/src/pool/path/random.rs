@@ -15,7 +15,6 @@ pub struct Random {
 
 impl Random {
     /// Over a pool, with a seed.
-    #[must_use]
     pub fn new(pool: &Pool, seed: u64) -> Self {
         let all: Vec<Vec<usize>> = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
         let to = pool.hops.iter().map(|hop| hop.to).collect();

@@ -23,7 +23,6 @@ pub struct Swarm {
 
 impl Swarm {
     /// Over a pool.
-    #[must_use]
     pub fn new(pool: &Pool) -> Self {
         let all: Vec<Vec<usize>> = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
         let to: Vec<Option<usize>> = pool.hops.iter().map(|hop| hop.to).collect();

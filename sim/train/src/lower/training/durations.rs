@@ -39,7 +39,6 @@ struct Judge<'a> {
 ///
 /// # Panics
 /// When the plan has no such step.
-#[must_use]
 pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> (Vec<Pipeline>, Vec<u32>) {
     if plan.steps[step_index].is_mixed() {
         let (mut all, mut all_of) = (Vec::new(), Vec::new());
@@ -266,7 +265,6 @@ impl Unhidden {
 
 impl Parts {
     /// Duration of a stage's passes.
-    #[must_use]
     pub fn stage(&self, stage: &Stage) -> [f64; 3] {
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
         std::array::from_fn(|kind| {
@@ -282,7 +280,6 @@ impl Parts {
 /// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
 /// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all. Of a tensor
 /// exchange the hidden share alone is left out, and of whatever else is hidden everything.
-#[must_use]
 pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
     let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);

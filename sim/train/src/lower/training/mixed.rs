@@ -29,7 +29,6 @@ pub(super) struct Part {
 }
 
 /// The problem that groups of one shape are: so many copies of a pipeline, states apart.
-#[must_use]
 pub fn shaped(problem: &Problem, shape: PipelineShape, n_groups: u32) -> Problem {
     let mut part = problem.clone();
     part.layout = Layout {
@@ -151,7 +150,6 @@ fn optimizer_ranks(problem: &Problem, parts: &[Part]) -> u32 {
 }
 
 /// States that are cut over so many ranks, on each of them: the optimizer's, and gradients under ZeRO 2.
-#[must_use]
 pub fn shares(problem: &Problem, n_ranks: u32) -> States {
     let whole = shaped(problem, PipelineShape { tp: 1, pp: 1 }, 1);
     let whole = memory::states(&whole, &stages(&whole));
@@ -161,7 +159,6 @@ pub fn shares(problem: &Problem, n_ranks: u32) -> States {
 }
 
 /// Of the states of a shape's rank, those that are its own: parameters, and below ZeRO 2 gradients.
-#[must_use]
 pub fn own_states(problem: &Problem, states: States) -> States {
     let gradients = if cuts_gradients(problem) { hw::Bytes(0) } else { states.gradients };
     States { parameters: states.parameters, gradients, optimizer: hw::Bytes(0) }
@@ -210,14 +207,12 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
 }
 
 /// One of `n_pieces` reductions of gradients, and the gather of parameters, over one rank of every pipeline.
-#[must_use]
 pub fn exchanges(problem: &Problem, shapes: &[(PipelineShape, u32)], members: &[hw::Rank], n_pieces: u32) -> [Op; 2] {
     let widest = shapes.iter().map(|&(shape, n)| largest(problem, shape, n)).fold(0.0, f64::max);
     exchanges_of(problem, widest, members, n_pieces)
 }
 
 /// The same for so many parameters on the fullest rank.
-#[must_use]
 pub fn exchanges_of(problem: &Problem, widest: f64, members: &[hw::Rank], n_pieces: u32) -> [Op; 2] {
     let shape = problem.cluster.shape_of(members);
     let op = |kind, element: u64, n_pieces: u32| {

@@ -33,7 +33,6 @@ pub struct RankTimes<'a> {
 
 impl<'a> RankTimes<'a> {
     /// Times under a problem's layout.
-    #[must_use]
     pub fn new(problem: &'a Problem, cost: &'a dyn CostModel) -> Self {
         let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
         Self { problem, cost, load, ranks: by_rank(problem), dense: BTreeMap::new() }
