@@ -40,7 +40,7 @@ impl Axis {
         self.start + (value - self.from) / (self.to - self.from) * self.length
     }
 
-    /// Upright lines of a horizontal axis between two edges, each with its label below; `label` is told which line it is.
+    /// Upright lines between two edges, each with its label below; `label` is told which line it is.
     pub fn upright(&self, [top, bottom]: [f64; 2], opacity: &str, label: impl Fn(usize, f64) -> String) -> Vec<String> {
         let line = |(index, value): (usize, f64)| {
             let (at, from, to, below) = (px(self.at(value)), px(top), px(bottom), px(bottom + 18.0));
@@ -55,18 +55,17 @@ impl Axis {
 
     /// Level lines of an axis that goes up between two edges, each with its label at the left, line by line.
     pub fn level(&self, [left, right]: [f64; 2], label: impl Fn(f64) -> String) -> String {
-        let line = |value: f64| {
-            let (from, to, at) = (px(left), px(right), self.at(value));
-            format!(
-                "<path d=\"M{from} {}H{to}\" stroke=\"currentColor\" stroke-opacity=\".12\"/>\
-                 <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
-                px(at),
-                px(left - 8.0),
-                px(at + 4.0),
-                label(value)
-            )
-        };
-        self.lines().into_iter().map(line).collect()
+        let (from, to, beside) = (px(left), px(right), px(left - 8.0));
+        let mut out = String::new();
+        for value in self.lines() {
+            let at = self.at(value);
+            let (line, below, words) = (px(at), px(at + 4.0), label(value));
+            out += &format!(
+                "<path d=\"M{from} {line}H{to}\" stroke=\"currentColor\" stroke-opacity=\".12\"/>\
+                 <text x=\"{beside}\" y=\"{below}\" text-anchor=\"end\">{words}</text>\n"
+            );
+        }
+        out
     }
 }
 
