@@ -142,17 +142,11 @@ impl Link {
     }
 }
 
-/// All flows in progress.
-///
-/// Where no link is crowded and no flow is slow, whoever starts or ends disturbs nobody.
+/// All flows in progress. Flows disturb each other over crowded links alone: on any other they fit together at their undisturbed rates.
 #[derive(Debug)]
 pub struct Flows {
     active: Vec<Option<Active>>,
     links: Vec<Link>,
-    /// Crowded links.
-    n_crowded: usize,
-    /// Flows that do not run at their undisturbed rate.
-    n_slow: usize,
     /// By flow: the search for a component that found it last.
     found_by: Vec<u32>,
     n_searches: u32,
@@ -165,8 +159,6 @@ impl Flows {
         Self {
             active: Vec::new(),
             links: topology.capacities().map(|capacity| free(capacity.get())).collect(),
-            n_crowded: 0,
-            n_slow: 0,
             found_by: Vec::new(),
             n_searches: 0,
         }
@@ -179,22 +171,13 @@ impl Flows {
         let seconds = (left / 1e9).max(1e-9);
         let demands: Box<[(LinkId, f64)]> = loads.iter().map(|&(link, bytes)| (link, bytes / seconds)).collect();
         for &(link, demand) in &demands {
-            self.change(link, |link| {
-                link.flows.push(id);
-                link.asked += demand;
-            });
+            let link = &mut self.links[link.0 as usize];
+            link.flows.push(id);
+            link.asked += demand;
         }
         self.active.push(Some(Active { demands, left, since: now, rate: 1.0, event: NO_EVENT }));
         self.found_by.push(0);
         id
-    }
-
-    /// Changes a link, and counts whether it is crowded then.
-    fn change(&mut self, link: LinkId, how: impl FnOnce(&mut Link)) {
-        let link = &mut self.links[link.0 as usize];
-        let was_crowded = link.is_crowded();
-        how(link);
-        self.n_crowded = self.n_crowded + usize::from(link.is_crowded()) - usize::from(was_crowded);
     }
 
     /// Whether the event with this insertion number ends the flow; events from before a change of rate do not.
@@ -202,20 +185,18 @@ impl Flows {
         self.active[id as usize].as_ref().is_some_and(|flow| flow.event == event)
     }
 
-    /// Ends a flow; returns the flows that shared a link with it, in order, where some may be faster now.
+    /// Ends a flow; returns the flows that it disturbed, in order.
     pub fn end(&mut self, id: u32) -> Vec<u32> {
-        let is_calm = self.is_calm();
         let flow = self.active[id as usize].take().expect("a flow ends once");
-        self.n_slow -= usize::from(is_slow(flow.rate));
         let mut neighbours = Vec::new();
         for &(link, demand) in &flow.demands {
-            self.change(link, |link| {
-                link.flows.retain(|other| *other != id);
-                // What is left of rounding goes with the last one.
-                link.asked = if link.flows.is_empty() { 0.0 } else { link.asked - demand };
-            });
-            if !is_calm {
-                neighbours.extend_from_slice(&self.links[link.0 as usize].flows);
+            let link = &mut self.links[link.0 as usize];
+            let was_crowded = link.is_crowded();
+            link.flows.retain(|other| *other != id);
+            // What is left of rounding goes with the last one.
+            link.asked = if link.flows.is_empty() { 0.0 } else { link.asked - demand };
+            if was_crowded {
+                neighbours.extend_from_slice(&link.flows);
             }
         }
         neighbours.sort_unstable();
@@ -223,23 +204,16 @@ impl Flows {
         neighbours
     }
 
-    /// Whether nobody disturbs anybody.
-    const fn is_calm(&self) -> bool {
-        self.n_crowded == 0 && self.n_slow == 0
-    }
-
-    /// Computes rates again for the flows that `changed` ones can reach over shared links, and calls `ends` with the new
+    /// Computes rates again for the flows that `changed` ones can reach over crowded links, and calls `ends` with the new
     /// end of each whose rate changed.
     pub fn settle(&mut self, changed: &[u32], now: Time, mut ends: impl FnMut(u32, Time) -> u32) {
         let mut shared = Vec::new();
         for &id in changed {
             let Some(flow) = &self.active[id as usize] else { continue };
-            // Most flows share no link with another: no component to look for.
-            let is_alone = |(link, _): &(LinkId, f64)| self.links[link.0 as usize].flows.len() == 1;
-            if self.is_calm() || flow.demands.iter().all(is_alone) {
-                self.run_at(id, 1.0, now, &mut ends);
-            } else {
+            if flow.demands.iter().any(|(link, _)| self.links[link.0 as usize].is_crowded()) {
                 shared.push(id);
+            } else {
+                self.run_at(id, 1.0, now, &mut ends);
             }
         }
         let component = self.component(&shared);
@@ -255,7 +229,6 @@ impl Flows {
         if flow.event != NO_EVENT && (flow.rate - rate).abs() <= ROUNDING {
             return;
         }
-        self.n_slow = self.n_slow + usize::from(is_slow(rate)) - usize::from(is_slow(flow.rate));
         flow.left -= hw::real((now - flow.since).as_ns()) * flow.rate;
         flow.left = flow.left.max(0.0);
         flow.since = now;
@@ -264,7 +237,7 @@ impl Flows {
         flow.event = ends(id, end);
     }
 
-    /// Flows in progress that some of them reach over shared links, in order.
+    /// Flows in progress that some of them reach over crowded links, in order.
     fn component(&mut self, from: &[u32]) -> Vec<u32> {
         self.n_searches += 1;
         let mut found = Vec::new();
@@ -274,7 +247,7 @@ impl Flows {
             let flow = self.active[found[cursor] as usize].as_ref().expect("only flows in progress are found");
             for (link, _) in &flow.demands {
                 let link = &mut self.links[link.0 as usize];
-                if link.found_by != self.n_searches {
+                if link.found_by != self.n_searches && link.is_crowded() {
                     link.found_by = self.n_searches;
                     find(&link.flows, &mut self.found_by, self.n_searches, &mut found);
                 }
@@ -294,8 +267,9 @@ impl Flows {
         let share = |id: &u32| {
             let demands = &self.active[*id as usize].as_ref().expect("a component holds flows in progress").demands;
             let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
-            let number = |link: LinkId| self.links[link.0 as usize].number as usize;
-            ShareFlow { links: demands.iter().map(|&(link, demand)| (number(link), demand / cap)).collect(), cap }
+            let crowded = demands.iter().map(|(link, demand)| (&self.links[link.0 as usize], demand));
+            let crowded = crowded.filter(|(link, _)| link.found_by == self.n_searches);
+            ShareFlow { links: crowded.map(|(link, demand)| (link.number as usize, demand / cap)).collect(), cap }
         };
         let flows: Vec<ShareFlow> = component.iter().map(share).collect();
         // A flow that loads no link has no cap and is never disturbed.
@@ -303,7 +277,7 @@ impl Flows {
         rates.iter().zip(&flows).map(|(rate, flow)| if flow.cap > 0.0 { rate / flow.cap } else { 1.0 }).collect()
     }
 
-    /// Numbers the links of a component from 0; their capacities, and whether one is asked for more. A link is as fast as its fastest flow alone.
+    /// Numbers the crowded links of a component from 0; their capacities, and whether one is asked for more. A link is as fast as its fastest flow alone.
     fn number_links(&mut self, component: &[u32]) -> (Vec<f64>, bool) {
         self.n_searches += 1;
         let (mut capacity, mut asked) = (Vec::new(), Vec::new());
@@ -311,6 +285,9 @@ impl Flows {
             let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
             for &(link, demand) in &flow.demands {
                 let link = &mut self.links[link.0 as usize];
+                if !link.is_crowded() {
+                    continue;
+                }
                 if link.found_by != self.n_searches {
                     link.found_by = self.n_searches;
                     link.number = u32::try_from(capacity.len()).expect("fewer than 2^32 links");
@@ -325,11 +302,6 @@ impl Flows {
         let is_crowded = capacity.iter().zip(&asked).any(|(has, asked)| *asked > has * (1.0 + ROUNDING));
         (capacity, is_crowded)
     }
-}
-
-/// Whether a flow at this share of its rate is disturbed.
-fn is_slow(rate: f64) -> bool {
-    rate < 1.0 - ROUNDING
 }
 
 /// Adds flows to those that a search has found, each once.
