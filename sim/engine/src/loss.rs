@@ -6,22 +6,24 @@
 
 use crate::task::PassKind;
 
-/// Whose kernels compute the loss (`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loss {
-    /// One kernel after another over a 32-bit copy that each changes in place.
-    #[default]
-    Unfused,
-    /// The same steps compiled (`native`). What a step changes in place is a copy there.
-    Compiled,
-    /// The same by the older PyTorch of containers for long-term support, where the product with the loss's gradient takes the place of that copy.
-    CompiledReused,
-    /// Kernels of Transformer Engine before release 2.18 (`te`): the gradient takes the place of the 16-bit logits.
-    InPlace,
-    /// The same from release 2.18 on: the gradient is a 32-bit tensor of its own.
-    Widened,
-    /// The head's product and the loss in one kernel (`linear`): logits are made piece by piece, and once more in backward.
-    WithHead,
+hw::words! {
+    /// Whose kernels compute the loss (`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Loss: word {
+        /// One kernel after another over a 32-bit copy that each changes in place.
+        #[default]
+        Unfused = "unfused",
+        /// The same steps compiled (`native`). What a step changes in place is a copy there.
+        Compiled = "native",
+        /// The same by the older PyTorch of containers for long-term support, where the product with the loss's gradient takes the place of that copy.
+        CompiledReused = "native-lts",
+        /// Kernels of Transformer Engine before release 2.18 (`te`): the gradient takes the place of the 16-bit logits.
+        InPlace = "te",
+        /// The same from release 2.18 on: the gradient is a 32-bit tensor of its own.
+        Widened = "te-2.18",
+        /// The head's product and the loss in one kernel (`linear`): logits are made piece by piece, and once more in backward.
+        WithHead = "linear",
+    }
 }
 
 /// Rows of the vocabulary that the kernel with the head makes at once (`LCE_FWD_VOCAB_SPLIT_SIZE`, `LCE_BWD_VOCAB_SPLIT_SIZE`).
@@ -30,24 +32,6 @@ pub const PIECE: u64 = 3072;
 pub const STATISTICS: [u64; 2] = [8, 12];
 
 impl Loss {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 6] = [
-        ("unfused", Self::Unfused),
-        ("native", Self::Compiled),
-        ("native-lts", Self::CompiledReused),
-        ("te", Self::InPlace),
-        ("te-2.18", Self::Widened),
-        ("linear", Self::WithHead),
-    ];
-
-    /// The word of scenario files.
-    ///
-    /// # Panics
-    /// Never: every way has a word.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, loss)| *loss == self).expect("every way has a word").0
-    }
-
     /// Bytes per logit at the highest moment of the loss.
     ///
     /// Unfused: 16-bit logits and their 32-bit copy, or in backward that copy and the 16-bit gradient. Compiled: backward holds the softmax, a copy

@@ -135,8 +135,7 @@ const ROUNDING: f64 = 1e-12;
 const NO_EVENT: u32 = u32::MAX;
 
 impl Link {
-    /// Whether its flows may slow each other down. One that asks for more than the link has alone makes the link as fast as it asks, which only
-    /// `Flows::rates` looks at.
+    /// Whether its flows slow each other down.
     fn is_crowded(&self) -> bool {
         self.flows.len() > 1 && self.asked > self.capacity * (1.0 + ROUNDING)
     }
@@ -216,6 +215,9 @@ impl Flows {
                 self.run_at(id, 1.0, now, &mut ends);
             }
         }
+        if shared.is_empty() {
+            return;
+        }
         let component = self.component(&shared);
         let rates = self.rates(&component);
         for (&id, rate) in component.iter().zip(rates) {
@@ -260,10 +262,7 @@ impl Flows {
 
     /// Rates of a component, as shares of each flow's undisturbed rate.
     fn rates(&mut self, component: &[u32]) -> Vec<f64> {
-        let (capacity, is_crowded) = self.number_links(component);
-        if !is_crowded {
-            return vec![1.0; component.len()];
-        }
+        let capacity = self.number_links(component);
         let share = |id: &u32| {
             let demands = &self.active[*id as usize].as_ref().expect("a component holds flows in progress").demands;
             let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
@@ -277,10 +276,10 @@ impl Flows {
         rates.iter().zip(&flows).map(|(rate, flow)| if flow.cap > 0.0 { rate / flow.cap } else { 1.0 }).collect()
     }
 
-    /// Numbers the crowded links of a component from 0; their capacities, and whether one is asked for more. A link is as fast as its fastest flow alone.
-    fn number_links(&mut self, component: &[u32]) -> (Vec<f64>, bool) {
+    /// Numbers the crowded links of a component from 0; their capacities. A link is as fast as its fastest flow alone.
+    fn number_links(&mut self, component: &[u32]) -> Vec<f64> {
         self.n_searches += 1;
-        let (mut capacity, mut asked) = (Vec::new(), Vec::new());
+        let mut capacity = Vec::new();
         for id in component {
             let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
             for &(link, demand) in &flow.demands {
@@ -292,15 +291,12 @@ impl Flows {
                     link.found_by = self.n_searches;
                     link.number = u32::try_from(capacity.len()).expect("fewer than 2^32 links");
                     capacity.push(link.capacity);
-                    asked.push(0.0);
                 }
-                let number = link.number as usize;
-                capacity[number] = f64::max(capacity[number], demand);
-                asked[number] += demand;
+                let capacity = &mut capacity[link.number as usize];
+                *capacity = f64::max(*capacity, demand);
             }
         }
-        let is_crowded = capacity.iter().zip(&asked).any(|(has, asked)| *asked > has * (1.0 + ROUNDING));
-        (capacity, is_crowded)
+        capacity
     }
 }
 
