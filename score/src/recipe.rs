@@ -57,6 +57,8 @@ pub struct Recipe {
     recv_interval: [u32; 2],
     /// How long prompts wait for others.
     wait: Option<Wait>,
+    /// How long they wait for a prompt on every rank of data-parallel attention, where there are such ranks: boundaries, and those behind it.
+    rank_wait: Option<[u32; 2]>,
     /// Where this stands.
     pub source: &'static str,
 }
@@ -123,6 +125,7 @@ const PLAIN: Recipe = Recipe {
     experts: None,
     recv_interval: [1, 1],
     wait: None,
+    rank_wait: None,
     source: "nothing is published: the engine's defaults",
 };
 
@@ -139,11 +142,14 @@ impl Recipe {
         NonZeroU32::new(self.recv_interval[usize::from(in_flight >= 16)]).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// How long prompts wait for others, where an iteration has at most so many tokens.
-    pub fn gather(&self, tokens_max: u32) -> Option<Gather> {
+    /// How long prompts wait for others, where an iteration has at most so many tokens, on so many ranks of data-parallel attention.
+    pub fn gather(&self, tokens_max: u32, n_ranks: u32) -> Option<Gather> {
+        if n_ranks > 1 {
+            return self.rank_wait.map(|[iterations, more]| Gather::Ranks { iterations, more });
+        }
         let (iterations, share) = self.wait?;
         let tokens = u32::try_from(hw::whole(share * f64::from(tokens_max))).unwrap_or(u32::MAX);
-        Some(Gather { iterations, tokens })
+        Some(Gather::Tokens { iterations, tokens })
     }
 }
 
@@ -221,10 +227,10 @@ mod tests {
     fn prompts_of_some_lengths_wait_for_others_on_few_gpus() {
         let gather = |output: u32, tp: u32| {
             let cells = format!("trtllm,,meta/Llama-3.1-70B,h200_sxm,fp8,agg,1024,{output},fp8,fp8,64,{tp}");
-            of_run("source_file=x; model=y; silicon_concurrency=64", &cells).gather(16_384)
+            of_run("source_file=x; model=y; silicon_concurrency=64", &cells).gather(16_384, 1)
         };
         // 0.9 of 16384 tokens.
-        assert_eq!(gather(1024, 4), Some(Gather { iterations: 20, tokens: 14_746 }));
+        assert_eq!(gather(1024, 4), Some(Gather::Tokens { iterations: 20, tokens: 14_746 }));
         assert_eq!((gather(1024, 8), gather(8192, 4)), (None, None));
     }
 

@@ -251,7 +251,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
             recv_interval: recipe.recv_interval(in_flight),
-            gather: recipe.gather(tokens_asked),
+            gather: recipe.gather(tokens_asked, shape.groups),
             ..Limits::ROOMY
         },
         batcher: batching,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use serve::replica::Gather;
 use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::Role;
 use thiserror::Error;
@@ -291,6 +292,22 @@ pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
     words
 }
 
+/// How long prompts wait for others, as options of TensorRT-LLM.
+fn waiting(wait: Gather, tokens_max: u32) -> Vec<String> {
+    match wait {
+        Gather::Tokens { iterations, tokens } => {
+            let ratio = f64::from(tokens) / f64::from(tokens_max.max(1));
+            let timeout = format!("batch_wait_timeout_iters: {iterations}");
+            vec![timeout, format!("batch_wait_max_tokens_ratio: {ratio:.4}")]
+        }
+        Gather::Ranks { iterations, more } => vec![
+            "attention_dp_config.enable_balance: true".to_owned(),
+            format!("attention_dp_config.timeout_iters: {iterations}"),
+            format!("attention_dp_config.batching_wait_iters: {more}"),
+        ],
+    }
+}
+
 fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     let engine = layout.engine;
     // What has no option of its own stands in a file of options, which the script writes.
@@ -302,9 +319,7 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
         options.push("enable_attention_dp: true".to_owned());
     }
     if let Some(wait) = engine.batch_wait {
-        let ratio = f64::from(wait.tokens) / f64::from(engine.tokens_max.max(1));
-        options.push(format!("batch_wait_timeout_iters: {}", wait.iterations));
-        options.push(format!("batch_wait_max_tokens_ratio: {ratio:.4}"));
+        options.extend(waiting(wait, engine.tokens_max));
     }
     let (flags, more): (Vec<String>, Vec<String>) =
         layout.said.words.iter().cloned().partition(|word| word.starts_with('-'));
@@ -357,7 +372,7 @@ fn yaml(options: &[String]) -> String {
 mod tests {
     use input::diagnostic::Code;
     use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
-    use serve::replica::{Gather, Role};
+    use serve::replica::Role;
 
     use crate::export::{ExportError, Planned, Words};
     use crate::settings::Settings;
@@ -423,7 +438,7 @@ mod tests {
     #[test]
     fn what_one_engine_alone_has_is_said_to_it_and_refused_by_others() {
         let mut deployments = [deployment(4)];
-        deployments[0].replicas[0].engine.batch_wait = Some(Gather { iterations: 20, tokens: 2048 });
+        deployments[0].replicas[0].engine.batch_wait = Some(Gather::Tokens { iterations: 20, tokens: 2048 });
         let exported = |target: &str, deployments: &[Deployment]| {
             export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
                 .map(|files| files[0].text().into_owned())

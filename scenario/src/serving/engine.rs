@@ -204,16 +204,24 @@ pub fn recv_interval(section: &mut Section<'_>, default: NonZeroU32) -> NonZeroU
     NonZeroU32::new(found).unwrap_or(default)
 }
 
-/// `batch_wait = { iterations = 20, enough_tokens = 14746 }`: how long prompts wait for others while sequences decode; 0 iterations do not let them wait.
+/// `batch_wait = { iterations = 20, enough_tokens = 14746 }`: how long prompts wait for others while sequences decode; 0 iterations do not let them
+/// wait. With `until = "ranks"` they wait until every rank of data-parallel attention has one, and `more_iterations` behind that.
 pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u32) -> Option<Gather> {
     let Some(mut table) = section.table("batch_wait") else { return base };
     let iterations = table.small("iterations", None, 0..=100_000);
     if iterations == 0 {
-        table.idle(&["enough_tokens"], "some `iterations`");
+        table.idle(&["enough_tokens", "more_iterations"], "some `iterations`");
     }
-    let tokens = table.small("enough_tokens", Some(tokens_max), 1..=tokens_max.max(1).into());
+    let gather = if table.word("until", 0, &["tokens", "ranks"]) == 1 {
+        table.idle(&["enough_tokens"], "`until = \"tokens\"`");
+        Gather::Ranks { iterations, more: table.small("more_iterations", Some(0), 0..=100_000) }
+    } else {
+        table.idle(&["more_iterations"], "`until = \"ranks\"`");
+        let tokens = table.small("enough_tokens", Some(tokens_max), 1..=tokens_max.max(1).into());
+        Gather::Tokens { iterations, tokens }
+    };
     table.finish();
-    (iterations > 0).then_some(Gather { iterations, tokens })
+    (iterations > 0).then_some(gather)
 }
 
 /// `preemption` and `swap_gib`: host memory for swapped sequences.

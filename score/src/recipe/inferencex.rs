@@ -78,6 +78,7 @@ const DEEPSEEK_TRTLLM: Recipe = Recipe {
     tokens_max: Some(PROMPT_OR_MORE),
     graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
     kv: Some(Dtype::Fp8),
+    rank_wait: Some([60, 0]),
     source: "@ 843c6254f, dsr1_fp8_h200_trt.sh and dsr1_fp4_b200_trt.sh",
     ..PLAIN
 };
@@ -206,7 +207,9 @@ pub(super) static RECIPES: [Recipe; 41] = [
         of: Of { card: "", ..GPT_OSS_TRTLLM.of },
         sequences_max: Some(fixed(512)),
         kv: Some(Dtype::Fp8),
-        source: "@ 12d601c4c, gptoss_fp4_b200_trt_slurm.sh",
+        rank_wait: Some([50, 10]),
+        source: "@ 12d601c4c, gptoss_fp4_b200_trt_slurm.sh; gptoss_fp4_b200_trt.sh @ 1825e7f06: `enable_balance` with the engine's own 50 and 10 iterations \
+                 (`AttentionDpConfig` in tensorrt_llm/llmapi/llm_args.py)",
         ..GPT_OSS_TRTLLM
     },
     Recipe { of: Of { days: ["", EVALUATIONS], ..DEEPSEEK_H200.of }, tokens_max: Some(ONE_PROMPT), ..DEEPSEEK_H200 },

@@ -25,6 +25,7 @@ pub mod offer;
 mod outputs;
 mod preempt;
 mod queue;
+mod ranks;
 mod run;
 mod token_log;
 mod verify;
@@ -50,6 +51,7 @@ pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
 pub use queue::Order;
+use ranks::Ranks;
 pub(crate) use token_log::TokenLog;
 
 /// An engine: its limits, its speed and how it batches.
@@ -137,6 +139,10 @@ pub struct Replica<'a> {
     looks: Looks,
     /// Iterations for which prompts have waited for others.
     n_gathered: u32,
+    /// Iterations for which they have waited since every rank had one.
+    n_more: u32,
+    /// Only where prompts wait until every rank of data-parallel attention has one.
+    ranks: Option<Box<Ranks>>,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Slots whose prompts are not done, oldest first.
@@ -252,6 +258,8 @@ impl<'a> Replica<'a> {
             n_unseen: 0,
             looks: Looks::default(),
             n_gathered: 0,
+            n_more: 0,
+            ranks: Ranks::of(limits.gather, engine.table.lanes().ranks),
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

@@ -115,6 +115,21 @@ pub struct Chunk {
     pub new: u32,
 }
 
+/// A chunk and where it is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The chunk.
+    pub chunk: Chunk,
+    /// Its rank of data-parallel attention, where that is known; otherwise the one with the fewest tokens takes it.
+    pub rank: Option<u32>,
+}
+
+impl From<Chunk> for Placed {
+    fn from(chunk: Chunk) -> Self {
+        Self { chunk, rank: None }
+    }
+}
+
 /// What an iteration holds besides its chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepLoad {
@@ -337,7 +352,7 @@ impl StepTable {
     }
 
     /// An iteration with its stages.
-    pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
+    pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item: Into<Placed>>) -> Round {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
@@ -371,7 +386,7 @@ impl StepTable {
     pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
         let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
         let (added, least) = self.around(&load);
-        Law { fixed: self.device(&load, std::iter::empty()).ticks + added, rate: self.rate(n_decode), least }
+        Law { fixed: self.device(&load, std::iter::empty::<Chunk>()).ticks + added, rate: self.rate(n_decode), least }
     }
 
     /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.
@@ -431,7 +446,8 @@ impl StepTable {
     }
 
     /// The device but for cached tokens of decoding sequences: ticks of the largest batch.
-    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
+    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item: Into<Placed>>) -> Round {
+        let chunks = chunks.map(Into::into);
         if let Some(stages) = &self.stages {
             let ticks = stages.round(load, chunks, self.tokens_max);
             return Round { ticks, stage_ticks: ticks };
@@ -449,7 +465,7 @@ impl StepTable {
         let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters;
         if self.lanes == Lanes::ONE {
-            let prefill: Tick = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
+            let prefill: Tick = chunks.map(|placed| self.prefill.ticks(placed.chunk)).sum();
             let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
             return Round { ticks, stage_ticks: ticks };
         }
@@ -459,7 +475,7 @@ impl StepTable {
     }
 
     /// Ticks of every micro-batch of a round through all stages, with so many decoding tokens in each; the slowest rank of each counts.
-    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Chunk>) -> Vec<Tick> {
+    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Placed>) -> Vec<Tick> {
         let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
         let room = u32::try_from(room).expect("at most the tokens of a batch");
         let parts = self.lanes.spread(chunks, room, |past| self.chunk_max(past));

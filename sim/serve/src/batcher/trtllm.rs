@@ -29,6 +29,9 @@ impl Batcher for Trtllm {
         if replica.gathers(composed) {
             return;
         }
+        if replica.tells_ranks_apart() {
+            return replica.admit_on_ranks(composed, self.reserve());
+        }
         while composed.n_preempted == 0 {
             let left = replica.tokens_left(composed);
             if !replica.admit(composed, left, self.reserve(), self.cut()) {

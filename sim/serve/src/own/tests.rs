@@ -253,7 +253,7 @@ fn fleets_that_an_own_rule_does_not_know_are_refused() {
     let mut own = Own::default().scaled(Box::new(|_| None), None);
     own.fit(&mut fleet);
     assert_eq!(own.refused(), Some(Refusal::NothingScales));
-    fleet.groups[0].engine.limits.gather = Some(crate::replica::Gather { iterations: 3, tokens: 60 });
+    fleet.groups[0].engine.limits.gather = Some(crate::replica::Gather::Tokens { iterations: 3, tokens: 60 });
     let mut own = Own::default().batched(first_come(true));
     own.fit(&mut fleet);
     assert_eq!(own.refused(), Some(Refusal::NotBatched("prompts that wait for others")));

@@ -2,7 +2,8 @@
 //!
 //! Source: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/py_executor.py` (`_waiting_requests`, Apache-2.0): `batch_wait_timeout_iters` and
 //! `batch_wait_max_tokens_ratio`. A boundary at which prompts could join counts one, until the tokens of the iteration would be enough or
-//! the count is full. Where nobody decodes, nobody waits. Units: iterations, tokens.
+//! the count is full. Where nobody decodes, nobody waits. With ranks of data-parallel attention prompts wait until every rank has one (`ranks.rs`;
+//! `_balance_adp_requests`: `timeout_iters` and `batching_wait_iters` of `attention_dp_config`). Units: iterations, tokens.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,25 +11,39 @@ use super::{Composed, Replica, Reserve, Waiting};
 
 /// How long prompts wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gather {
-    /// Boundaries at which they stay behind, at most.
-    pub iterations: u32,
-    /// Tokens of an iteration, those of decoding sequences too, that are enough.
-    pub tokens: u32,
+#[serde(untagged, deny_unknown_fields)]
+pub enum Gather {
+    /// Until an iteration has enough tokens.
+    Tokens {
+        /// Boundaries at which they stay behind, at most.
+        iterations: u32,
+        /// Tokens of an iteration, those of decoding sequences too, that are enough.
+        tokens: u32,
+    },
+    /// Until every rank of data-parallel attention has one.
+    Ranks {
+        /// Boundaries from one opening to the next, at most; they count whether somebody waits or not.
+        iterations: u32,
+        /// Boundaries at which they stay behind once every rank has one.
+        more: u32,
+    },
 }
 
 impl Replica<'_> {
     /// Whether those who wait are left behind once more; counts the boundary.
     pub fn gathers(&mut self, composed: &mut Composed) -> bool {
-        let Some(gather) = self.engine.limits.gather else { return false };
+        let (iterations, enough) = match self.engine.limits.gather {
+            None => return false,
+            Some(Gather::Ranks { iterations, more }) => return self.waits_for_ranks(composed, iterations, more),
+            Some(Gather::Tokens { iterations, tokens }) => (iterations, tokens),
+        };
         let room = self.tokens_left(composed);
         let prompts = self.prompts_within(room);
         if !composed.decodes || prompts == 0 || !self.first_fits(room) {
             return false;
         }
         let decoding = self.tokens_max() - room;
-        composed.gathers = self.n_gathered < gather.iterations && decoding + prompts < gather.tokens;
+        composed.gathers = self.n_gathered < iterations && decoding + prompts < enough;
         self.n_gathered = if composed.gathers { self.n_gathered + 1 } else { 0 };
         composed.gathers
     }

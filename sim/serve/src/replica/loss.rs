@@ -63,6 +63,7 @@ impl Replica<'_> {
         assert!(self.pool.held() == 0 && self.n_decode == 0, "nobody is left");
         self.pool.forget();
         self.forget_adapters();
+        self.forget_ranks();
         lost.again.sort_unstable();
         lost.unsent.sort_unstable_by_key(|moving| moving.request);
         lost

@@ -40,6 +40,7 @@ impl Replica<'_> {
             return self.vacate(id, blocks);
         }
         self.let_adapter_go(id);
+        self.leave_rank(id);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         let was_away = self.give_back(id);

@@ -6,7 +6,7 @@ use super::going::Going;
 use super::loans::Elsewhere;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
 use crate::records::Records;
-use crate::step_cost::{Chunk, StepLoad};
+use crate::step_cost::{Chunk, Placed, StepLoad};
 use hw::Tick;
 
 /// How far micro-batches follow the first one out of the pipeline.
@@ -172,7 +172,10 @@ impl Replica<'_> {
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
             adapters,
         };
-        let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
+        let placed = |(id, new): &(u32, u32)| {
+            Placed { chunk: Chunk { past: slot(*id).computed, new: *new }, rank: self.rank_of(*id) }
+        };
+        let chunks = composed.chunks.iter().map(placed);
         let round = table.round(&load, chunks);
         // The first stage encodes while the others wait for it.
         let stage_ticks = round.stage_ticks + encoding / u64::from(table.lanes().stages);
@@ -231,6 +234,7 @@ impl Replica<'_> {
         self.count_stages(&going, now);
         self.count_adapters(going.n_steps);
         self.count_looks(going.n_steps);
+        self.count_boundaries(going.n_steps);
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
@@ -438,6 +442,7 @@ impl Replica<'_> {
         let slot = self.slots[id as usize];
         self.n_spent -= u32::from(slot.phase == Phase::Spent);
         self.let_adapter_go(id);
+        self.leave_rank(id);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         self.give_back(id);

@@ -86,7 +86,7 @@ fn closed_spans_give_what_single_steps_give() {
                     let mut engine = engine(batcher, kv_blocks + 12 * more, preemption, spans);
                     engine.limits.blocks_per_sequence = more;
                     engine.limits.recv_interval = looks_every([1, 4, 30][seed as usize % 3]);
-                    engine.limits.gather = (seed > 2).then_some(Gather { iterations: 5, tokens: 60 });
+                    engine.limits.gather = (seed > 2).then_some(Gather::Tokens { iterations: 5, tokens: 60 });
                     engine
                 };
                 let closed = run(&requests, &engine(Spans::Closed));

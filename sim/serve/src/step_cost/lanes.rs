@@ -11,7 +11,7 @@
 //! round takes as long as the largest one takes through all stages: nobody overtakes it, and it cannot start again before it is back
 //! (`tests.rs` holds this against a pipeline played stage by stage).
 
-use crate::step_cost::Chunk;
+use crate::step_cost::{Chunk, Placed};
 
 /// Micro-batches of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +56,14 @@ impl Lanes {
         (u64::from(self.in_flight(n)), u64::from(self.stages))
     }
 
-    /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
+    /// A prompt stays on one rank, that with the fewest tokens so far where it is on none, and fills its micro-batches one after another, `room` tokens
     /// each and at most `most` tokens of it after those that it has. Returns the parts of every rank, by micro-batch.
-    pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
+    pub fn spread(self, chunks: impl Iterator<Item = Placed>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
         let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
         let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();
-        for mut chunk in chunks {
-            let rank = (0..parts.len()).min_by_key(|&rank| tokens(&parts[rank])).expect("at least one rank");
+        for Placed { mut chunk, rank } in chunks {
+            let emptiest = || (0..parts.len()).min_by_key(|&rank| tokens(&parts[rank])).expect("at least one rank");
+            let rank = rank.map_or_else(emptiest, |rank| rank as usize);
             let last = parts[rank].len() - 1;
             for (index, part) in parts[rank].iter_mut().enumerate() {
                 // What is left over where ranks are uneven goes last.

@@ -9,7 +9,7 @@ use engine::task::Document;
 use hw::{Seconds, Tick};
 
 use super::lanes::Lanes;
-use super::{Chunk, StepLoad, filled};
+use super::{Chunk, Placed, StepLoad, filled};
 
 /// How long a stage takes.
 pub struct StageLaw<'l> {
@@ -111,7 +111,7 @@ impl Stages {
     }
 
     /// Ticks of a round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
-    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>, tokens_max: u32) -> Tick {
+    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>, tokens_max: u32) -> Tick {
         let lanes = self.lanes();
         let n_decode = lanes.largest(load.n_decode);
         let room = tokens_max.saturating_sub(n_decode);

@@ -17,14 +17,14 @@ fn first_token(gather: Option<Gather>, decodes: u32) -> f64 {
 fn a_prompt_stays_behind_at_so_many_boundaries_or_until_tokens_are_enough() {
     // It is seen at 11 ms and computed until 12 ms; with three boundaries in between until 15 ms.
     assert!((first_token(None, 50) - 12.0).abs() < 1e-6);
-    assert!((first_token(Some(Gather { iterations: 3, tokens: 100 }), 50) - 15.0).abs() < 1e-6);
+    assert!((first_token(Some(Gather::Tokens { iterations: 3, tokens: 100 }), 50) - 15.0).abs() < 1e-6);
     // Ten tokens of the prompt and one that decodes are eleven.
-    assert!((first_token(Some(Gather { iterations: 3, tokens: 12 }), 50) - 15.0).abs() < 1e-6);
-    assert!((first_token(Some(Gather { iterations: 3, tokens: 11 }), 50) - 12.0).abs() < 1e-6);
+    assert!((first_token(Some(Gather::Tokens { iterations: 3, tokens: 12 }), 50) - 15.0).abs() < 1e-6);
+    assert!((first_token(Some(Gather::Tokens { iterations: 3, tokens: 11 }), 50) - 12.0).abs() < 1e-6);
 }
 
 #[test]
 fn nobody_waits_where_nobody_decodes() {
     // The first request has ended, so the second starts as it comes.
-    assert!((first_token(Some(Gather { iterations: 3, tokens: 100 }), 5) - 11.5).abs() < 1e-6);
+    assert!((first_token(Some(Gather::Tokens { iterations: 3, tokens: 100 }), 5) - 11.5).abs() < 1e-6);
 }
