@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serve::replica::Gather;
 use serve::deployment::{Deployment, EngineOptions, Replica};
+use serve::replica::Gather;
 use serve::replica::Role;
 use thiserror::Error;
 
@@ -372,7 +372,7 @@ fn yaml(options: &[String]) -> String {
 mod tests {
     use input::diagnostic::Code;
     use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
-    use serve::replica::Role;
+    use serve::replica::{Gather, Role};
 
     use crate::export::{ExportError, Planned, Words};
     use crate::settings::Settings;
@@ -447,6 +447,10 @@ mod tests {
         let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
         // 2048 of 4096 tokens.
         assert!(script.contains("batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.5000\n"), "{script}");
+        deployments[0].replicas[0].engine.batch_wait = Some(Gather::Ranks { iterations: 60, more: 0 });
+        let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
+        let balance = "attention_dp_config:\n  enable_balance: true\n  timeout_iters: 60\n  batching_wait_iters: 0\n";
+        assert!(script.contains(balance), "{script}");
         for target in ["vllm", "sglang"] {
             assert!(exported(target, &deployments).expect_err(target).contains("batch_wait"), "{target}");
         }

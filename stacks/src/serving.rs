@@ -154,7 +154,8 @@ impl Server {
     }
 
     /// The scenario of it.
-    pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
+    pub(crate) fn import(mut self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
+        self.model = machine.model.clone().or(self.model);
         let mut out = self.document(&mut flags);
         self.machine(&mut flags, &mut out, machine);
         out.set("engine", "tp", self.tp, "tensor degree");
@@ -387,6 +388,19 @@ mod tests {
         check(
             "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
             &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
+            &[Code::MissingFlag],
+        );
+        // With data-parallel attention prompts wait for a prompt on every rank, without it for tokens.
+        let waits = "batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.9\nattention_dp_config:\n  enable_balance: true\n  timeout_iters: 60\n";
+        let model = "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nmax_num_tokens: 16384\ndisable_overlap_scheduler: false\n";
+        check(
+            &format!("{model}enable_attention_dp: true\n{waits}"),
+            &["batch_wait = { iterations = 60, until = \"ranks\", more_iterations = 10 }"],
+            &[Code::MissingFlag],
+        );
+        check(
+            &format!("{model}{waits}"),
+            &["batch_wait = { iterations = 20, enough_tokens = 14746 }"],
             &[Code::MissingFlag],
         );
     }

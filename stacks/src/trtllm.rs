@@ -77,6 +77,33 @@ fn written<'a>(text: &'a str, name: &str) -> Option<(usize, &'a str)> {
     None
 }
 
+/// Most iterations for which prompts wait.
+const WAIT_MAX: u64 = 100_000;
+/// Tokens of an iteration where they are not said (`max_num_tokens`).
+const TOKENS_MAX: u64 = 8192;
+/// Iterations of `attention_dp_config` where they are not said (`AttentionDpConfig` in tensorrt_llm/llmapi/llm_args.py, 1.2): until the next opening, and
+/// behind the last prompt.
+const RANK_WAIT: [u64; 2] = [50, 10];
+
+/// How long prompts wait for others. With data-parallel attention the engine looks at ranks alone, without it at tokens alone.
+fn batch_wait(flags: &mut Flags<'_>, n_ranks: u64) -> Option<String> {
+    let timeout = flags.count("batch-wait-timeout-iters", 0..=WAIT_MAX);
+    let ratio = flags.number("batch-wait-max-tokens-ratio");
+    let [iterations, more] = ["timeout-iters", "batching-wait-iters"]
+        .map(|name| flags.count(&format!("attention-dp-config.{name}"), 0..=WAIT_MAX));
+    let is_balanced =
+        flags.text("attention-dp-config.enable-balance").is_some_and(|word| word.eq_ignore_ascii_case("true"));
+    if n_ranks > 1 {
+        let [iterations, more] = [iterations.unwrap_or(RANK_WAIT[0]), more.unwrap_or(RANK_WAIT[1])];
+        let wait = format!("{{ iterations = {iterations}, until = \"ranks\", more_iterations = {more} }}");
+        return (is_balanced && iterations > 0).then_some(wait);
+    }
+    let (iterations, ratio) = (timeout.filter(|n| *n > 0)?, ratio.filter(|ratio| *ratio > 0.0)?);
+    let tokens = flags.count("max-num-tokens", 1..=1 << 20).unwrap_or(TOKENS_MAX);
+    let enough = (hw::real(tokens) * ratio.min(1.0)).ceil().max(1.0);
+    Some(format!("{{ iterations = {iterations}, enough_tokens = {enough} }}"))
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
@@ -95,6 +122,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     }
     server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
+    if let Some(wait) = batch_wait(&mut flags, server.dp) {
+        server.key("batch_wait", wait, "how long prompts wait for others");
+    }
     server.count(&mut flags, "max_context", &["max-seq-len"], 100_000_000);
     server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
     server.share(

@@ -5,7 +5,7 @@ use engine::formats::Formats;
 use engine::model::published_weights;
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
-use serve::replica::Limits;
+use serve::replica::{Gather, Limits};
 
 use super::kernels::Weights;
 use super::{Serving, ServingChoice};
@@ -113,6 +113,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
         }
     }
     found.extend(idle_tiers(serving, places));
+    found.extend(idle_wait(serving));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
@@ -135,6 +136,27 @@ fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
     let help =
         format!("`policy = \"{}\"` is its own; costs and host times stay those of `{}`", preset.batcher, preset.name);
     Some(Finding::warning(Code::OtherEngine, None, what).help(help))
+}
+
+/// Prompts wait for others where the policy lets them, and for a prompt on every rank where there are several.
+fn idle_wait(serving: &Serving) -> Option<Finding> {
+    let waits = |choice: &&ServingChoice| choice.limits.gather.is_some();
+    let choice = serving.plain().find(waits)?;
+    if !serving.plain().filter(waits).any(|choice| choice.batcher.name() == "trtllm") {
+        let what = format!("`batch_wait` changes nothing: `{}` lets no prompt wait for others", choice.batcher.name());
+        return Some(Finding::warning(Code::NoEffect, None, what).help("it needs `policy = \"trtllm\"`"));
+    }
+    let has_ranks = |choice: &ServingChoice| {
+        serving.groups_of(choice).iter().any(|group| serving.deployment_of(choice, group).lanes().ranks > 1)
+    };
+    let asks_ranks = |choice: &&ServingChoice| matches!(choice.limits.gather, Some(Gather::Ranks { .. }));
+    let asked: Vec<&ServingChoice> = serving.plain().filter(asks_ranks).collect();
+    if asked.is_empty() || asked.iter().any(|choice| has_ranks(choice)) {
+        return None;
+    }
+    let what = "`batch_wait` with `until = \"ranks\"` changes nothing: attention has one rank";
+    let help = "it needs experts over more GPUs than attention: `ep` above `tp`";
+    Some(Finding::warning(Code::NoEffect, None, what).help(help))
 }
 
 /// Tiers keep prefixes that requests share.

@@ -80,7 +80,8 @@ impl Replica<'_> {
         let (all_decode, all_have_places) = (ranks.n.iter().all(|n| *n > 0), ranks.n.iter().all(|n| *n < places));
         let queue = self.queue_on_ranks(&ranks.n);
         let room = self.tokens_of_rank();
-        let has_prompt = |rank| queue.iter().find(|queued| queued.rank == rank).is_some_and(|queued| queued.tokens <= room);
+        let has_prompt =
+            |rank| queue.iter().find(|queued| queued.rank == rank).is_some_and(|queued| queued.tokens <= room);
         let waits = if all_have_places && (0..ranks.n.len()).all(has_prompt) {
             self.n_gathered = 0;
             self.n_more = if all_decode && self.n_more < more { self.n_more + 1 } else { 0 };
@@ -97,7 +98,9 @@ impl Replica<'_> {
 
     /// Counts the boundaries within a span in which nobody came.
     pub(super) fn count_boundaries(&mut self, n_steps: u64) {
-        let (Some(_), Some(Gather::Ranks { iterations, .. })) = (&self.ranks, self.engine.limits.gather) else { return };
+        let (Some(_), Some(Gather::Ranks { iterations, .. })) = (&self.ranks, self.engine.limits.gather) else {
+            return;
+        };
         let n = (u64::from(self.n_gathered) + n_steps - 1) % u64::from(iterations);
         self.n_gathered = u32::try_from(n).expect("below the iterations");
     }

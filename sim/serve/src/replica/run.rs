@@ -172,8 +172,9 @@ impl Replica<'_> {
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
             adapters,
         };
-        let placed = |(id, new): &(u32, u32)| {
-            Placed { chunk: Chunk { past: slot(*id).computed, new: *new }, rank: self.rank_of(*id) }
+        let placed = |(id, new): &(u32, u32)| Placed {
+            chunk: Chunk { past: slot(*id).computed, new: *new },
+            rank: self.rank_of(*id),
         };
         let chunks = composed.chunks.iter().map(placed);
         let round = table.round(&load, chunks);
