@@ -6,6 +6,7 @@
 mod aiperf;
 pub mod drafts;
 mod inferencex;
+pub mod layouts;
 pub mod split;
 
 use std::num::NonZeroU32;
