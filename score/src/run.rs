@@ -124,8 +124,9 @@ impl Worker {
     }
 
     /// Degrees as they were. Rows that state attention groups write overlapping degrees as their product: `t` GPUs whose tensor and expert
-    /// degrees are both `t` have a tensor degree of `t²` and `t × t` experts; with data-parallel attention on each, that degree is `t²`, or
-    /// both are `t` and the experts have `t²`. (The ids of the same rows write `tp2_ep2`.)
+    /// degrees are both `t` have a tensor degree of `t²` and `t × t` experts; with data-parallel attention on each, that degree is `t²`. (The ids of the
+    /// same rows write `tp2_ep2`.) Of vLLM they write `t` for the tensor degree and for attention, and experts of `t²`. That is a tensor group with its experts spread:
+    /// nvidia-master.yaml of InferenceX has these runs without `dp-attn`, but for those of `recipe/layouts.rs`.
     pub fn shape(&self) -> Shape {
         let [tp, dp, moe_tp, moe_ep] = [self.tp, self.dp, self.moe_tp, self.moe_ep].map(|degree| degree.max(1));
         let product = tp * dp;
@@ -134,7 +135,7 @@ impl Worker {
         let has_square = is_product && moe_tp == root && moe_ep == root && (tp == 1 || dp == 1);
         let has_squared_experts = is_product && tp == dp && moe_tp == 1 && moe_ep == product;
         let (gpus, tensor) = if has_square || has_squared_experts {
-            (root, if dp > 1 { 1 } else { root })
+            (root, if dp > 1 && has_square { 1 } else { root })
         } else {
             (product.max(moe_tp * moe_ep), tp)
         };
@@ -356,11 +357,11 @@ mod tests {
             (shape(4, 0, 1, 1), shape(8, 1, 8, 1), shape(8, 1, 1, 8)),
             ((4, 1, false), (8, 1, false), (8, 1, true))
         );
-        // `tp8_ep8` and `tp2_ep2`; with data-parallel attention on each of eight and of four GPUs.
+        // `tp8_ep8` and `tp2_ep2`; with data-parallel attention on each of eight GPUs; tensor groups of vLLM with their experts spread.
         assert_eq!((shape(64, 1, 8, 8), shape(4, 1, 2, 2)), ((8, 1, true), (2, 1, true)));
         assert_eq!(
             (shape(1, 64, 8, 8), shape(4, 4, 1, 16), shape(2, 2, 1, 4)),
-            ((8, 8, true), (4, 4, true), (2, 2, true))
+            ((8, 8, true), (4, 1, true), (2, 1, true))
         );
         // Rows that state no attention groups write degrees as they are.
         assert_eq!((shape(4, 0, 2, 2), shape(1, 0, 4, 1)), ((4, 1, true), (4, 4, false)));

@@ -11,7 +11,7 @@ const TRTLLM: Of = Of { client: "inferencex", engine: "trtllm", model: "DeepSeek
 const SGLANG: Of = Of { engine: "sglang", model: "Qwen3.5", ..TRTLLM };
 
 /// Runs of SemiAnalysisAI/InferenceX (Apache-2.0), with the commit that named them.
-static DRAFTED: [Of; 11] = [
+static DRAFTED: [Of; 13] = [
     // bf3456727
     Of { days: ["2026-01-14", "2026-01-15"], ..TRTLLM },
     // 5d517074c
@@ -20,6 +20,18 @@ static DRAFTED: [Of; 11] = [
     Of { card: "b200", format: "fp4", days: ["2026-02-06", "2026-02-07"], ..TRTLLM },
     // e62c6acdf
     Of { model: "DeepSeek", card: "b200", format: "fp8", days: ["2026-02-06", "2026-02-07"], ..SGLANG },
+    // Loads that nvidia-master.yaml has with drafts alone since that day: above 64 in flight, and above four with long prompts on eight GPUs.
+    Of { model: "DeepSeek", card: "b200", format: "fp8", in_flight: 65, days: ["2026-02-06", "~"], ..SGLANG },
+    Of {
+        model: "DeepSeek",
+        card: "b200",
+        format: "fp8",
+        lengths: Some([8192, 1024]),
+        tensor: [8, 8],
+        in_flight: 5,
+        days: ["2026-02-06", "~"],
+        ..SGLANG
+    },
     // 35d4bb367
     Of { card: "b200", format: "fp8", days: ["2026-03-20", "2026-03-21"], ..SGLANG },
     // The days of `qwen3.5-fp8-h200-sglang-mtp`.

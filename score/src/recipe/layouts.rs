@@ -1,8 +1,10 @@
-//! Layouts that scripts chose by themselves, so that the table of runs does not have them: data.
+//! Layouts that the table of runs does not have: data.
 //!
-//! Until 2025-11-03 (17d5e204f) scripts of InferenceX derived the degree of experts and data-parallel attention from lengths and load. The table
-//! has what the configuration said, which was nothing: one expert group and one attention group. Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/`
-//! @ 9596d23d7, and `gptoss_fp4_b200_trt_slurm.sh` @ ac1998a50.
+//! - Until 2025-11-03 (17d5e204f) scripts of InferenceX derived the degree of experts and data-parallel attention from lengths and load. The table
+//!   has what the configuration said, which was nothing: one expert group and one attention group.
+//! - The table writes vLLM's runs with experts spread alike, whether attention was cut or data-parallel (`dp-attn`).
+//!
+//! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/` @ 9596d23d7, `gptoss_fp4_b200_trt_slurm.sh` @ ac1998a50, nvidia-master.yaml @ 8c3eb5b86.
 
 use super::{ANY, Of};
 use crate::client::Client;
@@ -33,12 +35,23 @@ const TRTLLM: Of = Of {
 };
 const FP8: Of = Of { format: "fp8", ..TRTLLM };
 const H200: Of = Of { card: "h200", ..FP8 };
+const MINIMAX: Of = Of {
+    client: "inferencex",
+    engine: "vllm",
+    model: "MiniMax",
+    card: "b",
+    format: "fp4",
+    lengths: CHAT,
+    tensor: [2, 2],
+    spreads_experts: true,
+    ..ANY
+};
 const CHAT: Option<[u32; 2]> = Some([1024, 1024]);
 const LONG_ANSWER: Option<[u32; 2]> = Some([1024, 8192]);
 const LONG_PROMPT: Option<[u32; 2]> = Some([8192, 1024]);
 
 /// Special rows first.
-static LAYOUTS: [(Of, Cut); 17] = [
+static LAYOUTS: [(Of, Cut); 21] = [
     // dsr1_fp4_b200_trt_slurm.sh
     (Of { lengths: CHAT, in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
     (Of { lengths: LONG_ANSWER, in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
@@ -59,17 +72,27 @@ static LAYOUTS: [(Of, Cut); 17] = [
     (H200, Experts),
     // gptoss_fp4_b200_trt_slurm.sh
     (Of { model: "gpt-oss", in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
-    // dsr1_fp4_b200_docker.sh @ 4b860b78e: `--enable-ep-moe`
-    (Of { engine: "sglang", ..TRTLLM }, Experts),
+    // dsr1_fp4_b200_docker.sh @ 4b860b78e: `--enable-ep-moe`. The day after it was replaced the configuration had the same degrees (97f253b51).
+    (Of { engine: "sglang", days: ["", "2025-11-11"], ..TRTLLM }, Experts),
+    // nvidia-master.yaml
+    (Of { days: ["2026-04-08", "2026-04-21"], in_flight: 512, ..MINIMAX }, ExpertsAndAttention),
+    (Of { days: ["2026-04-21", "~"], in_flight: 256, ..MINIMAX }, ExpertsAndAttention),
+    (
+        Of { days: ["2026-04-21", "~"], lengths: LONG_PROMPT, card: "b300", in_flight: 512, ..MINIMAX },
+        ExpertsAndAttention,
+    ),
+    (Of { days: ["2026-04-21", "~"], format: "fp8", card: "b300", in_flight: 1024, ..MINIMAX }, ExpertsAndAttention),
 ];
 
-/// A run with the layout that its script chose.
+/// A run with the layout that it had.
 pub fn as_started(run: Run, client: &Client) -> Run {
     let Workers::Whole(worker) = run.workers else { return run };
     let Some((_, cut)) = LAYOUTS.iter().find(|(of, _)| of.fits(&run, client)) else { return run };
     let shape = worker.shape();
     let tp = if *cut == ExpertsAndAttention { 1 } else { shape.gpus };
-    Run { workers: Workers::Whole(Worker { tp, dp: 0, moe_tp: 1, moe_ep: shape.gpus, ..worker }), ..run }
+    // The table's batch is that of one of its groups.
+    let batch = worker.batch * worker.dp.max(1);
+    Run { workers: Workers::Whole(Worker { batch, tp, dp: 0, moe_tp: 1, moe_ep: shape.gpus, ..worker }), ..run }
 }
 
 #[cfg(test)]
@@ -83,11 +106,17 @@ mod tests {
         [format, day]: [&str; 2],
         [in_flight, prompt, output, tp]: [u32; 4],
     ) -> (u32, u32, bool) {
+        let load = format!("{prompt},{output},fp8,fp8,{in_flight},{tp},1,{tp},1");
+        written(engine, &["deepseek-ai/DeepSeek-R1", card, format, day], in_flight, &load)
+    }
+
+    /// The same with lengths, formats, batch and degrees as the table writes them.
+    fn written(engine: &str, [model, card, format, day]: &[&str; 4], in_flight: u32, cells: &str) -> (u32, u32, bool) {
         let text = format!(
             "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,\
              attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n\
-             a,db-dump/x; silicon_concurrency={in_flight}; measured={day}T00:00:00.000Z,{engine},,deepseek-ai/DeepSeek-R1,{card},{format},agg,\
-             {prompt},{output},fp8,fp8,{in_flight},{tp},1,{tp},1,500,20\n"
+             a,db-dump/x; silicon_concurrency={in_flight}; measured={day}T00:00:00.000Z,{engine},,{model},{card},{format},agg,\
+             {cells},500,20\n"
         );
         let run = crate::run::read(&text).expect("a table").remove(0);
         let Workers::Whole(worker) = run.workers else { unreachable!("one engine") };
@@ -111,5 +140,19 @@ mod tests {
         assert_eq!(shape("trtllm", "h200_sxm", ["fp8", before], [64, 8192, 1024, 8]), (8, 8, true));
         assert_eq!(shape("sglang", "b200_sxm", ["fp4", before], [64, 8192, 1024, 8]), (8, 1, true));
         assert_eq!(shape("sglang", "h200_sxm", ["fp8", before], [64, 8192, 1024, 8]), (8, 1, false));
+    }
+
+    #[test]
+    fn experts_of_vllm_are_spread_and_attention_is_cut_unless_its_configuration_says_otherwise() {
+        let minimax = |card: &str, format: &str, day: &str, in_flight: u32, lengths: &str| {
+            let cells = format!("{lengths},nvfp4,nvfp4,{},2,2,1,4", in_flight / 2);
+            written("vllm", &["MiniMaxAI/MiniMax-M2.5", card, format, day], in_flight, &cells)
+        };
+        assert_eq!(minimax("b200_sxm", "fp4", "2026-04-22", 128, "1024,1024"), (2, 1, true));
+        assert_eq!(minimax("b200_sxm", "fp4", "2026-04-22", 256, "1024,1024"), (2, 2, true));
+        assert_eq!(minimax("b200_sxm", "fp4", "2026-04-17", 256, "1024,1024"), (2, 1, true));
+        assert_eq!(minimax("b200_sxm", "fp4", "2026-04-22", 512, "8192,1024"), (2, 1, true));
+        assert_eq!(minimax("b300_sxm", "fp4", "2026-04-22", 512, "8192,1024"), (2, 2, true));
+        assert_eq!(minimax("b300_sxm", "fp8", "2026-04-22", 512, "1024,1024"), (2, 1, true));
     }
 }
