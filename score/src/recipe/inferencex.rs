@@ -54,6 +54,14 @@ const LLAMA_VLLM: Recipe = Recipe {
     ..PLAIN
 };
 
+/// On racks keys and values have 16 bits here: the curves of 8 bits that they take are those of Hopper, whose kernel is slower.
+const KIMI_FP4: Recipe = Recipe {
+    of: Of { model: "Kimi", format: "fp4", ..VLLM },
+    sequences_max: Some(IN_FLIGHT),
+    source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh",
+    ..PLAIN
+};
+
 const LLAMA_TRTLLM: Recipe = Recipe {
     of: Of { model: "Llama-3.1-70B", ..TRTLLM },
     tokens_max: Some(fixed(16_384)),
@@ -130,7 +138,7 @@ const GLM_SGLANG: Recipe = Recipe {
     ..PLAIN
 };
 
-pub(super) static RECIPES: [Recipe; 41] = [
+pub(super) static RECIPES: [Recipe; 43] = [
     Recipe { of: Of { days: ["", "2025-12-05"], ..GPT_OSS_BLACKWELL.of }, ..GPT_OSS_BLACKWELL },
     Recipe {
         kv: Some(Dtype::Fp8),
@@ -180,11 +188,22 @@ pub(super) static RECIPES: [Recipe; 41] = [
         ..PLAIN
     },
     Recipe {
-        of: Of { model: "Kimi", format: "fp4", ..VLLM },
+        of: Of { model: "Kimi", format: "fp4", card: "b200", days: ["2026-04-20", "~"], ..VLLM },
+        tokens_max: Some(Amount { fixed: 0, per_request: 0, per_prompt_token: 2, at_least: 1 }),
         sequences_max: Some(IN_FLIGHT),
-        source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh",
+        graphs: Some((GraphRule::Vllm, fixed(2048))),
+        kv: Some(Dtype::Fp8),
+        source: "@ 6c3acebfa, single_node/kimik2.5_fp4_b200.sh",
         ..PLAIN
     },
+    Recipe {
+        of: Of { card: "b", ..KIMI_FP4.of },
+        kv: Some(Dtype::Fp8),
+        source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh; keys and values are those of the checkpoint, which ModelOpt wrote with 8 bits (vLLM \
+                 #30785)",
+        ..KIMI_FP4
+    },
+    KIMI_FP4,
     Recipe {
         of: Of { model: "Kimi", ..VLLM },
         sequences_max: Some(IN_FLIGHT),

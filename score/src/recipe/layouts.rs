@@ -2,6 +2,7 @@
 //!
 //! - Until 2025-11-03 (17d5e204f) scripts of InferenceX derived the degree of experts and data-parallel attention from lengths and load. The table
 //!   has what the configuration said, which was nothing: one expert group and one attention group.
+//! - Scripts of Kimi-K2.5 did not heed the degree of experts that their configuration gave them.
 //! - The table writes vLLM's runs with experts spread alike, whether attention was cut or data-parallel (`dp-attn`).
 //!
 //! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/` @ 9596d23d7, `gptoss_fp4_b200_trt_slurm.sh` @ ac1998a50, nvidia-master.yaml @ 8c3eb5b86.
@@ -16,12 +17,14 @@ const CONFIGURED: &str = "2025-11-03";
 /// How a script cut its model, beside the tensor group that the table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
+    /// Every expert over all GPUs.
+    Tensor,
     /// Whole experts over all GPUs.
     Experts,
     /// Attention by itself on every GPU too.
     ExpertsAndAttention,
 }
-use Cut::{Experts, ExpertsAndAttention};
+use Cut::{Experts, ExpertsAndAttention, Tensor};
 
 const TRTLLM: Of = Of {
     client: "inferencex",
@@ -51,7 +54,7 @@ const LONG_ANSWER: Option<[u32; 2]> = Some([1024, 8192]);
 const LONG_PROMPT: Option<[u32; 2]> = Some([8192, 1024]);
 
 /// Special rows first.
-static LAYOUTS: [(Of, Cut); 21] = [
+static LAYOUTS: [(Of, Cut); 22] = [
     // dsr1_fp4_b200_trt_slurm.sh
     (Of { lengths: CHAT, in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
     (Of { lengths: LONG_ANSWER, in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
@@ -74,6 +77,8 @@ static LAYOUTS: [(Of, Cut); 21] = [
     (Of { model: "gpt-oss", in_flight: 256, ..TRTLLM }, ExpertsAndAttention),
     // dsr1_fp4_b200_docker.sh @ 4b860b78e: `--enable-ep-moe`. The day after it was replaced the configuration had the same degrees (97f253b51).
     (Of { engine: "sglang", days: ["", "2025-11-11"], ..TRTLLM }, Experts),
+    // kimik2.5_fp4_b200.sh @ a58dedd5a to 6c3acebfa, _b300.sh: the degree of experts is given and not heeded.
+    (Of { model: "Kimi", lengths: None, tensor: [1, 8], ..MINIMAX }, Tensor),
     // nvidia-master.yaml
     (Of { days: ["2026-04-08", "2026-04-21"], in_flight: 512, ..MINIMAX }, ExpertsAndAttention),
     (Of { days: ["2026-04-21", "~"], in_flight: 256, ..MINIMAX }, ExpertsAndAttention),
@@ -90,9 +95,10 @@ pub fn as_started(run: Run, client: &Client) -> Run {
     let Some((_, cut)) = LAYOUTS.iter().find(|(of, _)| of.fits(&run, client)) else { return run };
     let shape = worker.shape();
     let tp = if *cut == ExpertsAndAttention { 1 } else { shape.gpus };
+    let [moe_tp, moe_ep] = if *cut == Tensor { [shape.gpus, 1] } else { [1, shape.gpus] };
     // The table's batch is that of one of its groups.
     let batch = worker.batch * worker.dp.max(1);
-    Run { workers: Workers::Whole(Worker { batch, tp, dp: 0, moe_tp: 1, moe_ep: shape.gpus, ..worker }), ..run }
+    Run { workers: Workers::Whole(Worker { batch, tp, dp: 0, moe_tp, moe_ep, ..worker }), ..run }
 }
 
 #[cfg(test)]
@@ -154,5 +160,7 @@ mod tests {
         assert_eq!(minimax("b200_sxm", "fp4", "2026-04-22", 512, "8192,1024"), (2, 1, true));
         assert_eq!(minimax("b300_sxm", "fp4", "2026-04-22", 512, "8192,1024"), (2, 2, true));
         assert_eq!(minimax("b300_sxm", "fp8", "2026-04-22", 512, "1024,1024"), (2, 1, true));
+        let kimi = ["moonshotai/Kimi-K2.5", "b200_sxm", "fp4", "2026-03-27"];
+        assert_eq!(written("vllm", &kimi, 64, "1024,1024,nvfp4,nvfp4,16,4,4,1,16"), (4, 1, false));
     }
 }
