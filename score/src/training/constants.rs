@@ -93,9 +93,10 @@ pub static CONSTANTS: [Constants; 9] = [
         cards: &["a100-pcie-80g"],
         sustained: 1.0,
         narrow_speed: 1.0,
-        link_share: 0.5,
+        // 0.69 of 30 GB/s in groups of two and four (MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/a100_pcie.json).
+        link_share: 0.647,
         host: Host::X86,
-        fitted_on: "SimuMax A100: rows 10 and 25",
+        fitted_on: "nothing",
     },
     Constants {
         cards: &["a100-sxm-80g"],
