@@ -43,8 +43,9 @@ const NODE: u32 = 8;
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
 
-/// First release whose libraries have a fused attention with learned sinks: cuDNN 9.18 is needed for it, and earlier containers have 9.11 to
-/// 9.16 (verl-project/verl, issue 5224; NVIDIA/TransformerEngine, issue 2318).
+/// Release from which attention with learned sinks is played as fused alone. Transformer Engine fuses it from 2.8 on with cuDNN 9.13.1
+/// (`fused_attn.cpp` at v2.9), and release 25.11 has both (docs/releases/software-versions.md). But with fused attention alone earlier rows are
+/// 22 to 35 % short, as those behind are: something else of this model is missing, and both are played before.
 const FUSED_SINKS: &str = "26.06";
 
 /// First release whose Transformer Engine casts rows and rotated columns to 4 bits by one kernel: 2.14 in 26.04, 2.12 in 26.02
@@ -236,12 +237,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
-        experts: ExpertTraffic {
-            imbalance: 0.0,
-            capacity,
-            compression: None,
-            once_per_node: is_flex(cells),
-        },
+        experts: ExpertTraffic { imbalance: 0.0, capacity, compression: None, once_per_node: is_flex(cells) },
         ..Execution::default()
     })
 }

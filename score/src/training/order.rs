@@ -118,8 +118,7 @@ fn repeats(groups: &Groups<'_>) -> Vec<f64> {
 fn pairs(groups: &Groups<'_>) -> Vec<f64> {
     let mut pairs = Vec::new();
     for settings in groups.values() {
-        let logs: Vec<f64> =
-            settings.values().filter_map(|setting| mean(&setting.measured)).map(libm::log).collect();
+        let logs: Vec<f64> = settings.values().filter_map(|setting| mean(&setting.measured)).map(libm::log).collect();
         for (index, first) in logs.iter().enumerate() {
             pairs.extend(logs[index + 1..].iter().map(|second| (first - second).abs()));
         }

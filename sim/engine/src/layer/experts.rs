@@ -84,7 +84,9 @@ fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
     let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
     match writer.kind {
         PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[0]) }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[1]) }),
+        PassKind::Backward | PassKind::Input => {
+            writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[1]) })
+        }
         PassKind::Weight => {}
     }
 }
