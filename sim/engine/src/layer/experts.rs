@@ -123,6 +123,9 @@ fn add_bias(writer: &mut Writer<'_>, elements: u64) {
 }
 
 /// All-to-all of one pass of a stage: tokens to experts and back, per layer.
+///
+/// Where a token is sent once, its forward first gathers a map of all tokens of the group and all experts, a byte each (DeepEP, branch `hybrid-ep`,
+/// `Executor::allgather_routing_map`). Backward has it. That is of HybridEP inside an NVLink domain; DeepEP, which sends counts, is not told apart there.
 pub fn expert_exchange(
     shard: &Shard<'_>,
     stage: &Stage,
@@ -143,7 +146,13 @@ pub fn expert_exchange(
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
     if shard.once_per_node {
         let rows = sent.div_ceil(experts.top_k);
-        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let mut ops = repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let n_maps = if kind == PassKind::Forward { stage.n_expert } else { n_layers - stage.n_expert };
+        if shape.n_nodes == 1 && n_maps > 0 {
+            let bytes = rows * u64::from(shape.n_ranks) * experts.n_routed;
+            ops.push((Op::Collective { kind: Collective::AllGather, bytes, shape }, n_maps));
+        }
+        return ops;
     }
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
     let Some(compression) = shard.compression else {
