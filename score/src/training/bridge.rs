@@ -43,9 +43,21 @@ const NODE: u32 = 8;
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
 
-/// First release whose libraries have a fused attention with learned sinks: cuDNN 9.18 is needed for it, and earlier containers have 9.11 to
-/// 9.16 (verl-project/verl, issue 5224; NVIDIA/TransformerEngine, issue 2318).
+/// Release from which attention with learned sinks is played as fused alone. Transformer Engine fuses it from 2.8 on with cuDNN 9.13.1
+/// (`fused_attn.cpp` at v2.9), and release 25.11 has both (docs/releases/software-versions.md). But with fused attention alone earlier rows are
+/// 22 to 35 % short, as those behind are: something else of this model is missing, and both are played before.
 const FUSED_SINKS: &str = "26.06";
+
+/// First release whose Transformer Engine casts rows and rotated columns to 4 bits by one kernel: 2.14 in 26.04, 2.12 in 26.02
+/// (NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b, docs/releases/software-versions.md; NVIDIA/TransformerEngine, pull request 2555).
+const ROTATED_AT_ONCE: &str = "26.04";
+
+/// Tokens of a packed document. Recipes of fine-tuning pack SQuAD (`default_squad_config`, `process_squad_example`), whose examples are about 200
+/// tokens; weighted by their length, as attention is, they are longer.
+const PACKED_TOKENS: u32 = 256;
+
+/// First release whose scripts apply every flex backend that a recipe names (`set_workload_base_configs` at v0.4.0; `apply_flex_dispatcher_backend`).
+const FLEX_BY_BACKEND: &str = "26.04";
 
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
@@ -57,17 +69,20 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let micro_batch = cells.positive("micro_batch_seqs");
     let batch = cells.positive("global_batch_seqs");
     let step_s = cells.positive_number("step_time_s");
-    let printed = Printed { degrees, micro_batch, batch, tokens };
+    let printed = Printed { degrees, micro_batch, batch, tokens, n_documents: n_documents(cells) };
     // The recipe is what a script runs; the layout beside it was written by hand. Of seven given rows that differ so, the recipe's run is 7.8 % off in
     // the mean, the printed one 16.2 %.
     let own = OwnRecipe::of(cells).and_then(|own| printed.by_release(own).as_released(own, cells, &label).ok());
     let by_recipe = printed.by_recipe(cells.word("recipe_match")).and_then(|run| run.asked(cells, &label).ok());
     let sound = same_gpus(cells, &degrees);
+    let parts = printed;
     let asked = sound.and_then(|()| printed.asked(cells, &label)).map(|printed| {
         let is_own = own.is_some();
         let first = own.or(by_recipe);
         let instead = first.is_some().then(|| Other { run: printed.clone(), weighs: Weighs::First });
         let run = first.unwrap_or(printed);
+        let unpacked = Printed { n_documents: 1, ..parts }.asked(cells, &label).ok().filter(|_| parts.n_documents > 1);
+        let instead = instead.or(unpacked.map(|run| Other { run, weighs: Weighs::First }));
         // A release's own recipe is of its tag.
         let other = if is_own { instead } else { other(cells, &run).or(instead) };
         Asked::from(Run { other: other.map(Box::new), ..run })
@@ -76,6 +91,11 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let size = StepSize { sequences: batch, micro_batch, tokens, gpus: cells.positive("gpus") };
     let compared = Some(super::setting::compared(&label, cells.word("task"), &size, dropped));
     Row { label, asked, measured: Measured { step_s, ..Measured::default() }, compared }
+}
+
+/// Documents that a sequence is packed of: attention ends at their borders. Pretraining has one.
+fn n_documents(cells: &mut Cells<'_>) -> u32 {
+    if cells.word("task") == "pretrain" { 1 } else { (cells.positive("seq_tokens") / PACKED_TOKENS).max(1) }
 }
 
 /// Whether tokens above a capacity are dropped. With a stash the factor is of the buffer of a rank; products take the rows that there are
@@ -91,6 +111,8 @@ struct Printed {
     micro_batch: u32,
     batch: u32,
     tokens: u64,
+    /// Documents in a sequence.
+    n_documents: u32,
 }
 
 impl Printed {
@@ -129,7 +151,8 @@ impl Printed {
         }
         let n_micro_batches = batch / step;
         problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
-        Ok(Run::usual(problem, [self.micro_batch, n_micro_batches], self.tokens))
+        let n_documents = self.n_documents;
+        Ok(Run::usual(problem, [self.micro_batch * n_documents, n_micro_batches], self.tokens / u64::from(n_documents)))
     }
 }
 
@@ -202,6 +225,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         framework: Framework::MegatronCore,
         loss: loss(label),
         formats: Some(formats(cells, &label.format)?),
+        rotates_apart: cells.word("release") < ROTATED_AT_ONCE,
         gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
         gradient_sync: if is_hidden { GradientSync::Overlapped } else { GradientSync::AtEnd },
         gradient_dtype: gradients,
@@ -213,14 +237,16 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
-        experts: ExpertTraffic {
-            imbalance: 0.0,
-            capacity,
-            compression: None,
-            once_per_node: cells.word("moe_dispatcher") == "flex",
-        },
+        experts: ExpertTraffic { imbalance: 0.0, capacity, compression: None, once_per_node: is_flex(cells) },
         ..Execution::default()
     })
+}
+
+/// Whether DeepEP or HybridEP sends tokens. A column that says otherwise was read without a GPU: the scripts ask the card first, and HybridEP runs on
+/// all of them. A backend of DeepEP may be the model's own default, which no script applies.
+fn is_flex(cells: &Cells<'_>) -> bool {
+    let is_applied = cells.word("release") >= FLEX_BY_BACKEND && cells.word("moe_flex_backend") == "hybridep";
+    is_applied || cells.word("moe_dispatcher") == "flex"
 }
 
 /// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).

@@ -77,7 +77,8 @@ pub static CONSTANTS: [Constants; 9] = [
         cards: &["gb200"],
         sustained: 0.46,
         narrow_speed: 1.0,
-        link_share: 0.75,
+        // Gathers among eight B200, over the same NVLink, reach 0.67 of 900 GB/s (MooreThreads/SimuMax @ 4dcaae513ba7, b200_bf16_ceperm.json).
+        link_share: 0.67,
         host: Host::Grace,
         fitted_on: "nothing; the clock is the B200's",
     },
@@ -85,7 +86,8 @@ pub static CONSTANTS: [Constants; 9] = [
         cards: &["gb300"],
         sustained: 0.46,
         narrow_speed: 1.25,
-        link_share: 0.75,
+        // Gathers among eight B200, over the same NVLink, reach 0.67 of 900 GB/s (MooreThreads/SimuMax @ 4dcaae513ba7, b200_bf16_ceperm.json).
+        link_share: 0.67,
         host: Host::Grace,
         fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; the clock is the B200's",
     },
@@ -93,9 +95,10 @@ pub static CONSTANTS: [Constants; 9] = [
         cards: &["a100-pcie-80g"],
         sustained: 1.0,
         narrow_speed: 1.0,
-        link_share: 0.5,
+        // 0.69 of 30 GB/s in groups of two and four (MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/a100_pcie.json).
+        link_share: 0.647,
         host: Host::X86,
-        fitted_on: "SimuMax A100: rows 10 and 25",
+        fitted_on: "nothing",
     },
     Constants {
         cards: &["a100-sxm-80g"],

@@ -32,6 +32,8 @@ pub struct Orders {
     pub n_repeats: usize,
     /// Factor by which two of them differ: median, mean; 1 without repeats.
     pub apart: [f64; 2],
+    /// Kendall's tau that one more measurement of every setting would reach with those that there are: over all pairs, and over those beyond either factor.
+    pub again: [Option<f64>; 3],
     /// Groups of two settings and more.
     pub groups: Vec<Ordered>,
 }
@@ -69,8 +71,10 @@ impl Orders {
         let middle = if apart.is_empty() { 0.0 } else { median(apart.clone()) };
         let factors = [middle, mean(&apart).unwrap_or(0.0)].map(libm::exp);
         let of = |(among, settings): (&&str, &BTreeMap<&str, Measurements>)| ordered(among, settings, factors);
+        let pairs = pairs(&groups);
+        let again = [1.0, factors[0], factors[1]].map(|factor| tau_again(&pairs, &apart, libm::log(factor)));
         let groups = groups.iter().filter(|(_, settings)| settings.len() > 1).map(of).collect();
-        Self { n_repeats: apart.len(), apart: factors, groups }
+        Self { n_repeats: apart.len(), apart: factors, again, groups }
     }
 
     /// All groups together: pairs within a group alone.
@@ -108,6 +112,29 @@ fn repeats(groups: &Groups<'_>) -> Vec<f64> {
         }
     }
     apart
+}
+
+/// Logarithms of the factors by which settings of a group lie apart as measured.
+fn pairs(groups: &Groups<'_>) -> Vec<f64> {
+    let mut pairs = Vec::new();
+    for settings in groups.values() {
+        let logs: Vec<f64> = settings.values().filter_map(|setting| mean(&setting.measured)).map(libm::log).collect();
+        for (index, first) in logs.iter().enumerate() {
+            pairs.extend(logs[index + 1..].iter().map(|second| (first - second).abs()));
+        }
+    }
+    pairs
+}
+
+/// Tau of a further measurement, over pairs that lie at least so far apart. Two measurements of one setting differ by `repeats`, either way alike. So a
+/// pair changes its order in half of the repeats that are wider than it: its tau is the share of those that are narrower.
+fn tau_again(pairs: &[f64], repeats: &[f64], least: f64) -> Option<f64> {
+    let mut shares = Vec::with_capacity(pairs.len());
+    for pair in pairs.iter().filter(|pair| **pair >= least) {
+        let narrower: Vec<f64> = repeats.iter().map(|repeat| if repeat <= pair { 1.0 } else { 0.0 }).collect();
+        shares.push(mean(&narrower)?);
+    }
+    mean(&shares)
 }
 
 fn ordered(among: &str, settings: &BTreeMap<&str, Measurements>, factors: [f64; 2]) -> Ordered {
@@ -160,7 +187,9 @@ mod tests {
         assert!(orders.apart.iter().all(|factor| (factor - 1.2).abs() < 1e-12), "{:?}", orders.apart);
         let group = &orders.groups[0];
         assert_eq!((group.all.n, group.all.tau()), (3, Some(1.0)));
-        // `a` and `b` lie 5 % apart, closer than repeats do.
+        // `a` and `b` lie 5 % apart, closer than the one repeat; the other two pairs are wider than it, so that another measurement has 2 of 3.
+        assert!((orders.again[0].expect("repeats") - 2.0 / 3.0).abs() < 1e-12, "{:?}", orders.again);
+        assert_eq!(orders.again[1..], [Some(1.0), Some(1.0)]);
         assert_eq!(group.beyond.map(|pairs| pairs.n), [2, 2]);
     }
 

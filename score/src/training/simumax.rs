@@ -3,9 +3,11 @@
 //! Source: MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200 (release v1.2), docs/FULL_RESULTS.md; Megatron-LM 23e00ed, Transformer Engine 2.11.
 
 use engine::Model;
+use hw::BytesPerSecond;
 use train::layout::ContextExchange;
 use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap, Recompute};
 
+use super::constants::PORT_SHARE;
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
@@ -27,6 +29,15 @@ pub(super) const NEEDED: [&str; 11] = [
     "ep_gpus",
 ];
 
+/// The card whose node is one of PCIe.
+const PCIE_CARD: &str = "A100 PCIe";
+/// GPUs of such a node that reach each other without the link between both processors. Groups of two and four reach 0.69 of a link there, groups of
+/// eight 0.45 (configs/system/a100_pcie.json, `intra_node_pcie_{2x,4x,8x}`).
+const PCIE_HALF: u32 = 4;
+/// What each of four GPUs has of that link while all exchange, bytes per second: groups of two that lie in both halves gather at 4 GiB/s and scatter sums
+/// at 3.9 (the same, `dp_fixed_bw`).
+const BETWEEN_HALVES: f64 = 3.95 * 1_073_741_824.0;
+
 /// A line of either card's table; what only one of them has is not there in the other.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees::read(cells);
@@ -38,8 +49,12 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let measured = measured(cells, &degrees);
     let sound = super::setting::same_gpus(cells, &degrees);
     let asked = sound.and_then(|()| model(&label.model, n_layers)).and_then(|model| {
-        let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
+        let has_halves = label.card == PCIE_CARD;
+        let machine = Machine::of(&label.card, degrees.n_gpus(), if has_halves { PCIE_HALF } else { 8 })?;
         let mut problem = machine.problem(model, &degrees, execution())?;
+        if has_halves {
+            problem.cluster.nic_bandwidth = BytesPerSecond::new(BETWEEN_HALVES / PORT_SHARE);
+        }
         problem.layout.exchange = ContextExchange::Ulysses;
         let run = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
         let other = other(&run, &label).map(Box::new);

@@ -95,7 +95,15 @@ fn orders(orders: &Orders, name: usize) -> Vec<String> {
         }
         lines.push(line);
     }
+    if has_repeats {
+        lines.push(format!("  one more measurement of every setting would reach {}", again(orders).join(", ")));
+    }
     lines
+}
+
+/// Tau that another measurement would reach: over all pairs, and beyond either factor.
+fn again(orders: &Orders) -> [String; 3] {
+    orders.again.map(|tau| tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}")))
 }
 
 /// Kendall's tau with two digits.
@@ -191,6 +199,10 @@ fn markdown_orders(orders: &Orders) -> String {
         let beyond = group.beyond.iter().filter(|_| has_repeats);
         text.extend(beyond.map(|pairs| format!(" {} | {} |", pairs.n, tau(pairs))));
         text += "\n";
+    }
+    if has_repeats {
+        let [all, median, mean] = again(orders);
+        text += &format!("| measured once more | - | - | {all} | - | {median} | - | {mean} |\n");
     }
     text
 }

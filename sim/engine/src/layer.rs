@@ -33,9 +33,11 @@ const CAST_BYTES_PER_TENSOR: u64 = 6;
 const CAST_BYTES_IN_ONE_COPY: u64 = 5;
 /// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`).
 const CAST_BYTES_PER_BLOCK: u64 = 4;
-/// The same in 4 bits: read for the largest values, read again for rows, and once more to rotate and write columns (Transformer Engine,
-/// `NVFP4Quantizer` with random Hadamard transforms).
-const CAST_BYTES_ROTATED: u64 = 7;
+/// The same in 4 bits: read for the largest values, and read again to write rows and rotated columns (Transformer Engine 2.14, `NVFP4Quantizer`
+/// with random Hadamard transforms: `nvte_hadamard_transform_amax`, then `nvte_quantize_with_hadamard_transform`).
+const CAST_BYTES_ROTATED: u64 = 5;
+/// The same where rows and rotated columns have a kernel each (Transformer Engine 2.12, `nvte_hadamard_transform_cast_fusion_columnwise`).
+const CAST_BYTES_ROTATED_APART: u64 = 7;
 /// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
 /// (`DistributedDataParallel`, `gradient_scaling_factor`).
 const MEGATRON_BUFFER_BYTES: f64 = 12.0;
@@ -95,6 +97,7 @@ impl<'a> Writer<'a> {
         let passes = match self.format {
             Format::Fp8 if self.shard.reads_any_layout => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
+            Format::Nvfp4 if self.shard.rotates_apart => CAST_BYTES_ROTATED_APART,
             Format::Nvfp4 => CAST_BYTES_ROTATED,
             _ => CAST_BYTES_PER_BLOCK,
         };
@@ -532,10 +535,10 @@ mod tests {
         let (cast, n_cast) = counted(Framework::MegatronCore, Format::Fp8);
         let (blocks, _) = counted(Framework::MegatronCore, Format::Mxfp8);
         let (rotated, _) = counted(Framework::MegatronCore, Format::Nvfp4);
-        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, four or seven.
+        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, four or five.
         assert_eq!(cast - plain, 6 * 10 * (4096 + 4096 + 14_336));
         assert_eq!(blocks - plain, 4 * 10 * (4096 + 4096 + 14_336));
-        assert_eq!(rotated - plain, 7 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(rotated - plain, 5 * 10 * (4096 + 4096 + 14_336));
         assert_eq!(n_cast, n_plain);
         assert_eq!(counted(Framework::MegatronCore, Format::Bf16), counted(Framework::Formulas, Format::Bf16));
     }

@@ -162,6 +162,8 @@ pub struct Shard<'a> {
     pub loss: Loss,
     /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
     pub reads_any_layout: bool,
+    /// Whether what is made 4 bits wide is read once more, to rotate its columns by a kernel of their own.
+    pub rotates_apart: bool,
     /// Adapters, where they alone are trained.
     pub adapters: Option<Adapters>,
     /// Where the layers have dropout, where that is not left to the model.
@@ -186,6 +188,7 @@ impl<'a> Shard<'a> {
             once_per_node: false,
             loss: Loss::Unfused,
             reads_any_layout: false,
+            rotates_apart: false,
             adapters: None,
             given_dropout: None,
         }

@@ -156,6 +156,8 @@ pub struct Execution {
     pub formats: Option<Formats>,
     /// Layers at the end of a hybrid model whose products stay in the format of the activations.
     pub wide_layers: u32,
+    /// Whether casts to 4 bits rotate columns by a kernel of their own, as Transformer Engine does before 2.14.
+    pub rotates_apart: bool,
     /// Whether parameters are gathered in the format of the products, not in that of the activations.
     pub gathers_narrow: bool,
     /// Communication behind computation.
@@ -203,6 +205,7 @@ impl Default for Execution {
             dropout: None,
             formats: None,
             wide_layers: 0,
+            rotates_apart: false,
             gathers_narrow: false,
             overlap: Overlap::NONE,
             experts: ExpertTraffic::EVEN,
@@ -266,6 +269,7 @@ impl Problem {
             once_per_node: self.execution.experts.once_per_node,
             loss: self.execution.loss,
             reads_any_layout: self.cluster.gpu.is_capability_10(),
+            rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,
         }

@@ -15,6 +15,12 @@ use crate::task::{Collective, Op, Ops, PassKind};
 /// (`TEGroupedMLP._apply_bias`). The first bias is added inside of its product.
 const BIAS_BYTES: [u64; 2] = [12, 16];
 
+/// Time of Transformer Engine's permutation of tokens, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
+/// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
+/// those of its bytes. MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/b200_bf16_ceperm.json: `permute_fwd` and `permute_bwd` reach 0.501 and 0.511 of
+/// 8,000 GiB/s by the bytes of simu_tools/efficency_test/test_ce_permute_efficiency.py, which counts two orders and times one.
+const PERMUTATION: [f64; 2] = [2.19, 2.15];
+
 /// Tokens times visited experts that one rank sends into the all-to-all.
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
     let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
@@ -37,9 +43,8 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
         writer.gemm(wide, hidden);
         writer.gemm(hidden, wide);
     }
-    // Tokens of several ranks come in the order of ranks and are sorted by expert, and back (`sort_chunks_by_idxs`).
-    let sorts = if shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 { 2 } else { 1 };
-    writer.traffic(2 * sorts * sent * wide);
+    let is_sorted = is_sorted(shard, n_experts);
+    permute(writer, sent * wide, is_sorted);
     if let Some(compression) = shard.compression {
         writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
@@ -54,9 +59,35 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     if experts.biased {
         add_bias(writer, routed * wide);
     }
-    writer.traffic(2 * sorts * sent * wide);
+    permute(writer, sent * wide, is_sorted);
     if experts.shared_intermediate > 0 {
         super::feed_forward(writer, experts.shared_intermediate);
+    }
+}
+
+/// Whether tokens are put into another order twice before experts, and twice behind. Those of several ranks come in the order of ranks and are sorted by
+/// expert (`sort_chunks_by_idxs`). Kernels that send a token once take it as it stands, and copies are made where it arrives
+/// (`_HybridEPManager`: `dispatch_with_permute`; `_DeepepManager.get_permuted_hidden_states_by_experts`).
+fn is_sorted(shard: &Shard<'_>, n_experts: u64) -> bool {
+    shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 && !shard.once_per_node
+}
+
+/// Puts so many elements of copied tokens into the order of experts, or back.
+fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
+    if is_sorted {
+        writer.traffic(2 * elements);
+    }
+    if writer.shard.framework != Framework::MegatronCore {
+        writer.traffic(2 * elements);
+        return;
+    }
+    let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[0]) }),
+        PassKind::Backward | PassKind::Input => {
+            writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[1]) })
+        }
+        PassKind::Weight => {}
     }
 }
 
@@ -92,6 +123,9 @@ fn add_bias(writer: &mut Writer<'_>, elements: u64) {
 }
 
 /// All-to-all of one pass of a stage: tokens to experts and back, per layer.
+///
+/// Where a token is sent once, its forward first gathers a map of all tokens of the group and all experts, a byte each (DeepEP, branch `hybrid-ep`,
+/// `Executor::allgather_routing_map`). Backward has it. That is of HybridEP inside an NVLink domain; DeepEP, which sends counts, is not told apart there.
 pub fn expert_exchange(
     shard: &Shard<'_>,
     stage: &Stage,
@@ -112,7 +146,13 @@ pub fn expert_exchange(
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
     if shard.once_per_node {
         let rows = sent.div_ceil(experts.top_k);
-        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let mut ops = repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let n_maps = if kind == PassKind::Forward { stage.n_expert } else { n_layers - stage.n_expert };
+        if shape.n_nodes == 1 && n_maps > 0 {
+            let bytes = rows * u64::from(shape.n_ranks) * experts.n_routed;
+            ops.push((Op::Collective { kind: Collective::AllGather, bytes, shape }, n_maps));
+        }
+        return ops;
     }
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
     let Some(compression) = shard.compression else {
