@@ -163,14 +163,7 @@ impl Places {
 }
 
 /// The vertices of the subgraph, ends first, with their places.
-fn around(
-    graph: &Csr,
-    pair: [u32; 2],
-    rule: &Rule,
-    stream: &Stream,
-    places: &mut Places,
-    work: &mut Work,
-) -> Vec<u32> {
+fn around(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream, places: &mut Places, work: &mut Work) -> Vec<u32> {
     let mut vertices = pair[..n_ends(pair)].to_vec();
     places.add(&vertices, 0);
     let (mut frontier, mut picked) = (vertices.clone(), Vec::new());
