@@ -81,6 +81,13 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     let tables = 2.0 * 128_256.0 * 4096.0 / 2.0 / 8.0;
     assert!(state_bytes(&muon) > held * 8.0 && state_bytes(&muon) < held * 8.0 + tables * 4.1);
     assert!(step_s(&muon) > time);
+    // More iterations, a matrix of queries, keys and values together, and exchanges of the tensor group take longer.
+    let of_muon = |more: &str| step_s(&scenario(zero, &format!("rule = \"muon\"\n{more}")));
+    assert!(of_muon("muon_iterations = 8") > step_s(&muon));
+    assert!(of_muon("muon_qkv = \"whole\"") > step_s(&muon));
+    let [duplicated, distributed] =
+        ["duplicated", "distributed"].map(|word| of_muon(&format!("muon_tensor = \"{word}\"")));
+    assert!(duplicated > distributed && distributed > step_s(&muon), "{duplicated} {distributed}");
     // Adapters have no gradients of weights and, as good as, no states.
     let adapters = scenario(zero, "trains = \"adapters\"\nadapters_beside = \"qkv\"");
     assert!(state_bytes(&adapters) < 1.0);
@@ -90,6 +97,17 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     let [qkv, attention, all] = ["qkv", "attention", "all"].map(|word| of(&format!("adapters_beside = \"{word}\"")));
     assert!(qkv < attention && attention < all && all < time, "{qkv} {attention} {all} {time}");
     assert!(of("adapter_rank = 256") > all);
+}
+
+#[test]
+fn keys_of_muon_without_their_need_are_said() {
+    let n_found = |parallel: &str, optimizer: &str| {
+        let (_, findings) = checked(text(parallel, optimizer));
+        findings.iter().filter(|finding| finding.code == Code::NoEffect).count()
+    };
+    let keys = "muon_iterations = 6\nmuon_tensor = \"distributed\"\nmuon_qkv = \"whole\"\n";
+    assert_eq!(n_found("zero = 1\n", keys), 3);
+    assert_eq!(n_found("zero = 1\n", &format!("rule = \"muon\"\n{keys}")), 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use train::Problem;
 use train::layout::Zero;
+use train::muon::TensorMode;
 use train::problem::{Framework, Loss, Module, Recompute};
 use train::schedule::Placement;
 
@@ -23,7 +24,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 20] = [
+const KEYS: [Key; 21] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -67,6 +68,12 @@ const KEYS: [Key; 20] = [
         "replicate",
         |problem| problem.layout.zero == Zero::Off,
         "sharded model states, which `zero = 0` does not have",
+    ),
+    of_layout(
+        "optimizer",
+        "muon_tensor",
+        |problem| problem.layout.tp == 1 && problem.execution.optimizer.muon.tensor != TensorMode::Blockwise,
+        "a tensor group, which `tp = 1` does not have",
     ),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
     of_layout(

@@ -1,6 +1,7 @@
 //! `[optimizer]`: the rule, what it keeps of a parameter, and what lies on the host.
 
 use hw::Dtype;
+use train::muon::{Muon, Qkv, TensorMode};
 use train::optimizer::{OnHost, Optimizer, Rule};
 use train::problem::{AdaptedProducts, Adapters};
 
@@ -26,6 +27,7 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     if rule == Rule::Muon {
         section.idle(&["second_moment"], "`rule = \"adam\"`: Muon keeps one moment of a matrix");
     }
+    let muon = muon(&mut section, rule);
     let second = section.one_of("second_moment", base.moments[1], &MOMENTS);
     let trains_adapters = section.one_of("trains", false, &TRAINED);
     if !trains_adapters {
@@ -36,7 +38,20 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     let on_host = on_host(&mut section);
     section.finish();
     let adapters = trains_adapters.then_some(Adapters { rank, beside });
-    (Optimizer { rule, master, moments: [first, second], on_host }, adapters)
+    (Optimizer { rule, muon, master, moments: [first, second], on_host }, adapters)
+}
+
+fn muon(section: &mut Section<'_>, rule: Rule) -> Muon {
+    if rule != Rule::Muon {
+        section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
+    }
+    let base = Muon::DEFAULT;
+    let (n_iterations, _) = section.count("muon_iterations", Some(u64::from(base.n_iterations)), 1..=100);
+    Muon {
+        n_iterations: u32::try_from(n_iterations).expect("at most a hundred"),
+        tensor: section.one_of("muon_tensor", base.tensor, &TensorMode::WORDS),
+        qkv: section.one_of("muon_qkv", base.qkv, &Qkv::WORDS),
+    }
 }
 
 fn on_host(section: &mut Section<'_>) -> Option<OnHost> {

@@ -13,21 +13,17 @@ use engine::play::Case;
 use engine::verdict::Refused;
 use serve::step_cost::{Chunk, ReplicaConfig, StepLoad, StepTable};
 
-/// Whose keys and values of a prompt are kept for others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nobody's: every answer computes its prompt.
-    Off,
-    /// Answers to one prompt share it.
-    Samples,
-    /// The same, and questions of one type share the examples in front of them.
-    Questions,
-}
-
-impl Sharing {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("samples", Self::Samples), ("none", Self::Off), ("questions", Self::Questions)];
+hw::words! {
+    /// Whose keys and values of a prompt are kept for others.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Sharing: word {
+        /// Answers to one prompt share it.
+        Samples = "samples",
+        /// Nobody's: every answer computes its prompt.
+        Off = "none",
+        /// The same, and questions of one type share the examples in front of them.
+        Questions = "questions",
+    }
 }
 
 /// How a question is asked.

@@ -51,21 +51,17 @@ pub struct Adapters {
     pub beside: AdaptedProducts,
 }
 
-/// Products that have an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdaptedProducts {
-    /// Queries, keys and values.
-    QueryKeyValue,
-    /// Both products around attention.
-    Attention,
-    /// Those and both of a dense feed-forward.
-    All,
-}
-
-impl AdaptedProducts {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("all", Self::All), ("attention", Self::Attention), ("qkv", Self::QueryKeyValue)];
+hw::words! {
+    /// Products that have an adapter.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AdaptedProducts: word {
+        /// Those around attention, and both of a dense feed-forward.
+        All = "all",
+        /// Both products around attention.
+        Attention = "attention",
+        /// Queries, keys and values.
+        QueryKeyValue = "qkv",
+    }
 }
 
 /// Where the layers of a model have dropout (`--attention-dropout`, `--hidden-dropout`).

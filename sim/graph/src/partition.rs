@@ -90,21 +90,21 @@ fn smallest(sizes: &[[u64; 2]]) -> u32 {
     (0..).zip(sizes).min_by_key(|(_, size)| size[1]).map_or(0, |(part, _)| part)
 }
 
-/// Share of the adjacency slots whose ends lie in different parts.
-pub fn cut_ratio(graph: &Csr, parts: &[u32]) -> f64 {
-    let mut n_cut = 0_u64;
-    for vertex in 0..graph.n_vertices() {
-        let own = parts[vertex as usize];
-        n_cut += graph.row(vertex).iter().filter(|neighbour| parts[**neighbour as usize] != own).count() as u64;
-    }
-    hw::real(n_cut) / hw::real(graph.n_slots().max(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::csr::Direction;
     use crate::generate::{Quadrants, rmat};
+
+    /// Share of the adjacency slots whose ends lie in different parts.
+    fn cut_ratio(graph: &Csr, parts: &[u32]) -> f64 {
+        let mut n_cut = 0_u64;
+        for vertex in 0..graph.n_vertices() {
+            let own = parts[vertex as usize];
+            n_cut += graph.row(vertex).iter().filter(|neighbour| parts[**neighbour as usize] != own).count() as u64;
+        }
+        hw::real(n_cut) / hw::real(graph.n_slots().max(1))
+    }
 
     /// No part has more vertices or slots than the slack, but for its largest vertex and what finds no room.
     fn balanced(graph: &Csr, parts: &[u32], n_parts: u32) -> bool {

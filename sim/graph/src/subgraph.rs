@@ -104,9 +104,68 @@ fn taken(degree: f64, rule: &Rule) -> f64 {
 
 /// Extracts the subgraph of a pair.
 pub fn extract(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream) -> Enclosing {
+    let mut places = Places::new(graph);
     let mut work = Work::default();
-    let mut vertices: Vec<u32> = if pair[0] == pair[1] { vec![pair[0]] } else { pair.to_vec() };
-    let n_ends = vertices.len();
+    let vertices = around(graph, pair, rule, stream, &mut places, &mut work);
+    let n_ends = n_ends(pair);
+    let mut edges = Vec::new();
+    induced(graph, &vertices, n_ends, &places, &mut work, |edge| edges.push(edge));
+    let labels = labelled(vertices.len(), n_ends, &edges, rule.paths);
+    let work = whole_work(work, vertices.len(), edges.len());
+    Enclosing { vertices, edges, labels, work }
+}
+
+/// What the extraction of a pair takes: labels and edges themselves are not kept.
+fn work_of(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream, places: &mut Places) -> Work {
+    let mut work = Work::default();
+    let vertices = around(graph, pair, rule, stream, places, &mut work);
+    let mut n_edges = 0;
+    induced(graph, &vertices, n_ends(pair), places, &mut work, |_| n_edges += 1);
+    places.clear(&vertices);
+    whole_work(work, vertices.len(), n_edges)
+}
+
+/// Reads and probes, and the labelling of so many vertices and edges.
+fn whole_work(read: Work, n_vertices: usize, n_edges: usize) -> Work {
+    let (n_vertices, n_edges) = (hw::real(n_vertices as u64), hw::real(n_edges as u64));
+    Work { n_vertices, n_edges, ..read.plus(Work::labelling(n_vertices, n_edges)) }
+}
+
+fn n_ends(pair: [u32; 2]) -> usize {
+    if pair[0] == pair[1] { 1 } else { 2 }
+}
+
+/// Where each vertex of the graph stands in a subgraph. It is kept from pair to pair: a graph has many more vertices than a subgraph.
+struct Places(Vec<u32>);
+
+impl Places {
+    /// Of a vertex that is not in the subgraph.
+    const ABSENT: u32 = u32::MAX;
+
+    fn new(graph: &Csr) -> Self {
+        Self(vec![Self::ABSENT; graph.n_vertices() as usize])
+    }
+
+    fn of(&self, vertex: u32) -> Option<u32> {
+        Some(self.0[vertex as usize]).filter(|place| *place != Self::ABSENT)
+    }
+
+    /// Gives the vertices from a place on their places.
+    fn add(&mut self, vertices: &[u32], first: usize) {
+        for (place, vertex) in (0..).zip(vertices).skip(first) {
+            self.0[*vertex as usize] = place;
+        }
+    }
+
+    fn clear(&mut self, vertices: &[u32]) {
+        vertices.iter().for_each(|vertex| self.0[*vertex as usize] = Self::ABSENT);
+    }
+}
+
+/// The vertices of the subgraph, ends first, with their places.
+fn around(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream, places: &mut Places, work: &mut Work) -> Vec<u32> {
+    let mut vertices = pair[..n_ends(pair)].to_vec();
+    places.add(&vertices, 0);
     let (mut frontier, mut picked) = (vertices.clone(), Vec::new());
     for hop in 0..rule.hops {
         let mut next = Vec::new();
@@ -116,39 +175,37 @@ pub fn extract(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream) -> Enc
             let n = index(hw::whole(taken(hw::real(row.len() as u64), rule)));
             picked.clear();
             distinct(row.len() as u64, n, crate::sample::stream_of(stream, hop, vertex), &mut picked);
-            next.extend(picked.iter().map(|&position| row[index(position)]));
-            work = work.plus(Work::row(hw::real(picked.len() as u64)));
+            *work = work.plus(Work::row(hw::real(picked.len() as u64)));
+            next.extend(picked.iter().map(|&position| row[index(position)]).filter(|at| places.of(*at).is_none()));
         }
         next.sort_unstable();
         next.dedup();
-        next.retain(|vertex| !vertices.contains(vertex));
+        let first = vertices.len();
         vertices.extend_from_slice(&next);
+        places.add(&vertices, first);
         frontier = next;
     }
-    let edges = induced(graph, &vertices, n_ends, &mut work);
-    let labels = labelled(vertices.len(), n_ends, &edges, rule.paths);
-    let (n_vertices, n_edges) = (hw::real(vertices.len() as u64), hw::real(edges.len() as u64));
-    let work = Work { n_vertices, n_edges, ..work.plus(Work::labelling(n_vertices, n_edges)) };
-    Enclosing { vertices, edges, labels, work }
+    vertices
 }
 
 /// Edges between the vertices. Rows of the ends need no look: what they share with others stands in the others' rows.
-fn induced(graph: &Csr, vertices: &[u32], n_ends: usize, work: &mut Work) -> Vec<(u32, u32)> {
-    let mut known: Vec<(u32, u32)> = vertices.iter().copied().zip(0..).collect();
-    known.sort_unstable();
-    let mut edges = Vec::new();
+fn induced(
+    graph: &Csr,
+    vertices: &[u32],
+    n_ends: usize,
+    places: &Places,
+    work: &mut Work,
+    mut found: impl FnMut((u32, u32)),
+) {
     for (own, &vertex) in (0..).zip(vertices).skip(n_ends) {
         *work = work.plus(Work::row(hw::real(graph.degree(vertex))));
         for neighbour in graph.row(vertex) {
-            let Ok(at) = known.binary_search_by_key(neighbour, |known| known.0) else { continue };
-            let other = known[at].1;
             // Both rows of two inner vertices have the edge: it counts from the later one.
-            if other < own {
-                edges.push((other, own));
+            if let Some(other) = places.of(*neighbour).filter(|other| *other < own) {
+                found((other, own));
             }
         }
     }
-    edges
 }
 
 /// Distances to both ends.
@@ -191,8 +248,10 @@ fn distances(neighbours: &[Vec<u32>], from: usize, blocked: Option<usize>) -> Ve
 
 /// Work of pairs, in parallel and in order; pair number i draws from branch i.
 pub fn works(graph: &Csr, pairs: &[[u32; 2]], rule: &Rule, stream: &Stream) -> Vec<Work> {
-    let one = |(at, pair): (usize, &[u32; 2])| extract(graph, *pair, rule, &stream.branch(at as u64)).work;
-    pairs.par_iter().enumerate().map(one).collect()
+    let one = |places: &mut Places, (at, pair): (usize, &[u32; 2])| {
+        work_of(graph, *pair, rule, &stream.branch(at as u64), places)
+    };
+    pairs.par_iter().enumerate().map_init(|| Places::new(graph), one).collect()
 }
 
 /// Pairs to train on: edges of the graph, and as many with a random second end.

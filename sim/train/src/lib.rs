@@ -15,6 +15,7 @@ pub mod memory;
 pub mod metrics;
 pub mod mixed_gpus;
 pub mod multi_task;
+pub mod muon;
 pub mod optimizer;
 pub mod plan;
 pub mod problem;

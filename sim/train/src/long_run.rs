@@ -40,21 +40,17 @@ pub fn gigabytes(per_second: f64) -> f64 {
     per_second * 1e9
 }
 
-/// How a checkpoint is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckpointMode {
-    /// The job stops until storage has it.
-    Synchronous,
-    /// The job stops until host memory has it; storage gets it behind.
-    Asynchronous,
-    /// The job stops until host memory has it; the memory of another node gets it behind (Gemini, SOSP 2023).
-    Memory,
-}
-
-impl CheckpointMode {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("synchronous", Self::Synchronous), ("asynchronous", Self::Asynchronous), ("memory", Self::Memory)];
+hw::words! {
+    /// How a checkpoint is written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CheckpointMode: word {
+        /// The job stops until storage has it.
+        Synchronous = "synchronous",
+        /// The job stops until host memory has it; storage gets it behind.
+        Asynchronous = "asynchronous",
+        /// The job stops until host memory has it; the memory of another node gets it behind (Gemini, SOSP 2023).
+        Memory = "memory",
+    }
 }
 
 /// Checkpoints of a run.

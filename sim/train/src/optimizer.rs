@@ -1,18 +1,16 @@
 //! The optimizer of a step: what it keeps of a parameter, where that lies, and what its step moves and computes.
 //!
-//! Sources: NVIDIA/Megatron-LM `megatron/core/optimizer` (`optimizer_config.py`: precision-aware states and the offload to the host's Adam), and
-//! Muon by its authors (Keller Jordan, "Muon: An optimizer for hidden layers in neural networks"; arXiv:2502.16982), which Megatron-LM takes from NVIDIA's
-//! `emerging_optimizers`: momentum alone for matrices of layers, made orthogonal by five Newton-Schulz iterations; Adam for all other parameters.
+//! Source: NVIDIA/Megatron-LM `megatron/core/optimizer` (`optimizer_config.py`: precision-aware states and the offload to the host's Adam). Muon's
+//! products are in `muon.rs`.
 
-use hw::{Dtype, Format, Seconds};
+use hw::{Dtype, Seconds};
 
 use engine::layer;
-use engine::shard::{ExpertLoad, Framework, Shard};
-use engine::stage::Stage;
-use engine::task::{CopyKind, Op, Ops, PassKind};
+use engine::shard::Framework;
+use engine::task::{CopyKind, Op, Ops};
 
-/// Iterations that make a matrix nearly orthogonal (`--muon-num-ns-steps`).
-const NEWTON_SCHULZ_STEPS: u32 = 5;
+use crate::muon::Muon;
+
 /// Bytes of a gradient that goes to the host.
 const GRADIENT_BYTES: f64 = 4.0;
 /// Bytes of a parameter that comes back.
@@ -43,6 +41,8 @@ pub struct OnHost {
 pub struct Optimizer {
     /// Of matrices of layers; embedding and head have Adam.
     pub rule: Rule,
+    /// How Muon makes matrices orthogonal.
+    pub muon: Muon,
     /// Format of the master copy.
     pub master: Dtype,
     /// Formats of the first and the second moment.
@@ -53,7 +53,8 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// Adam with everything in 32 bits on the device.
-    pub const ADAM: Self = Self { rule: Rule::Adam, master: Dtype::Fp32, moments: [Dtype::Fp32; 2], on_host: None };
+    pub const ADAM: Self =
+        Self { rule: Rule::Adam, muon: Muon::DEFAULT, master: Dtype::Fp32, moments: [Dtype::Fp32; 2], on_host: None };
 
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
@@ -106,51 +107,6 @@ fn on_host(host: OnHost, stepped: f64, states: f64) -> Ops {
     ]
 }
 
-/// Equal matrices of the layers of a stage on one rank.
-struct Matrices {
-    rows: u64,
-    columns: u64,
-    n: u32,
-    is_of_expert: bool,
-}
-
-/// The weights of the products of a layer's forward.
-fn matrices(shard: &Shard<'_>, stage: &Stage, with_experts: bool) -> Vec<Matrices> {
-    let load = Some(&ExpertLoad::EVEN).filter(|_| with_experts);
-    let mut ops = layer::before_attention(shard, 1, PassKind::Forward);
-    ops.extend(layer::after_attention(shard, 1, PassKind::Forward, load));
-    let n_layers = if with_experts { stage.n_expert } else { stage.n_dense };
-    let of = |(op, n): (Op, u32)| match op {
-        Op::Gemm { n: rows, k: columns, .. } => Some(Matrices { rows, columns, n: n * n_layers, is_of_expert: false }),
-        Op::GroupedGemm { rows: experts, n: rows, k: columns, .. } => {
-            let n_experts = u32::try_from(experts.len()).expect("experts fit u32");
-            Some(Matrices { rows, columns, n: n * n_layers * n_experts, is_of_expert: true })
-        }
-        _ => None,
-    };
-    ops.into_iter().filter_map(of).filter(|matrices| matrices.n > 0).collect()
-}
-
-/// Products that make the momentum of a stage's matrices orthogonal. Whole matrices are dealt to ranks: those of experts to so many, the others to
-/// so many.
-pub fn orthogonalised(shard: &Shard<'_>, stage: &Stage, n_shards: u32, n_expert_shards: u32) -> Ops {
-    let mut ops = Ops::new();
-    for Matrices { rows, columns, n, is_of_expert } in
-        [false, true].into_iter().flat_map(|with_experts| matrices(shard, stage, with_experts))
-    {
-        let n = n.div_ceil(if is_of_expert { n_expert_shards } else { n_shards });
-        ops.extend(newton_schulz(rows, columns, n * NEWTON_SCHULZ_STEPS));
-    }
-    ops
-}
-
-/// So many iterations on a matrix: X·Xᵀ, its square, and both times X, along the shorter side.
-fn newton_schulz(rows: u64, columns: u64, n: u32) -> Ops {
-    let (short, long) = (rows.min(columns), rows.max(columns));
-    let product = |m, n, k| Op::Gemm { m, n, k, format: Format::Bf16 };
-    vec![(product(short, short, long), n), (product(short, short, short), n), (product(short, long, short), n)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,22 +143,5 @@ mod tests {
         assert!(ops.contains(&copy(CopyKind::HostToDevice, 2_000_000_000)));
         let whole = Optimizer::ADAM.step(Framework::Formulas, 2e9, 2e9, 0.0);
         assert_eq!(elementwise(&ops) * 2, elementwise(&whole));
-    }
-
-    #[test]
-    fn muon_multiplies_every_matrix_of_a_layer_fifteen_times() {
-        let model = engine::model::embedded("llama-3-8b").expect("embedded");
-        let shard = Shard::forward(&model, Dtype::Bf16, 1);
-        let stage = Stage { n_dense: 2, ..Stage::default() };
-        let flops = |n_shards| -> f64 {
-            orthogonalised(&shard, &stage, n_shards, 1).iter().map(|(op, n)| op.flops() * f64::from(*n)).sum()
-        };
-        // Queries, keys and values in one matrix of 6144 by 4096, the output's, both factors in one of 28672 by 4096, and the last of 14336 by 4096: of the
-        // shorter side m and the longer n, five times 4·m²·n + 2·m³.
-        let of = |short: f64, long: f64| 5.0 * (4.0 * short * short * long + 2.0 * short.powi(3));
-        let expected = 2.0 * (of(4096.0, 6144.0) + of(4096.0, 4096.0) + of(4096.0, 28_672.0) + of(4096.0, 14_336.0));
-        assert!((flops(1) / expected - 1.0).abs() < 1e-12, "{} against {expected}", flops(1));
-        // Two layers over two ranks are one for each.
-        assert!((flops(2) / expected - 0.5).abs() < 1e-12);
     }
 }

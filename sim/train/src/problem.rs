@@ -22,22 +22,18 @@ use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
 use engine::model::Model;
 
-/// When gradients are reduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GradientSync {
-    /// During the last micro-batch's backward, bucket by bucket. With ZeRO 2 the exchanges of earlier micro-batches are left out though a
-    /// rank holds its part alone: the best that a ZeRO 2 could be.
-    Overlapped,
-    /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
-    EachMicroBatch,
-    /// After the last backward.
-    AtEnd,
-}
-
-impl GradientSync {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("overlapped", Self::Overlapped), ("each_micro_batch", Self::EachMicroBatch), ("at_end", Self::AtEnd)];
+hw::words! {
+    /// When gradients are reduced.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum GradientSync: word {
+        /// During the last micro-batch's backward, bucket by bucket. With ZeRO 2 the exchanges of earlier micro-batches are left out though a
+        /// rank holds its part alone: the best that a ZeRO 2 could be.
+        Overlapped = "overlapped",
+        /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
+        EachMicroBatch = "each_micro_batch",
+        /// After the last backward.
+        AtEnd = "at_end",
+    }
 }
 
 /// How much communication runs behind computation.

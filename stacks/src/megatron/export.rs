@@ -5,6 +5,7 @@ use engine::model::{Mixer, Model, QueryKeyNorm};
 use hw::{Dtype, Format};
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
+use train::muon::Qkv;
 use train::optimizer::{Optimizer, Rule};
 use train::plan::Plan;
 use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Launches, Loss, Recompute};
@@ -268,9 +269,13 @@ const fn word(dtype: Dtype) -> &'static str {
 
 /// The optimizer, where it is not Adam in 32 bits on the device.
 fn optimizer(execution: &Execution, zero: Zero, given: &mut Given) {
-    let Optimizer { rule, master, moments, on_host } = execution.optimizer;
+    let Optimizer { rule, muon, master, moments, on_host } = execution.optimizer;
     if rule == Rule::Muon {
         given.push(n("optimizer", if zero == Zero::Off { "muon" } else { "dist_muon" }));
+        given.extend([n("muon-num-ns-steps", muon.n_iterations), n("muon-tp-mode", muon.tensor.word())]);
+        if muon.qkv == Qkv::Whole {
+            given.push(("muon-no-split-qkv", None));
+        }
     }
     let dtypes = [("main-params-dtype", master), ("exp-avg-dtype", moments[0]), ("exp-avg-sq-dtype", moments[1])];
     if dtypes.iter().any(|(_, dtype)| *dtype != Dtype::Fp32) {

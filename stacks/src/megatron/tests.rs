@@ -199,3 +199,15 @@ fn experts_cut_over_a_part_of_the_tensor_group_are_said_as_they_were_written() {
     );
     assert!(wrong.iter().all(|(what, _)| !what.contains("32`")), "{wrong:?}");
 }
+
+#[test]
+fn flags_of_muon_become_keys_where_muon_is_the_optimizer() {
+    let flags = "--muon-num-ns-steps 6 --muon-tp-mode distributed --muon-no-split-qkv";
+    let keys = ["muon_iterations = 6", "muon_tensor = \"distributed\"", "muon_qkv = \"whole\""];
+    let muon = found(&format!("--optimizer dist_muon {flags}")).scenario;
+    let adam = found(&format!("--optimizer adam {flags}")).scenario;
+    for key in keys {
+        assert!(muon.contains(key) && !adam.contains(key), "{key}: {muon}\n{adam}");
+    }
+    assert_eq!(said("--optimizer muon --muon-num-ns-steps 0", Code::WrongFlag).len(), 1);
+}

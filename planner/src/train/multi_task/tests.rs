@@ -325,7 +325,9 @@ fn near_devices_move_less_than_any_devices() {
         let flows = train::multi_task::flow::flows(&work, &schedule);
         let travels = |flow: &train::multi_task::flow::Flow| {
             let devices = |at: usize| &schedule.pieces[at].devices[..];
-            train::multi_task::flow::travelling(flow.bytes, devices(flow.from), devices(flow.to))
+            let (from, to) = (devices(flow.from), devices(flow.to));
+            let parts = train::multi_task::flow::messages(flow.bytes, from.len(), to.len());
+            parts.iter().filter(|part| from[part.from] != to[part.to]).map(|part| part.bytes).sum::<u64>()
         };
         flows.iter().map(travels).sum::<u64>()
     };

@@ -106,6 +106,10 @@ fn all_to_all(bytes: f64, n_nodes: f64, members: &[Rank], topology: &Topology, l
 struct Active {
     /// Bytes per second on each link where nobody disturbs it.
     demands: Box<[(LinkId, f64)]>,
+    /// The largest of them.
+    cap: f64,
+    /// Links of them that are crowded.
+    n_crowded: u32,
     /// Undisturbed time left at `since`, nanoseconds.
     left: f64,
     since: Time,
@@ -135,6 +139,10 @@ const ROUNDING: f64 = 1e-12;
 const NO_EVENT: u32 = u32::MAX;
 
 impl Link {
+    const fn free(capacity: f64) -> Self {
+        Self { flows: Vec::new(), capacity, asked: 0.0, found_by: 0, number: 0 }
+    }
+
     /// Whether its flows slow each other down.
     fn is_crowded(&self) -> bool {
         self.flows.len() > 1 && self.asked > self.capacity * (1.0 + ROUNDING)
@@ -146,6 +154,8 @@ impl Link {
 pub struct Flows {
     active: Vec<Option<Active>>,
     links: Vec<Link>,
+    /// By link: whether it is crowded. Searches ask this of many links, so it stands apart from the rest of a link.
+    crowded: Vec<bool>,
     /// By flow: the search for a component that found it last.
     found_by: Vec<u32>,
     n_searches: u32,
@@ -154,13 +164,8 @@ pub struct Flows {
 impl Flows {
     /// No flows on any link.
     pub fn new(topology: &Topology) -> Self {
-        let free = |capacity| Link { flows: Vec::new(), capacity, asked: 0.0, found_by: 0, number: 0 };
-        Self {
-            active: Vec::new(),
-            links: topology.capacities().map(|capacity| free(capacity.get())).collect(),
-            found_by: Vec::new(),
-            n_searches: 0,
-        }
+        let links: Vec<Link> = topology.capacities().map(|capacity| Link::free(capacity.get())).collect();
+        Self { active: Vec::new(), crowded: vec![false; links.len()], links, found_by: Vec::new(), n_searches: 0 }
     }
 
     /// Starts a flow that would take `span` alone; returns its number.
@@ -169,12 +174,23 @@ impl Flows {
         let left = hw::real(span.as_ns());
         let seconds = (left / 1e9).max(1e-9);
         let demands: Box<[(LinkId, f64)]> = loads.iter().map(|&(link, bytes)| (link, bytes / seconds)).collect();
+        let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
+        let mut n_crowded = 0;
         for &(link, demand) in &demands {
-            let link = &mut self.links[link.0 as usize];
+            let at = link.0 as usize;
+            let link = &mut self.links[at];
             link.flows.push(id);
             link.asked += demand;
+            if !link.is_crowded() {
+                continue;
+            }
+            n_crowded += 1;
+            if !std::mem::replace(&mut self.crowded[at], true) {
+                let others = link.flows.iter().filter(|other| **other != id);
+                others.for_each(|other| active(&mut self.active, *other).n_crowded += 1);
+            }
         }
-        self.active.push(Some(Active { demands, left, since: now, rate: 1.0, event: NO_EVENT }));
+        self.active.push(Some(Active { demands, cap, n_crowded, left, since: now, rate: 1.0, event: NO_EVENT }));
         self.found_by.push(0);
         id
     }
@@ -189,13 +205,18 @@ impl Flows {
         let flow = self.active[id as usize].take().expect("a flow ends once");
         let mut neighbours = Vec::new();
         for &(link, demand) in &flow.demands {
-            let link = &mut self.links[link.0 as usize];
-            let was_crowded = link.is_crowded();
+            let at = link.0 as usize;
+            let link = &mut self.links[at];
+            let was_crowded = self.crowded[at];
             link.flows.retain(|other| *other != id);
             // What is left of rounding goes with the last one.
             link.asked = if link.flows.is_empty() { 0.0 } else { link.asked - demand };
             if was_crowded {
                 neighbours.extend_from_slice(&link.flows);
+            }
+            if was_crowded && !link.is_crowded() {
+                self.crowded[at] = false;
+                link.flows.iter().for_each(|other| active(&mut self.active, *other).n_crowded -= 1);
             }
         }
         neighbours.sort_unstable();
@@ -209,7 +230,7 @@ impl Flows {
         let mut shared = Vec::new();
         for &id in changed {
             let Some(flow) = &self.active[id as usize] else { continue };
-            if flow.demands.iter().any(|(link, _)| self.links[link.0 as usize].is_crowded()) {
+            if flow.n_crowded > 0 {
                 shared.push(id);
             } else {
                 self.run_at(id, 1.0, now, &mut ends);
@@ -248,8 +269,11 @@ impl Flows {
         while cursor < found.len() {
             let flow = self.active[found[cursor] as usize].as_ref().expect("only flows in progress are found");
             for (link, _) in &flow.demands {
+                if !self.crowded[link.0 as usize] {
+                    continue;
+                }
                 let link = &mut self.links[link.0 as usize];
-                if link.found_by != self.n_searches && link.is_crowded() {
+                if link.found_by != self.n_searches {
                     link.found_by = self.n_searches;
                     find(&link.flows, &mut self.found_by, self.n_searches, &mut found);
                 }
@@ -264,11 +288,12 @@ impl Flows {
     fn rates(&mut self, component: &[u32]) -> Vec<f64> {
         let capacity = self.number_links(component);
         let share = |id: &u32| {
-            let demands = &self.active[*id as usize].as_ref().expect("a component holds flows in progress").demands;
-            let cap = demands.iter().map(|(_, demand)| *demand).fold(0.0, f64::max);
-            let crowded = demands.iter().map(|(link, demand)| (&self.links[link.0 as usize], demand));
-            let crowded = crowded.filter(|(link, _)| link.found_by == self.n_searches);
-            ShareFlow { links: crowded.map(|(link, demand)| (link.number as usize, demand / cap)).collect(), cap }
+            let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
+            let mut links = Vec::with_capacity(flow.n_crowded as usize);
+            for &(link, demand) in flow.demands.iter().filter(|(link, _)| self.crowded[link.0 as usize]) {
+                links.push((self.links[link.0 as usize].number as usize, demand / flow.cap));
+            }
+            ShareFlow { links, cap: flow.cap }
         };
         let flows: Vec<ShareFlow> = component.iter().map(share).collect();
         // A flow that loads no link has no cap and is never disturbed.
@@ -283,10 +308,10 @@ impl Flows {
         for id in component {
             let flow = self.active[*id as usize].as_ref().expect("a component holds flows in progress");
             for &(link, demand) in &flow.demands {
-                let link = &mut self.links[link.0 as usize];
-                if !link.is_crowded() {
+                if !self.crowded[link.0 as usize] {
                     continue;
                 }
+                let link = &mut self.links[link.0 as usize];
                 if link.found_by != self.n_searches {
                     link.found_by = self.n_searches;
                     link.number = u32::try_from(capacity.len()).expect("fewer than 2^32 links");
@@ -298,6 +323,11 @@ impl Flows {
         }
         capacity
     }
+}
+
+/// A flow in progress.
+fn active(flows: &mut [Option<Active>], id: u32) -> &mut Active {
+    flows[id as usize].as_mut().expect("links know flows in progress alone")
 }
 
 /// Adds flows to those that a search has found, each once.

@@ -13,9 +13,11 @@
 use crate::problem::Problem;
 use hw::Rank;
 
+use super::exchange::tensor_group;
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
 use crate::layout::{Layout, Position, Zero};
-use crate::optimizer::{Rule, orthogonalised};
+use crate::muon::{Dealt, orthogonalised};
+use crate::optimizer::Rule;
 use crate::problem::GradientSync;
 use crate::stage::Stage;
 use engine::task::{Collective, LaneId, Ops, Role, TaskId};
@@ -240,10 +242,13 @@ impl Builder<'_> {
         }
         let (layout, optimizer) = (self.problem.layout, self.problem.execution.optimizer);
         for lane in self.lane_ids() {
+            let rank = self.graph.lanes[lane.index()].rank;
             let sharded = layout.zero >= Zero::OptimizerStates;
             let over = |n: u32| if sharded { n } else { 1 };
             let (n_shards, n_expert_shards) = (over(layout.n_shards()), over(layout.n_expert_shards()));
             let (mut held, mut stepped, mut outside) = (0.0, 0.0, 0.0);
+            let tensor = self.problem.cluster.shape_of(&tensor_group(self.problem, self.problem.position(rank)));
+            let dealt = Dealt { n_shards, n_expert_shards, tensor };
             let mut products = Ops::new();
             for (_, stage) in self.chunks(lane) {
                 let shard = self.problem.shard();
@@ -252,7 +257,7 @@ impl Builder<'_> {
                 stepped += shared / f64::from(n_shards) + experts / f64::from(n_expert_shards);
                 outside += crate::memory::outside_layers(self.problem, &stage) / f64::from(n_shards);
                 if optimizer.rule == Rule::Muon {
-                    products.extend(orthogonalised(&shard, &stage, n_shards, n_expert_shards));
+                    products.extend(orthogonalised(optimizer.muon, &shard, &stage, &dealt));
                 }
             }
             let mut ops = optimizer.step(self.problem.execution.framework, held, stepped, stepped - outside);
