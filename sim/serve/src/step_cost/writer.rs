@@ -290,7 +290,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Tokens to experts and back.
-    fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
+    pub(super) fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
         let ranks = self.deployment.lanes().ranks;
         let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
         let of = |experts| self.kinds.iter().filter(move |kind| kind.layer.has_experts() == experts);
