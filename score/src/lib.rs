@@ -10,6 +10,7 @@ pub mod bench;
 pub mod client;
 pub mod form;
 pub mod kernels;
+pub mod layouts;
 pub mod learned;
 pub mod leave_out;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
+use crate::layouts::{self, Between};
 use crate::order::{self, Order};
 use crate::play::{Costs, Latency, Predicted, predict};
 use crate::reason::Reason;
@@ -20,6 +21,21 @@ pub struct Scored {
     pub run: Run,
     /// Its prediction, or why there is none.
     pub outcome: Result<Predicted, Reason>,
+    /// An interval over layouts, where the workers of a split run are not stated. It is no prediction and counts in no error.
+    pub between: Option<Between>,
+}
+
+/// Which share of the runs can be expressed, and what is known of those whose workers are not stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expressed {
+    /// Lines that repeat a measurement whose earlier line has a prediction.
+    pub n_repeats: usize,
+    /// Runs with an interval over layouts.
+    pub n_between: usize,
+    /// Lines that repeat a measurement whose earlier line has such an interval.
+    pub n_repeats_between: usize,
+    /// Those of `n_between` whose TTFT and whose TPOT lies in it.
+    pub n_inside: [usize; 2],
 }
 
 /// Errors of one latency over some runs.
@@ -59,6 +75,8 @@ pub struct Score {
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
     /// Runs without prediction by their reason: its word, what it means, how many.
     pub reasons: Vec<(&'static str, &'static str, usize)>,
+    /// What is expressed besides lines with a prediction of their own.
+    pub expressed: Expressed,
     /// Orders of settings of one model on one card under one pair of lengths.
     pub orders: Vec<(String, Order)>,
 }
@@ -69,8 +87,10 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     let asked: Vec<Run> = runs.into_iter().filter(|run| only.takes(run)).collect();
     let scored = |run: Run| {
         let outcome = outcome(&run, &first_of, costs);
+        let is_open = outcome == Err(Reason::WorkersNotStated);
+        let between = if is_open { layouts::between(&run, costs) } else { None };
         done();
-        Scored { run, outcome }
+        Scored { run, outcome, between }
     };
     let runs: Vec<Scored> = asked.into_par_iter().map(scored).collect();
     let every: Vec<&Scored> = runs.iter().collect();
@@ -78,6 +98,7 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         all: errors("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &runs))).collect(),
         reasons: reasons(&runs),
+        expressed: expressed(&runs),
         orders: orders(&runs),
         runs,
     }
@@ -176,6 +197,24 @@ fn reasons(runs: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
     let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
     reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
     reasons
+}
+
+fn expressed(runs: &[Scored]) -> Expressed {
+    let by_line: BTreeMap<u64, &Scored> = runs.iter().map(|scored| (scored.run.line, scored)).collect();
+    let mut found = Expressed::default();
+    for scored in runs {
+        if let Err(Reason::Repeats { line }) = scored.outcome {
+            let earlier = by_line.get(&line);
+            found.n_repeats += usize::from(earlier.is_some_and(|earlier| earlier.outcome.is_ok()));
+            found.n_repeats_between += usize::from(earlier.is_some_and(|earlier| earlier.between.is_some()));
+        }
+        if let Some(between) = &scored.between {
+            let inside = [holds(between.ttft, scored.run.ttft_s), holds(between.tpot, scored.run.tpot_s)];
+            found.n_between += 1;
+            found.n_inside = [0, 1].map(|of| found.n_inside[of] + usize::from(inside[of]));
+        }
+    }
+    found
 }
 
 /// Settings of one question in the order of output tokens per second and GPU.

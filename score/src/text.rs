@@ -27,6 +27,7 @@ pub fn text(score: &Score, width: usize) -> String {
         }
     }
     lines.extend(without(score));
+    lines.extend(expressed(score).iter().flat_map(|sentence| broken(sentence, width)));
     lines.extend(orders(score, name));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
 }
@@ -118,6 +119,32 @@ fn without(score: &Score) -> Vec<String> {
     lines
 }
 
+/// Which share of the runs is expressed, and what lies in intervals over layouts.
+fn expressed(score: &Score) -> Vec<String> {
+    let (found, n_runs) = (&score.expressed, score.all.n_runs);
+    let share = |n: usize| percent(hw::real(n as u64) / hw::real(n_runs.max(1) as u64));
+    let n = score.all.n_predicted + found.n_repeats;
+    let mut sentences = vec![format!(
+        "expressed: {n} of {n_runs} runs ({}), {} of them by the prediction of an earlier line",
+        share(n),
+        found.n_repeats
+    )];
+    if found.n_between > 0 {
+        let all = n + found.n_between + found.n_repeats_between;
+        let inside = found.n_inside.map(|inside| percent(hw::real(inside as u64) / hw::real(found.n_between as u64)));
+        sentences.push(format!(
+            "an interval over the layouts that fit: {} runs whose workers are not stated, and {} lines that repeat them; with these {}. \
+             TTFT lies inside in {}, TPOT in {}. They count in no error",
+            found.n_between,
+            found.n_repeats_between,
+            share(all),
+            inside[0],
+            inside[1]
+        ));
+    }
+    sentences
+}
+
 /// Orders of settings.
 fn orders(score: &Score, name: usize) -> Vec<String> {
     let Some([tau, regret]) = score.order() else { return Vec::new() };
@@ -162,6 +189,7 @@ pub fn markdown(score: &Score) -> String {
     }
     text += "\n| runs without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text.extend(expressed(score).iter().map(|sentence| format!("\n{}.\n", capitalised(sentence))));
     if let Some([tau, regret]) = score.order() {
         text += &format!(
             "\nOrder of settings, median over {} questions: tau {tau:.2}, regret {}.\n",
@@ -170,6 +198,12 @@ pub fn markdown(score: &Score) -> String {
         );
     }
     text
+}
+
+/// A sentence with a capital letter.
+fn capitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// Groups that were left out, as Markdown, each with the constants that the others chose.

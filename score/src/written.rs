@@ -205,6 +205,10 @@ fn row(scored: &Scored) -> Row {
     let ttft = found.map(|found| found.ttft);
     let tpot = found.map(|found| found.tpot);
     let ms = |of: Option<Latency>, at: fn(&Latency) -> f64| of.map(|latency| at(&latency) * 1e3);
+    let between = scored.between;
+    let end = |of: Option<[f64; 2]>, at: usize| of.map(|ends| ends[at] * 1e3);
+    let ttft_ends = ttft.map(|latency| latency.interval).or(between.map(|found| found.ttft));
+    let tpot_ends = tpot.map(|latency| latency.interval).or(between.map(|found| found.tpot));
     Row {
         id: run.id.clone(),
         line: run.line,
@@ -222,13 +226,13 @@ fn row(scored: &Scored) -> Row {
         measured_ttft_ms: run.ttft_s * 1e3,
         predicted_ttft_ms: ms(ttft, |latency| latency.mean),
         ttft_ratio: ttft.map(|latency| latency.mean / run.ttft_s),
-        ttft_low_ms: ms(ttft, |latency| latency.interval[0]),
-        ttft_high_ms: ms(ttft, |latency| latency.interval[1]),
+        ttft_low_ms: end(ttft_ends, 0),
+        ttft_high_ms: end(ttft_ends, 1),
         measured_tpot_ms: run.tpot_s * 1e3,
         predicted_tpot_ms: ms(tpot, |latency| latency.mean),
         tpot_ratio: tpot.map(|latency| latency.mean / run.tpot_s),
-        tpot_low_ms: ms(tpot, |latency| latency.interval[0]),
-        tpot_high_ms: ms(tpot, |latency| latency.interval[1]),
+        tpot_low_ms: end(tpot_ends, 0),
+        tpot_high_ms: end(tpot_ends, 1),
         requests: found.map(|found| found.n_requests[0]),
         requests_of_client: found.map(|found| found.n_requests[1]),
         preempted: found.map(|found: &Predicted| found.n_preempted),

@@ -3,6 +3,7 @@
 //! The table of runs says neither how many sequences a worker takes at once nor, in some rows, whether prompts were computed with data-parallel
 //! attention. The configurations do (`tables/splits.tsv`, with its source). Units: GPUs, tokens and sequences of an attention rank.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use engine::cost::experts::Routing;
@@ -49,15 +50,26 @@ impl Split {
         }
     }
 
-    fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
+    /// Whether it was published for the engine, model, card, format, lengths and load of a run.
+    fn is_for(&self, run: &Run) -> bool {
         let named = self.engine == run.engine
             && run.model.contains(self.model)
             && self.card == run.card
             && self.format == run.precision;
         let loaded =
             self.lengths == [run.prompt, run.output] && run.in_flight.is_some_and(|n| self.in_flight.contains(&n));
+        named && loaded
+    }
+
+    fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
         let laid = self.prefill.is_of(prefill) && self.decode.is_of(decode);
-        named && loaded && laid && self.decode.ranks == decode.shape().groups
+        self.is_for(run) && laid && self.decode.ranks == decode.shape().groups
+    }
+
+    /// Whether workers lie on so many GPUs, however many workers there are.
+    fn may_be(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
+        let lie = self.prefill.gpus == prefill.shape().gpus && self.decode.gpus == decode.shape().gpus;
+        self.is_for(run) && lie && self.decode.ranks == decode.shape().groups
     }
 }
 
@@ -85,6 +97,13 @@ pub fn of(run: &Run) -> Option<&'static Split> {
         Workers::Whole(_) => None,
         Workers::Split { prefill, decode } => table().iter().find(|split| split.fits(run, [prefill, decode])),
     }
+}
+
+/// Numbers of prefill and decode workers of all published configurations that a split run may have had.
+pub fn workers_of(run: &Run) -> BTreeSet<[u32; 2]> {
+    let Workers::Split { prefill, decode } = &run.workers else { return BTreeSet::new() };
+    let may_be = table().iter().filter(|split| split.may_be(run, [prefill, decode]));
+    may_be.map(|split| [split.prefill.workers, split.decode.workers]).collect()
 }
 
 /// Rows of the table, in order.

@@ -90,7 +90,7 @@ impl Pool {
         self.remote.is_some()
     }
 
-    /// An iteration is composed at a tick.
+    /// An iteration is composed at a tick, or has ended then.
     pub const fn begin(&mut self, now: Tick) {
         if let Some(store) = &mut self.remote {
             store.begin(now);
@@ -298,7 +298,7 @@ impl Pool {
                 break;
             }
             self.entries.insert(*id, Entry { holders: 1, usage: Usage { n_uses: 1, released: 0 } });
-            self.remote.iter_mut().for_each(|store| store.put(*id));
+            self.remote.iter_mut().for_each(|store| store.write(*id));
             self.n_cached += 1;
             self.private -= self.blocks_per_prefix;
             n += 1;

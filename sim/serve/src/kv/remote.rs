@@ -54,6 +54,8 @@ struct Kept {
     clock: u64,
     /// When the reads that were asked for are through.
     free_at: Tick,
+    /// When the blocks that were computed are written, if nobody reads.
+    written_at: Tick,
 }
 
 /// A replica's way to the store.
@@ -62,7 +64,7 @@ pub struct Store {
     kept: Rc<RefCell<Kept>>,
     remote: Remote,
     blocks_per_prefix: u64,
-    /// When the replica's iteration begins, and what it has waited for reads since.
+    /// When the replica's iteration begins or ends, and what it has waited for reads since.
     now: Tick,
 }
 
@@ -83,7 +85,7 @@ impl Store {
         Self { blocks_per_prefix: blocks.into(), ..self }
     }
 
-    /// An iteration is composed at a tick.
+    /// An iteration is composed at a tick, or has ended then.
     pub(super) const fn begin(&mut self, now: Tick) {
         self.now = now;
     }
@@ -96,27 +98,53 @@ impl Store {
     /// Ticks from `behind` ticks after now until so many prefixes are read.
     pub(super) fn ticks(&self, n: u64, behind: Tick) -> Tick {
         let asked = self.now + behind;
-        let wait = self.kept.borrow().free_at.saturating_sub(asked);
-        wait + self.remote.given_ticks.max(self.remote.taken_ticks) * (n * self.blocks_per_prefix)
+        let begun = self.kept.borrow().free_at.max(asked);
+        let Remote { given_ticks, taken_ticks, .. } = self.remote;
+        let (n, n_halved) = (n * self.blocks_per_prefix, self.n_halved(n, begun));
+        let halved = taken_ticks.max(given_ticks * 2) * n_halved;
+        begun - asked + halved + taken_ticks.max(given_ticks) * (n - n_halved)
+    }
+
+    /// Blocks of so many prefixes that have half of the bandwidth when they are read from a tick on: as many as wait to be written then.
+    fn n_halved(&self, n: u64, begun: Tick) -> u64 {
+        let n = n * self.blocks_per_prefix;
+        let waits = self.kept.borrow().written_at.saturating_sub(begun);
+        if waits == Tick::ZERO { 0 } else { n.min(waits.div_ceil(self.remote.given_ticks)) }
     }
 
     /// The iteration waits `behind` ticks for something else, and then for some prefixes.
     pub(super) fn read(&mut self, ids: &[u32], behind: Tick) {
         let n = ids.len() as u64;
         let ticks = if n > 0 { self.ticks(n, behind) } else { Tick::ZERO };
-        ids.iter().for_each(|id| self.put(*id));
+        ids.iter().for_each(|id| self.keep(*id));
         self.take_turn(n, self.now + behind);
         self.now += behind + ticks;
     }
 
-    /// So many prefixes that are asked for at a tick take their turn at the store.
+    /// So many prefixes that are asked for at a tick take their turn at the store. What waits to be written is done so much later.
     fn take_turn(&self, n: u64, asked: Tick) {
+        let begun = self.kept.borrow().free_at.max(asked);
+        let n_halved = self.n_halved(n, begun);
+        let Remote { given_ticks, .. } = self.remote;
+        let n = n * self.blocks_per_prefix;
         let kept = &mut *self.kept.borrow_mut();
-        kept.free_at = kept.free_at.max(asked) + self.remote.given_ticks * (n * self.blocks_per_prefix);
+        kept.free_at = begun + given_ticks * (n + n_halved);
+        if n_halved > 0 {
+            kept.written_at += given_ticks * n;
+        }
+    }
+
+    /// A prefix is computed. It is written where the store does not have it yet.
+    pub(super) fn write(&mut self, id: u32) {
+        if !self.has(id) {
+            let kept = &mut *self.kept.borrow_mut();
+            kept.written_at = kept.written_at.max(self.now) + self.remote.given_ticks * self.blocks_per_prefix;
+        }
+        self.keep(id);
     }
 
     /// A prefix is written, or read: it is the last that goes.
-    pub(super) fn put(&mut self, id: u32) {
+    fn keep(&mut self, id: u32) {
         let bytes = self.remote.block_bytes * self.blocks_per_prefix;
         self.kept.borrow_mut().put(id, bytes);
     }
@@ -161,13 +189,13 @@ mod tests {
     fn what_was_used_longest_ago_leaves_the_room() {
         // Prefixes of three blocks of ten bytes: three fit a hundred.
         let mut store = Store::new(remote(1, 1)).of_prefixes(3);
-        (0..3).for_each(|id| store.put(id));
+        (0..3).for_each(|id| store.write(id));
         store.read(&[0], Tick::ZERO);
-        store.put(3);
+        store.write(3);
         assert_eq!([0, 1, 2, 3].map(|id| store.has(id)), [true, false, true, true]);
         // One that is larger than the room is not kept.
         let mut small = Store::new(Remote { room: Bytes(20), ..remote(1, 1) }).of_prefixes(3);
-        small.put(7);
+        small.write(7);
         assert!(!small.has(7));
     }
 
@@ -175,7 +203,7 @@ mod tests {
     fn two_replicas_that_read_wait_for_each_other_and_slow_cards_leave_bandwidth() {
         let mut first = Store::new(remote(5, 2));
         let mut second = first.seen_by(remote(5, 20));
-        first.put(0);
+        first.write(0);
         assert!(second.has(0), "what one replica wrote is there for the other");
         first.begin(Tick::new(1000));
         second.begin(Tick::new(1000));
@@ -186,5 +214,43 @@ mod tests {
         second.read(&[0; 4], Tick::ZERO);
         // The store has given 40 ticks' worth, whatever the cards take; the first has waited for 20 of them.
         assert_eq!(first.ticks(4, Tick::ZERO), Tick::new(20 + 20));
+    }
+
+    #[test]
+    fn what_waits_to_be_written_takes_half_of_a_read_and_is_done_so_much_later() {
+        let mut store = Store::new(Remote { room: Bytes(10_000), ..remote(5, 2) });
+        // Six blocks: 30 ticks of writing. A prefix that is there is not written again.
+        (0..6).chain(0..6).for_each(|id| store.write(id));
+        // Four blocks of 5 ticks at half of the bandwidth: 40. Ten: six of them at half, 60 + 20.
+        assert_eq!((store.ticks(4, Tick::ZERO), store.ticks(10, Tick::ZERO)), (Tick::new(40), Tick::new(80)));
+        // 20 ticks later two blocks wait, and 30 ticks later none.
+        assert_eq!(store.ticks(4, Tick::new(20)), Tick::new(2 * 10 + 2 * 5));
+        assert_eq!(store.ticks(4, Tick::new(30)), Tick::new(20));
+        // Cards that take less than half of the bandwidth leave the rest to what is written.
+        assert_eq!(store.seen_by(remote(5, 10)).ticks(4, Tick::ZERO), Tick::new(40));
+        assert_eq!(store.seen_by(remote(5, 12)).ticks(4, Tick::ZERO), Tick::new(48));
+        // Behind the read two blocks are left to write.
+        store.read(&[0; 4], Tick::ZERO);
+        assert_eq!(store.kept.borrow().written_at, Tick::new(40 + 10));
+        // What nobody waits for is written at the full bandwidth: 100 ticks later nothing waits.
+        store.begin(Tick::new(140));
+        assert_eq!(store.ticks(4, Tick::ZERO), Tick::new(20));
+    }
+
+    /// Writes that fill a share `w` of the store, block by block, and reads one behind another: each slows the other as long as both want it.
+    #[test]
+    fn reads_under_steady_writes_take_longer_by_what_is_written() {
+        let mut store = Store::new(Remote { room: Bytes(1_000_000), ..remote(10, 1) });
+        let (mut id, mut read) = (0, Tick::ZERO);
+        for round in 0..1000_u64 {
+            // Every 100 ticks three blocks are computed (a share of 0.3), and four are read at once.
+            store.begin(Tick::new(round * 100));
+            (0..3).for_each(|n| store.write(id + n));
+            id += 3;
+            read += store.ticks(4, Tick::ZERO);
+            store.read(&[0; 4], Tick::ZERO);
+        }
+        // Both want the store until three blocks of each are through, 60 ticks, and the last one has all of it: 40 + 30 ticks.
+        assert_eq!(read, Tick::new(1000 * 70));
     }
 }

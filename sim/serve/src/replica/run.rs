@@ -243,6 +243,7 @@ impl Replica<'_> {
                 Some(acceptance) => self.verified(acceptance, now, records),
             }
         }
+        self.pool.begin(now);
         self.prefilled(now, now - going.start, records);
         self.finish_ended(now, records);
         if !self.leaving.is_empty() && self.looks_between() {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
-use engine::cost::experts::counts::BusiestRank;
+use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
@@ -290,7 +290,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Tokens to experts and back.
-    fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
+    pub(super) fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
         let ranks = self.deployment.lanes().ranks;
         let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
         let of = |experts| self.kinds.iter().filter(move |kind| kind.layer.has_experts() == experts);
@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
         let (n_dense, n_expert) = (count(false), count(true));
         if self.sends_to_experts(experts) {
             let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
-            let (load, shape) = (self.exchanged(), self.deployment.expert_shape());
+            let (load, shape) = (self.exchanged(m, n_busy, experts), self.deployment.expert_shape());
             return layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, load, shape);
         }
         // Of what is gathered a rank receives all but its own part. One without tokens receives those of all others.
@@ -310,14 +310,17 @@ impl<'a> Writer<'a> {
         vec![of(Collective::AllGather), of(Collective::ReduceScatter)]
     }
 
-    /// What the busiest GPU is sent, where that was counted: the mean over layers. A law of loads has no word for it.
-    fn exchanged(&self) -> ExpertLoad {
-        if self.busiest.is_empty() {
-            return ExpertLoad::EVEN;
-        }
-        let all: f64 = self.busiest.iter().map(|rank| rank.over_even).sum();
-        let permille = hw::whole(1000.0 * all / hw::real(self.busiest.len() as u64));
-        ExpertLoad { permille, ..ExpertLoad::EVEN }
+    /// What the exchange of the busiest GPU carries over what a rank with `m` tokens sends, where so many ranks have tokens. Its experts are sent
+    /// more than their even share, and less where ranks are idle; nobody sends less than its own tokens.
+    fn exchanged(&self, m: u64, n_busy: u32, experts: Experts) -> ExpertLoad {
+        let over_even = if self.busiest.is_empty() {
+            let drawn = (m * u64::from(n_busy)).clamp(1, DRAWN_TOKENS);
+            self.deployment.routing.over_even(drawn, experts.top_k, experts.n_routed, u64::from(self.shard.ep))
+        } else {
+            counts::over_even(&self.busiest)
+        };
+        let busy = f64::from(n_busy) / f64::from(self.deployment.lanes().ranks);
+        ExpertLoad { permille: hw::whole(1000.0 * (over_even * busy).max(1.0)), ..ExpertLoad::EVEN }
     }
 
     /// Leaves out experts that no token visits: with few tokens their weights are not read. Both products of a layer have the same rows.

@@ -148,6 +148,15 @@ fn busiest(shares: &[f64], placement: Placement) -> BusiestRank {
     BusiestRank { shares, over_even }
 }
 
+/// Visits of the busiest GPU over the even share: the mean over layers.
+///
+/// # Panics
+/// Without layers.
+pub fn over_even(layers: &[BusiestRank]) -> f64 {
+    assert!(!layers.is_empty(), "some layer was counted");
+    layers.iter().map(|rank| rank.over_even).sum::<f64>() / hw::real(layers.len() as u64)
+}
+
 impl BusiestRank {
     /// Rows of each expert that is visited, where so many tokens visit `top_k` experts each and an even GPU would have `even` rows.
     ///

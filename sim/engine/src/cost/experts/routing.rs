@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::counts::{ExpertCounts, Placement};
+use super::counts::{self, ExpertCounts, Placement};
 
 /// A distribution of rows over experts.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,24 @@ impl Routing {
                 let placement = Placement::InOrder { n_ranks: index(n_groups) };
                 counts.mean().busiest(placement)[0].rows(tokens, top_k, (tokens * top_k).div_ceil(n_groups))
             }
+        }
+    }
+
+    /// Visits of the busiest of `n_groups` equal groups of neighbouring experts over its even share: 1 where nobody is busier, the mean of the draws
+    /// where loads are drawn, the mean of the layers where they were counted.
+    ///
+    /// # Panics
+    /// Without tokens, experts or groups.
+    pub fn over_even(&self, tokens: u64, top_k: u64, n_experts: u64, n_groups: u64) -> f64 {
+        assert!(tokens > 0 && n_experts >= n_groups && n_groups > 0, "{tokens} tokens, {n_experts} experts");
+        match self {
+            Self::Even => 1.0,
+            Self::PowerLaw(exponent) => {
+                let draws = Batch { tokens, top_k, n_experts, n_groups }.draws(*exponent);
+                let rows: u64 = draws.iter().flatten().sum();
+                hw::real(rows * n_groups) / hw::real(u64::from(DRAWS) * tokens * top_k)
+            }
+            Self::Counted(counts) => counts::over_even(&counts.busiest(Placement::InOrder { n_ranks: index(n_groups) })),
         }
     }
 
@@ -101,14 +119,18 @@ impl Batch {
     }
 
     fn power_law(&self, exponent: f64) -> Vec<u64> {
-        let mut stream = self.stream();
         let mut sums = vec![0.0; index(self.group())];
-        for _ in 0..DRAWS {
-            let mut busiest = self.busiest(self.drawn(exponent, &mut stream));
+        for mut busiest in self.draws(exponent) {
             busiest.sort_unstable_by(|a, b| b.cmp(a));
             sums.iter_mut().zip(busiest).for_each(|(sum, rows)| *sum += hw::real(rows));
         }
         sums.iter().map(|sum| hw::whole(sum / f64::from(DRAWS))).collect()
+    }
+
+    /// Rows of the busiest group in every draw.
+    fn draws(&self, exponent: f64) -> Vec<Vec<u64>> {
+        let mut stream = self.stream();
+        (0..DRAWS).map(|_| self.busiest(self.drawn(exponent, &mut stream))).collect()
     }
 
     /// Rows of every expert in one draw.
@@ -222,6 +244,34 @@ mod tests {
         let mean = busiest.iter().map(|rank| rank.over_even).sum::<f64>() / f64::from(DRAWS);
         let of_law = hw::real(law.rows(tokens, 8, 64, 8).iter().sum()) / hw::real(tokens);
         assert!((mean / of_law - 1.0).abs() < 0.02, "{mean} of {of_law}");
+    }
+
+    /// Every draw again by hand: all rows are handed out over the groups, and the busiest is the one with the most.
+    #[test]
+    fn the_busiest_group_of_a_law_is_the_one_with_the_most_rows_of_all() {
+        for (tokens, top_k, n_experts, n_groups) in [(512, 8, 64, 16), (16, 2, 8, 4), (3, 2, 32, 8), (512, 4, 128, 128)] {
+            let batch = Batch { tokens, top_k, n_experts, n_groups };
+            let (mut stream, mut all) = (batch.stream(), 0.0);
+            for _ in 0..DRAWS {
+                let drawn = batch.drawn(1.2, &mut stream);
+                let groups = drawn.chunks_exact(index(batch.group())).map(|group| group.iter().sum::<u64>());
+                // What rounding and the limit cost is handed out in equal parts, to a row.
+                let missing = hw::real(tokens * top_k) - hw::real(drawn.iter().sum());
+                all += hw::real(groups.max().expect("groups")) + missing / hw::real(n_groups);
+            }
+            let even = hw::real(tokens * top_k) / hw::real(n_groups);
+            let (found, expected) = (Routing::PowerLaw(1.2).over_even(tokens, top_k, n_experts, n_groups), all / 5.0 / even);
+            assert!((found - expected).abs() <= 1.0 / even, "{batch:?}: {found} of {expected}");
+            assert!(found > 1.0, "{batch:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_busier_where_all_are_even_or_lie_together() {
+        assert!((Routing::Even.over_even(512, 8, 64, 16) - 1.0).abs() < 1e-12);
+        let counts = ExpertCounts::new(vec![vec![7.0; 64]]).expect("counts");
+        assert!((Routing::Counted(Arc::new(counts)).over_even(512, 8, 64, 16) - 1.0).abs() < 1e-12);
+        assert!((Routing::PowerLaw(1.2).over_even(512, 8, 64, 1) - 1.0).abs() < 1e-2);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use engine::cost::experts::Routing;
 use engine::cost::experts::counts::ExpertCounts;
 use engine::cost::roofline::Roofline;
 use engine::play::Case;
+use engine::task::{Collective, Op};
 use hw::{Bytes, Seconds};
 
 use crate::capacity;
@@ -40,7 +41,7 @@ fn even_counts_cost_what_even_experts_cost() {
 }
 
 /// Five draws of the law as five layers: the mean over layers is the price of the law, whose rows are the mean of five draws. The law draws fewer loads
-/// with few tokens, and sends no more to the busiest GPU, so many tokens on GPUs that gather all are compared.
+/// with few tokens, so many tokens are compared: on GPUs that gather all.
 #[test]
 fn counts_that_were_drawn_from_a_power_law_cost_what_the_law_costs() {
     let model = engine::model::embedded("qwen3-30b-a3b").expect("listed");
@@ -57,6 +58,41 @@ fn counts_that_were_drawn_from_a_power_law_cost_what_the_law_costs() {
         let (found, expected) = (price(drawn, expert_degree), price(law.clone(), expert_degree));
         assert!((found / expected - 1.0).abs() < 0.03, "ep = {expert_degree}: {found} of {expected}");
     }
+}
+
+/// The same on GPUs that send tokens to their experts alone: products and exchange of the busiest GPU.
+#[test]
+fn a_power_law_fills_the_exchange_of_the_busiest_gpu_as_its_draws_do() {
+    let law = Routing::PowerLaw(1.2);
+    let drawn = Routing::Counted(law.counts(8, 256));
+    for tokens in [256, 4096] {
+        let [found, expected] = [&drawn, &law].map(|routing| layers_s(routing, None, tokens).get());
+        assert!((found / expected - 1.0).abs() < 0.03, "{tokens} tokens: {found} of {expected}");
+    }
+}
+
+/// By hand: two exchanges of each of 58 layers carry `over_even` times the bytes of even ones, or as many where one of 32 ranks has tokens.
+#[test]
+fn the_exchange_alone_grows_with_what_the_busiest_gpu_is_sent() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 4, 8);
+    let cost = Roofline::new(&cluster);
+    let bytes = |routing: Routing, n_busy| {
+        let config = ReplicaConfig { expert_degree: 32, routing, ..ReplicaConfig::new(&model, &cluster, 1) };
+        let ops = Writer::new(&config, &cost, Case::Expected).expert_exchange(1000, n_busy);
+        let of = |(op, n): &(Op, u32)| match op {
+            Op::Collective { kind: Collective::AllToAll, bytes, .. } => bytes * u64::from(*n),
+            _ => 0,
+        };
+        ops.iter().map(of).sum::<u64>()
+    };
+    let law = Routing::PowerLaw(1.2);
+    let even = bytes(Routing::Even, 32);
+    let grown = hw::whole(hw::real(even) * law.over_even(512, 8, 256, 32));
+    let found = bytes(law.clone(), 32);
+    assert!(found > even && found.abs_diff(grown) <= even / 1000, "{found} of {grown}");
+    // Of one rank's tokens no GPU receives more than that rank sends.
+    assert_eq!((bytes(law, 1), bytes(Routing::Even, 1)), (even, even));
 }
 
 #[test]
