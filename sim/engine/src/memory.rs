@@ -4,6 +4,7 @@
 //! Units: bytes, bytes per token.
 
 mod framework;
+mod mixers;
 mod sizes;
 mod torch;
 

@@ -12,15 +12,15 @@
 //! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
 //!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
 //!
-//! PyTorch's own modules keep other tensors (`torch.rs`).
+//! PyTorch's own modules keep other tensors (`torch.rs`). Layers that keep a state have kernels of their own (`mixers.rs`).
 
 use hw::{Bytes, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
-use super::{LayerActivation, torch};
+use super::{LayerActivation, mixers, torch};
 use crate::launch::Captured;
 use crate::loss::{self, Loss};
-use crate::model::{Experts, LatentAttention};
+use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
@@ -58,6 +58,32 @@ struct Kept {
 }
 
 impl Kept {
+    /// With so many layers more.
+    const fn plus(self, of: Self, n: u64) -> Self {
+        Self {
+            residuals: self.residuals + n * of.residuals,
+            norms: self.norms + n * of.norms,
+            attention: self.attention + n * of.attention,
+            compressed: self.compressed + n * of.compressed,
+            routed: self.routed + n * of.routed,
+            projected: self.projected + n * of.projected,
+            activated: self.activated + n * of.activated,
+        }
+    }
+
+    /// The mean of so many layers.
+    const fn over(self, n: u64) -> Self {
+        Self {
+            residuals: self.residuals.div_ceil(n),
+            norms: self.norms.div_ceil(n),
+            attention: self.attention.div_ceil(n),
+            compressed: self.compressed.div_ceil(n),
+            routed: self.routed.div_ceil(n),
+            projected: self.projected.div_ceil(n),
+            activated: self.activated.div_ceil(n),
+        }
+    }
+
     const fn all(self) -> u64 {
         self.residuals + self.norms + self.attention + self.compressed + self.routed + self.projected + self.activated
     }
@@ -103,6 +129,9 @@ fn expanded(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
 
 fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     let model = shard.model;
+    if model.linear.is_some() || model.state_space.is_some() {
+        return of_hybrid(shard, with_experts);
+    }
     let norms = serial(shard, 2 * HALF * model.hidden);
     let (attention, compressed) =
         model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
@@ -113,6 +142,38 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
     let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
     Kept { residuals: norms + super::dropout_masks(shard), norms: gathered, attention, compressed, ..feed_forward }
+}
+
+/// The mean layer of a model whose layers mix tokens in several ways. Each part of a layer has a norm and a residual of its own.
+fn of_hybrid(shard: &Shard<'_>, with_experts: bool) -> Kept {
+    let (mut sum, mut n_layers) = (Kept::default(), 0);
+    for (layer, n) in shard.model.kinds(0, shard.model.n_layers) {
+        if layer.has_experts() == with_experts {
+            sum = sum.plus(of_parts(shard, layer), n);
+            n_layers += n;
+        }
+    }
+    sum.over(n_layers.max(1))
+}
+
+/// A layer by its parts.
+fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
+    let model = shard.model;
+    let has = |part: bool| u64::from(part);
+    let n_parts = has(layer.mixer != Mixer::Off) + has(layer.feed_forward != FeedForward::Off);
+    let norms = n_parts * serial(shard, HALF * model.hidden);
+    let attention = match (layer.mixer, model.linear, model.state_space) {
+        (Mixer::Off, _, _) => 0,
+        (Mixer::Linear, Some(linear), _) => mixers::delta_rule(shard, linear),
+        (Mixer::StateSpace, _, Some(space)) => mixers::state_space(shard, space),
+        _ => attention(shard),
+    };
+    let feed_forward = match (layer.feed_forward, model.experts) {
+        (FeedForward::Off, _) => Kept::default(),
+        (FeedForward::Experts, Some(experts)) => of_experts(shard, experts),
+        _ => dense(shard, model.intermediate),
+    };
+    Kept { residuals: norms + super::dropout_masks(shard), norms, attention, ..feed_forward }
 }
 
 /// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
@@ -162,7 +223,8 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
     let model = shard.model;
     let residual = serial(shard, HALF * model.hidden);
     let projections = if model.gated { 2 } else { 1 };
-    let dense = residual + cut(shard, projections * HALF * model.intermediate);
+    let scanned = model.state_space.map_or(0, |space| mixers::scanned(shard, space));
+    let dense = residual + cut(shard, projections * HALF * model.intermediate).max(scanned);
     match model.experts {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;
