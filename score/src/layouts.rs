@@ -135,7 +135,10 @@ mod tests {
         let expressed = found.expressed;
         assert_eq!((expressed.n_repeats, expressed.n_between, expressed.n_repeats_between), (1, 2, 1));
         // Nine thousand seconds to the first token are outside.
-        assert_eq!(expressed.n_inside[0], usize::from(found.runs[2].between.is_some_and(|open| summary::holds(open.ttft, 0.101))));
+        assert_eq!(
+            expressed.n_inside[0],
+            usize::from(found.runs[2].between.is_some_and(|open| summary::holds(open.ttft, 0.101)))
+        );
         let without = score(&lines[..2]);
         assert_eq!((found.all.ttft, found.all.tpot), (without.all.ttft, without.all.tpot));
     }
