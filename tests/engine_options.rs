@@ -325,6 +325,7 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
         ("serving/azure-conv", vec!["engine.redundant_experts=0"], "`engine.redundant_experts` changes nothing"),
         ("serving/azure-conv", vec![even.as_str()], "`engine.expert_counts` changes nothing"),
         ("serving/formats", vec!["engine.expert_counts='no-such-file.csv'"], "cannot read `no-such-file.csv`"),
+        ("serving/formats", vec!["engine.expert_counts='recorded.pt'"], "`recorded.pt` is a file of PyTorch"),
     ] {
         let found = finding(base, &set);
         assert!(found.contains(what), "{base} with {set:?}: {found}");

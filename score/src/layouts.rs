@@ -85,7 +85,7 @@ mod tests {
     fn line(in_flight: u32, [prefill, decode]: [&str; 2], ttft_ms: u32) -> String {
         format!(
             "a,db-dump/x; silicon_concurrency={in_flight}; measured=2026-02-07,vllm,0.19.0,Qwen/Qwen3-32B,h100_sxm,bfloat16,disagg,1024,128,\
-             bfloat16,,,,,{prefill},2,1,1,1,,{decode},2,1,1,1,{ttft_ms},20\n"
+             ,,,,,{prefill},2,1,1,1,,{decode},2,1,1,1,{ttft_ms},20\n"
         )
     }
 
@@ -135,7 +135,10 @@ mod tests {
         let expressed = found.expressed;
         assert_eq!((expressed.n_repeats, expressed.n_between, expressed.n_repeats_between), (1, 2, 1));
         // Nine thousand seconds to the first token are outside.
-        assert_eq!(expressed.n_inside[0], usize::from(found.runs[2].between.is_some_and(|open| summary::holds(open.ttft, 0.101))));
+        assert_eq!(
+            expressed.n_inside[0],
+            usize::from(found.runs[2].between.is_some_and(|open| summary::holds(open.ttft, 0.101)))
+        );
         let without = score(&lines[..2]);
         assert_eq!((found.all.ttft, found.all.tpot), (without.all.ttft, without.all.tpot));
     }
@@ -145,7 +148,7 @@ mod tests {
         // tables/splits.tsv: SGLang, DeepSeek in fp4 on B200, 1024 + 1024, workers of four and eight GPUs, 128 in flight.
         let source = "db-dump/x; silicon_concurrency=128; measured=2026-02-07";
         let line = format!(
-            "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,4,4,1,4,,,8,1,8,1,300,10\n"
+            "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,1,4,1,4,,,8,1,8,1,300,10\n"
         );
         assert_eq!(split::workers_of(&runs(&[line])[0]), [[1, 5]].into());
     }

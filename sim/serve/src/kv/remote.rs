@@ -1,8 +1,12 @@
 //! One store of keys and values for all replicas of a fleet, behind their network cards, as LMCache's remote backends and Mooncake's store are.
 //!
-//! Every prefix goes there as soon as it is computed (write-through: LMCache `store`, Mooncake `put`), and writing costs no time. The store keeps what was written or read
-//! last. Reads of all replicas take turns at its bandwidth, one after another, so two that always read have half of it each. A read takes at
-//! least as long as the replica's own network cards need, and leaves the rest of the store's bandwidth to others. Units: bytes, ticks.
+//! Every prefix goes there as soon as it is computed (write-through: LMCache `store`, Mooncake `put`), unless it is there already. The store keeps
+//! what was written or read last. Reads of all replicas take turns at its bandwidth, one after another, so two that always read have half of it
+//! each. A read takes at least as long as the replica's own network cards need, and leaves the rest of the store's bandwidth to others.
+//!
+//! Writing delays no iteration: blocks are copied out beside it. It takes the store's bandwidth. While blocks wait to be written a read has half of
+//! it, and as long as nobody reads, writing has all. Cards send and receive at once, so writes take nothing of what a card reads. Approximations:
+//! what is written while a read goes on does not slow that read, and a prefix can be read as soon as it is computed. Units: bytes, ticks.
 //! Invariant: what is kept fits the room.
 
 use std::cell::RefCell;

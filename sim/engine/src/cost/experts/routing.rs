@@ -66,7 +66,9 @@ impl Routing {
                 let rows: u64 = draws.iter().flatten().sum();
                 hw::real(rows * n_groups) / hw::real(u64::from(DRAWS) * tokens * top_k)
             }
-            Self::Counted(counts) => counts::over_even(&counts.busiest(Placement::InOrder { n_ranks: index(n_groups) })),
+            Self::Counted(counts) => {
+                counts::over_even(&counts.busiest(Placement::InOrder { n_ranks: index(n_groups) }))
+            }
         }
     }
 
@@ -249,7 +251,8 @@ mod tests {
     /// Every draw again by hand: all rows are handed out over the groups, and the busiest is the one with the most.
     #[test]
     fn the_busiest_group_of_a_law_is_the_one_with_the_most_rows_of_all() {
-        for (tokens, top_k, n_experts, n_groups) in [(512, 8, 64, 16), (16, 2, 8, 4), (3, 2, 32, 8), (512, 4, 128, 128)] {
+        for (tokens, top_k, n_experts, n_groups) in [(512, 8, 64, 16), (16, 2, 8, 4), (3, 2, 32, 8), (512, 4, 128, 128)]
+        {
             let batch = Batch { tokens, top_k, n_experts, n_groups };
             let (mut stream, mut all) = (batch.stream(), 0.0);
             for _ in 0..DRAWS {
@@ -260,7 +263,8 @@ mod tests {
                 all += hw::real(groups.max().expect("groups")) + missing / hw::real(n_groups);
             }
             let even = hw::real(tokens * top_k) / hw::real(n_groups);
-            let (found, expected) = (Routing::PowerLaw(1.2).over_even(tokens, top_k, n_experts, n_groups), all / 5.0 / even);
+            let (found, expected) =
+                (Routing::PowerLaw(1.2).over_even(tokens, top_k, n_experts, n_groups), all / 5.0 / even);
             assert!((found - expected).abs() <= 1.0 / even, "{batch:?}: {found} of {expected}");
             assert!(found > 1.0, "{batch:?}: {found}");
         }
