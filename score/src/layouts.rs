@@ -1,8 +1,9 @@
 //! Intervals of split runs that do not state how many workers they had: over all layouts that fit what is stated.
 //!
 //! Where configurations of the engine, model, card, format, lengths, load and workers' GPUs were published, they are the layouts. Else there is one worker of
-//! each kind at least, and at most one for every request in flight: with more of them some would have nothing to do. The corners of that range
-//! are played: few of the one kind with many of the other. With one decode worker all sequences share its batches, as far as its memory holds them; with as many as there are requests each has one.
+//! each kind at least, and at most one for every request in flight: with more of them some would have nothing to do. Two corners of that range
+//! are played: few of the one kind with many of the other. With one decode worker all sequences share its batches, as far as its memory holds them; with
+//! as many as there are requests each has one.
 //! An interval is from the least low end of the layouts to their largest high end. It has no mean: nobody knows which layout it was.
 
 use std::collections::BTreeSet;
@@ -11,6 +12,9 @@ use crate::play::{Costs, predict};
 use crate::recipe::split;
 use crate::run::{Run, Worker, Workers};
 use crate::setup;
+
+/// Most workers of a kind. The largest published configuration has 40.
+const WORKERS_MAX: u32 = 64;
 
 /// What a run may have taken, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +57,7 @@ fn joined(one: [f64; 2], other: [f64; 2]) -> [f64; 2] {
 
 /// Fewest prefill workers with most decode workers, and the other way round. The first wait longest for prompts and decode in the smallest batches.
 fn corners(in_flight: u32) -> BTreeSet<[u32; 2]> {
-    let most = in_flight.max(1);
+    let most = in_flight.clamp(1, WORKERS_MAX);
     [[1, most], [most, 1]].into()
 }
 

@@ -142,7 +142,7 @@ impl Learned {
 
     /// Learns what the loop leaves over of runs on some cards.
     pub fn from_runs(mut runs: Vec<Run>, cards: &[&str], [source, date]: [&str; 2], costs: &Costs<'_>) -> Self {
-        runs.retain(|run| cards.contains(&run.card.as_str()));
+        runs.retain(|run| cards.contains(&run.card.as_str()) && !run.is_split());
         Self::of(&score(runs, &Selection::everything(), costs, &|| ()), source, date)
     }
 

@@ -32,7 +32,7 @@ fn score_by(card: &str, only: &str) -> Option<Score> {
         let profile = if cluster.gpu.name == own.gpu { own } else { own.lent_to(&cluster.gpu) };
         Box::new(Profiled::new(&profile, cluster))
     };
-    let runs = crate::run::read(&text).expect("a table of runs");
+    let runs = crate::recipe::layouts::read(&text).expect("a table of runs");
     Some(summary::score(runs, &Selection::parse(only).expect("conditions"), &costs, &|| {}))
 }
 
@@ -115,7 +115,7 @@ fn a_third_of_the_settings_of_an_engine_brings_the_others_near() {
     };
     for engine in ["vllm", "sglang"] {
         let only = format!("card=h100-sxm,format=bf16,engine={engine}");
-        let runs = crate::run::read(&text).expect("a table of runs");
+        let runs = crate::recipe::layouts::read(&text).expect("a table of runs");
         let found = refit::refitted(runs, &Selection::parse(&only).expect("conditions"), 3, &costs, &|| {});
         let all = &found[0];
         println!(

@@ -1,12 +1,10 @@
 //! A measured run as a table states it: what ran where, under which load, and its mean latencies.
 //!
-//! The format is `silicon_sample.csv` of ai-dynamo/aiconfigurator. Degrees of a worker are those of the table, or those that a script chose by itself
-//! (`recipe/layouts.rs`); `Worker::shape` undoes what the table's writers did to them. Units: tokens, sequences, GPUs, seconds.
+//! The format is `silicon_sample.csv` of ai-dynamo/aiconfigurator. Degrees of a worker are those of the table; `Worker::shape` undoes what its writers did to them, and
+//! `recipe/layouts.rs` has those that scripts chose by themselves. Units: tokens, sequences, GPUs, seconds.
 
 use serve::engine_preset::{self, Version};
 
-use crate::client;
-use crate::recipe::layouts;
 use crate::table::{Cells, Fault, Table};
 
 /// Columns without which nothing can be said.
@@ -201,7 +199,7 @@ fn run(cells: &mut Cells<'_>) -> Run {
     let text = |column: &str| cells.word(column).to_owned();
     let source = text("silicon_data_source");
     let in_flight = stated(&source).or_else(|| batch_of(&workers));
-    let run = Run {
+    Run {
         line: cells.line,
         id: text("id"),
         engine: text("backend"),
@@ -218,9 +216,7 @@ fn run(cells: &mut Cells<'_>) -> Run {
         workers,
         ttft_s,
         tpot_s,
-    };
-    let client = client::of(&run.source);
-    layouts::as_started(run, client)
+    }
 }
 
 fn workers(cells: &mut Cells<'_>) -> Workers {

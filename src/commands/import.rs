@@ -9,7 +9,7 @@ use calibrate::network::links;
 use calibrate::{import, llmservingsim, nccl_tests, profiles};
 use engine::cost::profile::Profile;
 use score::learned::Learned;
-use score::run;
+use score::recipe::layouts;
 use score::table::listed;
 
 use super::{Failure, imported, no_scenario, print, write};
@@ -116,7 +116,7 @@ fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<(), F
     let table = args.dir.display().to_string();
     let text =
         text_file::read(&args.dir).map_err(|why| Failure::input(Code::WrongTables, format!("{table}: {why}")))?;
-    let runs = run::read(&text).map_err(|faults| Failure::input(Code::WrongTables, listed(&table, &faults)))?;
+    let runs = layouts::read(&text).map_err(|faults| Failure::input(Code::WrongTables, listed(&table, &faults)))?;
     let gpus: Vec<&str> = provenance.gpu.split(',').map(str::trim).collect();
     if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {
         return Err(failure(ImportError::Device((*unknown).to_owned())));

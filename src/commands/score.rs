@@ -12,6 +12,7 @@ use score::form::Form;
 use score::learned::Learned;
 use score::leave_out::{self, Left, Tables};
 use score::operators::{self, Predicted};
+use score::recipe::layouts;
 use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
@@ -60,7 +61,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
             note_absent(&path, &table);
             steps(args, rows)
         }
-        None if run::is_known(&table) => runs(args, run::read(&table).map_err(broken)?),
+        None if run::is_known(&table) => runs(args, layouts::read(&table).map_err(broken)?),
         None => Err(wrong(&unknown_table())),
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 53] = [
+const ROWS: [(&str, [Judge; 3]); 54] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -100,6 +100,7 @@ const ROWS: [(&str, [Judge; 3]); 53] = [
     ("execution.loss", [By(widened), By(other_loss), By(other_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
+    ("execution.rotates_apart", [ROTATES_APART, ROTATES_APART, ROTATES_APART]),
     ("execution.wide_layers", [WIDE_LAYERS, WIDE_LAYERS, WIDE_LAYERS]),
     ("execution.gathers_narrow", [SAID, NARROW_GATHERS, NARROW_GATHERS]),
     ("overlap.tensor", [By(share_tensor), By(pieces), TENSOR]),
@@ -167,6 +168,10 @@ const OPTIMIZER: Judge = Unsaid(
 const NARROW_GRADIENTS: Judge = Unsaid(
     |p| p.execution.gradient_dtype != hw::Dtype::Fp32,
     "gradients in 16 bits: torchtitan reduces them in 32 (`training.gradient_dtype = \"fp32\"`)",
+);
+const ROTATES_APART: Judge = Unsaid(
+    |p| p.execution.rotates_apart,
+    "casts to 4 bits of a Transformer Engine before 2.14, which no option chooses",
 );
 const WIDE_LAYERS: Judge = Unsaid(|p| p.execution.wide_layers > 0, "layers whose products stay in 16 bits");
 const NARROW_GATHERS: Judge =
@@ -462,6 +467,7 @@ mod tests {
                 dropout,
                 formats,
                 wide_layers,
+                rotates_apart,
                 gathers_narrow,
                 overlap,
                 experts,

@@ -8,8 +8,9 @@
 //! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/` @ 9596d23d7, `gptoss_fp4_b200_trt_slurm.sh` @ ac1998a50, nvidia-master.yaml @ 8c3eb5b86.
 
 use super::{ANY, Of};
-use crate::client::Client;
-use crate::run::{Run, Worker, Workers};
+use crate::client::{self, Client};
+use crate::run::{self, Run, Worker, Workers};
+use crate::table::Fault;
 
 /// First day without such scripts.
 const CONFIGURED: &str = "2025-11-03";
@@ -89,8 +90,19 @@ static LAYOUTS: [(Of, Cut); 22] = [
     (Of { days: ["2026-04-21", "~"], format: "fp8", card: "b300", in_flight: 1024, ..MINIMAX }, ExpertsAndAttention),
 ];
 
-/// A run with the layout that it had.
-pub fn as_started(run: Run, client: &Client) -> Run {
+/// Reads a table of runs, with the layouts that they had.
+///
+/// # Errors
+/// Every fault of the file.
+pub fn read(text: &str) -> Result<Vec<Run>, Vec<Fault>> {
+    let started = |run: Run| {
+        let client = client::of(&run.source);
+        as_started(run, client)
+    };
+    Ok(run::read(text)?.into_iter().map(started).collect())
+}
+
+fn as_started(run: Run, client: &Client) -> Run {
     let Workers::Whole(worker) = run.workers else { return run };
     let Some((_, cut)) = LAYOUTS.iter().find(|(of, _)| of.fits(&run, client)) else { return run };
     let shape = worker.shape();
@@ -124,7 +136,7 @@ mod tests {
              a,db-dump/x; silicon_concurrency={in_flight}; measured={day}T00:00:00.000Z,{engine},,{model},{card},{format},agg,\
              {cells},500,20\n"
         );
-        let run = crate::run::read(&text).expect("a table").remove(0);
+        let run = read(&text).expect("a table").remove(0);
         let Workers::Whole(worker) = run.workers else { unreachable!("one engine") };
         assert_eq!(run.n_engines(), 1);
         let shape = worker.shape();
