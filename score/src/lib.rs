@@ -2,15 +2,16 @@
 //!
 //! A table of published runs is read (`table.rs`, `run.rs`), a run becomes an engine as it was started (`client.rs`, `recipe.rs`, `setup.rs`) or a
 //! reason why it cannot (`reason.rs`), the request loop plays it as the benchmark's client loads it (`play.rs`), and what comes out is set
-//! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). What is fitted to runs is a few constants of an engine
+//! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). Split runs that do not state their workers have an interval
+//! (`between.rs`). What is fitted to runs is a few constants of an engine
 //! (`serve::engine_constants`); `leave_out.rs` chooses them without the runs that they are then asked about. What the loop leaves over is learned
 //! (`residual.rs`, `learned.rs`) and corrects what clients of a replica see at a held load (`steady.rs`). Units: milliseconds in tables, seconds inside.
 
 pub mod bench;
+pub mod between;
 pub mod client;
 pub mod form;
 pub mod kernels;
-pub mod layouts;
 pub mod learned;
 pub mod leave_out;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
-use crate::layouts::{self, Between};
+use crate::between::{self, Between};
 use crate::order::{self, Order};
 use crate::play::{Costs, Latency, Predicted, predict};
 use crate::reason::Reason;
@@ -88,7 +88,7 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     let scored = |run: Run| {
         let outcome = outcome(&run, &first_of, costs);
         let is_open = outcome == Err(Reason::WorkersNotStated);
-        let between = if is_open { layouts::between(&run, costs) } else { None };
+        let between = if is_open { between::between(&run, costs) } else { None };
         done();
         Scored { run, outcome, between }
     };
