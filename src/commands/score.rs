@@ -12,7 +12,6 @@ use score::form::Form;
 use score::learned::Learned;
 use score::leave_out::{self, Left, Tables};
 use score::operators::{self, Predicted};
-use score::recipe::layouts;
 use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
@@ -61,7 +60,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
             note_absent(&path, &table);
             steps(args, rows)
         }
-        None if run::is_known(&table) => runs(args, layouts::read(&table).map_err(broken)?),
+        None if run::is_known(&table) => runs(args, score::recipe::layouts::read(&table).map_err(broken)?),
         None => Err(wrong(&unknown_table())),
     }
 }
