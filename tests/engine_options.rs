@@ -180,12 +180,20 @@ fn warnings(name: &str, set: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_key_of_serving_that_changes_nothing_is_a_warning() {
-    let cases: [(&str, &[&str], &str); 6] = [
+    const VLLM: &str = "`batch_wait` changes nothing: `vllm-v1` lets no prompt wait for others";
+    const ONE_RANK: &str = "`batch_wait` with `until = \"ranks\"` changes nothing: attention has one rank";
+    const FOR_RANKS: &[&str] = &["engine.batch_wait={ iterations = 9, until = 'ranks' }"];
+    const OTHER: &[&str] = &["engine.batch_wait={ iterations = 9, until = 'ranks', enough_tokens = 5 }"];
+    let cases: [(&str, &[&str], &str); 10] = [
         ("serving/azure-conv", &["trace.cv=3"], "`trace.cv` changes nothing"),
         ("serving/azure-conv", &["trace.speed=3"], "`trace.speed` changes nothing"),
         ("serving/azure-conv", &["trace.think_s=3"], "`trace.think_s` changes nothing"),
         ("serving/azure-conv", &["engine.swap_gib=10"], "`engine.swap_gib` changes nothing"),
         ("serving/sessions", &["engine.block_tokens=16"], ""),
+        ("serving/formats", &["engine.batch_wait={ iterations = 9 }"], VLLM),
+        ("serving/batch-wait", FOR_RANKS, ONE_RANK),
+        ("serving/rank-wait", FOR_RANKS, ""),
+        ("serving/rank-wait", OTHER, "`engine.batch_wait.enough_tokens` changes nothing"),
         ("compiler/llama-1b-codealpaca", &["cluster.gpus_per_node=4"], "3 of 4 GPUs change nothing"),
     ];
     for (name, set, expected) in cases {
@@ -195,6 +203,29 @@ fn a_key_of_serving_that_changes_nothing_is_a_warning() {
             "{name} {set:?}: {found:?}"
         );
     }
+}
+
+#[test]
+fn prompts_wait_for_ranks_as_long_as_the_keys_say() {
+    let ttft_s = |wait: &str| {
+        let (source, folder) = scenario::find("serving/rank-wait").expect("shipped");
+        let wait = format!("engine.batch_wait={wait}");
+        let set = vec![
+            "policies.run=['published']".to_owned(),
+            "policies.baseline='published'".to_owned(),
+            "trace.requests=200".to_owned(),
+            wait,
+        ];
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics["ttft_s.mean"]
+    };
+    let at_once = ttft_s("{ iterations = 0 }");
+    let some = ttft_s("{ iterations = 60, until = 'ranks' }");
+    let more = ttft_s("{ iterations = 60, until = 'ranks', more_iterations = 30 }");
+    // One token is enough, so nobody waits.
+    let for_tokens = ttft_s("{ iterations = 60, enough_tokens = 1 }");
+    assert!(at_once < some && some < more, "{at_once} s, {some} s and {more} s");
+    assert!((for_tokens / at_once - 1.0).abs() < 1e-9, "{for_tokens} s against {at_once} s");
 }
 
 #[test]

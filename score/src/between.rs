@@ -77,13 +77,9 @@ mod tests {
 
     use super::*;
     use crate::reason::Reason;
+    use crate::recipe::split::tests::HEADER;
     use crate::select::Selection;
     use crate::summary::{self, Score};
-
-    const HEADER: &str = "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,\
-        moe_quant_mode,batch_size,tp_size,prefill_batch_size,prefill_num_workers,prefill_tp_size,prefill_attention_dp_size,\
-        prefill_moe_tp_size,prefill_moe_ep_size,decode_batch_size,decode_num_workers,decode_tp_size,decode_attention_dp_size,\
-        decode_moe_tp_size,decode_moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
 
     /// A split run of Qwen3-32B with so many workers of both kinds.
     fn line(in_flight: u32, [prefill, decode]: [&str; 2], ttft_ms: u32) -> String {

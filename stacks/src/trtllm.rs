@@ -91,8 +91,7 @@ fn batch_wait(flags: &mut Flags<'_>, n_ranks: u64) -> Option<String> {
     let ratio = flags.number("batch-wait-max-tokens-ratio");
     let [iterations, more] = ["timeout-iters", "batching-wait-iters"]
         .map(|name| flags.count(&format!("attention-dp-config.{name}"), 0..=WAIT_MAX));
-    let is_balanced =
-        flags.text("attention-dp-config.enable-balance").is_some_and(|word| word.eq_ignore_ascii_case("true"));
+    let is_balanced = flags.is("attention-dp-config.enable-balance");
     if n_ranks > 1 {
         let [iterations, more] = [iterations.unwrap_or(RANK_WAIT[0]), more.unwrap_or(RANK_WAIT[1])];
         let wait = format!("{{ iterations = {iterations}, until = \"ranks\", more_iterations = {more} }}");

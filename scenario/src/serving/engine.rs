@@ -212,15 +212,16 @@ pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u
     if iterations == 0 {
         table.idle(&["enough_tokens", "more_iterations"], "some `iterations`");
     }
-    let gather = if table.word("until", 0, &["tokens", "ranks"]) == 1 {
+    let is_for_ranks = table.word("until", 0, &["tokens", "ranks"]) == 1;
+    if is_for_ranks {
         table.idle(&["enough_tokens"], "`until = \"tokens\"`");
-        Gather::Ranks { iterations, more: table.small("more_iterations", Some(0), 0..=100_000) }
     } else {
         table.idle(&["more_iterations"], "`until = \"ranks\"`");
-        let tokens = table.small("enough_tokens", Some(tokens_max), 1..=tokens_max.max(1).into());
-        Gather::Tokens { iterations, tokens }
-    };
+    }
+    let tokens = table.small("enough_tokens", Some(tokens_max), 1..=tokens_max.max(1).into());
+    let more = table.small("more_iterations", Some(0), 0..=100_000);
     table.finish();
+    let gather = if is_for_ranks { Gather::Ranks { iterations, more } } else { Gather::Tokens { iterations, tokens } };
     (iterations > 0).then_some(gather)
 }
 

@@ -62,14 +62,9 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
     ExpertChoice { routing, redundant: is_balanced.then_some(n) }
 }
 
-/// Whether a file's name ends so, in letters of any size.
-fn has_ending(name: &str, ending: &str) -> bool {
-    Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending))
-}
-
 /// Counts of a file.
 fn counts(section: &mut Section<'_>, folder: &Path, name: &str, at: Place) -> Option<Routing> {
-    if has_ending(name, "pt") {
+    if Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pt")) {
         let help = "`python3 -c 'import json, sys, torch; json.dump({\"logical_count\": torch.load(sys.argv[1])[\"logical_count\"].tolist()}, \
                     open(sys.argv[2], \"w\"))' IN.pt OUT.json` writes one that is read";
         section.refuse(Code::WrongExpertCounts, at, format!("`{name}` is a file of PyTorch, which is no text"), help);

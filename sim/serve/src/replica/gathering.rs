@@ -59,16 +59,21 @@ impl Replica<'_> {
         fits
     }
 
+    /// Tokens of the prompt of somebody who waits.
+    pub(super) fn target_of(&self, waiting: Waiting) -> u32 {
+        match waiting {
+            Waiting::New(request) => self.requests.list[request as usize].prompt,
+            Waiting::Again(id) => self.slots[id as usize].target,
+        }
+    }
+
     /// Tokens of the prompts that whole fit the room and the places of an iteration, oldest first.
     fn prompts_within(&self, room: u32) -> u32 {
         let places = self.sequences_max().saturating_sub(self.n_running());
         let n_seen = self.waiting.len().saturating_sub(self.n_unseen);
         let mut taken = 0;
         for waiting in self.waiting.iter().take(n_seen.min(places as usize)) {
-            let tokens = match waiting {
-                Waiting::New(request) => self.requests.list[*request as usize].prompt,
-                Waiting::Again(id) => self.slots[*id as usize].target,
-            };
+            let tokens = self.target_of(*waiting);
             if taken + tokens > room {
                 break;
             }

@@ -143,19 +143,16 @@ impl Replica<'_> {
         self.engine.limits.tokens_max.saturating_sub(decoding)
     }
 
-    /// Those who wait and are seen, in order, each on the rank with the fewest then.
+    /// Those who wait and are seen, in order, each on the rank with the fewest then: as many as there are places.
     fn queue_on_ranks(&self, n: &[u32]) -> Vec<Queued> {
         let mut n = n.to_vec();
-        let seen = self.waiting.iter().take(self.waiting.len() - self.n_unseen);
+        let places = self.sequences_max().saturating_sub(self.n_running()) as usize;
+        let n_seen = self.waiting.len() - self.n_unseen;
         let placed = |waiting: &Waiting| {
-            let tokens = match waiting {
-                Waiting::New(request) => self.requests.list[*request as usize].prompt,
-                Waiting::Again(id) => self.slots[*id as usize].target,
-            };
             let rank = (0..n.len()).min_by_key(|rank| n[*rank]).expect("several ranks");
             n[rank] += 1;
-            Queued { rank, tokens }
+            Queued { rank, tokens: self.target_of(*waiting) }
         };
-        seen.map(placed).collect()
+        self.waiting.iter().take(n_seen.min(places)).map(placed).collect()
     }
 }
