@@ -347,6 +347,18 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_is_named_takes_the_place_of_the_files() {
+        for text in
+            ["vllm serve meta-llama/Llama-3.1-70B-Instruct", "tensor_parallel_size: 8\nenable_attention_dp: true\n"]
+        {
+            let machine =
+                Machine { gpu: Some("h200-sxm".to_owned()), model: Some("qwen3-32b".to_owned()), ..Machine::default() };
+            let imported = import(recognise(text).expect("a known stack"), text, &machine);
+            assert!(imported.scenario.contains("name = \"qwen3-32b\""), "{text}:\n{}", imported.scenario);
+        }
+    }
+
+    #[test]
     fn commands_of_vllm_say_degrees_limits_formats_and_drafts() {
         check(
             "M=meta-llama/Llama-3.1-70B-Instruct\nvllm serve $M -tp 4 --data_parallel_size=2 --max-num-seqs 128 --enforce-eager --quantization fp8",

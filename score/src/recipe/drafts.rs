@@ -65,6 +65,18 @@ mod tests {
             are_drafted(&run, crate::client::of(&run.source))
         };
         assert!(drafted("2026-01-14", "fp4") && drafted("2026-02-05", "fp8") && drafted("2026-02-06", "fp4"));
+        // Of SGLang in fp8 on B200 more than 64 in flight were measured with drafts alone, and more than four with long prompts on eight GPUs.
+        let sglang = |in_flight: u32, prompt: u32, tp: u32| {
+            let text = format!(
+                "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,\
+                 silicon_ttft_ms,silicon_tpot_ms\na,source_file=x; model=y; silicon_concurrency={in_flight}; measured=2026-03-25,sglang,0.5.9,\
+                 deepseek-ai/DeepSeek-R1,b200_sxm,fp8,agg,{prompt},1024,fp8,fp8_block,{in_flight},{tp},500,20\n"
+            );
+            let run = crate::run::read(&text).expect("a table").remove(0);
+            are_drafted(&run, crate::client::of(&run.source))
+        };
+        assert!(sglang(128, 1024, 8) && sglang(16, 8192, 8));
+        assert!(!sglang(64, 1024, 8) && !sglang(4, 8192, 8) && !sglang(32, 8192, 4));
         // On these days the other format was not measured, or both ways were.
         assert!(!drafted("2026-02-05", "fp4") && !drafted("2026-01-28", "fp8"));
     }
