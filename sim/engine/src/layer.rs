@@ -14,7 +14,7 @@ pub use experts::{dispatched, expert_exchange};
 pub use recomputed::recomputed_part;
 pub use torch::{read_by_backward, sharded_copies};
 
-use crate::model::{FeedForward, LatentAttention, Layer, Mixer};
+use crate::model::{FeedForward, LatentAttention, Layer, Mixer, Norms};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
@@ -281,6 +281,8 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     writer.residual(match (layer.mixer, layer.feed_forward) {
         (Mixer::Off, _) => 2 * model.hidden,
         (_, FeedForward::Off) => 3 * model.hidden,
+        // A feed-forward beside the mixer has the mixer's norm: both results are added to the residual at once, below.
+        _ if model.norms == Norms::Shared => model.hidden,
         // Residual add and norm: read two, write two.
         _ => 4 * model.hidden,
     });
@@ -290,7 +292,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
         _ => feed_forward(&mut writer, model.intermediate),
     }
     writer.residual(3 * model.hidden);
-    if model.sandwich_norms {
+    if model.norms == Norms::Around {
         writer.residual(4 * model.hidden);
     }
     writer.done()

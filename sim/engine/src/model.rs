@@ -13,7 +13,6 @@ mod unpriced;
 mod vision;
 
 pub use checkpoints::of_checkpoint;
-pub use config::model_types;
 pub use embedded::{embedded, embedded_names, published_weights};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use unpriced::Unpriced;
@@ -132,6 +131,17 @@ pub enum QueryKeyNorm {
     Whole,
 }
 
+/// Norms of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norms {
+    /// One in front of the mixer and one in front of the feed-forward, or one behind each (OLMo 2).
+    Each,
+    /// One in front of both and one behind both (Gemma 2 and 3, GLM-4).
+    Around,
+    /// One in front of mixer and feed-forward, which run side by side (Command R, Phi-2).
+    Shared,
+}
+
 /// A decoder-only transformer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
@@ -167,8 +177,8 @@ pub struct Model {
     pub sinks: bool,
     /// Whether positions are learned, with a table of `max_positions` rows, and feed-forwards and norms have biases (GPT).
     pub learned_positions: bool,
-    /// Whether mixer and feed-forward have a norm behind them too (Gemma 3).
-    pub sandwich_norms: bool,
+    /// Where norms stand.
+    pub norms: Norms,
     /// How each head's query and key are normalised.
     pub qk_norm: QueryKeyNorm,
     /// Longest position that the model was made for.

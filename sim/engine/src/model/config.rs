@@ -8,6 +8,7 @@ mod modules;
 mod no_format;
 mod quantization;
 mod reader;
+mod types;
 mod vision;
 
 use serde_json::{Map, Value};
@@ -15,74 +16,7 @@ use serde_json::{Map, Value};
 use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace, VisionEncoder};
 use crate::formats::Formats;
 use reader::Reader;
-
-/// What sets model types apart that share keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    Llama,
-    Gpt2,
-    Mistral,
-    Phi3,
-    Qwen2,
-    Qwen3,
-    Qwen3Next,
-    Gemma3,
-    Llama4,
-    GptOss,
-    MiniMax,
-    Glm4,
-    Latent,
-    SparseLatent,
-    NemotronH,
-    Megatron,
-}
-
-/// Supported values of `model_type`.
-const TYPES: [(&str, Family); 37] = [
-    ("deepseek_v3", Family::Latent),
-    ("gpt2", Family::Gpt2),
-    ("llama", Family::Llama),
-    ("mistral", Family::Mistral),
-    ("mixtral", Family::Mistral),
-    ("qwen2", Family::Qwen2),
-    ("qwen3", Family::Qwen3),
-    ("qwen3_moe", Family::Qwen3),
-    ("deepseek_v2", Family::Latent),
-    ("deepseek_v32", Family::SparseLatent),
-    ("gemma3", Family::Gemma3),
-    ("gemma3_text", Family::Gemma3),
-    ("glm4_moe", Family::Glm4),
-    ("glm_moe_dsa", Family::SparseLatent),
-    ("gpt_oss", Family::GptOss),
-    ("kimi_k2", Family::Latent),
-    ("kimi_k25", Family::Latent),
-    ("llama4", Family::Llama4),
-    ("llama4_text", Family::Llama4),
-    // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
-    ("megatron", Family::Megatron),
-    ("minimax_m2", Family::MiniMax),
-    ("nemotron_h", Family::NemotronH),
-    ("phi3", Family::Phi3),
-    ("qwen2_5_vl", Family::Qwen2),
-    ("qwen2_5_vl_text", Family::Qwen2),
-    ("qwen2_moe", Family::Qwen2),
-    ("qwen2_vl", Family::Qwen2),
-    ("qwen2_vl_text", Family::Qwen2),
-    ("qwen3_5", Family::Qwen3Next),
-    ("qwen3_5_moe", Family::Qwen3Next),
-    ("qwen3_5_moe_text", Family::Qwen3Next),
-    ("qwen3_5_text", Family::Qwen3Next),
-    ("qwen3_next", Family::Qwen3Next),
-    ("qwen3_vl", Family::Qwen3),
-    ("qwen3_vl_moe", Family::Qwen3),
-    ("qwen3_vl_moe_text", Family::Qwen3),
-    ("qwen3_vl_text", Family::Qwen3),
-];
-
-/// Words of `model_type`.
-pub fn model_types() -> impl Iterator<Item = &'static str> {
-    TYPES.into_iter().map(|(word, _)| word)
-}
+use types::{Family, TYPES, Type};
 
 /// Largest parameter count that is taken for real, far above any model and far below what `u64` holds.
 const PARAMETERS_MAX: f64 = 1e17;
@@ -98,15 +32,15 @@ impl Model {
         let keys = flat(config)?;
         let kind = keys.get("model_type").and_then(Value::as_str).unwrap_or("");
         let mut reader = Reader::new(&keys);
-        let family = TYPES.iter().find(|(word, _)| *word == kind).map(|(_, family)| *family);
-        if family.is_none() {
-            let allowed = model_types().collect::<Vec<_>>().join(", ");
-            let near = model_types().find(|known| is_near(kind, known));
-            let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let known = TYPES.iter().find(|(word, _)| *word == kind).map(|(_, known)| *known);
+        if known.is_none() {
+            let allowed = TYPES.map(|(word, _)| word).join(", ");
+            let near = TYPES.iter().find(|(word, _)| is_near(kind, word));
+            let hint = near.map_or_else(String::new, |(near, _)| format!("; did you mean `{near}`?"));
             reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
         let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
-        let mut model = read(name, family.unwrap_or(Family::Llama), &mut reader);
+        let mut model = read(name, known.unwrap_or(types::LLAMA), &mut reader);
         let mut findings = reader.findings;
         if findings.is_empty() {
             findings.extend(contradictions(&model));
@@ -175,25 +109,30 @@ fn is_near(found: &str, known: &str) -> bool {
     }
 }
 
-fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
+fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
+    let family = of.family;
     let gpt = family == Family::Gpt2;
-    let gemma = family == Family::Gemma3;
     let hidden = reader.required(&["hidden_size", "n_embd"]);
     let n_heads = reader.required(&["num_attention_heads", "n_head"]);
-    let (intermediate, experts) = feed_forwards(family, hidden, reader);
+    // OPT-350M alone has embeddings of another width than its layers.
+    if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
+        reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
+    }
+    let (intermediate, experts) = feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
     let max_positions = positions(family, reader);
-    let (n_layers, layers) = layers::layers(family, reader, max_positions, experts.is_some());
-    let bias = reader.flag("attention_bias", family == Family::GptOss);
+    let (n_layers, layers) = layers::layers(of, reader, max_positions, experts.is_some());
+    let (qkv_bias, output_bias) = biases(of, reader);
     let is_stated = family == Family::Megatron;
-    let output_bias = is_stated && reader.flag("output_bias", false);
     let is_learned = is_stated && reader.flag("learned_positions", false);
-    let is_gated = if is_stated { reader.flag("gated", false) } else { !gpt && family != Family::NemotronH };
-    let vocab =
-        if gemma { reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB) } else { reader.required(&["vocab_size"]) };
+    let vocab = match family {
+        Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
+        _ => reader.required(&["vocab_size"]),
+    };
     let linear = (family == Family::Qwen3Next).then(|| linear(reader));
-    let is_hybrid = family == Family::NemotronH || is_stated && reader.has("hybrid_override_pattern");
-    let state_space = is_hybrid.then(|| state_space(reader));
+    let is_hybrid = matches!(family, Family::NemotronH | Family::Granite | Family::Bamba)
+        || is_stated && reader.has("hybrid_override_pattern");
+    let state_space = is_hybrid.then(|| state_space(hidden, reader));
     let vision = encoder(hidden, reader);
     let has_vision = vision.is_some();
     Model {
@@ -205,16 +144,16 @@ fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
         n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
         head_dim: reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads),
         intermediate,
-        gated: is_gated,
+        gated: if is_stated { reader.flag("gated", false) } else { of.gated },
         vocab,
-        tied: reader.flag("tie_word_embeddings", gpt || gemma),
-        qkv_bias: bias || family == Family::Qwen2 || gpt,
-        output_bias: gpt || output_bias || (bias && family != Family::Glm4 && !is_stated),
-        output_gate: family == Family::Qwen3Next && reader.flag("attn_output_gate", true),
+        tied: reader.flag("tie_word_embeddings", of.tied),
+        qkv_bias,
+        output_bias,
+        output_gate: of.output_gate && reader.flag("attn_output_gate", true),
         sinks: family == Family::GptOss,
         learned_positions: gpt || is_learned,
-        sandwich_norms: gemma,
-        qk_norm: qk_norm(family, reader),
+        norms: of.norms,
+        qk_norm: qk_norm(of, reader),
         max_positions,
         latent,
         experts,
@@ -227,29 +166,44 @@ fn read(name: &str, family: Family, reader: &mut Reader<'_>) -> Model {
     }
 }
 
+/// Whether queries, keys and values have biases, and whether the output projection has one.
+fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
+    let keys = ["attention_bias", "use_qkv_bias", "use_bias", "enable_bias"];
+    let stated = keys.into_iter().find(|key| reader.has(key));
+    let is_there = stated.map_or(of.biases.default, |key| reader.flag(key, of.biases.default));
+    let apart = ["output_bias", "attention_out_bias"].into_iter().find(|key| reader.has(key));
+    let of_output = apart.map_or(is_there && of.biases.of_output, |key| reader.flag(key, false));
+    (is_there, of_output)
+}
+
 fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
     let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
     reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(default)
 }
 
 /// Width of the dense feed-forward, and the experts.
-fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
-    let n_routed = reader.optional(&["n_routed_experts", "num_local_experts", "num_experts"]);
+fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
+    let family = of.family;
+    let n_routed = n_routed(reader);
     let width = reader.optional(&["moe_intermediate_size"]);
     let dense = match family {
-        Family::Gpt2 => reader.optional(&["n_inner"]).unwrap_or(4 * hidden),
-        Family::Llama4 => reader.required(&["intermediate_size_mlp", "intermediate_size"]),
+        Family::Gpt2 => reader.optional(&["n_inner", "ffn_dim"]).unwrap_or(4 * hidden),
+        Family::Granite if n_routed.is_none() => reader.required(&["shared_intermediate_size"]),
+        Family::Llama4 | Family::Cohere2 => {
+            reader.required(&["intermediate_size_mlp", "prefix_dense_intermediate_size", "intermediate_size"])
+        }
         // Models whose layers all have experts may leave it out.
         _ if n_routed.is_some() && width.is_some() => reader.optional(&["intermediate_size"]).or(width).unwrap_or(1),
         _ => reader.required(&["intermediate_size"]),
     };
     let Some(n_routed) = n_routed else { return (dense, None) };
     let intermediate = match family {
-        Family::Llama4 => reader.required(&["intermediate_size"]),
+        Family::Llama4 | Family::Cohere2 => reader.required(&["intermediate_size"]),
         _ => width.unwrap_or(dense),
     };
-    let top_k = reader.required(&["num_experts_per_tok", "experts_per_token"]);
-    let n_shared = reader.count("n_shared_experts");
+    let top_k = reader.required(&["num_experts_per_tok", "experts_per_token", "moe_k"]);
+    let n_shared = ["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"].map(|key| reader.count(key));
+    let n_shared = n_shared.into_iter().max().unwrap_or(0);
     let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
     let by_width = reader.count("shared_expert_intermediate_size").max(reader.count("shared_intermediate_size"));
     let shared_intermediate = match family {
@@ -258,7 +212,7 @@ fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, 
     };
     let experts = Experts {
         shared_intermediate,
-        shared_gate: matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Next) && by_width > 0,
+        shared_gate: matches!(family, Family::Qwen | Family::Qwen3Next) && by_width > 0,
         latent: reader.optional(&["moe_latent_size"]),
         biased: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,
@@ -266,6 +220,12 @@ fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, 
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))
+}
+
+/// Routed experts; none where their number is 0.
+fn n_routed(reader: &mut Reader<'_>) -> Option<u64> {
+    let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
+    keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0)
 }
 
 fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {
@@ -295,13 +255,20 @@ fn linear(reader: &mut Reader<'_>) -> LinearAttention {
     }
 }
 
-fn state_space(reader: &mut Reader<'_>) -> StateSpace {
+fn state_space(hidden: u64, reader: &mut Reader<'_>) -> StateSpace {
+    let n_heads = reader.required(&["mamba_num_heads", "mamba_n_heads"]);
+    let expand = reader.optional(&["mamba_expand", "expand"]).unwrap_or(2);
+    let head_dim = if reader.word_or_none("mamba_d_head") == Some("auto") {
+        expand * hidden / n_heads
+    } else {
+        reader.required(&["mamba_head_dim", "mamba_d_head"])
+    };
     StateSpace {
-        n_heads: reader.required(&["mamba_num_heads"]),
-        head_dim: reader.required(&["mamba_head_dim"]),
-        n_groups: reader.required(&["n_groups"]),
-        state: reader.required(&["ssm_state_size"]),
-        kernel: reader.required(&["conv_kernel"]),
+        n_heads,
+        head_dim,
+        n_groups: reader.required(&["n_groups", "mamba_n_groups"]),
+        state: reader.required(&["ssm_state_size", "mamba_d_state"]),
+        kernel: reader.required(&["conv_kernel", "mamba_d_conv"]),
         state_bytes: state_bytes(reader, "mamba_ssm_cache_dtype"),
     }
 }
@@ -318,21 +285,13 @@ fn state_bytes(reader: &mut Reader<'_>, key: &str) -> u64 {
     }
 }
 
-fn qk_norm(family: Family, reader: &mut Reader<'_>) -> QueryKeyNorm {
-    match family {
-        Family::Qwen3 if !reader.flag("use_qk_norm", true) => QueryKeyNorm::Off,
-        Family::Qwen3 | Family::Qwen3Next | Family::Gemma3 => QueryKeyNorm::Head,
-        Family::MiniMax if reader.flag("use_qk_norm", true) => match reader.word("qk_norm_type") {
-            Some("per_head") => QueryKeyNorm::Head,
-            _ => QueryKeyNorm::Whole,
-        },
-        Family::Glm4 | Family::Megatron if reader.flag("use_qk_norm", false) => QueryKeyNorm::Head,
-        // Llama 4 normalises without weights.
-        Family::Llama4 => {
-            reader.flag("use_qk_norm", true);
-            QueryKeyNorm::Off
-        }
-        _ => QueryKeyNorm::Off,
+fn qk_norm(of: Type, reader: &mut Reader<'_>) -> QueryKeyNorm {
+    let stated = ["use_qk_norm", "qk_layernorm"].into_iter().find(|key| reader.has(key));
+    let is_on = stated.map_or(of.has_qk_norm, |key| reader.flag(key, of.has_qk_norm));
+    match of.qk_norm {
+        _ if !is_on => QueryKeyNorm::Off,
+        QueryKeyNorm::Whole if reader.word("qk_norm_type") == Some("per_head") => QueryKeyNorm::Head,
+        kind => kind,
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Counts are those of the tensors in public checkpoints, but for the bias with which a router selects experts (one number per expert).
 
-use super::{FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace};
+use super::{
+    FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Norms, QueryKeyNorm, StateSpace,
+};
 
 impl Index {
     /// Projections of its queries from the compressed query, of its key and of the heads' weights, and the norm of the key with its bias.
@@ -120,9 +122,15 @@ impl Model {
         matrices * hidden * intermediate + biases
     }
 
-    /// Parameters of the norms of a mixer or a feed-forward.
-    const fn norm_parameters(&self) -> u64 {
-        if self.learned_positions || self.sandwich_norms { 2 * self.hidden } else { self.hidden }
+    /// Parameters of the norms of a layer.
+    fn norm_parameters(&self, layer: Layer) -> u64 {
+        let n_blocks = u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off);
+        let n_norms = match self.norms {
+            Norms::Each => n_blocks,
+            Norms::Around => 2 * n_blocks,
+            Norms::Shared => 1,
+        };
+        n_norms * if self.learned_positions { 2 * self.hidden } else { self.hidden }
     }
 
     /// Parameters of a layer's dense feed-forward, or of its shared experts and the projections around the routed ones.
@@ -151,9 +159,8 @@ impl Model {
     /// Parameters of a layer that every tensor group holds once: mixer, norms, and the dense feed-forward or, with experts, what is around
     /// them.
     pub fn shared_layer_parameters(&self, layer: Layer) -> u64 {
-        let n_norms = u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off);
         let feed_forward = self.dense_parameters(layer) + self.router_parameters(layer);
-        self.mixer_parameters(layer) + n_norms * self.norm_parameters() + feed_forward
+        self.mixer_parameters(layer) + self.norm_parameters(layer) + feed_forward
     }
 
     /// The same of all layers from `first` to before `end`.

@@ -15,7 +15,7 @@ use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::layer;
-use engine::model::{Layer, Model, Pattern, QueryKeyNorm};
+use engine::model::{Layer, Model, Norms, Pattern, QueryKeyNorm};
 use engine::play::Case;
 use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
@@ -201,7 +201,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         output_gate: false,
         sinks: false,
         learned_positions: !gated,
-        sandwich_norms: false,
+        norms: Norms::Each,
         qk_norm: QueryKeyNorm::Off,
         max_positions: training.calls[call].tokens,
         latent: None,

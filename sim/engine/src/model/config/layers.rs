@@ -2,14 +2,16 @@
 //!
 //! Rules where a file does not list its layers are those of the public model code: huggingface/transformers, `configuration_<type>.py`.
 
-use super::Family;
 use super::reader::Reader;
+use super::types::{Family, Type};
 use crate::model::{FeedForward, Layer, Mixer, Pattern};
 
 /// Most layers that are taken for real.
 const LAYERS_MAX: u64 = 10_000;
 /// Every so many-th layer attends to all tokens where a Gemma 3 file does not say so.
 const GEMMA3_PERIOD: u64 = 6;
+/// The same for Command R7B, OLMo 3, EXAONE 4 and AFMoE.
+const WINDOW_PERIOD: u64 = 4;
 /// The same for the layers of Llama 4 without rotary positions.
 const LLAMA4_PERIOD: u64 = 4;
 /// Tokens of a chunk of Llama 4 where the file does not say so.
@@ -24,7 +26,8 @@ const BLOCKS: [(char, &str, Layer); 4] = [
 ];
 
 /// Layers: how many, and what they are.
-pub(super) fn layers(family: Family, reader: &mut Reader<'_>, positions: u64, has_experts: bool) -> (u64, Pattern) {
+pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_experts: bool) -> (u64, Pattern) {
+    let family = of.family;
     if family == Family::NemotronH || family == Family::Megatron && reader.has("hybrid_override_pattern") {
         let blocks = blocks(reader);
         return (blocks.len().max(1) as u64, Pattern::of_layers(&blocks));
@@ -35,7 +38,7 @@ pub(super) fn layers(family: Family, reader: &mut Reader<'_>, positions: u64, ha
         return (n, Pattern::uniform(Layer::DENSE));
     }
     let mixers = mixers(family, reader, n, positions);
-    let feed_forwards = if has_experts { feed_forwards(family, reader, n) } else { Vec::new() };
+    let feed_forwards = if has_experts { feed_forwards(of, reader, n) } else { Vec::new() };
     let layer = |(index, mixer): (usize, &Mixer)| Layer {
         mixer: *mixer,
         feed_forward: feed_forwards.get(index).copied().unwrap_or(FeedForward::Dense),
@@ -88,16 +91,29 @@ fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Ve
             let keys = ["sliding_window_pattern", "_sliding_window_pattern"];
             attention_every(reader.optional(&keys).unwrap_or(GEMMA3_PERIOD))
         }
-        Family::GptOss => attention_every(2),
+        Family::Gemma2 | Family::GptOss => attention_every(2),
+        Family::Cohere2 | Family::Olmo3 => attention_every(period(reader)),
+        Family::Bamba => {
+            let attends = reader.numbers("attn_layer_indices").unwrap_or_default();
+            (0..n).map(|index| if attends.contains(&index) { Mixer::Full } else { rest }).collect()
+        }
         Family::Llama4 => match reader.numbers("no_rope_layers").filter(|list| !list.is_empty()) {
             Some(rotary) => (0..n).map(|index| if at(&rotary, index) == 0 { Mixer::Full } else { rest }).collect(),
             None => attention_every(reader.optional(&["no_rope_layer_interval"]).unwrap_or(LLAMA4_PERIOD)),
         },
-        Family::Qwen2 | Family::Qwen3 => {
+        Family::Qwen => {
             let n_full = reader.count("max_window_layers");
             (0..n).map(|index| if index < n_full { Mixer::Full } else { rest }).collect()
         }
         _ => vec![rest; usize::try_from(n).expect("at most the largest count of layers")],
+    }
+}
+
+/// Every so many-th layer attends to all tokens: a number, or a letter for each of them (`LLLG`).
+fn period(reader: &mut Reader<'_>) -> u64 {
+    match reader.word_or_none("sliding_window_pattern") {
+        Some(letters) => (letters.len() as u64).max(1),
+        None => reader.optional(&["sliding_window_pattern", "global_attn_every_n_layers"]).unwrap_or(WINDOW_PERIOD),
     }
 }
 
@@ -109,6 +125,7 @@ fn at(list: &[u64], index: u64) -> u64 {
 fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
     match family {
         Family::Qwen3Next => Mixer::Linear,
+        Family::Granite | Family::Bamba => Mixer::StateSpace,
         Family::Llama4 => Mixer::Chunked(reader.optional(&["attention_chunk_size"]).unwrap_or(LLAMA4_CHUNK)),
         Family::SparseLatent => Mixer::Selected(reader.required(&["index_topk"])),
         _ => window(family, reader, positions),
@@ -118,7 +135,7 @@ fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
 /// A window, where the file has one that is in use.
 fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
     let width = reader.optional(&["sliding_window"]);
-    let is_used = reader.flag("use_sliding_window", !matches!(family, Family::Qwen2 | Family::Qwen3));
+    let is_used = reader.flag("use_sliding_window", family != Family::Qwen);
     let Some(width) = width.filter(|_| is_used) else { return Mixer::Full };
     // Phi-3 files give windows as long as the context and longer to switch them off.
     if width >= positions && family == Family::Phi3 {
@@ -149,6 +166,7 @@ fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<M
             Mixer::Window(_) => "full_attention, sliding_attention",
             Mixer::Chunked(_) => "full_attention, chunked_attention",
             Mixer::Linear => "full_attention, linear_attention",
+            Mixer::StateSpace => "attention, mamba",
             Mixer::Selected(_) => "full_attention, deepseek_sparse_attention",
             _ => "full_attention, and sliding_attention with a `sliding_window` that is in use",
         };
@@ -160,35 +178,41 @@ fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<M
 /// The mixer of a word, where layers may be `rest` besides.
 fn listed_mixer(word: &str, rest: Mixer) -> Option<Mixer> {
     match (word, rest) {
-        ("full_attention", _) => Some(Mixer::Full),
+        ("full_attention", _) | ("attention", Mixer::StateSpace) => Some(Mixer::Full),
         ("deepseek_sparse_attention", Mixer::Selected(_))
         | ("sliding_attention", Mixer::Window(_))
         | ("chunked_attention", Mixer::Chunked(_))
-        | ("linear_attention", Mixer::Linear) => Some(rest),
+        | ("linear_attention", Mixer::Linear)
+        | ("linear_attention" | "mamba", Mixer::StateSpace) => Some(rest),
         _ => None,
     }
 }
 
 /// The feed-forwards of `n` layers of a model with experts.
-fn feed_forwards(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> {
-    let n_dense = reader.count("first_k_dense_replace");
+fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> {
+    let keys = ["first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"];
+    let stated = keys.into_iter().find(|key| reader.has(key));
+    let n_dense = stated.map_or(of.n_dense, |key| reader.count(key));
     if n_dense > n {
-        reader.find("first_k_dense_replace", &n_dense, &format!("at most the {n} layers"));
+        reader.find(stated.unwrap_or(keys[0]), &n_dense, &format!("at most the {n} layers"));
     }
     let dense = reader.numbers("mlp_only_layers").unwrap_or_default();
     if let Some(far) = dense.iter().find(|index| **index >= n) {
         reader.find("mlp_only_layers", &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
     }
-    let step = reader.optional(&["decoder_sparse_step", "interleave_moe_layer_step"]).unwrap_or(1);
+    let step = ["decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"];
+    let step = reader.optional(&step).unwrap_or(1);
+    // A last layer below 0 is the last one of all.
+    let last = reader.value("moe_layer_end_index").and_then(serde_json::Value::as_u64).unwrap_or(n);
     let (every, each) = frequency(reader, n);
-    let named = reader.numbers("moe_layers").filter(|_| family == Family::Llama4);
+    let named = reader.numbers("moe_layers").filter(|_| of.family == Family::Llama4);
     if let Some(words) = reader.words("mlp_layer_types") {
         return listed_feed_forwards(reader, &words, n);
     }
     let has_experts = |index: u64| {
         let is_named = named.as_ref().is_none_or(|named| named.contains(&index));
         let is_turn = named.is_some() || (index + 1).is_multiple_of(step);
-        index >= n_dense
+        (n_dense..=last).contains(&index)
             && !dense.contains(&index)
             && is_turn
             && is_named

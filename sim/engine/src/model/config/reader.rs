@@ -75,6 +75,11 @@ impl<'a> Reader<'a> {
         count.unwrap_or(0)
     }
 
+    /// A word, where the key holds one; what else it may hold is read by another name.
+    pub(super) fn word_or_none(&mut self, name: &str) -> Option<&'a str> {
+        self.value(name)?.as_str()
+    }
+
     /// A word, where there is one.
     pub(super) fn word(&mut self, name: &str) -> Option<&'a str> {
         let value = self.value(name)?;

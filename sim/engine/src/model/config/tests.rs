@@ -296,3 +296,54 @@ fn a_model_that_flags_state_has_the_parameters_of_its_layers() {
     let model = Model::from_config("stated", config).unwrap();
     assert_eq!(model.n_parameters(), 96 * (12 * h * h + 13 * h) + 2 * h + (50_304 + 2048) * h);
 }
+
+/// Small models of every type, as keys of a file and the parameters of the modules that huggingface/transformers 5.24.0 builds from them
+/// (`AutoModelForCausalLM.from_config` on the device `meta`).
+const COUNTED: &str = include_str!("counted.tsv");
+/// Types whose norms or feed-forwards have biases, or whose routers have, which are not counted.
+const BIASED: [&str; 11] = [
+    "afmoe",
+    "apertus",
+    "ernie4_5_moe",
+    "gpt_neox",
+    "nemotron",
+    "olmo",
+    "opt",
+    "phi",
+    "phimoe",
+    "stablelm",
+    "starcoder2",
+];
+
+#[test]
+fn models_have_the_parameters_of_their_modules() {
+    for line in COUNTED.lines() {
+        let (config, expected) = line.split_once('\t').expect("keys and a count");
+        let expected: u64 = expected.parse().expect("a count");
+        let model = Model::from_config("x", config).expect(config);
+        let off = model.n_parameters().abs_diff(expected);
+        let is_biased = BIASED.iter().any(|kind| config.contains(&format!("\"{kind}\"")));
+        let allowed = if is_biased { expected / 500 } else { 0 };
+        assert!(off <= allowed, "{} against {expected}: {config}", model.n_parameters());
+        assert_eq!(model.not_priced(), [], "{config}");
+    }
+}
+
+#[test]
+fn windows_of_types_that_state_a_period_are_where_their_configurations_put_them() {
+    let config = |kind: &str, pattern: &str| {
+        format!(
+            r#"{{ "model_type": "{kind}", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 8, "vocab_size": 100,
+                "intermediate_size": 128, "max_position_embeddings": 4096, "sliding_window": 512 {pattern} }}"#
+        )
+    };
+    let full = |kind: &str, pattern: &str| {
+        let model = Model::from_config("x", &config(kind, pattern)).expect(kind);
+        (0..8).filter(|&index| model.layers.layer(index).mixer == Mixer::Full).collect::<Vec<_>>()
+    };
+    assert_eq!(full("gemma2", ""), [1, 3, 5, 7]);
+    assert_eq!(full("cohere2", ""), [3, 7]);
+    assert_eq!(full("exaone4", r#", "sliding_window_pattern": "LG""#), [1, 3, 5, 7]);
+    assert_eq!(full("exaone4", r#", "sliding_window_pattern": 3"#), [2, 5]);
+    assert!(full("starcoder2", "").is_empty());
+}

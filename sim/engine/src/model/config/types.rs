@@ -1,0 +1,185 @@
+//! Types of models: what the model code of each fixes, or takes where a file does not say so.
+//!
+//! Source: huggingface/transformers, `configuration_<type>.py` and `modeling_<type>.py` of every type below; the tests hold the parameters that its
+//! modules have. Biases of feed-forwards and norms are counted for GPT alone: elsewhere they are below a tenth of a percent of a layer.
+
+use crate::model::{Norms, QueryKeyNorm};
+
+/// Which rules say what the layers are and which keys name their widths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Llama,
+    Gpt2,
+    Mistral,
+    Phi3,
+    Qwen,
+    Qwen3Next,
+    Gemma2,
+    Gemma3,
+    Cohere2,
+    Olmo3,
+    Llama4,
+    GptOss,
+    Granite,
+    Bamba,
+    MiniMax,
+    Latent,
+    SparseLatent,
+    NemotronH,
+    Megatron,
+}
+
+/// Biases of the projections of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Biases {
+    /// Whether they are there where a file does not say so.
+    pub(super) default: bool,
+    /// Whether the output projection has one too.
+    pub(super) of_output: bool,
+}
+
+/// What sets a type apart from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Type {
+    pub(super) family: Family,
+    /// Whether head and embedding are one table where a file does not say so.
+    pub(super) tied: bool,
+    /// Whether feed-forwards are gated.
+    pub(super) gated: bool,
+    pub(super) biases: Biases,
+    pub(super) norms: Norms,
+    /// How queries and keys are normalised where they are.
+    pub(super) qk_norm: QueryKeyNorm,
+    /// Whether they are where a file does not say so.
+    pub(super) has_qk_norm: bool,
+    /// Whether the output of attention is gated where a file does not say so.
+    pub(super) output_gate: bool,
+    /// Layers in front without experts where a file does not say so.
+    pub(super) n_dense: u64,
+}
+
+/// A type like Llama: gated, with a head of its own, biases where a file says so.
+pub(super) const LLAMA: Type = Type {
+    family: Family::Llama,
+    tied: false,
+    gated: true,
+    biases: Biases { default: false, of_output: true },
+    norms: Norms::Each,
+    qk_norm: QueryKeyNorm::Off,
+    has_qk_norm: false,
+    output_gate: false,
+    n_dense: 0,
+};
+const TIED: Type = Type { tied: true, ..LLAMA };
+/// Queries, keys and values have biases.
+const INSIDE: Biases = Biases { default: true, of_output: false };
+const EVERYWHERE: Biases = Biases { default: true, of_output: true };
+const GPT: Type = Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, ..LLAMA };
+const MISTRAL: Type = Type { family: Family::Mistral, ..LLAMA };
+const QWEN2: Type = Type { family: Family::Qwen, biases: INSIDE, ..LLAMA };
+/// Each head's queries and keys are normalised.
+const NORMED: Type = Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, ..LLAMA };
+const QWEN3: Type = Type { family: Family::Qwen, ..NORMED };
+const QWEN3_NEXT: Type = Type { family: Family::Qwen3Next, output_gate: true, ..NORMED };
+const GEMMA3: Type = Type { family: Family::Gemma3, tied: true, norms: Norms::Around, ..NORMED };
+const COHERE: Type = Type { norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..TIED };
+/// All heads of queries are normalised together, and all of keys.
+const OLMO2: Type = Type { qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA };
+const LLAMA4: Type = Type { family: Family::Llama4, ..LLAMA };
+const GLM4_MOE: Type =
+    Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA };
+const LATENT: Type = Type { family: Family::Latent, ..LLAMA };
+const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LLAMA };
+
+/// Supported values of `model_type`.
+pub(super) const TYPES: [(&str, Type); 80] = [
+    ("afmoe", Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, ..NORMED }),
+    ("apertus", Type { gated: false, ..NORMED }),
+    ("arcee", Type { gated: false, ..LLAMA }),
+    ("bamba", Type { family: Family::Bamba, ..LLAMA }),
+    ("cohere", COHERE),
+    ("cohere2", Type { family: Family::Cohere2, ..COHERE }),
+    ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
+    ("deepseek_v2", LATENT),
+    ("deepseek_v3", LATENT),
+    ("deepseek_v32", SPARSE_LATENT),
+    ("dots1", QWEN3),
+    ("ernie4_5", TIED),
+    ("ernie4_5_moe", Type { n_dense: 1, ..TIED }),
+    ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
+    ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, ..NORMED }),
+    ("gemma", TIED),
+    ("gemma2", Type { family: Family::Gemma2, norms: Norms::Around, ..TIED }),
+    ("gemma3", GEMMA3),
+    ("gemma3_text", GEMMA3),
+    ("glm", Type { biases: INSIDE, ..LLAMA }),
+    ("glm4", Type { biases: INSIDE, norms: Norms::Around, ..LLAMA }),
+    ("glm4_moe", GLM4_MOE),
+    ("glm4_moe_lite", LATENT),
+    ("glm_moe_dsa", SPARSE_LATENT),
+    ("gpt2", GPT),
+    ("gpt_neox", Type { gated: false, biases: EVERYWHERE, ..LLAMA }),
+    ("gpt_oss", Type { family: Family::GptOss, biases: EVERYWHERE, ..LLAMA }),
+    ("granite", LLAMA),
+    ("granitemoe", LLAMA),
+    ("granitemoehybrid", Type { family: Family::Granite, ..LLAMA }),
+    ("granitemoeshared", LLAMA),
+    ("hunyuan_v1_dense", NORMED),
+    ("hy_v3", Type { n_dense: 1, ..NORMED }),
+    ("kimi_k2", LATENT),
+    ("kimi_k25", LATENT),
+    ("llama", LLAMA),
+    ("llama4", LLAMA4),
+    ("llama4_text", LLAMA4),
+    // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
+    (
+        "megatron",
+        Type {
+            family: Family::Megatron,
+            biases: Biases { default: false, of_output: false },
+            qk_norm: QueryKeyNorm::Head,
+            ..LLAMA
+        },
+    ),
+    ("minimax_m2", Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA }),
+    ("ministral", MISTRAL),
+    ("ministral3", MISTRAL),
+    ("mistral", MISTRAL),
+    ("mistral3", MISTRAL),
+    ("mistral4", LATENT),
+    ("mixtral", MISTRAL),
+    ("nemotron", Type { gated: false, ..LLAMA }),
+    ("nemotron_h", Type { family: Family::NemotronH, gated: false, ..LLAMA }),
+    ("olmo", LLAMA),
+    ("olmo2", OLMO2),
+    ("olmo3", Type { family: Family::Olmo3, ..OLMO2 }),
+    ("olmoe", OLMO2),
+    ("opt", GPT),
+    ("phi", Type { gated: false, biases: EVERYWHERE, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
+    ("phi3", Type { family: Family::Phi3, ..LLAMA }),
+    ("phimoe", Type { family: Family::Phi3, ..LLAMA }),
+    ("qwen2", QWEN2),
+    ("qwen2_5_vl", QWEN2),
+    ("qwen2_5_vl_text", QWEN2),
+    ("qwen2_moe", QWEN2),
+    ("qwen2_vl", QWEN2),
+    ("qwen2_vl_text", QWEN2),
+    ("qwen3", QWEN3),
+    ("qwen3_5", QWEN3_NEXT),
+    ("qwen3_5_moe", QWEN3_NEXT),
+    ("qwen3_5_moe_text", QWEN3_NEXT),
+    ("qwen3_5_text", QWEN3_NEXT),
+    ("qwen3_moe", QWEN3),
+    ("qwen3_next", QWEN3_NEXT),
+    ("qwen3_vl", QWEN3),
+    ("qwen3_vl_moe", QWEN3),
+    ("qwen3_vl_moe_text", QWEN3),
+    ("qwen3_vl_text", QWEN3),
+    ("sarvam_mla", Type { n_dense: 1, ..LATENT }),
+    ("sarvam_moe", Type { biases: Biases { default: false, of_output: false }, n_dense: 1, ..NORMED }),
+    ("seed_oss", Type { biases: INSIDE, ..LLAMA }),
+    ("smollm3", Type { family: Family::Qwen, ..TIED }),
+    ("solar_open", LLAMA),
+    ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
+    ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
+];
