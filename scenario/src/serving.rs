@@ -110,7 +110,7 @@ impl ServingChoice {
         let (tokens, sequences) = (self.limits.tokens_max, self.limits.sequences_max);
         let per_sequence = self.operation.tokens_per_sequence();
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
-        (tokens < sequences * per_sequence)
+        (self.batcher.counts_decoding() && tokens < sequences * per_sequence)
             .then(|| format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}"))
     }
 

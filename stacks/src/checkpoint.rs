@@ -65,7 +65,8 @@ const FORMATS: [(&str, &str); 14] = [
 ];
 
 /// Checkpoints that are published in a narrow format: owner, part of the name, format. Their cards on the hub, `quantization_config` of `config.json`.
-const PUBLISHED: [(&str, &str, &str); 7] = [
+const PUBLISHED: [(&str, &str, &str); 8] = [
+    ("qwen", "-fp8", "\"fp8-block\""),
     ("deepseek-ai", "deepseek-v3", "\"fp8-block\""),
     ("deepseek-ai", "deepseek-r1", "\"fp8-block\""),
     ("openai", "gpt-oss", "\"4-bit-experts\""),
@@ -97,7 +98,7 @@ pub(crate) fn weights(asked: &str) -> Option<&'static str> {
     let trimmed = asked.trim_end_matches('/').to_lowercase();
     let owner = trimmed.rsplit('/').nth(1).unwrap_or_default();
     let published = PUBLISHED.iter().find(|(by, part, _)| *by == owner && name.contains(part));
-    said.or(published.map(|(_, _, format)| *format))
+    published.map(|(_, _, format)| *format).or(said)
 }
 
 /// An error about a file that names no model.
@@ -151,7 +152,9 @@ mod tests {
             ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-v3", Some("\"nvfp4\"")),
             ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "llama-3.1-70b", Some("\"int8\"")),
             ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", Some("\"int4\"")),
-            ("Qwen/Qwen3-32B-FP8", "qwen3-32b", Some("\"fp8\"")),
+            ("Qwen/Qwen3-32B-FP8", "qwen3-32b", Some("\"fp8-block\"")),
+            ("RedHatAI/Qwen3-32B-FP8-dynamic", "qwen3-32b", Some("\"fp8\"")),
+            ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", Some("\"fp8-block\"")),
             ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b", None),
             ("google/gemma-3-27b-it", "gemma-3-27b", None),
             // A model of the catalogue by its own name says nothing.

@@ -76,6 +76,9 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         let n = if is_tree { of_verified.or(steps) } else { steps.or(of_verified) };
         let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
         let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
+        // Without a draft model EAGLE runs the model's own layer; `NEXTN` is another word for it (`srt/server_args.py`).
+        let is_own = model.is_none() && algorithm.eq_ignore_ascii_case("eagle");
+        let algorithm = if is_own { "NEXTN".to_owned() } else { algorithm };
         server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
     }
     (server, flags)

@@ -299,7 +299,10 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    enough_tokens(&mut section, (tokens_max, tokens_at), sequences_max, operation.tokens_per_sequence());
+    // SGLang's budget is that of prompts alone; policies of other engines are asked one by one.
+    if preset.is_none_or(|preset| preset.name != "sglang") {
+        enough_tokens(&mut section, (tokens_max, tokens_at), sequences_max, operation.tokens_per_sequence());
+    }
     section.finish();
     let limits = Limits {
         sequences_max,

@@ -473,8 +473,13 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
 }
 
+/// How requests arrive where nobody says so.
+const fn usual(has_arrivals: bool) -> usize {
+    if has_arrivals { REPLAY } else { POISSON }
+}
+
 fn asked(section: &mut Section<'_>, has_arrivals: bool) -> AskedArrivals {
-    let usual = if has_arrivals { REPLAY } else { POISSON };
+    let usual = if section.has("concurrency") { HELD } else { usual(has_arrivals) };
     let kind = section.word("arrivals", usual, &ARRIVALS);
     match kind {
         POISSON => section.idle(&["cv", "speed"], "`arrivals` that are gamma, or as recorded"),
@@ -535,7 +540,7 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let schedule = asked.schedule.clone().filter(|_| kind < REPLAY);
     let schedule = schedule.map(|schedule| Schedule { cv: if kind == POISSON { 1.0 } else { cv }, ..schedule });
     if kind < REPLAY && per_s <= 0.0 && schedule.is_none() {
-        section.missing("rate_per_s", "requests per second that arrive on average");
+        section.missing("rate_per_s", "requests per second that arrive on average; or `concurrency`, requests in flight that are held");
         return None;
     }
     let arrivals = match kind {

@@ -20,6 +20,11 @@ impl Batcher for Sglang {
         "prompts first, in chunks that share no iteration with decoding sequences (SGLang)"
     }
 
+    /// The budget is that of prompts (`--chunked-prefill-size`).
+    fn counts_decoding(&self) -> bool {
+        false
+    }
+
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         let tokens_max = replica.tokens_max();
         replica.continue_prefills(composed, tokens_max);

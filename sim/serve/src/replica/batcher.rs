@@ -37,6 +37,11 @@ pub trait Batcher: Sync + std::fmt::Debug {
         Cut::Chunked
     }
 
+    /// Whether decoding sequences take their tokens of an iteration's budget, so that it must hold all of them.
+    fn counts_decoding(&self) -> bool {
+        true
+    }
+
     /// Which blocks an admitted prompt takes at once.
     fn reserve(&self) -> Reserve {
         Reserve::Whole
