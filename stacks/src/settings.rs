@@ -411,7 +411,7 @@ mod tests {
             ("vllm", "--speculative-config '{\"method\":\"mtp\",\"num_speculative_tokens\":3}'"),
             (
                 "sglang",
-                "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+                "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
             ),
             ("trtllm", "speculative_config.decoding_type: MTP speculative_config.num_nextn_predict_layers: 3"),
         ] {
