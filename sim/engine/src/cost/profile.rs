@@ -13,6 +13,7 @@ use crate::cost::law::{COEFFICIENT_S_MAX, Law};
 use crate::cost::names;
 pub use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
+use crate::cost::Source;
 use crate::cost::unusable::Unusable;
 use crate::task::{CopyKind, Op};
 
@@ -225,6 +226,12 @@ impl Profile {
             kernel.check(name).map_err(|why| why.of(format!("kernel of the host `{name}`")))?;
         }
         Ok(profile)
+    }
+
+    /// How near the card is that lent its curves, where another one did.
+    pub fn lender(&self) -> Option<Source> {
+        let is_near = hw::catalog::same_generation(self.lent_by.as_ref()?, &self.gpu);
+        Some(if is_near { Source::WithinGeneration } else { Source::Borrowed })
     }
 
     /// The profile as a file.
