@@ -3,7 +3,7 @@
 //! Sources: MooreThreads/SimuMax @ 4dcaae513ba7, pytorch/torchtitan @ b5bcd76c66d0, NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b,
 //! NVIDIA/Megatron-LM @ d98e8a64ddf3 (a half of the rows of each).
 
-use engine::cost::profile::Profile;
+use engine::cost::profile::{Operator, Profile};
 use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
 use engine::{CostModel, Model};
 use hw::{Cluster, Seconds};
@@ -17,9 +17,6 @@ use super::select::Selection;
 use super::summary::{self, Score};
 use super::tables;
 
-/// Factor by which the interval of another card's products widens on each side.
-const WIDENING: f64 = 1.3;
-
 /// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
     let card = cluster.gpu.name.as_str();
@@ -31,16 +28,15 @@ fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
         name => (include_str!("../../../profiles/h100-sxm.toml"), name == "h100-sxm"),
     };
     let mut profile = Profile::parse(text).expect("shipped");
-    if !card.starts_with("a100") {
-        let served = Profile::parse(include_str!("../../../profiles/h100-sxm-sglang.toml")).expect("shipped");
-        let mut narrow = served.operators["gemm-fp8"].clone();
-        if !card.starts_with("h100") {
-            narrow.residuals.low /= WIDENING;
-            narrow.residuals.high *= WIDENING;
-        }
-        profile.operators.insert("gemm-fp8".to_owned(), narrow);
-    }
-    constants::costs(cluster, if is_own { profile } else { profile.lent_to(&cluster.gpu) })
+    let served = match profile.gpu.as_str() {
+        "b200" => Some(include_str!("../../../profiles/b200-trtllm.toml")),
+        "h100-sxm" => Some(include_str!("../../../profiles/h100-sxm-trtllm.toml")),
+        _ => None,
+    };
+    let operators = served.map(|text| Profile::parse(text).expect("shipped").operators).unwrap_or_default();
+    let is_narrow = |(name, _): &(String, Operator)| matches!(name.as_str(), "gemm-fp8" | "gemm-nvfp4");
+    profile.operators.extend(operators.into_iter().filter(is_narrow));
+    constants::costs(cluster, &if is_own { profile } else { profile.lent_to(&cluster.gpu) })
 }
 
 /// Scores some rows of a table; `None` where it is absent.
@@ -181,11 +177,11 @@ fn mamba_2_trains_as_fast_as_published_on_three_cards() {
 fn lent(name: &str) -> Profile {
     let text = match name {
         "a100-pcie-80g" => include_str!("../../../profiles/a100-pcie-80g.toml"),
-        "a100-sxm-sglang" => include_str!("../../../profiles/a100-sxm-sglang.toml"),
+        "a100-sxm-trtllm" => include_str!("../../../profiles/a100-sxm-trtllm.toml"),
         "h100-sxm" => include_str!("../../../profiles/h100-sxm.toml"),
-        "h100-sxm-sglang" => include_str!("../../../profiles/h100-sxm-sglang.toml"),
+        "h100-sxm-trtllm" => include_str!("../../../profiles/h100-sxm-trtllm.toml"),
         "b200" => include_str!("../../../profiles/b200.toml"),
-        "b200-sglang" => include_str!("../../../profiles/b200-sglang.toml"),
+        "b200-trtllm" => include_str!("../../../profiles/b200-trtllm.toml"),
         _ => panic!("no lender has `{name}`"),
     };
     Profile::parse(text).expect("shipped")
