@@ -1,4 +1,4 @@
-//! What no table of kernels holds of a training step: at most two fitted numbers per type of GPU and one per type of host, with the rows that they were
+//! What no table of kernels holds of a training step: at most one fitted number per type of GPU and one per type of host, with the rows that they were
 //! fitted on.
 //!
 //! They are of the machine and its software, never of a row or a model.
@@ -18,7 +18,7 @@ pub struct Constants {
     pub cards: &'static [&'static str],
     /// Share of the datasheet peak that products of 16 bits hold in a run of hours, because the power limit lowers the clock.
     pub sustained: f64,
-    /// The same of narrower products.
+    /// The same of narrower products: as many operations per joule as the measured card of the generation does at 8,192 cubed.
     pub sustained_narrow: f64,
     /// Share of a link inside a node that exchanges reach which no table has: messages, and groups over a bus.
     pub link_share: f64,
@@ -63,7 +63,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["b200"],
         sustained: 0.46,
-        sustained_narrow: 1.0,
+        sustained_narrow: 0.51,
         link_share: B200_LINKS,
         host: Host::X86,
         fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33",
@@ -71,7 +71,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["b300"],
         sustained: 0.46,
-        sustained_narrow: 1.0,
+        sustained_narrow: 0.56,
         link_share: B200_LINKS,
         host: Host::X86,
         fitted_on: "nothing; the clock is the B200's",
@@ -79,7 +79,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["gb200"],
         sustained: 0.46,
-        sustained_narrow: 1.0,
+        sustained_narrow: 0.55,
         link_share: B200_LINKS,
         host: Host::Grace,
         fitted_on: "nothing; the clock is the B200's",
@@ -87,7 +87,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["gb300"],
         sustained: 0.46,
-        sustained_narrow: 1.0,
+        sustained_narrow: 0.64,
         link_share: B200_LINKS,
         host: Host::Grace,
         fitted_on: "nothing; the clock is the B200's",
@@ -113,7 +113,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["h100-sxm"],
         sustained: 1.0,
-        sustained_narrow: 1.0,
+        sustained_narrow: 0.67,
         // NCCL 2.29 on eight H100, 512 MiB: 335 GB/s of 450 in all-gather, 336 in reduce-scatter (aiconfigurator, `nccl_perf`).
         link_share: 0.75,
         host: Host::X86,
@@ -122,7 +122,6 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["h100-sxm-96g"],
         sustained: 0.49,
-        // H100 reaches 0.67 of the peak with 700 W (cuBLASLt, 8,192 cubed; aiconfigurator, `gemm_perf` of TensorRT-LLM), and has 500 W here.
         sustained_narrow: 0.48,
         link_share: 0.75,
         host: Host::X86,

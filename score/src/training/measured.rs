@@ -6,7 +6,9 @@
 use engine::cost::profile::{Operator, Profile};
 use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
 use engine::{CostModel, Model};
-use hw::{Cluster, Seconds};
+use engine::cost::profiled::Profiled;
+use engine::task::Op;
+use hw::{Cluster, Format, Seconds};
 use train::problem::Launches;
 
 use super::constants;
@@ -185,6 +187,27 @@ fn lent(name: &str) -> Profile {
         _ => panic!("no lender has `{name}`"),
     };
     Profile::parse(text).expect("shipped")
+}
+
+/// A product of 8,192 cubed in 8 bits on H100 and B200 says how many operations a joule pays for; cards of their generations hold as many.
+#[test]
+fn narrow_products_hold_as_many_operations_per_joule_as_the_measured_card() {
+    for (tables, cards) in [
+        ("h100-sxm-trtllm", &["h100-sxm", "h100-sxm-96g"][..]),
+        ("b200-trtllm", &["b200", "b300", "gb200", "gb300"][..]),
+    ] {
+        let profile = lent(tables);
+        let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
+        let gpu = hw::catalog::gpu(&profile.gpu).expect("listed");
+        let time = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8)).estimate(&op).time;
+        let per_joule = op.flops() / time.get() / gpu.power_watts.expect("stated");
+        for card in cards {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            let share = per_joule * gpu.power_watts.expect("stated") / gpu.peak(Format::Fp8).get();
+            let held = constants::Constants::of(card).sustained_narrow;
+            assert!((held - share).abs() < 0.01, "{card}: {held} for {share}");
+        }
+    }
 }
 
 /// Mean errors of steps on cards whose generation is left out, and the least share that lies inside. The aim is 12 %; what is above it is Grace's
