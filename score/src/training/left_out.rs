@@ -34,24 +34,14 @@ struct Lender {
 
 /// A100 has no products in 8 bits.
 const LENDERS: [Lender; 3] = [
-    Lender {
-        generation: &["a100"],
-        kernels: "a100-pcie-80g",
-        served: "a100-sxm-trtllm",
-        constants: "a100-sxm-80g",
-    },
+    Lender { generation: &["a100"], kernels: "a100-pcie-80g", served: "a100-sxm-trtllm", constants: "a100-sxm-80g" },
     Lender {
         generation: &["h100", "h200", "gh"],
         kernels: "h100-sxm",
         served: "h100-sxm-trtllm",
         constants: "h100-sxm",
     },
-    Lender {
-        generation: &["b200", "b300", "gb"],
-        kernels: "b200",
-        served: "b200-trtllm",
-        constants: "b200",
-    },
+    Lender { generation: &["b200", "b300", "gb"], kernels: "b200", served: "b200-trtllm", constants: "b200" },
 ];
 
 /// Edge of a product that fills every card, elements.
@@ -110,7 +100,8 @@ fn exchanges(lenders: [&Lender; 2], tables: &Tables<'_>, gpu: &Gpu) -> Vec<Colle
         let is_same = |other: &&CollectiveCurve| other.kind == curve.kind && other.n_ranks == curve.n_ranks;
         let other = two.iter().find(is_same)?;
         let at = |bytes: &f64| engine::cost::curve::at(&other.bytes, &other.seconds, *bytes).0;
-        let seconds = curve.bytes.iter().zip(&curve.seconds).map(|(bytes, seconds)| (seconds * at(bytes)).sqrt()).collect();
+        let seconds =
+            curve.bytes.iter().zip(&curve.seconds).map(|(bytes, seconds)| (seconds * at(bytes)).sqrt()).collect();
         Some(CollectiveCurve { seconds, ..curve })
     };
     one.into_iter().filter_map(between).collect()

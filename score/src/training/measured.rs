@@ -4,10 +4,10 @@
 //! NVIDIA/Megatron-LM @ d98e8a64ddf3 (a half of the rows of each).
 
 use engine::cost::profile::{Operator, Profile};
-use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
-use engine::{CostModel, Model};
 use engine::cost::profiled::Profiled;
+use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
 use engine::task::Op;
+use engine::{CostModel, Model};
 use hw::{Cluster, Format, Seconds};
 use train::problem::Launches;
 

@@ -31,8 +31,7 @@ pub(super) const HOST: f64 = 0.20;
 pub fn half_width(metrics: &Metrics, run: &Run) -> f64 {
     let share = |key: &str| metrics.values.get(key).copied().unwrap_or(0.0);
     let kernels = share("busy_gemm_ratio") + share("busy_attention_ratio") + share("busy_memory_bound_ratio");
-    let mut parts =
-        vec![(EXCHANGE, share("comm_exposed_ratio")), (run.host_off, share("busy_host_ratio"))];
+    let mut parts = vec![(EXCHANGE, share("comm_exposed_ratio")), (run.host_off, share("busy_host_ratio"))];
     parts.extend(by_source(metrics).into_iter().map(|(source, part)| (off(source, run.kernels), kernels * part)));
     // Ranks wait for what is off elsewhere, so waiting is as far off as the rest.
     let at_work = 1.0 - share("wait_ratio");

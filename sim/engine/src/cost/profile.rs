@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Source;
 use crate::cost::calibrated::Calibrated;
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
@@ -13,7 +14,6 @@ use crate::cost::law::{COEFFICIENT_S_MAX, Law};
 use crate::cost::names;
 pub use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
-use crate::cost::Source;
 use crate::cost::unusable::Unusable;
 use crate::task::{CopyKind, Op};
 

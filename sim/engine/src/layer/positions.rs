@@ -21,9 +21,7 @@ pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
     let elements = (writer.tokens * width).div_ceil(writer.cut);
     match writer.kind {
         PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[0] }),
-        PassKind::Backward | PassKind::Input => {
-            writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[1] })
-        }
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[1] }),
         PassKind::Weight => {}
     }
 }
