@@ -141,7 +141,7 @@ fn space(problem: &Problem) -> Space {
 }
 
 fn costs(cluster: &hw::Cluster) -> Box<dyn engine::CostModel> {
-    constants::costs(cluster, calibrate::profiles::training(&cluster.gpu))
+    constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn run_of(text: &str, row: &str) -> Run {
 }
 
 fn predicted(run: Run) -> Predicted {
-    let costs = |cluster: &Cluster| constants::costs(cluster, calibrate::profiles::training(&cluster.gpu));
+    let costs = |cluster: &Cluster| constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu));
     predict(&Asked::from(run), &costs)
 }
 

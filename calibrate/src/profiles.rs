@@ -63,33 +63,32 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
-/// Kernels of training on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Products
-/// in 8 bits were measured with a serving engine on the H100; Blackwell takes their shape over its own datasheet, with a wider interval.
+/// Kernels of training on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Narrow products
+/// are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have
+/// kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
 pub fn training(gpu: &hw::Gpu) -> Profile {
     let name = gpu.name.as_str();
-    let is_blackwell = BLACKWELL.contains(&name);
-    let neighbour = if is_blackwell { "b200" } else { "h100-sxm" };
+    let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
-    let hopper = parsed("h100-sxm-sglang").expect("listed");
-    if let Some(narrow) = hopper.operators.get(NARROW).filter(|_| is_blackwell || name.starts_with("h100")) {
-        let mut narrow = narrow.clone();
-        if is_blackwell {
-            narrow.residuals.low /= WIDENING;
-            narrow.residuals.high *= WIDENING;
+    if let Some(served) = parsed_of_engine(&profile.gpu, CUBLAS) {
+        for (format, narrow) in NARROW.iter().filter_map(|format| served.operators.get_key_value(*format)) {
+            profile.operators.entry(format.clone()).or_insert_with(|| narrow.clone());
         }
-        profile.operators.insert(NARROW.to_owned(), narrow);
+        if profile.collectives.is_empty() {
+            profile.collectives.clone_from(&served.collectives);
+        }
     }
     if own.is_some() { profile } else { profile.lent_to(gpu) }
 }
 
-/// Products in 8 bits with one scale per tensor.
-const NARROW: &str = "gemm-fp8";
-/// Factor by which the interval of another card's products widens on each side.
-const WIDENING: f64 = 1.3;
+/// The engine whose tables have products by the library of training.
+const CUBLAS: &str = "trtllm";
+/// Products in 8 bits with one scale per tensor, and in 4 bits.
+const NARROW: [&str; 2] = ["gemm-fp8", "gemm-nvfp4"];
 
 /// The card that is nearest to another one in the shape of its efficiency. B300 is B200 with more memory. Racks stay with H200: what they run exchanges
 /// tokens over the rack, which B200's tables of eight GPUs by NCCL price too high (docs/accuracy.md).

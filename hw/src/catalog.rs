@@ -19,6 +19,7 @@ const INTER_NODE_LATENCY_S: f64 = 5e-6;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
+    generation: String,
     memory_gib: f64,
     memory_gb_per_s: f64,
     peak_bf16_tflops: f64,
@@ -66,6 +67,12 @@ static CLUSTERS: LazyLock<BTreeMap<String, ClusterEntry>> = LazyLock::new(|| {
 static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
     toml::from_str(include_str!("../catalog/gpus.toml")).expect("the embedded catalogue is held by a test")
 });
+
+/// Whether two GPUs of the catalogue run the same kernels.
+pub fn same_generation(one: &str, other: &str) -> bool {
+    let generation = |name: &str| ENTRIES.get(name).map(|entry| entry.generation.as_str());
+    generation(one).is_some() && generation(one) == generation(other)
+}
 
 /// A GPU by name.
 pub fn gpu(name: &str) -> Option<Gpu> {
@@ -163,6 +170,14 @@ mod tests {
             assert!((3e13..3e15).contains(&gpu.peak_bf16.get()), "{name}: peak");
         }
         assert!(gpu("h101").is_none());
+    }
+
+    #[test]
+    fn cards_of_one_generation_are_those_with_one_compute_capability() {
+        assert!(same_generation("b200", "gb300") && same_generation("h100-sxm", "h20"));
+        assert!(!same_generation("b200", "rtx-5090"), "10.0 and 12.0");
+        assert!(!same_generation("a100-sxm-80g", "a40"), "8.0 and 8.6");
+        assert!(!same_generation("mine", "mine"), "nothing is known of a card of the user's own");
     }
 
     #[test]

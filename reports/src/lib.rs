@@ -76,7 +76,7 @@ pub struct CostModelFacts {
 pub struct CostShare {
     /// What is done.
     pub what: String,
-    /// `measured`, `borrowed`, `published` or `datasheet`.
+    /// `measured`, `borrowed within generation`, `borrowed`, `published` or `datasheet`.
     pub source: String,
     /// Share of all time.
     pub ratio: f64,

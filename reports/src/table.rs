@@ -72,7 +72,7 @@ fn sources(shares: &[CostShare]) -> String {
         return plain(first);
     }
     let mut parts = Vec::new();
-    for source in ["measured", "borrowed", "published", "datasheet"] {
+    for source in ["measured", "borrowed within generation", "borrowed", "published", "datasheet"] {
         let of_source: Vec<&CostShare> = shares.iter().filter(|share| share.source == source).collect();
         let ratio: f64 = of_source.iter().map(|share| share.ratio).sum();
         if ratio < 0.0005 {

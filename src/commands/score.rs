@@ -180,7 +180,7 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 
 /// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
-    training::constants::costs(cluster, profiles::training(&cluster.gpu))
+    training::constants::costs(cluster, &profiles::training(&cluster.gpu))
 }
 
 /// Costs of kernels on a card by its tables alone: constants are of steps that run for hours.

@@ -16,7 +16,7 @@ use train::problem::{
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize, same_gpus};
 use crate::table::Cells;
 
@@ -42,11 +42,6 @@ const NODE: u32 = 8;
 
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
-
-/// Release from which attention with learned sinks is played as fused alone. Transformer Engine fuses it from 2.8 on with cuDNN 9.13.1
-/// (`fused_attn.cpp` at v2.9), and release 25.11 has both (docs/releases/software-versions.md). But with fused attention alone earlier rows are
-/// 22 to 35 % short, as those behind are: something else of this model is missing, and both are played before.
-const FUSED_SINKS: &str = "26.06";
 
 /// First release whose Transformer Engine casts rows and rotated columns to 4 bits by one kernel: 2.14 in 26.04, 2.12 in 26.02
 /// (NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b, docs/releases/software-versions.md; NVIDIA/TransformerEngine, pull request 2555).
@@ -152,17 +147,20 @@ impl Printed {
         let n_micro_batches = batch / step;
         problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
         let n_documents = self.n_documents;
-        Ok(Run::usual(problem, [self.micro_batch * n_documents, n_micro_batches], self.tokens / u64::from(n_documents)))
+        let sizes = [self.micro_batch * n_documents, n_micro_batches];
+        let run = Run::usual(problem, sizes, self.tokens / u64::from(n_documents));
+        Ok(Run { kernels: Kernels::OfOtherAge, ..run })
     }
 }
 
-/// What a row may have run instead: passes one after another where the recipe is of another tag, and unfused attention with sinks.
+/// What a row may have run instead: passes one after another where the recipe is of another tag, and unfused attention with sinks where its authors say that
+/// the release is slower. All others fuse it: Transformer Engine from 2.8 on with cuDNN 9.13.1 (`fused_attn.cpp` at v2.9), and release 25.11 has both
+/// (docs/releases/software-versions.md).
 fn other(cells: &Cells<'_>, asked: &Run) -> Option<Other> {
     let mut run = asked.clone();
     let execution = &mut run.problem.execution;
     let is_of_another_tag = cells.word("recipe_match") == "exact_in_other_tag" && cells.flag("moe_a2a_overlap");
-    let may_be_unfused =
-        has_sinks(cells) && (cells.word("release") < FUSED_SINKS || cells.word("flags").contains("gpt-oss-note"));
+    let may_be_unfused = cells.word("flags").contains("gpt-oss-note");
     if is_of_another_tag {
         one_after_another(execution);
     }
@@ -268,11 +266,6 @@ fn optimizer(cells: &Cells<'_>) -> Result<Optimizer, Reason> {
     let is_narrow = cells.flag("precision_aware_optimizer");
     let moment = |column: &str| if is_narrow && cells.word(column) == "bf16" { Dtype::Bf16 } else { Dtype::Fp32 };
     Ok(Optimizer { rule, moments: [moment("exp_avg_dtype"), moment("exp_avg_sq_dtype")], ..Optimizer::ADAM })
-}
-
-/// Whether attention has learned sinks.
-fn has_sinks(cells: &Cells<'_>) -> bool {
-    cells.word("model").starts_with("GPT_OSS")
 }
 
 /// Whether a run in 4 bits keeps its last layers wider.

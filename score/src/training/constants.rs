@@ -1,10 +1,10 @@
-//! What no table of kernels holds of a training step: at most two fitted numbers per type of GPU and one per type of host, with the rows that they were
+//! What no table of kernels holds of a training step: at most one fitted number per type of GPU and one per type of host, with the rows that they were
 //! fitted on.
 //!
 //! They are of the machine and its software, never of a row or a model.
 
 use engine::CostModel;
-use engine::cost::profile::{Operator, Profile};
+use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
@@ -18,9 +18,9 @@ pub struct Constants {
     pub cards: &'static [&'static str],
     /// Share of the datasheet peak that products of 16 bits hold in a run of hours, because the power limit lowers the clock.
     pub sustained: f64,
-    /// Speed of products narrower than 16 bits over the curve that stands for the card's.
-    pub narrow_speed: f64,
-    /// Share of a link inside a node that large exchanges reach.
+    /// The same of narrower products: as many operations per joule as the measured card of the generation does at 8,192 cubed.
+    pub sustained_narrow: f64,
+    /// Share of a link inside a node that exchanges reach which no table has: messages, and groups over a bus.
     pub link_share: f64,
     /// What such cards stand in.
     pub host: Host,
@@ -55,46 +55,47 @@ impl Host {
     }
 }
 
+/// Gathers among eight B200 reach 0.67 of 900 GB/s (MooreThreads/SimuMax @ 4dcaae513ba7, b200_bf16_ceperm.json).
+const B200_LINKS: f64 = 0.67;
+
 /// Every type; the last one is of every card that has no other.
 pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["b200"],
         sustained: 0.46,
-        narrow_speed: 1.0,
-        link_share: 0.5,
+        sustained_narrow: 0.51,
+        link_share: B200_LINKS,
         host: Host::X86,
-        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the links on rows 2 to 4 and 18 to 20",
+        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33",
     },
     Constants {
         cards: &["b300"],
         sustained: 0.46,
-        narrow_speed: 1.0,
-        link_share: 0.5,
+        sustained_narrow: 0.56,
+        link_share: B200_LINKS,
         host: Host::X86,
-        fitted_on: "nothing; clock and links are the B200's",
+        fitted_on: "nothing; the clock is the B200's",
     },
     Constants {
         cards: &["gb200"],
         sustained: 0.46,
-        narrow_speed: 1.0,
-        // Gathers among eight B200, over the same NVLink, reach 0.67 of 900 GB/s (MooreThreads/SimuMax @ 4dcaae513ba7, b200_bf16_ceperm.json).
-        link_share: 0.67,
+        sustained_narrow: 0.55,
+        link_share: B200_LINKS,
         host: Host::Grace,
         fitted_on: "nothing; the clock is the B200's",
     },
     Constants {
         cards: &["gb300"],
         sustained: 0.46,
-        narrow_speed: 1.25,
-        // Gathers among eight B200, over the same NVLink, reach 0.67 of 900 GB/s (MooreThreads/SimuMax @ 4dcaae513ba7, b200_bf16_ceperm.json).
-        link_share: 0.67,
+        sustained_narrow: 0.64,
+        link_share: B200_LINKS,
         host: Host::Grace,
-        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; the clock is the B200's",
+        fitted_on: "nothing; the clock is the B200's",
     },
     Constants {
         cards: &["a100-pcie-80g"],
         sustained: 1.0,
-        narrow_speed: 1.0,
+        sustained_narrow: 1.0,
         // 0.69 of 30 GB/s in groups of two and four (MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/a100_pcie.json).
         link_share: 0.647,
         host: Host::X86,
@@ -103,7 +104,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["a100-sxm-80g"],
         sustained: 0.72,
-        narrow_speed: 1.0,
+        sustained_narrow: 1.0,
         // NCCL 2.27 on eight A100, 512 MiB: 205 GB/s of 300 in all-gather, 213 in reduce-scatter (aiconfigurator, `nccl_perf`).
         link_share: 0.7,
         host: Host::X86,
@@ -112,16 +113,16 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &["h100-sxm"],
         sustained: 1.0,
-        narrow_speed: 1.1,
+        sustained_narrow: 0.67,
         // NCCL 2.29 on eight H100, 512 MiB: 335 GB/s of 450 in all-gather, 336 in reduce-scatter (aiconfigurator, `nccl_perf`).
         link_share: 0.75,
         host: Host::X86,
-        fitted_on: "Bridge: the speed on rows 151 to 153",
+        fitted_on: "nothing",
     },
     Constants {
         cards: &["h100-sxm-96g"],
         sustained: 0.49,
-        narrow_speed: 1.0,
+        sustained_narrow: 0.48,
         link_share: 0.75,
         host: Host::X86,
         fitted_on: "torchtitan: the clock on rows 5 and 19",
@@ -129,7 +130,7 @@ pub static CONSTANTS: [Constants; 9] = [
     Constants {
         cards: &[],
         sustained: 1.0,
-        narrow_speed: 1.0,
+        sustained_narrow: 1.0,
         link_share: 0.75,
         host: Host::X86,
         fitted_on: "nothing",
@@ -137,16 +138,16 @@ pub static CONSTANTS: [Constants; 9] = [
 ];
 
 /// Launches per layer and pass that the device waits for where nothing replays them, though the host is ahead: the first ones behind an exchange.
-/// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
+/// Fitted on SimuMax B200, rows 2 to 4 and 18 to 20, while exchanges there reached half of a link whatever their size.
 const EXPOSED_LAUNCHES: f64 = 7.4;
 
 impl std::fmt::Display for Constants {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { sustained, narrow_speed, link_share, host, fitted_on, .. } = self;
+        let Self { sustained, sustained_narrow, link_share, host, fitted_on, .. } = self;
         let (launch_us, host_rows) = (host.launch_us(), host.fitted_on());
         write!(
             to,
-            "products in 16 bits hold {sustained} of the peak, narrower ones run at {narrow_speed} times their curve, links reach {link_share}: fitted on \
+            "products in 16 bits hold {sustained} of the peak, narrower ones {sustained_narrow}, links reach {link_share}: fitted on \
              {fitted_on}; a launch takes {launch_us} us: fitted on {host_rows}"
         )
     }
@@ -192,23 +193,14 @@ const TORCH_ATTENTION: f64 = 0.35;
 pub(super) const PORT_SHARE: f64 = 0.75;
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
-pub fn costs(cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
+pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
-    for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {
-        faster(operator, constants.narrow_speed);
-    }
-    let profiled = Profiled::new(&profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
-    let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]);
+    let profiled = Profiled::new(profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
+    let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
     Box::new(match cluster.gpu.name.as_str() {
         TORCH_CARD => held.with_attention(TORCH_ATTENTION),
         _ => held,
     })
-}
-
-/// Makes a kernel so many times faster.
-pub(super) fn faster(operator: &mut Operator, speed: f64) {
-    let slower = -libm::log(speed);
-    operator.surface.values.iter_mut().for_each(|value| *value += slower);
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! Steps on a card that is left out: what the tables of two other generations and its own datasheet say of it.
 //!
 //! - **Kernels** reach the middle of the others' shares of their own peaks, shape by shape (`Profile::between`).
-//! - **Power.** Products of hours reach as many operations per joule as the others' do, in the middle. That times the power of the card is most
-//!   that they hold. Curves alone cannot say so: B200's peak is 2.3 times H100's, and its power 1.4 times.
-//! - **Exchanges and the host** are the middle of the others' constants.
+//! - **Power.** Products of hours reach as many operations per joule as the others' do, in the middle, those of 16 bits and narrower ones each. That times the
+//!   power of the card is most that they hold. Curves alone cannot say so: B200's peak is 2.3 times H100's, and its power 1.4 times.
+//! - **Exchanges** are the middle of the others' tables and, where those say nothing, of their constants. So is the host.
 //!
 //! No row of the card's generation and no table of it is asked. Units: seconds, watts.
 
 use engine::cost::CostModel;
-use engine::cost::profile::{Operator, Profile};
+use engine::cost::profile::{CollectiveCurve, Operator, Profile};
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use engine::task::Op;
-use hw::{Cluster, Format};
+use hw::{Cluster, Format, Gpu};
 
-use super::constants::{Constants, PORT_SHARE, faster};
+use super::constants::{Constants, PORT_SHARE};
 use super::row::{Asked, Row, Run};
 
 /// A shipped profile by its name.
@@ -26,37 +26,22 @@ struct Lender {
     generation: &'static [&'static str],
     /// Profile of its kernels of training.
     kernels: &'static str,
-    /// Profile of an engine that serves, with products in 16 and, where there are any, in 8 bits.
+    /// Profile of an engine that serves: products in 16 and, where there are any, in 8 bits, and exchanges by the library.
     served: &'static str,
     /// Card whose constants of exchange and host stand for it.
     constants: &'static str,
-    /// Speed of products in 8 bits over the engine's, in training.
-    narrow_speed: f64,
 }
 
-/// Of B200's over its own curve of serving: Bridge, rows 159 to 162. H100's is that of its constants. A100 has no products in 8 bits.
+/// A100 has no products in 8 bits.
 const LENDERS: [Lender; 3] = [
-    Lender {
-        generation: &["a100"],
-        kernels: "a100-pcie-80g",
-        served: "a100-sxm-sglang",
-        constants: "a100-sxm-80g",
-        narrow_speed: 1.0,
-    },
+    Lender { generation: &["a100"], kernels: "a100-pcie-80g", served: "a100-sxm-trtllm", constants: "a100-sxm-80g" },
     Lender {
         generation: &["h100", "h200", "gh"],
         kernels: "h100-sxm",
-        served: "h100-sxm-sglang",
+        served: "h100-sxm-trtllm",
         constants: "h100-sxm",
-        narrow_speed: 1.1,
     },
-    Lender {
-        generation: &["b200", "b300", "gb"],
-        kernels: "b200",
-        served: "b200-sglang",
-        constants: "b200",
-        narrow_speed: 1.15,
-    },
+    Lender { generation: &["b200", "b300", "gb"], kernels: "b200", served: "b200-trtllm", constants: "b200" },
 ];
 
 /// Edge of a product that fills every card, elements.
@@ -75,22 +60,27 @@ fn lenders(card: &str) -> [&'static Lender; 2] {
 
 /// The middle of a figure of two lenders.
 fn middle(lenders: [&Lender; 2], of: impl Fn(&Lender) -> f64) -> f64 {
-    let [one, two] = lenders.map(of);
-    (one * two).sqrt()
+    geometric_mean(&lenders.map(of))
+}
+
+fn geometric_mean(values: &[f64]) -> f64 {
+    libm::pow(values.iter().product(), 1.0 / hw::real(values.len() as u64))
 }
 
 /// Costs of training on a machine whose card is left out.
 pub fn costs(cluster: &Cluster, tables: &Tables<'_>) -> Box<dyn CostModel> {
     let gpu = &cluster.gpu;
     let lenders = lenders(&gpu.name);
-    let profile = kernels(lenders, tables).lent_to(gpu);
+    let profile = Profile { collectives: exchanges(lenders, tables, gpu), ..kernels(lenders, tables).lent_to(gpu) };
     let link_share = middle(lenders, |lender| Constants::of(lender.constants).link_share);
     let profiled = Profiled::new(&profile, cluster).with_link_shares([link_share, PORT_SHARE]);
-    let held = gpu.power_watts.map_or(1.0, |watts| {
-        let flops_per_s = middle(lenders, |lender| flops_per_joule(lender, tables)) * watts;
-        (flops_per_s / gpu.peak(Format::Bf16).get()).min(1.0)
+    let held = [(WIDE, Format::Bf16), (NARROW, Format::Fp8)].map(|(name, format)| {
+        let per_joule: Vec<f64> =
+            lenders.iter().filter_map(|lender| flops_per_joule(lender, tables, name, format)).collect();
+        let held = |watts: f64| geometric_mean(&per_joule) * watts / gpu.peak(format).get();
+        gpu.power_watts.filter(|_| !per_joule.is_empty()).map_or(1.0, held).min(1.0)
     });
-    Box::new(Sustained::by_width(profiled, gpu, [held, 1.0]))
+    Box::new(Sustained::by_width(profiled, gpu, held))
 }
 
 /// Kernels half-way between two lenders, with those that only one of them has.
@@ -103,31 +93,42 @@ fn kernels(lenders: [&Lender; 2], tables: &Tables<'_>) -> Profile {
     profile
 }
 
+/// Exchanges inside a node: the middle of what the library takes on both lenders, over the link of this card; none over a link of another kind.
+fn exchanges(lenders: [&Lender; 2], tables: &Tables<'_>, gpu: &Gpu) -> Vec<CollectiveCurve> {
+    let [one, two] = lenders.map(|lender| tables(lender.served).lent_to(gpu).collectives);
+    let between = |curve: CollectiveCurve| {
+        let is_same = |other: &&CollectiveCurve| other.kind == curve.kind && other.n_ranks == curve.n_ranks;
+        let other = two.iter().find(is_same)?;
+        let at = |bytes: &f64| engine::cost::curve::at(&other.bytes, &other.seconds, *bytes).0;
+        let seconds =
+            curve.bytes.iter().zip(&curve.seconds).map(|(bytes, seconds)| (seconds * at(bytes)).sqrt()).collect();
+        Some(CollectiveCurve { seconds, ..curve })
+    };
+    one.into_iter().filter_map(between).collect()
+}
+
 /// Products in 8 bits: half-way between both lenders, or from the one that has them towards the other one by both ones' products in 16 bits.
 fn narrow(lenders: [&Lender; 2], tables: &Tables<'_>) -> Option<Operator> {
     let served = lenders.map(|lender| tables(lender.served));
-    let narrow = [0, 1].map(|at| {
-        let mut operator = served[at].operators.get(NARROW)?.clone();
-        faster(&mut operator, lenders[at].narrow_speed);
-        Some(operator)
-    });
+    let narrow = [0, 1].map(|at| served[at].operators.get(NARROW));
     let wide = |at: usize| served[at].operators.get(WIDE);
     match narrow {
-        [Some(one), Some(two)] => Some(one.between(&two)),
+        [Some(one), Some(two)] => Some(one.between(two)),
         [Some(one), None] => Some(one.towards(wide(0)?, wide(1)?)),
         [None, Some(two)] => Some(two.towards(wide(1)?, wide(0)?)),
         [None, None] => None,
     }
 }
 
-/// Operations per joule of a product that fills a lender's card.
-fn flops_per_joule(lender: &Lender, tables: &Tables<'_>) -> f64 {
-    let profile = tables(lender.kernels);
+/// Operations per joule of a product that fills a lender's card, in a format that it was measured in.
+fn flops_per_joule(lender: &Lender, tables: &Tables<'_>, name: &str, format: Format) -> Option<f64> {
+    let profile = tables(if format.is_whole() { lender.kernels } else { lender.served });
+    profile.operators.get(name)?;
     let gpu = hw::catalog::gpu(&profile.gpu).expect("a profile of the catalogue");
     let watts = gpu.power_watts.expect("the catalogue says the power of every lender");
-    let op = Op::Gemm { m: FILLS, n: FILLS, k: FILLS, format: Format::Bf16 };
-    let time = super::constants::costs(&hw::catalog::cluster(&gpu, 1, 8), profile).estimate(&op).time;
-    op.flops() / time.get() / watts
+    let op = Op::Gemm { m: FILLS, n: FILLS, k: FILLS, format };
+    let time = super::constants::costs(&hw::catalog::cluster(&gpu, 1, 8), &profile).estimate(&op).time;
+    Some(op.flops() / time.get() / watts)
 }
 
 /// The rows as hosts of the others would launch them.

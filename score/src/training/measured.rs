@@ -3,10 +3,12 @@
 //! Sources: MooreThreads/SimuMax @ 4dcaae513ba7, pytorch/torchtitan @ b5bcd76c66d0, NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b,
 //! NVIDIA/Megatron-LM @ d98e8a64ddf3 (a half of the rows of each).
 
-use engine::cost::profile::Profile;
+use engine::cost::profile::{Operator, Profile};
+use engine::cost::profiled::Profiled;
 use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
+use engine::task::Op;
 use engine::{CostModel, Model};
-use hw::{Cluster, Seconds};
+use hw::{Cluster, Format, Seconds};
 use train::problem::Launches;
 
 use super::constants;
@@ -16,9 +18,6 @@ use super::row::{Asked, Run};
 use super::select::Selection;
 use super::summary::{self, Score};
 use super::tables;
-
-/// Factor by which the interval of another card's products widens on each side.
-const WIDENING: f64 = 1.3;
 
 /// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
@@ -31,16 +30,15 @@ fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
         name => (include_str!("../../../profiles/h100-sxm.toml"), name == "h100-sxm"),
     };
     let mut profile = Profile::parse(text).expect("shipped");
-    if !card.starts_with("a100") {
-        let served = Profile::parse(include_str!("../../../profiles/h100-sxm-sglang.toml")).expect("shipped");
-        let mut narrow = served.operators["gemm-fp8"].clone();
-        if !card.starts_with("h100") {
-            narrow.residuals.low /= WIDENING;
-            narrow.residuals.high *= WIDENING;
-        }
-        profile.operators.insert("gemm-fp8".to_owned(), narrow);
-    }
-    constants::costs(cluster, if is_own { profile } else { profile.lent_to(&cluster.gpu) })
+    let served = match profile.gpu.as_str() {
+        "b200" => Some(include_str!("../../../profiles/b200-trtllm.toml")),
+        "h100-sxm" => Some(include_str!("../../../profiles/h100-sxm-trtllm.toml")),
+        _ => None,
+    };
+    let operators = served.map(|text| Profile::parse(text).expect("shipped").operators).unwrap_or_default();
+    let is_narrow = |(name, _): &(String, Operator)| matches!(name.as_str(), "gemm-fp8" | "gemm-nvfp4");
+    profile.operators.extend(operators.into_iter().filter(is_narrow));
+    constants::costs(cluster, &if is_own { profile } else { profile.lent_to(&cluster.gpu) })
 }
 
 /// Scores some rows of a table; `None` where it is absent.
@@ -181,14 +179,35 @@ fn mamba_2_trains_as_fast_as_published_on_three_cards() {
 fn lent(name: &str) -> Profile {
     let text = match name {
         "a100-pcie-80g" => include_str!("../../../profiles/a100-pcie-80g.toml"),
-        "a100-sxm-sglang" => include_str!("../../../profiles/a100-sxm-sglang.toml"),
+        "a100-sxm-trtllm" => include_str!("../../../profiles/a100-sxm-trtllm.toml"),
         "h100-sxm" => include_str!("../../../profiles/h100-sxm.toml"),
-        "h100-sxm-sglang" => include_str!("../../../profiles/h100-sxm-sglang.toml"),
+        "h100-sxm-trtllm" => include_str!("../../../profiles/h100-sxm-trtllm.toml"),
         "b200" => include_str!("../../../profiles/b200.toml"),
-        "b200-sglang" => include_str!("../../../profiles/b200-sglang.toml"),
+        "b200-trtllm" => include_str!("../../../profiles/b200-trtllm.toml"),
         _ => panic!("no lender has `{name}`"),
     };
     Profile::parse(text).expect("shipped")
+}
+
+/// A product of 8,192 cubed in 8 bits on H100 and B200 says how many operations a joule pays for; cards of their generations hold as many.
+#[test]
+fn narrow_products_hold_as_many_operations_per_joule_as_the_measured_card() {
+    for (tables, cards) in [
+        ("h100-sxm-trtllm", &["h100-sxm", "h100-sxm-96g"][..]),
+        ("b200-trtllm", &["b200", "b300", "gb200", "gb300"][..]),
+    ] {
+        let profile = lent(tables);
+        let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
+        let gpu = hw::catalog::gpu(&profile.gpu).expect("listed");
+        let time = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8)).estimate(&op).time;
+        let per_joule = op.flops() / time.get() / gpu.power_watts.expect("stated");
+        for card in cards {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            let share = per_joule * gpu.power_watts.expect("stated") / gpu.peak(Format::Fp8).get();
+            let held = constants::Constants::of(card).sustained_narrow;
+            assert!((held - share).abs() < 0.01, "{card}: {held} for {share}");
+        }
+    }
 }
 
 /// Mean errors of steps on cards whose generation is left out, and the least share that lies inside. The aim is 12 %; what is above it is Grace's

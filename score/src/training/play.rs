@@ -4,6 +4,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::{Case, Machine, Outcome};
 use hw::Cluster;
 use hw::topology::Topology;
+use train::exchange_buffers;
 use train::lower::training::lower;
 use train::metrics::Played;
 use train::plan::{MicroBatch, Place, Placement, Plan, Step};
@@ -129,10 +130,12 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     }
     let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get() + asked.host_waits_s);
     let played = Played { graph, timeline: timelines.swap_remove(1) };
+    // What was measured is what PyTorch's allocator gave.
+    let unseen = exchange_buffers::of(&problem).0;
     let mut memory = vec![0.0_f64; problem.layout.pp as usize];
     for (index, lane) in played.graph.lanes.iter().enumerate() {
         let stage = &mut memory[lane.stage as usize];
-        *stage = stage.max(hw::real(played.timeline.peak_memory_bytes(index)));
+        *stage = stage.max(hw::real(played.timeline.peak_memory_bytes(index) - unseen));
     }
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);

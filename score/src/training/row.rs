@@ -96,7 +96,7 @@ pub enum Kernels {
     /// Those of the library's choice, as in tables.
     #[default]
     Usual,
-    /// The same of libraries of another age than the tables': tests run in nightly and in older containers.
+    /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and releases of Bridge span a year.
     OfOtherAge,
     /// Deterministic ones, and those of an unfused attention, which no table has.
     Unlisted,

@@ -40,7 +40,9 @@ hw::words! {
     pub enum Source: name {
         /// Fitted to measurements on this device type.
         Measured = "measured",
-        /// Fitted to measurements of a neighbour (another format, another card) and scaled by the ratio of datasheet figures.
+        /// Fitted to measurements of another card of its generation, which runs the same kernels, and scaled by the ratio of datasheet figures.
+        WithinGeneration = "borrowed within generation",
+        /// Fitted to measurements of another generation or another format, and scaled by the ratio of datasheet figures.
         Borrowed = "borrowed",
         /// Fitted to figures that a paper or vendor published.
         Published = "published",
@@ -86,10 +88,15 @@ impl Estimate {
 
     /// The same from a neighbour: all of it counts as outside of what was measured, and the interval is wider by `BORROWED_WIDENING`.
     pub fn borrowed(self, dimension: &'static str) -> Self {
+        self.lent(Source::Borrowed, dimension)
+    }
+
+    /// The same from a neighbour that is as near as the source says.
+    pub fn lent(self, source: Source, dimension: &'static str) -> Self {
         Self {
             low: self.low * (1.0 / BORROWED_WIDENING),
             high: self.high * BORROWED_WIDENING,
-            source: self.source.max(Source::Borrowed),
+            source: self.source.max(source),
             outside: self.time,
             dimension: self.dimension.or(Some(dimension)),
             ..self

@@ -34,6 +34,11 @@ const BIAS: [u32; 2] = [2, 6];
 /// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
 const BIAS_JOINS: [u32; 2] = [1, 2];
 
+/// Further kernels of positions that are scaled, for queries and for keys (`layer::rotate`).
+const SCALED_POSITIONS: [u32; 2] = [12, 20];
+/// Kernels that clamp both halves of what enters an activation function, and join them (`weighted_bias_quick_geglu_impl`).
+const CLAMP: [u32; 2] = [3, 3];
+
 /// Both norms of a layer.
 const NORMS: u32 = 2;
 /// Positions of queries and keys of latent attention, with the joins and copies of their parts and of values.
@@ -58,7 +63,9 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
     let attention = if captured.attention {
         0
     } else {
-        of(ATTENTION, kind) + ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind)
+        let is_scaled = shard.model.scaled_positions && shard.framework == Framework::MegatronCore;
+        let scaled = if is_scaled { of(SCALED_POSITIONS, kind) } else { 0 };
+        of(ATTENTION, kind) + scaled + ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind)
     };
     attention
         + match shard.model.experts.filter(|_| with_experts) {
@@ -102,6 +109,9 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
     if experts.biased {
         n += n_local * of(BIAS, kind) + of(BIAS_JOINS, kind);
+    }
+    if experts.clamped && shard.framework == Framework::MegatronCore {
+        n += of(CLAMP, kind);
     }
     n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
 }
@@ -157,11 +167,12 @@ mod tests {
         assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 2 * (16 * 3 + 4));
         let all = Captured { attention: true, router: true };
         assert_eq!(of(&shard, all, PassKind::Forward), 14 + 2 * (16 * 2 + 2));
-        // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward.
+        // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward. Positions are twelve kernels more,
+        // and three clamp.
         let biased = crate::model::embedded("gpt-oss-120b").expect("embedded");
         let biased = Shard { model: &biased, ..shard };
-        assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1);
-        assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2);
+        assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1 + 12 + 3);
+        assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2 + 3);
         // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.
         let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
         assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);

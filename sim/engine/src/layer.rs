@@ -7,6 +7,7 @@ use hw::{Format, GroupShape, Seconds};
 
 mod adapters;
 mod experts;
+mod positions;
 mod recomputed;
 mod torch;
 
@@ -123,6 +124,20 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A GEMM that every rank of the tensor group runs with the whole matrix, on its own tokens where the sequence is cut
+    /// (`TELinear(parallel_mode="duplicated")` of Megatron-Core).
+    fn duplicated(&mut self, n: u64, k: u64) {
+        let all = self.tokens;
+        self.tokens = self.own_tokens();
+        self.gemm(n, k);
+        self.tokens = all;
+    }
+
+    /// Tokens of this rank between its cut products.
+    const fn own_tokens(&self) -> u64 {
+        if self.shard.sequence_parallel { self.tokens.div_ceil(self.cut) } else { self.tokens }
+    }
+
     /// A GEMM whose columns are cut over the tensor group.
     fn column(&mut self, n: u64, k: u64) {
         self.gemm(n.div_ceil(self.cut), k);
@@ -220,13 +235,13 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
                 writer.column(query_width, rank);
             }
             Some(rank) => {
-                writer.gemm(rank, model.hidden);
+                writer.duplicated(rank, model.hidden);
                 writer.column(query_width, rank);
-                writer.gemm(compressed, model.hidden);
+                writer.duplicated(compressed, model.hidden);
             }
             None => {
                 writer.column(query_width, model.hidden);
-                writer.gemm(compressed, model.hidden);
+                writer.duplicated(compressed, model.hidden);
             }
         }
         // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
@@ -243,9 +258,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         let key = model.n_kv_heads * model.head_dim;
         writer.columns(&[rotated - key + gate, key, key], model.hidden);
         adapters::query_key_value(&mut writer, rotated + key + gate);
-        if !model.learned_positions {
-            writer.elementwise(2 * rotated);
-        }
+        positions::rotate(&mut writer, rotated);
         torch::before_attention(&mut writer);
     }
     writer.done()

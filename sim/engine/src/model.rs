@@ -63,6 +63,8 @@ pub struct Experts {
     pub latent: Option<u64>,
     /// Whether router and experts have biases (gpt-oss).
     pub biased: bool,
+    /// Whether what enters the experts' activation function is clamped (gpt-oss).
+    pub clamped: bool,
     /// Whether engines multiply by the router in 32-bit floats (MiniMax-M2).
     pub fp32_router: bool,
     /// Groups of experts that a router chooses among first; 1 where it does not.
@@ -80,6 +82,7 @@ impl Experts {
             shared_gate: false,
             latent: None,
             biased: false,
+            clamped: false,
             fp32_router: false,
             n_groups: 1,
         }
@@ -177,6 +180,8 @@ pub struct Model {
     pub sinks: bool,
     /// Whether positions are learned, with a table of `max_positions` rows, and feed-forwards and norms have biases (GPT).
     pub learned_positions: bool,
+    /// Whether rotated queries and keys are scaled as well (YaRN's concentration; gpt-oss).
+    pub scaled_positions: bool,
     /// Where norms stand.
     pub norms: Norms,
     /// How each head's query and key are normalised.

@@ -6,6 +6,7 @@ pub mod activation;
 pub mod bound;
 pub mod check;
 pub mod compression;
+pub mod exchange_buffers;
 pub mod experts;
 pub mod layout;
 pub mod long_run;

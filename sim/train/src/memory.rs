@@ -15,6 +15,7 @@ use engine::memory::{
 use engine::verdict::Refused;
 
 use crate::activation::Activation;
+use crate::exchange_buffers;
 use crate::optimizer::Rule;
 use crate::problem::Problem;
 use crate::schedule::{Pipeline, play};
@@ -54,6 +55,35 @@ pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
     let first = if stage.first { model.first_stage_parameters() } else { 0 };
     let last = if stage.last { model.last_stage_parameters(stage.first) } else { 0 };
     hw::real(first + last) / f64::from(problem.layout.tp)
+}
+
+/// What a CUDA context takes of a device, of what is reserved.
+const CONTEXT: Bytes = Bytes(1 << 29);
+
+/// Memory outside of the framework's allocator: what is reserved, and buffers of exchanges. Buffers that the reserve has room for beside a context are part of it.
+pub fn outside(problem: &Problem) -> [Bytes; 2] {
+    let (reserved, buffers) = (problem.reserved_memory, exchange_buffers::of(problem));
+    [Bytes(reserved.0.saturating_sub(buffers.0).max(reserved.0.min(CONTEXT.0))), buffers]
+}
+
+/// Both together.
+pub fn all_outside(problem: &Problem) -> Bytes {
+    let [reserved, buffers] = outside(problem);
+    reserved + buffers
+}
+
+/// What a pipeline rank holds for a whole step whose largest micro-batch has so many tokens, by name.
+pub fn resident(problem: &Problem, pp: u32, held: &[Stage], tokens: u64) -> Vec<(&'static str, u64)> {
+    let here = problem.at_stage(pp as usize);
+    let (states, [reserved, buffers]) = (states(&here, held), outside(problem));
+    let parts = [reserved, states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.0);
+    let names = ["reserved", "parameters", "gradients", "optimizer states"];
+    let mut all: Vec<(&'static str, u64)> = names.into_iter().zip(parts).collect();
+    let graphs = graph_bytes_per_token(&here.shard(), problem.execution.launches.captured) * tokens;
+    let workspace = engine::memory::workspace_bytes(&here.shard(), held, &problem.cluster.gpu);
+    let further = [("exchange buffers", buffers.0), ("workspace", workspace.0), ("graphs", graphs)];
+    all.extend(further.into_iter().filter(|(_, bytes)| *bytes > 0));
+    all
 }
 
 /// Model states of a rank that holds `stages`.
@@ -171,7 +201,7 @@ pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
 /// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.
 pub fn token_capacity(problem: &Problem) -> u64 {
     let room = |need: &Need| {
-        let taken = problem.reserved_memory + need.states.total();
+        let taken = all_outside(problem) + need.states.total();
         problem.cluster.gpu.memory.0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
     };
     needs(problem).iter().map(room).min().unwrap_or(0)
@@ -206,6 +236,6 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
         gib(largest),
         problem.cluster.gpu.name,
         gib(problem.cluster.gpu.memory),
-        gib(problem.reserved_memory),
+        gib(all_outside(problem)),
     )))
 }

@@ -207,7 +207,7 @@ fn one_card_lent_to_another_is_near_the_other_cards_own_curves_and_says_that_it_
             let mut errors = Vec::new();
             for op in asked() {
                 let (wanted, found) = (own.estimate(&op), lent.estimate(&op));
-                assert_eq!((wanted.source, found.source), (Source::Measured, Source::Borrowed), "{op:?}");
+                assert_eq!((wanted.source, found.source), (Source::Measured, Source::WithinGeneration), "{op:?}");
                 assert!(found.dimension.is_some());
                 errors.push((found.time.get() / wanted.time.get() - 1.0).abs());
                 inside += u32::from(found.low <= wanted.time && wanted.time <= found.high);
@@ -328,6 +328,6 @@ fn states_scans_and_selected_keys_take_what_tables_say() {
     let chunk = MixedChunk::of(&Shard::forward(&qwen, Dtype::Bf16, 8), Mixer::Linear, 0, 1024).expect("a scan");
     let b300 = hw::catalog::cluster(&hw::catalog::gpu("b300").expect("listed"), 1, 8);
     let lent = Profiled::borrowed(&shipped("b200", "sglang"), &b300);
-    assert_eq!(lent.mixed(&chunk).expect("lent").source, Source::Borrowed);
+    assert_eq!(lent.mixed(&chunk).expect("lent").source, Source::WithinGeneration);
     assert!(Profiled::new(&shipped("a100-sxm", "sglang"), &cluster("a100-sxm")).mixed(&chunk).is_none());
 }

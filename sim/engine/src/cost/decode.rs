@@ -172,9 +172,9 @@ impl ShapedDecode {
     }
 
     /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
-    pub fn borrowed(self, widening: f64) -> Self {
+    pub fn lent(self, source: Source, widening: f64) -> Self {
         let [low, high] = self.interval;
-        Self { source: self.source.max(Source::Borrowed), interval: [low / widening, high * widening], ..self }
+        Self { source: self.source.max(source), interval: [low / widening, high * widening], ..self }
     }
 
     /// Interval of every time, as factors.
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn what_is_borrowed_is_less_sure() {
         let shaped = ShapedDecode::of_surfaces(&surfaces(), shape(Dtype::Bf16), BytesPerSecond::new(1e12));
-        let borrowed = shaped.clone().borrowed(1.5);
+        let borrowed = shaped.clone().lent(Source::Borrowed, 1.5);
         assert_eq!((shaped.source(), borrowed.source()), (Source::Measured, Source::Borrowed));
         assert!((borrowed.interval()[0] - 0.6).abs() < 1e-9 && (borrowed.interval()[1] - 1.8).abs() < 1e-9);
         assert_eq!(borrowed.alone(3), shaped.alone(3));

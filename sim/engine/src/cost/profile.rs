@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Source;
 use crate::cost::calibrated::Calibrated;
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
@@ -225,6 +226,12 @@ impl Profile {
             kernel.check(name).map_err(|why| why.of(format!("kernel of the host `{name}`")))?;
         }
         Ok(profile)
+    }
+
+    /// How near the card is that lent its curves, where another one did.
+    pub fn lender(&self) -> Option<Source> {
+        let is_near = hw::catalog::same_generation(self.lent_by.as_ref()?, &self.gpu);
+        Some(if is_near { Source::WithinGeneration } else { Source::Borrowed })
     }
 
     /// The profile as a file.

@@ -386,8 +386,7 @@ impl CostModel for Profiled {
             Op::Collective { .. } => self.collective(op),
             memory => self.memory(memory),
         };
-        let fitted =
-            fitted.map(|found| if self.profile.lent_by.is_some() { found.borrowed(ANOTHER_CARD) } else { found });
+        let fitted = fitted.map(|found| self.own(found));
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time)).scaled(self.calibration(op))
     }
 

@@ -15,6 +15,10 @@ use crate::task::{Collective, Op, Ops, PassKind};
 /// (`TEGroupedMLP._apply_bias`). The first bias is added inside of its product.
 const BIAS_BYTES: [u64; 2] = [12, 16];
 
+/// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined; in backward gradient and input are read
+/// and a gradient is written, and both halves are joined (`weighted_bias_quick_geglu_impl`, `clamp_value`).
+const CLAMP_BYTES: [u64; 2] = [8, 10];
+
 /// Time of Transformer Engine's permutation of tokens, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
 /// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
 /// those of its bytes. MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/b200_bf16_ceperm.json: `permute_fwd` and `permute_bwd` reach 0.501 and 0.511 of
@@ -40,8 +44,8 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let wide = experts.latent.unwrap_or(hidden);
     if wide < hidden {
         writer.enter(shard.formats.dense);
-        writer.gemm(wide, hidden);
-        writer.gemm(hidden, wide);
+        writer.duplicated(wide, hidden);
+        writer.duplicated(hidden, wide);
     }
     let is_sorted = is_sorted(shard, n_experts);
     permute(writer, sent * wide, is_sorted);
@@ -54,6 +58,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let width = experts.intermediate.div_ceil(expert_cut);
     writer.enter(shard.formats.experts);
     writer.grouped(&rows, projections * width, wide);
+    clamp(writer, experts, projections * width * routed);
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, wide, width);
     if experts.biased {
@@ -96,18 +101,32 @@ pub(super) fn activation(writer: &mut Writer<'_>, experts: Experts, load: Expert
     let shard = writer.shard;
     let routed = (dispatched(shard, experts, writer.tokens) * load.permille).div_ceil(1000);
     let projections = if shard.model.gated { 2 } else { 1 };
-    writer.traffic((projections + 1) * experts.intermediate.div_ceil(u64::from(shard.expert_tp)) * routed);
+    let width = experts.intermediate.div_ceil(u64::from(shard.expert_tp));
+    clamp(writer, experts, projections * width * routed);
+    writer.traffic((projections + 1) * width * routed);
+}
+
+/// Clamps so many elements outside of the fused activation function.
+fn clamp(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
+    if !experts.clamped || writer.shard.framework != Framework::MegatronCore {
+        return;
+    }
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * CLAMP_BYTES[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * CLAMP_BYTES[1] }),
+        PassKind::Weight => {}
+    }
 }
 
 /// The product by the router. Tokens become 32-bit floats for one in 32 bits.
 fn route(writer: &mut Writer<'_>, experts: Experts) {
     let shard = writer.shard;
     if experts.fp32_router && writer.kind != PassKind::Weight {
-        let elements = writer.tokens * shard.model.hidden;
+        let elements = writer.own_tokens() * shard.model.hidden;
         writer.push(Op::Elementwise { bytes: elements * (shard.dtype.bytes() + Dtype::Fp32.bytes()) });
     }
     writer.enter(if experts.fp32_router { Format::Fp32 } else { shard.dtype.into() });
-    writer.gemm(experts.n_routed, shard.model.hidden);
+    writer.duplicated(experts.n_routed, shard.model.hidden);
 }
 
 /// Adds the bias of the experts' last product to so many elements.
@@ -211,19 +230,23 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_behind_the_experts_is_kernels_of_its_own() {
+    fn a_bias_behind_the_experts_and_a_clamp_in_them_are_kernels_of_their_own() {
         let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
-        let moved = |biased, kind| {
-            let experts = model.experts.map(|experts| Experts { biased, ..experts });
+        let moved = |biased, clamped, kind| {
+            let experts = model.experts.map(|experts| Experts { biased, clamped, ..experts });
             let model = crate::Model { experts, ..model.clone() };
             let shard = Shard { framework: Framework::MegatronCore, ..Shard::forward(&model, Dtype::Bf16, 1) };
             let bytes = |(op, n): (Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(n) } else { 0 };
             after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN)).into_iter().map(bytes).sum::<u64>()
         };
         // Ten tokens visit four experts each, whose output is 2880 wide.
-        let added = |kind| moved(true, kind) - moved(false, kind);
+        let added = |kind| moved(true, true, kind) - moved(false, true, kind);
         assert_eq!(added(PassKind::Forward), 12 * 10 * 4 * 2880);
         assert_eq!(added(PassKind::Backward), 16 * 10 * 4 * 2880);
         assert_eq!(added(PassKind::Weight), 0);
+        // Both halves of what they project are 2880 wide.
+        let clamped = |kind| moved(true, true, kind) - moved(true, false, kind);
+        assert_eq!(clamped(PassKind::Forward), 8 * 10 * 4 * 2 * 2880);
+        assert_eq!(clamped(PassKind::Backward), 10 * 10 * 4 * 2 * 2880);
     }
 }

@@ -152,6 +152,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         output_gate: of.output_gate && reader.flag("attn_output_gate", true),
         sinks: family == Family::GptOss,
         learned_positions: gpt || is_learned,
+        scaled_positions: family == Family::GptOss,
         norms: of.norms,
         qk_norm: qk_norm(of, reader),
         max_positions,
@@ -215,6 +216,7 @@ fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option
         shared_gate: matches!(family, Family::Qwen | Family::Qwen3Next) && by_width > 0,
         latent: reader.optional(&["moe_latent_size"]),
         biased: family == Family::GptOss,
+        clamped: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,
         n_groups: reader.optional(&["n_group"]).filter(|n| *n > 0 && n_routed.is_multiple_of(*n)).unwrap_or(1),
         ..Experts::plain(n_routed, top_k, intermediate)

@@ -38,7 +38,7 @@ pub use rank_times::RankTimes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hw::{Bytes, Rank};
+use hw::Rank;
 
 use crate::experts::{self, ExpertLoad};
 use crate::memory;
@@ -357,26 +357,12 @@ impl<'a> Builder<'a> {
         let n_lanes = lanes.lanes.len();
         let n_chunks = problem.layout.chunks as usize;
         let stages = stages(problem);
-        let names = ["reserved", "parameters", "gradients", "optimizer states"].map(|name| graph.label(name));
         for pp in 0..problem.layout.pp {
             let held: Vec<Stage> =
                 (0..problem.layout.chunks).map(|chunk| stages[stage_index(problem, pp, chunk)]).collect();
-            let states = memory::states(&problem.at_stage(pp as usize), &held);
-            let bytes = [problem.reserved_memory, states.parameters, states.gradients, states.optimizer];
-            let mut resident: Vec<(LabelId, u64)> =
-                names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
-            let workspace =
-                engine::memory::workspace_bytes(&problem.at_stage(pp as usize).shard(), &held, &problem.cluster.gpu);
-            if workspace > Bytes::ZERO {
-                resident.push((graph.label("workspace"), workspace.0));
-            }
-            let of_graphs = engine::memory::graph_bytes_per_token(
-                &problem.at_stage(pp as usize).shard(),
-                problem.execution.launches.captured,
-            );
-            if of_graphs > 0 {
-                resident.push((graph.label("graphs"), of_graphs * most_tokens(contents)));
-            }
+            let parts = memory::resident(problem, pp, &held, most_tokens(contents));
+            let resident: Vec<(LabelId, u64)> =
+                parts.into_iter().map(|(name, bytes)| (graph.label(name), bytes)).collect();
             for lane in lanes.at_pipeline_rank(pp) {
                 graph.resident[lane.index()].clone_from(&resident);
             }

@@ -201,6 +201,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         output_gate: false,
         sinks: false,
         learned_positions: !gated,
+        scaled_positions: false,
         norms: Norms::Each,
         qk_norm: QueryKeyNorm::Off,
         max_positions: training.calls[call].tokens,

@@ -7,7 +7,7 @@ use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
 use crate::cost::mixed::{self, MixedChunk, MixingKernel};
 use crate::cost::profile::CollectiveCurve;
-use crate::cost::{CostModel, Estimate, names};
+use crate::cost::{CostModel, Estimate, Source, names};
 use crate::task::{Collective, Op};
 
 /// Names of the axes of experts in estimates.
@@ -104,7 +104,11 @@ impl Profiled {
             Some((is_exact, surfaces)) => (is_exact, ShapedDecode::of_surfaces(surfaces, *shape, bandwidth)),
             None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
         };
-        Some(if self.profile.lent_by.is_some() || !is_exact { law.borrowed(super::OUTSIDE_WIDENING) } else { law })
+        let lender = self.profile.lender().max((!is_exact).then_some(Source::Borrowed));
+        Some(match lender {
+            Some(source) => law.lent(source, super::OUTSIDE_WIDENING),
+            None => law,
+        })
     }
 
     /// The fused layer of experts by the curve of its format, or by that of the nearest format that was fitted.
@@ -131,8 +135,11 @@ impl Profiled {
     }
 
     /// An estimate of this card, or one that is borrowed.
-    fn own(&self, found: Estimate) -> Estimate {
-        if self.profile.lent_by.is_some() { found.borrowed(super::ANOTHER_CARD) } else { found }
+    pub(super) fn own(&self, found: Estimate) -> Estimate {
+        match self.profile.lender() {
+            Some(lender) => found.lent(lender, super::ANOTHER_CARD),
+            None => found,
+        }
     }
 }
 

@@ -1,0 +1,51 @@
+//! Rotary positions of queries and keys. Units: bytes.
+
+use super::Writer;
+use crate::shard::Framework;
+use crate::task::{Op, PassKind};
+
+/// Bytes per element of 16 bits that single kernels of positions read and write. Forward: two products, a negative half and its join, a sum, and a join with
+/// what is not rotated. Backward: two products, a negative half and its join, two cuts that are filled up with zeros, and two sums.
+const SCALED_BYTES: [u64; 2] = [24, 34];
+
+/// Positions of so many elements of queries and keys. Transformer Engine's kernel does not scale, so Megatron-Core then runs PyTorch's ones
+/// (`apply_rotary_pos_emb`).
+pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
+    let model = writer.shard.model;
+    if model.learned_positions {
+        return;
+    }
+    if !model.scaled_positions || writer.shard.framework != Framework::MegatronCore {
+        return writer.elementwise(2 * width);
+    }
+    let elements = (writer.tokens * width).div_ceil(writer.cut);
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[1] }),
+        PassKind::Weight => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::Dtype;
+
+    use crate::layer::before_attention;
+    use crate::shard::{Framework, Shard};
+    use crate::task::{Op, PassKind};
+
+    #[test]
+    fn scaled_positions_are_single_kernels_in_megatron_core_alone() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let moved = |framework, kind| {
+            let shard = Shard { framework, ..Shard::forward(&model, Dtype::Bf16, 2) };
+            let ops = before_attention(&shard, 10, kind);
+            ops.iter().map(|(op, _)| if let Op::Elementwise { bytes } = op { *bytes } else { 0 }).sum::<u64>()
+        };
+        // Half of 64 heads and of eight, 64 wide each, for ten tokens. A fused kernel reads and writes them: four bytes, and half as many again in backward.
+        let elements = 10 * 36 * 64;
+        let more = |kind| moved(Framework::MegatronCore, kind) - moved(Framework::Formulas, kind);
+        assert_eq!(more(PassKind::Forward), elements * (24 - 4));
+        assert_eq!(more(PassKind::Backward), elements * (34 - 6));
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory that NCCL's connections hold on a device. It lies outside of PyTorch's allocator: no figure of `max_memory_allocated` has it, the card does.
+//!
+//! Who receives over NVLink has a buffer for each of three protocols in every channel, in one allocation of whole pages; who sends has one page
+//! (NVIDIA/nccl @ 5067397c, `p2pSendSetup` and `p2pRecvSetup` of src/transport/p2p.cc, `computeBuffSizes` of src/init.cc). A ring has a neighbour
+//! before and one behind in every channel. Messages have their own channels to every peer, and those to other nodes share a pool. Connections are made when they are first used.
+//! Trees, NVLS, and groups that exchange a few numbers a step are not counted. Derived from the source; no measured figure was compared.
+
+use engine::shard::Framework;
+use hw::{Bytes, InsideLink, Rank};
+
+use crate::layout::{ContextExchange, Position};
+use crate::problem::Problem;
+
+/// Buffers of a receiver, by protocol: 8 steps of 512 threads with 8 lines of 16 bytes (LL), of 640 threads with 120 words of 8 bytes (LL128), and 4 MiB.
+const BUFFERS: [u64; 3] = [8 * 512 * 8 * 16, 8 * 640 * 120 * 8, 4 << 20];
+/// What allocations are rounded up to (`CUDA_IPC_MIN`).
+const PAGE: u64 = 2 << 20;
+/// Channels of a ring over NVLink: six of 40 GB/s on Ampere, six of 60 on Hopper, eight of 90 on Blackwell, each halved and doubled
+/// (`ncclTopoCompute`, `ncclTopoDupChannels`, `ncclTopoPostset`).
+const RING_CHANNELS: [u64; 2] = [24, 32];
+/// The same over PCIe.
+const BUS_CHANNELS: u64 = 2;
+/// Channels to a peer of messages over NVLink, twice the links as a power of two, at most 32 (`ncclTopoComputeP2pChannels`).
+const PEER_CHANNELS: u64 = 32;
+/// Pool of messages to other nodes, one for each way: 32 channels of 16 steps of 128 KiB (`sharedNetBuffersInit`).
+const POOL: u64 = 32 * 16 * (128 << 10);
+
+/// Buffers of a rank of a run; none where no framework is asked.
+pub fn of(problem: &Problem) -> Bytes {
+    if problem.execution.framework == Framework::Formulas {
+        return Bytes::ZERO;
+    }
+    let (layout, experts) = (&problem.layout, problem.model.experts.is_some());
+    let data = layout.dp * layout.cp;
+    let expert_ranks = if experts { layout.ep * layout.expert_tp } else { 1 };
+    let is_gathered = layout.exchange == ContextExchange::Gather;
+    let rings = [
+        (layout.tp, true),
+        (data, true),
+        (data * layout.tp / expert_ranks, expert_ranks > 1),
+        (layout.cp, is_gathered),
+    ];
+    let n_rings = rings.iter().filter(|(n_ranks, runs)| *runs && *n_ranks > 1).count() as u64;
+    let channels = channels(problem);
+    let peers = peers(problem);
+    let [inside, across] = peers;
+    let to_peers = inside * channels.min(PEER_CHANNELS).next_power_of_two() * connection();
+    Bytes(n_rings * channels * connection() + to_peers + if across > 0 { 2 * POOL } else { 0 })
+}
+
+/// A connection of a channel, both of its ways.
+fn connection() -> u64 {
+    BUFFERS.iter().sum::<u64>().next_multiple_of(PAGE) + PAGE
+}
+
+fn channels(problem: &Problem) -> u64 {
+    let cluster = &problem.cluster;
+    if cluster.inside_link(cluster.gpus_per_node) != InsideLink::Own || !cluster.gpu.has_own_link() {
+        return BUS_CHANNELS;
+    }
+    RING_CHANNELS[usize::from(cluster.gpu.is_capability_10())]
+}
+
+/// Peers that a rank sends messages to, inside its node and in others: neighbours of its stage, of a ring of keys and values, and all ranks of a group of
+/// experts or of heads. DeepEP and HybridEP do without.
+fn peers(problem: &Problem) -> [u64; 2] {
+    let (layout, cluster) = (&problem.layout, &problem.cluster);
+    let rank = |position| layout.rank(position);
+    let neighbours = |n: u32| n.min(3).saturating_sub(1);
+    let stages = (1..=neighbours(layout.pp)).map(|step| rank(Position { pp: step, ..Position::default() }));
+    let n_context = match layout.exchange {
+        ContextExchange::Gather => 0,
+        ContextExchange::Ring => neighbours(layout.cp),
+        ContextExchange::Ulysses => layout.cp - 1,
+    };
+    let context = (1..=n_context).map(|step| rank(Position { cp: step, ..Position::default() }));
+    let is_sent = problem.model.experts.is_some() && !problem.execution.experts.once_per_node;
+    let n_experts = if is_sent { layout.ep - 1 } else { 0 };
+    // Ranks of a group of experts follow one another, but for those of one expert's cut.
+    let experts = (1..=n_experts).map(|step| Rank(step * layout.expert_tp));
+    let all: Vec<Rank> = stages.chain(context).chain(experts).collect();
+    let inside = all.iter().filter(|&&peer| cluster.node_of(peer) == 0).count() as u64;
+    [inside, all.len() as u64 - inside]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, Zero};
+    use crate::problem::Execution;
+    use crate::workload::Workload;
+
+    /// Buffers in MiB of a run of `dp` replicas on nodes of eight cards by Megatron-Core.
+    fn mib(card: &str, model: &str, dp: u32, change: impl Fn(&mut Problem)) -> u64 {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let mut problem = Problem {
+            model: engine::model::embedded(model).expect("embedded"),
+            cluster: hw::catalog::cluster(&gpu, 2, 8),
+            layout: Layout::data_and_context(dp, 1, Zero::OptimizerStates, ContextExchange::Gather),
+            workload: Workload { batch_size: 8, lengths: vec![8192; 8], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 8192,
+            execution: Execution { framework: Framework::MegatronCore, ..Execution::default() },
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: Bytes::ZERO,
+            seed: 1,
+        };
+        change(&mut problem);
+        of(&problem).0 >> 20
+    }
+
+    #[test]
+    fn a_ring_has_twelve_mib_in_every_channel() {
+        // 0.5, 4.6875 and 4 MiB are five pages of 2 MiB with what stands before them, and the sender has one.
+        assert_eq!(connection() >> 20, 12);
+        let dense = "llama-3.1-8b";
+        assert_eq!(mib("h100-sxm", dense, 8, |_| {}), 24 * 12);
+        assert_eq!(mib("b200", dense, 8, |_| {}), 32 * 12);
+        assert_eq!(mib("a100-pcie-80g", dense, 8, |_| {}), 2 * 12);
+        assert_eq!(mib("h100-sxm", dense, 1, |_| {}), 0, "one rank exchanges with nobody");
+        // Two groups: of the tensor ranks and of the replicas.
+        assert_eq!(mib("h100-sxm", dense, 4, |problem| problem.layout.tp = 2), 2 * 24 * 12);
+        let formulas = |problem: &mut Problem| problem.execution.framework = Framework::Formulas;
+        assert_eq!(mib("h100-sxm", dense, 8, formulas), 0);
+    }
+
+    #[test]
+    fn messages_have_their_own_channels_to_every_peer() {
+        let experts = "qwen3-30b-a3b";
+        let rings = 24 * 12;
+        // Seven peers of a node with 32 channels each, beside the ring of replicas.
+        let in_a_node = |problem: &mut Problem| problem.layout.ep = 8;
+        assert_eq!(mib("h100-sxm", experts, 8, in_a_node), rings + 7 * 32 * 12);
+        // Sixteen ranks of two nodes: eight of the other node share two pools of 64 MiB.
+        let over_nodes = |problem: &mut Problem| problem.layout.ep = 16;
+        assert_eq!(mib("h100-sxm", experts, 16, over_nodes), rings + 7 * 32 * 12 + 128);
+        let once = |problem: &mut Problem| {
+            problem.layout.ep = 8;
+            problem.execution.experts.once_per_node = true;
+        };
+        assert_eq!(mib("h100-sxm", experts, 8, once), rings, "DeepEP and HybridEP send by themselves");
+        // A stage has one behind, in a pipeline of two, in the other node.
+        let stages = |problem: &mut Problem| problem.layout.pp = 2;
+        assert_eq!(mib("h100-sxm", "llama-3.1-8b", 8, stages), rings + 128);
+    }
+}
