@@ -156,8 +156,11 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 }
 
 fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
-    input::text_file::write(path, bytes)
-        .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
+    input::text_file::write(path, bytes).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::Machine(format!("error: cannot write `{}`: {error}", path.display()))
 }
 
 /// The training scenario of a kind; a failure where it is another one.

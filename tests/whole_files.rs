@@ -54,6 +54,19 @@ fn a_killed_run_leaves_whole_files() {
     }
 }
 
+/// A place that cannot be written is named before a table is read, and so before minutes of work.
+#[test]
+fn an_import_tries_its_place_first() {
+    let place = folder("import").join("missing/x.toml");
+    let words =
+        ["import", "missing.csv", "--format", "serving-runs", "--name", "x", "--gpu", "h100-sxm", "--source", "y"];
+    let mut verb = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    let output = verb.args(words).args(["--date", "2026-01-01", "--out"]).arg(&place).output().expect("it starts");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{why}");
+    assert!(why.contains("cannot write") && why.contains("missing/x.toml"), "{why}");
+}
+
 #[test]
 fn a_full_disk_leaves_what_was_there() {
     let folder = folder("full");

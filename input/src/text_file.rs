@@ -134,6 +134,22 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     written
 }
 
+/// Whether a file could be written there, before long work is done for it: an empty one is made beside its place, and removed.
+///
+/// # Errors
+/// When it could not.
+pub fn can_write(path: &Path) -> io::Result<()> {
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if target.exists() && !target.is_file() {
+        return Ok(());
+    }
+    let beside = beside(&target);
+    std::fs::write(&beside, []).and_then(|()| std::fs::remove_file(&beside))
+}
+
 /// A hidden name in the same folder, of this process alone.
 fn beside(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -155,6 +171,20 @@ mod tests {
     fn a_device_or_a_folder_is_refused_before_it_is_opened() {
         assert!(open(Path::new("/dev/zero")).is_err_and(|why| matches!(why, NoText::Device)));
         assert!(open(&std::env::temp_dir()).is_err_and(|why| matches!(why, NoText::Folder)));
+    }
+
+    #[test]
+    fn a_place_is_tried_before_it_is_written_and_keeps_what_is_there() {
+        let folder = std::env::temp_dir().join(format!("skrull-sim-can-write-{}", std::process::id()));
+        let place = folder.join("x.toml");
+        assert!(can_write(&place).is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
+        std::fs::create_dir(&folder).expect("a folder");
+        assert!(can_write(&place).is_ok() && !place.exists());
+        std::fs::write(&place, "kept").expect("a file");
+        assert!(can_write(&place).is_ok() && std::fs::read(&place).is_ok_and(|text| text == b"kept"));
+        assert!(can_write(&folder).is_err_and(|error| error.kind() == io::ErrorKind::IsADirectory));
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "nothing is left over");
+        std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 
     #[test]

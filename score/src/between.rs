@@ -4,14 +4,16 @@
 //! each kind at least, and at most one for every request in flight: with more of them some would have nothing to do. Two corners of that range
 //! are played: few of the one kind with many of the other. With one decode worker all sequences share its batches, as far as its memory holds them; with
 //! as many as there are requests each has one.
+//! The table says neither that a run had drafts nor how many were accepted. So a published configuration that drafts is played twice: with no draft accepted,
+//! and with all of them. Drafting takes no time in either, so the second is a lower end.
 //! An interval is from the least low end of the layouts to their largest high end. It has no mean: nobody knows which layout it was.
 
 use std::collections::BTreeSet;
 
 use crate::play::{Costs, predict};
-use crate::recipe::split;
+use crate::recipe::split::{self, Split};
 use crate::run::{Run, Worker, Workers};
-use crate::setup;
+use crate::setup::{self, Setup};
 
 /// Most workers of a kind. The largest published configuration has 40.
 const WORKERS_MAX: u32 = 64;
@@ -31,28 +33,38 @@ pub struct Between {
 
 /// The interval of a run over all its layouts; `None` where none of them can be played.
 pub fn between(run: &Run, costs: &Costs<'_>) -> Option<Between> {
-    let published = split::workers_of(run);
+    let published = split::layouts_of(run);
     let are_published = !published.is_empty();
-    let layouts = if are_published { published } else { corners(run.in_flight?) };
-    let mut found: Option<Between> = None;
-    for workers in layouts {
-        let laid = with_workers(run, workers)?;
-        let Ok(setup) = setup::of(&laid) else { continue };
-        let predicted = predict(&setup, &laid.engine, costs);
-        let [ttft, tpot] = [predicted.ttft.interval, predicted.tpot.interval];
-        let all = found.map_or(Between { ttft, tpot, n_layouts: 1, are_published }, |before| Between {
-            ttft: joined(before.ttft, ttft),
-            tpot: joined(before.tpot, tpot),
-            n_layouts: before.n_layouts + 1,
-            are_published,
-        });
-        found = Some(all);
-    }
-    found
+    let layouts: Vec<(Setup, u32)> = if are_published {
+        let drafting = |split: &'static Split| {
+            let setup = with_workers(run, split.n_workers(), Some(split));
+            setup.map(|setup| (setup, split.drafts))
+        };
+        published.into_iter().filter_map(drafting).collect()
+    } else {
+        let plain = |workers| with_workers(run, workers, None).map(|setup| (setup, 0));
+        corners(run.in_flight?).into_iter().filter_map(plain).collect()
+    };
+    let found = layouts.iter().map(|(setup, drafts)| over_drafts(setup, *drafts, (&run.engine, costs)));
+    let [ttft, tpot] = found.reduce(joined)?;
+    Some(Between { ttft, tpot, n_layouts: layouts.len(), are_published })
 }
 
-fn joined(one: [f64; 2], other: [f64; 2]) -> [f64; 2] {
-    [one[0].min(other[0]), one[1].max(other[1])]
+/// Both latencies of a setup: with none of so many drafts accepted, up to all of them.
+fn over_drafts(setup: &Setup, n_drafts: u32, (engine, costs): (&str, &Costs<'_>)) -> [[f64; 2]; 2] {
+    let none = predict(setup, engine, costs);
+    let found = [none.ttft.interval, none.tpot.interval];
+    if n_drafts == 0 {
+        return found;
+    }
+    let all = predict(&setup.with_drafts(n_drafts), engine, costs);
+    let tokens = f64::from(1 + n_drafts);
+    joined(found, [all.ttft.interval, all.tpot.interval.map(|per_iteration| per_iteration / tokens)])
+}
+
+/// The least low end and the largest high end of each.
+fn joined(one: [[f64; 2]; 2], other: [[f64; 2]; 2]) -> [[f64; 2]; 2] {
+    [0, 1].map(|at| [one[at][0].min(other[at][0]), one[at][1].max(other[at][1])])
 }
 
 /// Fewest prefill workers with most decode workers, and the other way round. The first wait longest for prompts and decode in the smallest batches.
@@ -61,12 +73,12 @@ fn corners(in_flight: u32) -> BTreeSet<[u32; 2]> {
     [[1, most], [most, 1]].into()
 }
 
-/// The run with so many workers; `None` where it is not split.
-fn with_workers(run: &Run, [n_prefill, n_decode]: [u32; 2]) -> Option<Run> {
+/// The setup of a run with so many workers; `None` where it is not split or cannot be played.
+fn with_workers(run: &Run, [n_prefill, n_decode]: [u32; 2], split: Option<&'static Split>) -> Option<Setup> {
     let Workers::Split { prefill, decode } = &run.workers else { return None };
     let prefill = Worker { n: Some(n_prefill), ..*prefill };
     let decode = Worker { n: Some(n_decode), ..*decode };
-    Some(Run { workers: Workers::Split { prefill, decode }, ..run.clone() })
+    setup::of_split(&Run { workers: Workers::Split { prefill, decode }, ..run.clone() }, split).ok()
 }
 
 #[cfg(test)]
@@ -144,12 +156,34 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_that_drafts_reaches_down_to_all_drafts_accepted() {
+        // tables/splits.tsv: SGLang, DeepSeek in fp4 on B200, 1024 + 1024, 16 in flight: five decode workers, without drafts and with two.
+        let source = "db-dump/x; silicon_concurrency=16; measured=2026-02-07";
+        let line = format!(
+            "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,1,4,1,4,,,8,1,8,1,300,10\n"
+        );
+        let run = &runs(&[line])[0];
+        let layouts = split::layouts_of(run);
+        let named: Vec<_> = layouts.iter().map(|split| (split.n_workers(), split.drafts)).collect();
+        assert_eq!(named, [([1, 5], 0), ([1, 5], 2)]);
+        let setup = with_workers(run, [1, 5], Some(layouts[0])).expect("it can be played");
+        let plain = predict(&setup, "sglang", &costs).tpot.interval;
+        let open = between(run, &costs).expect("an interval");
+        // Three tokens an iteration: an answer takes a third of the time, and its iterations read a little less.
+        assert!(open.tpot[0] <= plain[0] / 3.0 && open.tpot[0] > 0.8 * plain[0] / 3.0, "{open:?}, {plain:?}");
+        assert!((open.tpot[1] / plain[1] - 1.0).abs() < 0.05, "{open:?}, {plain:?}");
+        assert_eq!(open.n_layouts, 2);
+    }
+
+    #[test]
     fn published_configurations_are_the_layouts_where_they_fit() {
         // tables/splits.tsv: SGLang, DeepSeek in fp4 on B200, 1024 + 1024, workers of four and eight GPUs, 128 in flight.
         let source = "db-dump/x; silicon_concurrency=128; measured=2026-02-07";
         let line = format!(
             "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,b200_sxm,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,1,4,1,4,,,8,1,8,1,300,10\n"
         );
-        assert_eq!(split::workers_of(&runs(&[line])[0]), [[1, 5]].into());
+        let run = &runs(&[line])[0];
+        let found = split::layouts_of(run);
+        assert!(found.iter().any(|split| (split.n_workers(), split.drafts) == ([1, 5], 0)), "{found:?}");
     }
 }

@@ -21,6 +21,7 @@ use serve::step_cost::host::EngineLoop;
 
 use crate::client::{self, Client};
 use crate::reason::Reason;
+use crate::recipe::split::Split;
 use crate::recipe::{self, Recipe};
 use crate::run::{Run, Shape, Worker, Workers};
 
@@ -91,6 +92,12 @@ impl Setup {
         Self { constants, ..self.clone() }
     }
 
+    /// The same where every one of so many drafts is accepted, and drafting takes no time: an answer has so many iterations fewer.
+    pub fn with_drafts(&self, n_drafts: u32) -> Self {
+        let [prompt, output] = self.lengths;
+        Self { lengths: [prompt, output.div_ceil(1 + n_drafts)], ..self.clone() }
+    }
+
     /// What a worker of a part runs.
     pub fn config<'s>(&'s self, part: &'s Part) -> ReplicaConfig<'s> {
         let [tensor_degree, pipeline_degree, expert_degree] = part.degrees;
@@ -121,6 +128,8 @@ struct Asked<'r> {
     run: &'r Run,
     preset: &'static EnginePreset,
     recipe: &'static Recipe,
+    /// How its workers were configured, where it is split and that was published.
+    split: Option<&'static Split>,
     in_flight: u32,
     gpu: hw::Gpu,
     experts: Format,
@@ -131,8 +140,16 @@ struct Asked<'r> {
 /// # Errors
 /// Why it cannot be played.
 pub fn of(run: &Run) -> Result<Setup, Reason> {
+    of_split(run, recipe::split::of(run))
+}
+
+/// The setup of a run whose workers were configured so.
+///
+/// # Errors
+/// Why it cannot be played.
+pub fn of_split(run: &Run, split: Option<&'static Split>) -> Result<Setup, Reason> {
     let model = engine::model::of_checkpoint(&run.model).ok_or(Reason::Model)?;
-    of_model(run, model, None)
+    laid_out(run, (model, None), split)
 }
 
 /// The setup of a run of a model, in formats that are given or else in those of the run's checkpoint.
@@ -140,6 +157,14 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
 /// # Errors
 /// Why it cannot be played.
 pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup, Reason> {
+    laid_out(run, (model, given), recipe::split::of(run))
+}
+
+fn laid_out(
+    run: &Run,
+    (model, given): (Model, Option<Formats>),
+    split: Option<&'static Split>,
+) -> Result<Setup, Reason> {
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
     let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);
@@ -154,7 +179,7 @@ pub fn of_model(run: &Run, model: Model, given: Option<Formats>) -> Result<Setup
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
     // Of several engines each has its share.
     let share = in_flight / run.n_engines();
-    let asked = Asked { run, preset, recipe, in_flight: share, gpu, experts: formats.experts };
+    let asked = Asked { run, preset, recipe, split, in_flight: share, gpu, experts: formats.experts };
     let parts = match &run.workers {
         Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, run.n_engines()))?],
         Workers::Split { prefill, decode } => {
@@ -205,7 +230,7 @@ fn n_starts(run: &Run) -> u32 {
 
 /// Workers of one kind, their blocks left open.
 fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32)) -> Result<Part, Reason> {
-    let published = recipe::split::of(asked.run).and_then(|split| split.side(role));
+    let published = asked.split.and_then(|split| split.side(role));
     let shape = published.map_or_else(|| worker.shape(), |side| side.shape(worker));
     let tensor = shape.gpus / shape.groups;
     check_degrees(model, &shape)?;
@@ -250,7 +275,9 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             context_max: longest,
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
-            recv_interval: recipe.recv_interval(in_flight),
+            recv_interval: asked
+                .split
+                .map_or_else(|| recipe.recv_interval(in_flight), |split| split.recv_interval(role)),
             gather: recipe.gather(tokens_asked, shape.groups),
             ..Limits::ROOMY
         },

@@ -11,7 +11,7 @@ use calibrate::host;
 use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
 
-use super::{Failure, print, write};
+use super::{Failure, print, unwritable, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};
 use crate::progress;
 use input::diagnostic::Code;
@@ -91,10 +91,6 @@ pub fn failed(error: &DeviceError) -> Failure {
         DeviceError::Unknown { .. } => Failure::input(Code::UnknownDevice, error),
         other => Failure::Machine(format!("error: {other}")),
     }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Machine(format!("error: cannot write `{}`: {error}", path.display()))
 }
 
 /// Measures a domain with what a command line asks, keeping samples in a file.

@@ -5,16 +5,14 @@ use stacks::elsewhere;
 use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
-use calibrate::network::links;
-use calibrate::{import, llmservingsim, nccl_tests, profiles};
+use calibrate::{costs::of_serving, import, llmservingsim, nccl_tests, network::links, profiles};
 use engine::cost::profile::Profile;
 use score::learned::Learned;
 use score::recipe::layouts;
 use score::table::listed;
 
-use super::{Failure, imported, no_scenario, print, write};
+use super::{Failure, imported, no_scenario, print, unwritable, write};
 use crate::cli::{ImportArgs, ImportFormat};
-use calibrate::costs::of_serving;
 use input::diagnostic::{Code, Source};
 use input::text_file;
 
@@ -42,6 +40,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         date: needed(&args.date, "date")?,
     };
     let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", provenance.name)));
+    text_file::can_write(&path).map_err(|error| unwritable(&path, &error))?;
     if let Some(text) = text.filter(|text| nccl_tests::is_output(text)) {
         return exchanges(args, &provenance, &text, &path);
     }

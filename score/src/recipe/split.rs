@@ -3,7 +3,8 @@
 //! The table of runs says neither how many sequences a worker takes at once nor, in some rows, whether prompts were computed with data-parallel
 //! attention. The configurations do (`tables/splits.tsv`, with its source). Units: GPUs, tokens and sequences of an attention rank.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
 use engine::cost::experts::Routing;
@@ -38,15 +39,32 @@ pub struct Split {
     in_flight: Vec<u32>,
     prefill: Side,
     decode: Side,
+    /// Tokens that are drafted for each verification; 0 where none are.
+    pub drafts: u32,
+    /// Iterations between two looks of a decode worker for requests (SGLang's `scheduler-recv-interval`).
+    looks: NonZeroU32,
 }
 
 impl Split {
+    /// How many prefill and decode workers there are.
+    pub const fn n_workers(&self) -> [u32; 2] {
+        [self.prefill.workers, self.decode.workers]
+    }
+
     /// Workers that do this; `None` for what is no half of a split run.
     pub const fn side(&self, role: Role) -> Option<&Side> {
         match role {
             Role::Prefill => Some(&self.prefill),
             Role::Decode => Some(&self.decode),
             Role::Both | Role::Outputs => None,
+        }
+    }
+
+    /// Iterations between two looks for requests of the workers that do this. A prefill worker looks as soon as it is idle.
+    pub const fn recv_interval(&self, role: Role) -> NonZeroU32 {
+        match role {
+            Role::Decode => self.looks,
+            _ => NonZeroU32::MIN,
         }
     }
 
@@ -63,13 +81,14 @@ impl Split {
 
     fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
         let laid = self.prefill.is_of(prefill) && self.decode.is_of(decode);
-        self.is_for(run) && laid && self.decode.ranks == decode.shape().groups
+        self.drafts == 0 && self.is_for(run) && laid && self.decode.ranks == decode.shape().groups
     }
 
-    /// Whether workers lie on so many GPUs, however many workers there are.
+    /// Whether workers lie on so many GPUs, however many workers and ranks of attention there are: the table writes one rank where the configurations of
+    /// its loads have data-parallel attention.
     fn may_be(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
         let lie = self.prefill.gpus == prefill.shape().gpus && self.decode.gpus == decode.shape().gpus;
-        self.is_for(run) && lie && self.decode.ranks == decode.shape().groups
+        self.is_for(run) && lie
     }
 }
 
@@ -91,7 +110,7 @@ impl Side {
     }
 }
 
-/// The configuration of a split run, where it was published.
+/// The configuration without drafts of a split run, where it was published.
 pub fn of(run: &Run) -> Option<&'static Split> {
     match &run.workers {
         Workers::Whole(_) => None,
@@ -99,11 +118,14 @@ pub fn of(run: &Run) -> Option<&'static Split> {
     }
 }
 
-/// Numbers of prefill and decode workers of all published configurations that a split run may have had.
-pub fn workers_of(run: &Run) -> BTreeSet<[u32; 2]> {
-    let Workers::Split { prefill, decode } = &run.workers else { return BTreeSet::new() };
-    let may_be = table().iter().filter(|split| split.may_be(run, [prefill, decode]));
-    may_be.map(|split| [split.prefill.workers, split.decode.workers]).collect()
+/// The published configurations that a split run may have had, one for each number of workers, of ranks that decode and of drafts.
+pub fn layouts_of(run: &Run) -> Vec<&'static Split> {
+    let Workers::Split { prefill, decode } = &run.workers else { return Vec::new() };
+    let mut found = BTreeMap::new();
+    for split in table().iter().filter(|split| split.may_be(run, [prefill, decode])) {
+        found.entry((split.n_workers(), split.decode.ranks, split.drafts)).or_insert(split);
+    }
+    found.into_values().collect()
 }
 
 /// Rows of the table, in order.
@@ -127,6 +149,8 @@ fn row(line: &'static str) -> Split {
         in_flight: cells[15].split(' ').map(count).collect(),
         prefill: side(&cells[6..9], Some(count(cells[9])), count(cells[10]), places[0]),
         decode: side(&cells[11..14], None, count(cells[14]), places[1]),
+        drafts: count(cells[17]),
+        looks: NonZeroU32::new(count(cells[18])).expect("at least one"),
     }
 }
 
@@ -167,6 +191,22 @@ pub(crate) mod tests {
         let found = of_run(36, "4,1,1,4").expect("the same");
         let shape = found.prefill.shape(&Worker { n: Some(1), batch: 1, tp: 4, pp: 1, dp: 1, moe_tp: 1, moe_ep: 4 });
         assert_eq!((shape.gpus, shape.groups), (4, 4));
+    }
+
+    #[test]
+    fn decode_workers_of_racks_look_for_requests_after_ten_iterations() {
+        // recipes/gb200-fp8/8k1k/low-latency.yaml: 4 to 16 in flight, one worker of each kind on eight GPUs. B200 has no such key.
+        let looks = |card: &str, format: &str, [prefill, decode]: [&str; 2], in_flight: u32| {
+            let source = format!("db-dump/2026-04-27; silicon_concurrency={in_flight}; measured=2026-02-07");
+            let line = format!(
+                "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,{card},{format},disagg,8192,1024,fp8,fp8,,,1,{prefill},,{decode},500,10\n"
+            );
+            let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
+            let setup = crate::setup::of(&run).expect("it can be played");
+            setup.parts.iter().map(|part| part.limits.recv_interval.get()).collect::<Vec<u32>>()
+        };
+        assert_eq!(looks("gb200", "fp8", ["1,8,1,8,1", "1,8,1,8,1"], 8), [1, 10]);
+        assert_eq!(looks("b200_sxm", "fp4", ["1,4,1,4,1", "1,8,1,8,1"], 16), [1, 1]);
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl Pool {
 
     /// An iteration is composed at a tick, or has ended then.
     pub const fn begin(&mut self, now: Tick) {
+        self.tiers.begin(now);
         if let Some(store) = &mut self.remote {
             store.begin(now);
         }
@@ -106,15 +107,16 @@ impl Pool {
     /// How many of the leading prefixes tiers below the device have, and ticks to bring them: those of the replica first, then those of the store.
     pub fn below(&self, ids: &[u32]) -> (u32, Tick) {
         let has = |id: &u32| self.remote.as_ref().is_some_and(|store| store.has(*id));
-        let (mut n, mut n_remote, mut ticks) = (0, 0, Tick::ZERO);
+        let (mut n, mut n_near, mut n_remote) = (0, [0; N_TIERS], 0);
         for id in ids {
-            match self.tiers.ticks(*id) {
-                Some(more) => ticks += more,
+            match self.tiers.tier(*id) {
+                Some(tier) => n_near[tier] += 1,
                 None if has(id) => n_remote += 1,
                 None => break,
             }
             n += 1;
         }
+        let ticks = self.tiers.ticks(n_near);
         match &self.remote {
             Some(store) if n_remote > 0 => (n, ticks + store.ticks(n_remote, ticks)),
             _ => (n, ticks),
@@ -123,13 +125,20 @@ impl Pool {
 
     /// Notes that prefixes are brought from below; how many of them come from the store.
     pub fn bring(&mut self, ids: &[u32]) -> u32 {
-        let is_near = |id: &u32| self.tiers.ticks(*id).is_some();
-        let (near, far): (Vec<u32>, Vec<u32>) = ids.iter().copied().partition(is_near);
-        let behind = near.iter().filter_map(|id| self.tiers.ticks(*id)).sum();
+        let (near, far): (Vec<u32>, Vec<u32>) = ids.iter().copied().partition(|id| self.tiers.tier(*id).is_some());
+        let mut n_near = [0; N_TIERS];
+        near.iter().filter_map(|id| self.tiers.tier(*id)).for_each(|tier| n_near[tier] += 1);
+        let behind = self.tiers.ticks(n_near);
+        self.tiers.read(n_near);
         near.into_iter().for_each(|id| self.tiers.put(id));
         let Some(store) = &mut self.remote else { return 0 };
         store.read(&far, behind);
         u32::try_from(far.len()).expect("fewer than 2^32 prefixes")
+    }
+
+    /// Blocks that can be had without a prefix that is written to disk: when it goes matters to who reads.
+    pub fn quiet(&self) -> u32 {
+        if self.tiers.has_disk() { self.free } else { self.available() }
     }
 
     /// Blocks that can be had at once.

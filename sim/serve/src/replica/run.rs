@@ -199,7 +199,7 @@ impl Replica<'_> {
         }
         let until_end = self.next_end() - self.step;
         let block = u64::from(self.limits().block_tokens);
-        let (n, available) = (u64::from(self.n_decode), u64::from(self.pool.available()));
+        let (n, available) = (u64::from(self.n_decode), u64::from(self.pool.quiet()));
         if (until_end - 1).div_ceil(block) * n <= available {
             return until_end;
         }
