@@ -540,7 +540,10 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let schedule = asked.schedule.clone().filter(|_| kind < REPLAY);
     let schedule = schedule.map(|schedule| Schedule { cv: if kind == POISSON { 1.0 } else { cv }, ..schedule });
     if kind < REPLAY && per_s <= 0.0 && schedule.is_none() {
-        section.missing("rate_per_s", "requests per second that arrive on average; or `concurrency`, requests in flight that are held");
+        section.missing(
+            "rate_per_s",
+            "requests per second that arrive on average; or `concurrency`, requests in flight that are held",
+        );
         return None;
     }
     let arrivals = match kind {

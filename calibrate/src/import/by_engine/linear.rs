@@ -101,8 +101,15 @@ fn launches(table: &Table, of_prompts: bool) -> Result<(Vec<Launch>, String), Im
     let both = found.into_iter().filter(|(_, times)| times.iter().all(|time| *time > 0.0));
     let launch = |(shape, times): ([u64; 7], [f64; 2])| {
         let [n_key_heads, n_value_heads, key_dim, value_dim, kernel, batch, length] = shape;
-        let linear =
-            LinearAttention { n_key_heads, n_value_heads, key_dim, value_dim, kernel, state_bytes: STATE_BYTES };
+        let linear = LinearAttention {
+            n_key_heads,
+            n_value_heads,
+            key_dim,
+            value_dim,
+            kernel,
+            state_bytes: STATE_BYTES,
+            gate_rank: None,
+        };
         Launch { linear, batch, length, seconds: times[0] + times[1] }
     };
     Ok((both.map(launch).collect(), name))

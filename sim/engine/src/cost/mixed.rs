@@ -43,6 +43,10 @@ impl MixedChunk {
         match mixer {
             Mixer::Linear => {
                 let (state, linear) = (State::of(shard, mixer)?, shard.model.linear?);
+                // Nobody measured scans with a decay of each channel.
+                if linear.gate_rank.is_some() {
+                    return None;
+                }
                 let group = hw::real(linear.n_value_heads) / hw::real(linear.n_key_heads);
                 let at = [hw::real(new), hw::real(state.n_heads), group];
                 Some(Self { kernel: MixingKernel::Delta, parts: parts(), at })

@@ -38,7 +38,8 @@ pub(super) fn delta_rule(shard: &Shard<'_>, linear: LinearAttention) -> u64 {
     let values = 5 * linear.value_width();
     let halves = linear.channels() + 2 * (linear.key_width() + repeated) + values + linear.n_value_heads * RULED;
     // The input of a decay, its softplus, and sums of decays; a statistic of every normed head. Steps have 16 bits.
-    let wholes = 3 * linear.n_value_heads + 2 * linear.n_key_heads + linear.n_value_heads;
+    let decays = linear.gate_rank.map_or(linear.n_value_heads, |_| linear.key_width());
+    let wholes = 3 * decays + 2 * linear.n_key_heads + linear.n_value_heads;
     cut(shard, HALF * (halves + linear.n_value_heads) + WHOLE * wholes)
 }
 
@@ -71,6 +72,7 @@ mod tests {
             value_dim: 128,
             kernel: 4,
             state_bytes: 4,
+            gate_rank: None,
         };
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let of = |linear| delta_rule(&Shard::forward(&model, Dtype::Bf16, 1), linear);

@@ -129,7 +129,11 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let linear = (family == Family::Qwen3Next).then(|| linear(reader));
+    let linear = match family {
+        Family::Qwen3Next => Some(linear(reader)),
+        Family::KimiLinear => Some(kimi_delta(reader)),
+        _ => None,
+    };
     let is_hybrid = matches!(family, Family::NemotronH | Family::Granite | Family::Bamba)
         || is_stated && reader.has("hybrid_override_pattern");
     let state_space = is_hybrid.then(|| state_space(hidden, reader));
@@ -179,7 +183,7 @@ fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
 
 fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
     let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
-    reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(default)
+    reader.optional(&["max_position_embeddings", "n_positions", "model_max_length"]).unwrap_or(default)
 }
 
 /// Width of the dense feed-forward, and the experts.
@@ -202,7 +206,7 @@ fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option
         Family::Llama4 | Family::Cohere2 => reader.required(&["intermediate_size"]),
         _ => width.unwrap_or(dense),
     };
-    let top_k = reader.required(&["num_experts_per_tok", "experts_per_token", "moe_k"]);
+    let top_k = reader.required(&["num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k"]);
     let n_shared = ["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"].map(|key| reader.count(key));
     let n_shared = n_shared.into_iter().max().unwrap_or(0);
     let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
@@ -254,6 +258,26 @@ fn linear(reader: &mut Reader<'_>) -> LinearAttention {
         value_dim: reader.required(&["linear_value_head_dim"]),
         kernel: reader.required(&["linear_conv_kernel_dim"]),
         state_bytes: state_bytes(reader, "mamba_ssm_dtype"),
+        gate_rank: None,
+    }
+}
+
+/// Kimi delta attention: as many heads of keys as of values, all of one width, which is the rank of the gates too. States are in 32 bits, as the kernels
+/// of fla keep them.
+fn kimi_delta(reader: &mut Reader<'_>) -> LinearAttention {
+    let keys = Map::new();
+    let keys = reader.value("linear_attn_config").and_then(Value::as_object).unwrap_or(&keys);
+    let mut own = Reader::new(keys);
+    let [n_heads, width, kernel] = ["num_heads", "head_dim", "short_conv_kernel_size"].map(|key| own.required(&[key]));
+    reader.findings.extend(own.findings.into_iter().map(|finding| format!("`linear_attn_config`: {finding}")));
+    LinearAttention {
+        n_key_heads: n_heads,
+        n_value_heads: n_heads,
+        key_dim: width,
+        value_dim: width,
+        kernel,
+        state_bytes: 4,
+        gate_rank: Some(width),
     }
 }
 

@@ -41,9 +41,11 @@ impl LinearAttention {
         2 * self.key_width() + self.value_width()
     }
 
-    /// Columns of the projections in front: queries, keys, values, the gate, and two numbers per value head.
-    pub const fn projected(&self) -> u64 {
-        self.channels() + self.value_width() + 2 * self.n_value_heads
+    /// Columns of the projections in front: queries, keys, values, the gate, and two numbers per value head. With gates of a rank: both of their first
+    /// factors, and one number.
+    pub fn projected(&self) -> u64 {
+        let gates = self.gate_rank.map_or(self.value_width() + self.n_value_heads, |rank| 2 * rank);
+        self.channels() + gates + self.n_value_heads
     }
 
     /// Numbers of state that a sequence keeps.
@@ -51,10 +53,13 @@ impl LinearAttention {
         self.n_value_heads * self.key_dim * self.value_dim
     }
 
-    /// The projections, the convolution, decay and step of each head, the norm of a head.
-    const fn parameters(&self, hidden: u64) -> u64 {
-        let heads = 2 * self.n_value_heads + self.value_dim;
-        hidden * (self.projected() + self.value_width()) + self.channels() * self.kernel + heads
+    /// The projections, the convolution, decay and step of each head, the norm of a head. With gates of a rank: their second factors, and a step of each
+    /// channel of the keys.
+    fn parameters(&self, hidden: u64) -> u64 {
+        let seconds = self.gate_rank.map_or(0, |rank| rank * (self.value_width() + self.key_width()));
+        let steps = self.gate_rank.map_or(self.n_value_heads, |_| self.key_width());
+        let heads = self.n_value_heads + steps + self.value_dim;
+        hidden * (self.projected() + self.value_width()) + seconds + self.channels() * self.kernel + heads
     }
 }
 

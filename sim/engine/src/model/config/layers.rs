@@ -93,6 +93,11 @@ fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Ve
         }
         Family::Gemma2 | Family::GptOss => attention_every(2),
         Family::Cohere2 | Family::Olmo3 => attention_every(period(reader)),
+        // Layers are counted from 1.
+        Family::KimiLinear => {
+            let attends = attending(reader);
+            (1..=n).map(|layer| if attends.contains(&layer) { Mixer::Full } else { rest }).collect()
+        }
         Family::Bamba => {
             let attends = reader.numbers("attn_layer_indices").unwrap_or_default();
             (0..n).map(|index| if attends.contains(&index) { Mixer::Full } else { rest }).collect()
@@ -107,6 +112,15 @@ fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Ve
         }
         _ => vec![rest; usize::try_from(n).expect("at most the largest count of layers")],
     }
+}
+
+/// Layers of Kimi Linear that attend to all tokens.
+fn attending(reader: &mut Reader<'_>) -> Vec<u64> {
+    let listed = reader.value("linear_attn_config").and_then(|keys| keys.get("full_attn_layers")?.as_array());
+    if listed.is_none() {
+        reader.findings.push("key `linear_attn_config.full_attn_layers` is missing".to_owned());
+    }
+    listed.into_iter().flatten().filter_map(serde_json::Value::as_u64).collect()
 }
 
 /// Every so many-th layer attends to all tokens: a number, or a letter for each of them (`LLLG`).
@@ -124,7 +138,7 @@ fn at(list: &[u64], index: u64) -> u64 {
 /// What mixes the tokens of layers that do not attend to all of them.
 fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
     match family {
-        Family::Qwen3Next => Mixer::Linear,
+        Family::Qwen3Next | Family::KimiLinear => Mixer::Linear,
         Family::Granite | Family::Bamba => Mixer::StateSpace,
         Family::Llama4 => Mixer::Chunked(reader.optional(&["attention_chunk_size"]).unwrap_or(LLAMA4_CHUNK)),
         Family::SparseLatent => Mixer::Selected(reader.required(&["index_topk"])),

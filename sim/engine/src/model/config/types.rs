@@ -14,6 +14,7 @@ pub(super) enum Family {
     Phi3,
     Qwen,
     Qwen3Next,
+    KimiLinear,
     Gemma2,
     Gemma3,
     Cohere2,
@@ -92,7 +93,7 @@ const LATENT: Type = Type { family: Family::Latent, ..LLAMA };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LLAMA };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 80] = [
+pub(super) const TYPES: [(&str, Type); 81] = [
     ("afmoe", Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, ..NORMED }),
     ("apertus", Type { gated: false, ..NORMED }),
     ("arcee", Type { gated: false, ..LLAMA }),
@@ -128,6 +129,7 @@ pub(super) const TYPES: [(&str, Type); 80] = [
     ("hy_v3", Type { n_dense: 1, ..NORMED }),
     ("kimi_k2", LATENT),
     ("kimi_k25", LATENT),
+    ("kimi_linear", Type { family: Family::KimiLinear, n_dense: 1, ..LLAMA }),
     ("llama", LLAMA),
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
