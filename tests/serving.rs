@@ -150,6 +150,24 @@ fn draws_of_what_is_not_drawn_are_warned_of() {
     assert!(checked.scenario.is_some());
 }
 
+#[test]
+fn requests_in_flight_say_that_a_load_is_held() {
+    let [held, alone] = ["arrivals = \"held\"", ""]
+        .map(|to| sound_rows("serving/closed-loop", ["arrivals = \"held\"", to], &["trace.requests=64"]));
+    assert_eq!(held[0].metrics, alone[0].metrics);
+}
+
+/// SGLang computes prompts and decodes in iterations of their own: 256 sequences decode beside a budget of 128 tokens.
+#[test]
+fn the_budget_of_sglang_is_that_of_prompts() {
+    let set = ["engine.max_sequences=256", "engine.max_tokens=128", "policies.run=[\"sglang\"]"];
+    let name = ["name = \"vllm\"\nversion = \"0.11.0\"", "name = \"sglang\""];
+    let rows = sound_rows("serving/closed-loop", name, &[&set[..], &["trace.requests=64"]].concat());
+    assert!(rows[0].metrics["ttft_s.mean"] > 0.0, "{:?}", rows[0]);
+    let checked = checked_of("serving/closed-loop", &set[..2]);
+    assert!(diagnostic::render(&checked.source, &checked.findings).contains("S093"), "vLLM's holds all tokens");
+}
+
 /// Rows of a shipped scenario that was changed by a piece of its text and from the command line; every one is sound.
 fn sound_rows(name: &str, [from, to]: [&str; 2], set: &[&str]) -> Vec<reports::PolicyResult> {
     let (source, folder) = scenario::find(name).expect("shipped");

@@ -386,6 +386,15 @@ mod tests {
     }
 
     #[test]
+    fn eagle_of_sglang_without_a_model_drafts_with_the_own_layer() {
+        check(
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE --speculative-num-steps 3",
+            &["draft_tokens = 3", "draft_model = \"mtp\"", "weights = \"fp8-block\""],
+            &[Code::MissingFlag, Code::MissingFlag],
+        );
+    }
+
+    #[test]
     fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
         check(
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
