@@ -162,8 +162,8 @@ fn is_of(card: &str, gpu: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::cost::CostModel;
     use engine::cost::profiled::Profiled;
+    use engine::cost::{CostModel, Source};
     use engine::task::{Collective, Op};
 
     /// Exchanges of a card by an engine's tables, with so much of a link inside a node.
@@ -263,5 +263,29 @@ mod tests {
         assert_eq!(left_out.lent_by.as_deref(), Some("h200-sxm"));
         let latent = parsed_of_engine("h200-sxm", "trtllm").expect("shipped").decode["decode-mla"].kernel.clone();
         assert_eq!(left_out.decode["decode-mla"].kernel, latent);
+    }
+
+    #[test]
+    fn training_takes_narrow_products_and_exchanges_of_the_card_or_of_its_generation() {
+        let product = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
+        let four_bits = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Nvfp4 };
+        let gather = |n_ranks| {
+            let shape = hw::GroupShape { n_ranks, n_nodes: 1 };
+            Op::Collective { kind: Collective::AllGather, bytes: 64 << 20, shape }
+        };
+        let estimate = |card: &str, op: &Op| {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            Profiled::new(&training(&gpu), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op)
+        };
+        for op in [&product, &four_bits, &gather(8)] {
+            let sources = ["b200", "b300", "gb200", "gb300"].map(|card| estimate(card, op).source);
+            let lent = Source::WithinGeneration;
+            assert_eq!(sources, [Source::Measured, lent, lent, lent], "{op:?}");
+        }
+        assert_eq!(estimate("h100-sxm", &product).source, Source::Measured);
+        assert_eq!(estimate("a100-sxm-80g", &product).source, Source::Borrowed, "it has 16 bits alone");
+        // Two ranks move 32 MiB each and eight 56 MiB, which would be 0.57 at one share of the link.
+        let [two, eight] = [2, 8].map(|n_ranks| estimate("gb200", &gather(n_ranks)).time.get());
+        assert!((0.62..0.8).contains(&(two / eight)), "{two} {eight}");
     }
 }

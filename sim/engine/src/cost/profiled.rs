@@ -40,6 +40,8 @@ const BACKWARD_SPREAD: f64 = 1.2;
 pub struct Profiled {
     profile: Profile,
     roofline: Roofline,
+    /// How near the card is that lent the profile, where another one did.
+    lender: Option<Source>,
 }
 
 impl Profiled {
@@ -60,7 +62,8 @@ impl Profiled {
                 _ => {}
             }
         }
-        Self { profile: profile.clone(), roofline: roofline.with_network(network) }
+        let lender = profile.lender();
+        Self { profile: profile.clone(), roofline: roofline.with_network(network), lender }
     }
 
     /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.

@@ -104,7 +104,7 @@ impl Profiled {
             Some((is_exact, surfaces)) => (is_exact, ShapedDecode::of_surfaces(surfaces, *shape, bandwidth)),
             None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
         };
-        let lender = self.profile.lender().max((!is_exact).then_some(Source::Borrowed));
+        let lender = self.lender.max((!is_exact).then_some(Source::Borrowed));
         Some(match lender {
             Some(source) => law.lent(source, super::OUTSIDE_WIDENING),
             None => law,
@@ -136,7 +136,7 @@ impl Profiled {
 
     /// An estimate of this card, or one that is borrowed.
     pub(super) fn own(&self, found: Estimate) -> Estimate {
-        match self.profile.lender() {
+        match self.lender {
             Some(lender) => found.lent(lender, super::ANOTHER_CARD),
             None => found,
         }
