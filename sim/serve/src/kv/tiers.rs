@@ -231,8 +231,7 @@ mod tests {
     fn what_waits_to_be_written_takes_half_of_a_read_from_disk() {
         let ticks = |n: u64| Tick::new(n);
         // Prefixes of two blocks: 20 ticks from the host, which has room for one, 100 from disk, which has room for ten.
-        let tiers =
-            [Tier { blocks: 2, ticks_per_block: ticks(10) }, Tier { blocks: 20, ticks_per_block: ticks(50) }];
+        let tiers = [Tier { blocks: 2, ticks_per_block: ticks(10) }, Tier { blocks: 20, ticks_per_block: ticks(50) }];
         let mut found = Tiers::new(&tiers, 2);
         // Four leave the device: three of them are written, which takes 300 ticks.
         (0..4).for_each(|id| found.put(id));
