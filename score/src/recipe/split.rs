@@ -182,6 +182,18 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_worker_that_decodes_is_as_wide_as_its_tensor_degree() {
+        // The table writes the four expert ranks of the prompts' workers for decoding too. Both configurations of this load decode on sixteen GPUs.
+        let source = "db-dump/2026-04-27; silicon_concurrency=4301; measured=2026-03-23";
+        let line = format!(
+            "a,{source},trtllm,1.2,deepseek-ai/DeepSeek-R1,gb200,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,4,1,1,4,,,16,1,4,4,3561,23.5\n"
+        );
+        let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
+        let found: Vec<_> = layouts_of(&run).iter().map(|split| (split.decode.gpus, split.decode.ranks)).collect();
+        assert!(!found.is_empty() && found.iter().all(|found| *found == (16, 16)), "{found:?}");
+    }
+
+    #[test]
     fn every_row_can_be_a_layout() {
         for split in table() {
             for side in [&split.prefill, &split.decode] {
