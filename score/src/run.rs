@@ -222,13 +222,21 @@ fn run(cells: &mut Cells<'_>) -> Run {
 fn workers(cells: &mut Cells<'_>) -> Workers {
     match cells.word("mode") {
         "agg" => Workers::Whole(worker(cells, "")),
-        "disagg" => Workers::Split { prefill: worker(cells, "prefill_"), decode: worker(cells, "decode_") },
+        "disagg" => Workers::Split { prefill: worker(cells, "prefill_"), decode: as_wide(worker(cells, "decode_")) },
         other => {
             let what = format!("`{other}` is neither `agg` nor `disagg`");
             cells.faults.push(Fault { line: cells.line, column: "mode".to_owned(), what });
             Workers::Whole(worker(cells, ""))
         }
     }
+}
+
+/// A worker that decodes on as many GPUs as its tensor degree says. Of some the table writes the expert degree of the worker that computes prompts, and the
+/// rest of the GPUs as cut experts. Where both are as large that reads as a square (`Worker::shape`), and published configurations of all such loads
+/// have the whole width (`tables/splits.tsv`).
+const fn as_wide(worker: Worker) -> Worker {
+    let Worker { moe_tp, moe_ep, .. } = worker;
+    if moe_tp > 1 && moe_ep > 1 { Worker { moe_tp: 1, moe_ep: moe_tp * moe_ep, ..worker } } else { worker }
 }
 
 fn worker(cells: &mut Cells<'_>, part: &str) -> Worker {

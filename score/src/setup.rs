@@ -275,9 +275,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             context_max: longest,
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
-            recv_interval: asked
-                .split
-                .map_or_else(|| recipe.recv_interval(in_flight), |split| split.recv_interval(role)),
+            recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked, shape.groups),
             ..Limits::ROOMY
         },

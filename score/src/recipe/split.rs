@@ -4,7 +4,6 @@
 //! attention. The configurations do (`tables/splits.tsv`, with its source). Units: GPUs, tokens and sequences of an attention rank.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
 use engine::cost::experts::Routing;
@@ -41,8 +40,6 @@ pub struct Split {
     decode: Side,
     /// Tokens that are drafted for each verification; 0 where none are.
     pub drafts: u32,
-    /// Iterations between two looks of a decode worker for requests (SGLang's `scheduler-recv-interval`).
-    looks: NonZeroU32,
 }
 
 impl Split {
@@ -57,14 +54,6 @@ impl Split {
             Role::Prefill => Some(&self.prefill),
             Role::Decode => Some(&self.decode),
             Role::Both | Role::Outputs => None,
-        }
-    }
-
-    /// Iterations between two looks for requests of the workers that do this. A prefill worker looks as soon as it is idle.
-    pub const fn recv_interval(&self, role: Role) -> NonZeroU32 {
-        match role {
-            Role::Decode => self.looks,
-            _ => NonZeroU32::MIN,
         }
     }
 
@@ -150,7 +139,6 @@ fn row(line: &'static str) -> Split {
         prefill: side(&cells[6..9], Some(count(cells[9])), count(cells[10]), places[0]),
         decode: side(&cells[11..14], None, count(cells[14]), places[1]),
         drafts: count(cells[17]),
-        looks: NonZeroU32::new(count(cells[18])).expect("at least one"),
     }
 }
 
@@ -194,19 +182,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn decode_workers_of_racks_look_for_requests_after_ten_iterations() {
-        // recipes/gb200-fp8/8k1k/low-latency.yaml: 4 to 16 in flight, one worker of each kind on eight GPUs. B200 has no such key.
-        let looks = |card: &str, format: &str, [prefill, decode]: [&str; 2], in_flight: u32| {
-            let source = format!("db-dump/2026-04-27; silicon_concurrency={in_flight}; measured=2026-02-07");
-            let line = format!(
-                "a,{source},sglang,0.5.8,deepseek-ai/DeepSeek-R1,{card},{format},disagg,8192,1024,fp8,fp8,,,1,{prefill},,{decode},500,10\n"
-            );
-            let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
-            let setup = crate::setup::of(&run).expect("it can be played");
-            setup.parts.iter().map(|part| part.limits.recv_interval.get()).collect::<Vec<u32>>()
-        };
-        assert_eq!(looks("gb200", "fp8", ["1,8,1,8,1", "1,8,1,8,1"], 8), [1, 10]);
-        assert_eq!(looks("b200_sxm", "fp4", ["1,4,1,4,1", "1,8,1,8,1"], 16), [1, 1]);
+    fn a_worker_that_decodes_is_as_wide_as_its_tensor_degree() {
+        // The table writes the four expert ranks of the prompts' workers for decoding too. Both configurations of this load decode on sixteen GPUs.
+        let source = "db-dump/2026-04-27; silicon_concurrency=4301; measured=2026-03-23";
+        let line = format!(
+            "a,{source},trtllm,1.2,deepseek-ai/DeepSeek-R1,gb200,fp4,disagg,1024,1024,nvfp4,nvfp4,,,,,4,1,1,4,,,16,1,4,4,3561,23.5\n"
+        );
+        let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
+        let found: Vec<_> = layouts_of(&run).iter().map(|split| (split.decode.gpus, split.decode.ranks)).collect();
+        assert!(!found.is_empty() && found.iter().all(|found| *found == (16, 16)), "{found:?}");
     }
 
     #[test]
