@@ -256,16 +256,37 @@ fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, 
         Family::Llama4 => intermediate,
         _ => n_shared * each + by_width,
     };
+    let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
     let experts = Experts {
         shared_intermediate,
         shared_gate: matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Next) && by_width > 0,
         latent: reader.optional(&["moe_latent_size"]),
         biased: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,
-        n_groups: reader.optional(&["n_group"]).filter(|n| *n > 0 && n_routed.is_multiple_of(*n)).unwrap_or(1),
+        n_groups,
+        groups_of_token,
+        balanced: is_balanced(family, reader),
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))
+}
+
+/// Groups of experts that a router chooses among, and as many as a token chooses: all of them where a file does not say.
+fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u64) {
+    let all = reader.optional(&["n_group"]).filter(|n| n_routed.is_multiple_of(*n)).unwrap_or(1);
+    let holds = |n: &u64| *n <= all && *n * (n_routed / all) >= top_k;
+    (all, reader.optional(&["topk_group"]).filter(holds).unwrap_or(all))
+}
+
+/// Whether the router of a model was trained with a bias for every expert that balances their load: where it says so, or where all of its family were.
+fn is_balanced(family: Family, reader: &mut Reader<'_>) -> bool {
+    let (method, kind) = (reader.word("topk_method"), reader.word("model_type"));
+    match family {
+        Family::Latent => method.map_or(kind != Some("deepseek_v2"), |method| method == "noaux_tc"),
+        Family::MiniMax => reader.flag("use_routing_bias", true),
+        Family::Glm4 | Family::SparseLatent | Family::NemotronH => method.is_none_or(|method| method == "noaux_tc"),
+        _ => false,
+    }
 }
 
 fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::counts::{self, ExpertCounts, Placement};
+use super::draws::{self, RouterGroups};
 
 /// A distribution of rows over experts.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,8 @@ pub enum Routing {
     Even,
     /// Loads are drawn from a power law with this exponent; the busiest group of experts is looked at.
     PowerLaw(f64),
+    /// Every token draws its experts by itself, all alike, from groups of them that it draws first; the busiest group of experts on a GPU is looked at.
+    Drawn(RouterGroups),
     /// As an engine counted them, by layer.
     Counted(Arc<ExpertCounts>),
 }
@@ -45,6 +48,7 @@ impl Routing {
         match self {
             Self::Even => batch.even(),
             Self::PowerLaw(exponent) => batch.power_law(*exponent),
+            Self::Drawn(groups) => batch.drawing(*groups).busiest(),
             Self::Counted(counts) => {
                 let placement = Placement::InOrder { n_ranks: index(n_groups) };
                 counts.mean().busiest(placement)[0].rows(tokens, top_k, (tokens * top_k).div_ceil(n_groups))
@@ -66,6 +70,7 @@ impl Routing {
                 let rows: u64 = draws.iter().flatten().sum();
                 hw::real(rows * n_groups) / hw::real(u64::from(DRAWS) * tokens * top_k)
             }
+            Self::Drawn(groups) => Batch { tokens, top_k, n_experts, n_groups }.drawing(*groups).over_even(),
             Self::Counted(counts) => {
                 counts::over_even(&counts.busiest(Placement::InOrder { n_ranks: index(n_groups) }))
             }
@@ -77,7 +82,7 @@ impl Routing {
         let batch = Batch { tokens: DRAWN_TOKENS, top_k, n_experts, n_groups: 1 };
         let layers = match self {
             Self::Counted(counts) => return Arc::clone(counts),
-            Self::Even => vec![vec![1.0; index(n_experts)]],
+            Self::Even | Self::Drawn(_) => vec![vec![1.0; index(n_experts)]],
             Self::PowerLaw(exponent) => {
                 let mut stream = batch.stream();
                 let draw = |_| batch.drawn(*exponent, &mut stream).into_iter().map(hw::real).collect();
@@ -116,8 +121,14 @@ impl Batch {
         rows
     }
 
+    /// The same with tokens that draw their experts one by one.
+    const fn drawing(&self, groups: RouterGroups) -> draws::Batch {
+        let Self { tokens, top_k, n_experts, n_groups: n_parts } = *self;
+        draws::Batch { tokens, top_k, n_experts, n_parts, groups }
+    }
+
     const fn stream(&self) -> Stream {
-        Stream(0x9e37_79b9_7f4a_7c15 ^ (self.tokens * 7919 + self.n_experts * 31 + self.top_k))
+        Stream::of([self.tokens, self.n_experts, self.top_k])
     }
 
     fn power_law(&self, exponent: f64) -> Vec<u64> {
@@ -192,9 +203,27 @@ fn lower(part: &mut [u64]) {
 }
 
 /// xorshift (Marsaglia, Journal of Statistical Software 8(14), 2003): numbers from 0 to 1.
-struct Stream(u64);
+pub(super) struct Stream(u64);
 
 impl Stream {
+    /// The stream of a question: tokens, experts, and how many of them a token visits.
+    pub(super) const fn of([tokens, n_experts, top_k]: [u64; 3]) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ (tokens * 7919 + n_experts * 31 + top_k))
+    }
+
+    /// So many different numbers below a limit, all alike.
+    pub(super) fn different(&mut self, n: u64, limit: u64) -> Vec<u64> {
+        let mut found = Vec::with_capacity(index(n));
+        while (found.len() as u64) < n.min(limit) {
+            self.next();
+            let number = (self.0 >> 11) % limit;
+            if !found.contains(&number) {
+                found.push(number);
+            }
+        }
+        found
+    }
+
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
