@@ -1,9 +1,9 @@
 //! Tokens that draw their experts one by one, all experts alike: what a router gives that is trained until all of them have equal load.
 //!
-//! Few tokens visit the experts of some GPU more often than those of others by chance. A layer ends with the busiest GPU, so that is the one which is looked
-//! at: the one that most experts of which are visited, as few rows cost what the weights cost that they read. A router may choose among groups of
-//! experts first (DeepSeek-V3: four of eight groups). Then the visits of a token lie closer together. Draws come from a stream of their own, so
-//! that the same question always has the same answer, and are averaged in sorted order. Units: tokens, experts, rows.
+//! Few tokens visit more experts of one GPU than of another by chance. A layer ends with the busiest GPU, and few rows cost what the weights cost that they
+//! read. So the GPU is looked at of which most experts are visited. A router may choose among groups of experts first (DeepSeek-V3: four of eight
+//! groups). Then the visits of a token lie closer together. Draws come from a stream of their own, so that the same question always has the same
+//! answer. Units: tokens, experts, rows.
 
 use super::routing::Stream;
 
@@ -37,27 +37,12 @@ impl RouterGroups {
 }
 
 impl Batch {
-    /// Rows of the experts of the busiest part, the most first.
-    pub(super) fn busiest(self) -> Vec<u64> {
+    /// Experts of a part that some of the tokens visit, on average, in the part where these are most.
+    pub(super) fn visited(self) -> f64 {
+        let visited = |part: &[u64]| part.iter().filter(|rows| **rows > 0).count() as u64;
         let draws = self.draws();
-        let n = hw::real(draws.len() as u64);
-        let mut sums = vec![0.0; index(self.n_experts / self.n_parts)];
-        for drawn in draws {
-            let visited = |part: &&[u64]| (part.iter().filter(|rows| **rows > 0).count(), part.iter().sum::<u64>());
-            let mut most = self.parts(&drawn).max_by_key(visited).map(<[u64]>::to_vec).unwrap_or_default();
-            most.sort_unstable_by(|a, b| b.cmp(a));
-            sums.iter_mut().zip(most).for_each(|(sum, rows)| *sum += hw::real(rows));
-        }
-        sums.into_iter().map(|sum| hw::whole(sum / n)).collect()
-    }
-
-    /// Rows of the part that has the most of them, over an even share.
-    pub(super) fn over_even(self) -> f64 {
-        let draws = self.draws();
-        let n = hw::real(draws.len() as u64);
-        let most = |drawn: &Vec<u64>| self.parts(drawn).map(|part| part.iter().sum::<u64>()).max().unwrap_or(0);
-        let even = hw::real(self.tokens * self.top_k) / hw::real(self.n_parts);
-        hw::real(draws.iter().map(most).sum()) / n / even
+        let most = |drawn: &Vec<u64>| self.parts(drawn).map(visited).max().unwrap_or(0);
+        hw::real(draws.iter().map(most).sum()) / hw::real(draws.len() as u64)
     }
 
     fn parts<'r>(&self, rows: &'r [u64]) -> impl Iterator<Item = &'r [u64]> {
@@ -75,9 +60,11 @@ impl Batch {
         let mut rows = vec![0; index(self.n_experts)];
         let RouterGroups { all, of_token } = self.groups;
         let size = self.n_experts / all;
+        let (mut groups, mut places) = (Vec::new(), Vec::new());
         for _ in 0..self.tokens {
-            let groups = stream.different(of_token, all);
-            for place in stream.different(self.top_k, of_token * size) {
+            stream.different(of_token, all, &mut groups);
+            stream.different(self.top_k, of_token * size, &mut places);
+            for place in &places {
                 rows[index(groups[index(place / size)] * size + place % size)] += 1;
             }
         }
@@ -112,29 +99,26 @@ mod tests {
     #[test]
     fn experts_that_are_visited_are_as_many_as_the_closed_form_says() {
         for (tokens, top_k, n_experts) in [(4, 8, 256), (32, 8, 256), (16, 4, 128), (8, 6, 160)] {
-            let rows = batch(tokens, top_k, n_experts, 1).busiest();
-            let visited = hw::real(rows.iter().filter(|rows| **rows > 0).count() as u64);
+            let visited = batch(tokens, top_k, n_experts, 1).visited();
             let alone = 1.0 - hw::real(top_k) / hw::real(n_experts);
             let expected = hw::real(n_experts) * (1.0 - libm::pow(alone, hw::real(tokens)));
             assert!((visited / expected - 1.0).abs() < 0.03, "{tokens} tokens: {visited} of {expected}");
         }
     }
 
-    /// Two of four experts on two GPUs: of the six pairs two lie on one GPU, so the busiest has 4/3 rows on average, and 2 of even ones where one of two groups
-    /// is chosen.
+    /// Two of four experts on two GPUs: of the six pairs two lie on one GPU, so 4/3 are visited on the busiest. They are two where one of two groups is chosen.
     #[test]
     fn the_busiest_part_of_one_token_is_what_pairs_say() {
-        let pairs = batch(1, 2, 4, 2).over_even();
+        let pairs = batch(1, 2, 4, 2).visited();
         assert!((pairs - 4.0 / 3.0).abs() < 0.2, "{pairs}");
         let grouped = Batch { groups: RouterGroups { all: 2, of_token: 1 }, ..batch(1, 2, 4, 2) };
-        assert!((grouped.over_even() - 2.0).abs() < 1e-12);
-        assert_eq!(grouped.busiest(), [1, 1]);
+        assert!((grouped.visited() - 2.0).abs() < 1e-12);
     }
 
     #[test]
-    fn chance_is_less_the_more_tokens_there_are() {
-        let over = [1, 8, 64, 512].map(|tokens| batch(tokens, 8, 256, 8).over_even());
-        assert!(over.windows(2).all(|pair| pair[0] > pair[1]), "{over:?}");
-        assert!(over[3] < 1.1);
+    fn many_tokens_visit_all() {
+        let visited = [1, 8, 64, 512].map(|tokens| batch(tokens, 8, 256, 8).visited());
+        assert!(visited.windows(2).all(|pair| pair[0] < pair[1]), "{visited:?}");
+        assert!((visited[3] - 32.0).abs() < 1e-12);
     }
 }
