@@ -337,7 +337,7 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             encoder_split: self.engine.encoder_split,
-            routing: self.engine.experts.routing.clone(),
+            routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
             prompt_graph_tokens: self.engine.preset.map_or(0, |preset| {
                 let batch_max = graph_sizes.last().copied().unwrap_or(0);

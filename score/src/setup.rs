@@ -288,7 +288,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: preset.fusion,
-        routing: published.map_or(engine_preset::ROUTING, |side| side.routing()),
+        routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
     })
 }
 

@@ -26,8 +26,8 @@ const EXPERTS_MAX: u64 = 65_536;
 /// What the section says of experts.
 #[derive(Clone, Debug)]
 pub struct ExpertChoice {
-    /// How tokens spread over them.
-    pub routing: Routing,
+    /// How tokens spread over them; `None` leaves it to a named engine and its model.
+    routing: Option<Routing>,
     /// How many of a layer lie once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant: Option<u32>,
 }
@@ -47,7 +47,7 @@ enum NoCounts {
 
 /// Reads the keys; a named engine has a law of its own.
 pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EnginePreset>) -> ExpertChoice {
-    let plain = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
+    let plain = preset.is_none().then_some(Routing::Even);
     let given = section.alternatives(&["expert_skew", "expert_counts"]);
     let (skew, file) = (section.some_number("expert_skew", 0.01..=4.0), section.text("expert_counts"));
     let counts_at = file.as_ref().and_then(|(_, at)| at.clone());
@@ -56,7 +56,7 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
         section.wrong(Code::ExclusiveKeys, counts_at.clone(), what);
     }
     let counted = file.and_then(|(name, at)| counts(section, folder, &name, at));
-    let routing = counted.or(skew.map(Routing::PowerLaw)).unwrap_or(plain);
+    let routing = counted.or(skew.map(Routing::PowerLaw)).or(plain);
     let is_balanced = section.has("redundant_experts");
     let n = section.small("redundant_experts", Some(0), 0..=EXPERTS_MAX);
     ExpertChoice { routing, redundant: is_balanced.then_some(n) }
@@ -170,14 +170,19 @@ fn index(line: usize, cell: &str) -> Result<usize, NoCounts> {
 }
 
 impl ExpertChoice {
+    /// How tokens spread over the experts of a model.
+    pub fn routing(&self, model: &Model) -> Routing {
+        self.routing.clone().unwrap_or_else(|| engine_preset::routing(model))
+    }
+
     /// Whether it says more than a law of loads.
     pub const fn is_written(&self) -> bool {
-        matches!(self.routing, Routing::Counted(_)) || self.redundant.is_some()
+        matches!(self.routing, Some(Routing::Counted(_))) || self.redundant.is_some()
     }
 
     /// What is balanced by loads that nobody counted, as a sentence.
     pub fn drawn(&self) -> Option<String> {
-        let n = self.redundant.filter(|_| !matches!(self.routing, Routing::Counted(_)))?;
+        let n = self.redundant.filter(|_| !matches!(self.routing, Some(Routing::Counted(_))))?;
         Some(format!(
             "`engine.redundant_experts` = {n}: loads are drawn from a law, not counted; `expert_counts` has counted ones"
         ))
@@ -190,7 +195,7 @@ impl ExpertChoice {
     }
 
     fn misfit_of_counts(&self, model: &Model, experts: Experts) -> Option<(String, &'static str)> {
-        let Routing::Counted(counts) = &self.routing else { return None };
+        let Some(Routing::Counted(counts)) = &self.routing else { return None };
         let n_layers = (0..model.n_layers).filter(|index| model.layers.layer(*index).has_experts()).count();
         let (found, layers) = (counts.n_experts() as u64, counts.n_layers());
         if found != experts.n_routed || (layers != 1 && layers != n_layers) {

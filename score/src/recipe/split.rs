@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use engine::Model;
 use engine::cost::experts::Routing;
-use serve::engine_preset::ROUTING;
+use serve::engine_preset;
 use serve::replica::Role;
 
 use crate::run::{Run, Shape, Worker, Workers};
@@ -89,8 +90,8 @@ impl Side {
     }
 
     /// How tokens spread over the experts: evenly where the engine balances their load.
-    pub const fn routing(&self) -> Routing {
-        if self.places > 0 { Routing::Even } else { ROUTING }
+    pub fn routing(&self, model: &Model) -> Routing {
+        if self.places > 0 { Routing::Even } else { engine_preset::routing(model) }
     }
 
     /// Whether as many workers of as many GPUs are stated.
@@ -173,7 +174,7 @@ pub(crate) mod tests {
         // ctx1_gen4_tep8_batch8_eplb0_mtp0 of gb300-fp8/1k8k: 36 in flight, four workers of eight GPUs with eight sequences each.
         let found = of_run(36, "1,4,1,4").expect("published");
         assert_eq!((found.decode.sequences, found.decode.workers, found.prefill.ranks), (8, 4, 4));
-        assert_eq!((found.prefill.routing(), found.decode.routing()), (ROUTING, ROUTING));
+        assert_eq!((found.prefill.places, found.decode.places), (0, 0));
         assert_eq!(of_run(37, "1,4,1,4"), None);
         // A row that writes tensor parallelism of prompts has the ranks that were published.
         let found = of_run(36, "4,1,1,4").expect("the same");

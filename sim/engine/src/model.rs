@@ -69,6 +69,10 @@ pub struct Experts {
     pub fp32_router: bool,
     /// Groups of experts that a router chooses among first; 1 where it does not.
     pub n_groups: u64,
+    /// Groups of them that a token chooses.
+    pub groups_of_token: u64,
+    /// Whether a bias for every expert balances their load (DeepSeek-V3, arXiv:2408.15664).
+    pub balanced: bool,
 }
 
 impl Experts {
@@ -85,6 +89,8 @@ impl Experts {
             clamped: false,
             fp32_router: false,
             n_groups: 1,
+            groups_of_token: 1,
+            balanced: false,
         }
     }
 }

@@ -4,15 +4,28 @@
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
 use engine::Model;
+use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 
-/// How tokens spread over experts in a named engine: a power law with the exponent that the makers of the tables assume of real routers
+/// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
-pub const ROUTING: Routing = Routing::PowerLaw(1.2);
+const SKEW: f64 = 1.2;
+
+/// How tokens spread over a model's experts in a named engine. Training moves the bias of every expert until all of them have equal load (arXiv:2408.15664;
+/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2). So where there is one, few tokens visit experts as if they drew them one by one and all alike. Many tokens of one
+/// kind load them unevenly all the same (there, section 4.5.3: imbalance of a domain in inference), so their loads stay those of the law.
+pub fn routing(model: &Model) -> Routing {
+    match model.experts {
+        Some(experts) if experts.balanced => {
+            Routing::Balanced(SKEW, RouterGroups { all: experts.n_groups, of_token: experts.groups_of_token })
+        }
+        _ => Routing::PowerLaw(SKEW),
+    }
+}
 
 /// An engine from a version on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -401,6 +414,18 @@ fn stepped(first: &[u32], ranges: &[(u32, u32, usize)]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bias_that_balances_experts_makes_tokens_draw_them_alike() {
+        let of = |name: &str| routing(&engine::model::embedded(name).expect("embedded"));
+        assert_eq!(of("deepseek-r1"), Routing::Balanced(SKEW, RouterGroups { all: 8, of_token: 4 }));
+        for name in ["kimi-k2.5", "glm-5", "minimax-m2.5", "nemotron-3-nano-30b-a3b"] {
+            assert_eq!(of(name), Routing::Balanced(SKEW, RouterGroups::NONE), "{name}");
+        }
+        for name in ["qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b", "llama-3-8b"] {
+            assert_eq!(of(name), Routing::PowerLaw(SKEW), "{name}");
+        }
+    }
 
     #[test]
     fn versions_are_read_as_releases_write_them() {

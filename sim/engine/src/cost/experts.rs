@@ -22,6 +22,7 @@ use crate::cost::unusable::Unusable;
 
 pub mod balance;
 pub mod counts;
+pub mod draws;
 mod routing;
 
 pub use routing::{DRAWN_TOKENS, Routing};

@@ -215,6 +215,7 @@ fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option
         Family::Llama4 => intermediate,
         _ => n_shared * each + by_width,
     };
+    let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
     let experts = Experts {
         shared_intermediate,
         shared_gate: matches!(family, Family::Qwen | Family::Qwen3Next) && by_width > 0,
@@ -222,7 +223,9 @@ fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option
         biased: family == Family::GptOss,
         clamped: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,
-        n_groups: reader.optional(&["n_group"]).filter(|n| *n > 0 && n_routed.is_multiple_of(*n)).unwrap_or(1),
+        n_groups,
+        groups_of_token,
+        balanced: is_balanced(of, reader),
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))
@@ -232,6 +235,19 @@ fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option
 fn n_routed(reader: &mut Reader<'_>) -> Option<u64> {
     let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
     keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0)
+}
+
+/// Groups of experts that a router chooses among, and as many as a token chooses: all of them where a file does not say.
+fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u64) {
+    let all = reader.optional(&["n_group", "num_expert_group"]).filter(|n| n_routed.is_multiple_of(*n)).unwrap_or(1);
+    let holds = |n: &u64| *n <= all && *n * (n_routed / all) >= top_k;
+    (all, reader.optional(&["topk_group"]).filter(holds).unwrap_or(all))
+}
+
+/// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
+fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
+    let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
+    stated.unwrap_or_else(|| reader.flag("use_routing_bias", of.balanced))
 }
 
 fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {

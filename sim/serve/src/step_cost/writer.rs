@@ -1,6 +1,7 @@
 //! Asks a cost model for the parts of an iteration.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use hw::{GroupShape, Seconds};
 
@@ -61,6 +62,8 @@ pub(super) struct Writer<'a> {
     kinds: Vec<Kind>,
     /// What the busiest GPU has of the experts, by layer that was counted; empty where nobody counted and experts lie once.
     busiest: Vec<BusiestRank>,
+    /// Rows that were drawn, by tokens: many batches are asked by the same draws.
+    drawn: RefCell<BTreeMap<u64, Vec<u64>>>,
     pub(super) cost: &'a dyn CostModel,
     case: Case,
     /// Weakest source so far.
@@ -83,7 +86,8 @@ impl<'a> Writer<'a> {
         }
         let (shard, shape) = (deployment.shard(), deployment.tensor_shape());
         let source = Cell::new(Source::Measured);
-        Self { deployment, shard, shape, mixers, kinds, busiest, cost, case, source, parts: None }
+        let drawn = RefCell::default();
+        Self { deployment, shard, shape, mixers, kinds, busiest, drawn, cost, case, source, parts: None }
     }
 
     /// The same that keeps where the time comes from.
@@ -343,8 +347,15 @@ impl<'a> Writer<'a> {
         if self.deployment.routing != Routing::Even {
             let drawn = tokens.clamp(1, DRAWN_TOKENS);
             let groups = u64::from(self.shard.ep);
-            let rows = self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
-            return rows.into_iter().map(|rows| rows * tokens / drawn).collect();
+            let draw = || self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
+            return self
+                .drawn
+                .borrow_mut()
+                .entry(drawn)
+                .or_insert_with(draw)
+                .iter()
+                .map(|rows| rows * tokens / drawn)
+                .collect();
         }
         let alone = libm::pow(1.0 - hw::real(experts.top_k) / hw::real(experts.n_routed), hw::real(tokens));
         let (total, n) = (even.iter().sum::<u64>(), even.len() as u64);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::counts::{self, ExpertCounts, Placement};
+use super::draws::{self, RouterGroups};
 
 /// A distribution of rows over experts.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,9 @@ pub enum Routing {
     Even,
     /// Loads are drawn from a power law with this exponent; the busiest group of experts is looked at.
     PowerLaw(f64),
+    /// Loads of many tokens are those of a power law with this exponent, and no fewer experts are visited than if every token drew them by itself, all alike,
+    /// from groups of them that it draws first.
+    Balanced(f64, RouterGroups),
     /// As an engine counted them, by layer.
     Counted(Arc<ExpertCounts>),
 }
@@ -45,6 +49,9 @@ impl Routing {
         match self {
             Self::Even => batch.even(),
             Self::PowerLaw(exponent) => batch.power_law(*exponent),
+            Self::Balanced(exponent, groups) => {
+                visiting(batch.power_law(*exponent), hw::whole(batch.drawing(*groups).visited()))
+            }
             Self::Counted(counts) => {
                 let placement = Placement::InOrder { n_ranks: index(n_groups) };
                 counts.mean().busiest(placement)[0].rows(tokens, top_k, (tokens * top_k).div_ceil(n_groups))
@@ -61,7 +68,7 @@ impl Routing {
         assert!(tokens > 0 && n_experts >= n_groups && n_groups > 0, "{tokens} tokens, {n_experts} experts");
         match self {
             Self::Even => 1.0,
-            Self::PowerLaw(exponent) => {
+            Self::PowerLaw(exponent) | Self::Balanced(exponent, _) => {
                 let draws = Batch { tokens, top_k, n_experts, n_groups }.draws(*exponent);
                 let rows: u64 = draws.iter().flatten().sum();
                 hw::real(rows * n_groups) / hw::real(u64::from(DRAWS) * tokens * top_k)
@@ -78,7 +85,7 @@ impl Routing {
         let layers = match self {
             Self::Counted(counts) => return Arc::clone(counts),
             Self::Even => vec![vec![1.0; index(n_experts)]],
-            Self::PowerLaw(exponent) => {
+            Self::PowerLaw(exponent) | Self::Balanced(exponent, _) => {
                 let mut stream = batch.stream();
                 let draw = |_| batch.drawn(*exponent, &mut stream).into_iter().map(hw::real).collect();
                 (0..DRAWS).map(draw).collect()
@@ -116,8 +123,14 @@ impl Batch {
         rows
     }
 
+    /// The same with tokens that draw their experts one by one.
+    const fn drawing(&self, groups: RouterGroups) -> draws::Batch {
+        let Self { tokens, top_k, n_experts, n_groups: n_parts } = *self;
+        draws::Batch { tokens, top_k, n_experts, n_parts, groups }
+    }
+
     const fn stream(&self) -> Stream {
-        Stream(0x9e37_79b9_7f4a_7c15 ^ (self.tokens * 7919 + self.n_experts * 31 + self.top_k))
+        Stream::of([self.tokens, self.n_experts, self.top_k])
     }
 
     fn power_law(&self, exponent: f64) -> Vec<u64> {
@@ -163,6 +176,23 @@ impl Batch {
     }
 }
 
+/// The same rows on so many experts at least: one that nobody visited has a row of the busiest, as long as that one has more than it needs.
+fn visiting(mut rows: Vec<u64>, n: u64) -> Vec<u64> {
+    let n_visited = rows.iter().filter(|rows| **rows > 0).count();
+    for place in n_visited..index(n) {
+        lower_above_one(&mut rows);
+        rows[place] = 1;
+    }
+    rows
+}
+
+/// One row less for the expert with the most, where one has more than one.
+fn lower_above_one(rows: &mut [u64]) {
+    if let Some(most) = rows.iter_mut().max().filter(|rows| **rows > 1) {
+        *most -= 1;
+    }
+}
+
 fn index(n: u64) -> usize {
     usize::try_from(n).expect("experts are few")
 }
@@ -192,9 +222,26 @@ fn lower(part: &mut [u64]) {
 }
 
 /// xorshift (Marsaglia, Journal of Statistical Software 8(14), 2003): numbers from 0 to 1.
-struct Stream(u64);
+pub(super) struct Stream(u64);
 
 impl Stream {
+    /// The stream of a question: tokens, experts, and how many of them a token visits.
+    pub(super) const fn of([tokens, n_experts, top_k]: [u64; 3]) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ (tokens * 7919 + n_experts * 31 + top_k))
+    }
+
+    /// So many different numbers below a limit, all alike, in place of what was there.
+    pub(super) fn different(&mut self, n: u64, limit: u64, found: &mut Vec<u64>) {
+        found.clear();
+        while (found.len() as u64) < n.min(limit) {
+            self.next();
+            let number = (self.0 >> 11) % limit;
+            if !found.contains(&number) {
+                found.push(number);
+            }
+        }
+    }
+
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -276,6 +323,26 @@ mod tests {
         let counts = ExpertCounts::new(vec![vec![7.0; 64]]).expect("counts");
         assert!((Routing::Counted(Arc::new(counts)).over_even(512, 8, 64, 16) - 1.0).abs() < 1e-12);
         assert!((Routing::PowerLaw(1.2).over_even(512, 8, 64, 1) - 1.0).abs() < 1e-2);
+    }
+
+    #[test]
+    fn balanced_experts_are_visited_by_chance_and_loaded_by_the_law() {
+        let groups = RouterGroups { all: 8, of_token: 4 };
+        let (law, balanced) = (Routing::PowerLaw(1.2), Routing::Balanced(1.2, groups));
+        let of = |routing: &Routing, tokens: u64| {
+            let rows = routing.rows(tokens, 8, 256, 8);
+            (rows.iter().filter(|rows| **rows > 0).count(), rows.iter().sum::<u64>())
+        };
+        for tokens in [16, 32, 64, 512] {
+            let ((visited, rows), (fewer, of_law)) = (of(&balanced, tokens), of(&law, tokens));
+            assert!(
+                visited >= fewer && rows == of_law,
+                "{tokens} tokens: {visited} and {fewer} experts, {rows} and {of_law} rows"
+            );
+        }
+        // Eight visits of one token over four of eight GPUs: the busiest has three, where the law knows one.
+        assert_eq!((of(&balanced, 1), of(&law, 1)), ((3, 3), (1, 1)));
+        assert!((balanced.over_even(512, 8, 256, 8) - law.over_even(512, 8, 256, 8)).abs() < 1e-12);
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn public_configurations_give_the_embedded_models() {
     let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
         "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
         "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_group": 8,
+        "topk_group": 4,
         "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840,
         "num_nextn_predict_layers": 1 }"#;
@@ -47,6 +48,27 @@ fn public_configurations_give_the_embedded_models() {
     }
     // The tensors of the public GPT-2 checkpoint: 124,439,808 parameters.
     assert_eq!(Model::from_config("gpt2", gpt).expect("gpt2").n_parameters(), 124_439_808);
+}
+
+#[test]
+fn a_file_says_whether_a_bias_balances_its_experts_and_which_groups_a_token_chooses() {
+    let of = |kind: &str, more: &str| {
+        let config = format!(
+            "{{ \"model_type\": \"{kind}\", \"hidden_size\": 512, \"num_attention_heads\": 8, \"num_hidden_layers\": 2, \"intermediate_size\": 1024,
+            \"vocab_size\": 1000, \"n_routed_experts\": 64, \"num_experts_per_tok\": 6, \"moe_intermediate_size\": 128, \"q_lora_rank\": 64,
+            \"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 16, \"v_head_dim\": 32{more} }}"
+        );
+        let experts = Model::from_config(kind, &config).expect(kind).experts.expect("some");
+        (experts.balanced, experts.n_groups, experts.groups_of_token)
+    };
+    let (v3, v2) = ("deepseek_v3", "deepseek_v2");
+    assert_eq!(of(v3, r#", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4"#), (true, 8, 4));
+    assert_eq!(of(v3, r#", "topk_method": "greedy", "n_group": 8"#), (false, 8, 8));
+    assert_eq!((of(v3, ""), of(v2, "")), ((true, 1, 1), (false, 1, 1)));
+    // A group of four experts does not hold six, and nobody chooses more groups than there are.
+    assert_eq!(of(v3, r#", "n_group": 16, "topk_group": 1"#), (true, 16, 16));
+    assert_eq!(of(v3, r#", "n_group": 4, "topk_group": 8"#), (true, 4, 4));
+    assert_eq!(of("minimax_m2", r#", "use_routing_bias": false"#).0, of("qwen3_moe", "").0);
 }
 
 #[test]

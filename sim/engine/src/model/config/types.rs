@@ -57,6 +57,8 @@ pub(super) struct Type {
     pub(super) output_gate: bool,
     /// Layers in front without experts where a file does not say so.
     pub(super) n_dense: u64,
+    /// Whether routers have a bias for every expert that balances their load, where a file does not say so.
+    pub(super) balanced: bool,
 }
 
 /// A type like Llama: gated, with a head of its own, biases where a file says so.
@@ -70,6 +72,7 @@ pub(super) const LLAMA: Type = Type {
     has_qk_norm: false,
     output_gate: false,
     n_dense: 0,
+    balanced: false,
 };
 const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
@@ -88,27 +91,30 @@ const COHERE: Type = Type { norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, .
 const OLMO2: Type = Type { qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA };
 const LLAMA4: Type = Type { family: Family::Llama4, ..LLAMA };
 const GLM4_MOE: Type =
-    Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA };
-const LATENT: Type = Type { family: Family::Latent, ..LLAMA };
-const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LLAMA };
+    Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, balanced: true, ..LLAMA };
+const LATENT: Type = Type { family: Family::Latent, balanced: true, ..LLAMA };
+const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
 pub(super) const TYPES: [(&str, Type); 81] = [
-    ("afmoe", Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, ..NORMED }),
+    (
+        "afmoe",
+        Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
+    ),
     ("apertus", Type { gated: false, ..NORMED }),
     ("arcee", Type { gated: false, ..LLAMA }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
     ("cohere", COHERE),
     ("cohere2", Type { family: Family::Cohere2, ..COHERE }),
     ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
-    ("deepseek_v2", LATENT),
+    ("deepseek_v2", Type { balanced: false, ..LATENT }),
     ("deepseek_v3", LATENT),
     ("deepseek_v32", SPARSE_LATENT),
-    ("dots1", QWEN3),
+    ("dots1", Type { balanced: true, ..QWEN3 }),
     ("ernie4_5", TIED),
-    ("ernie4_5_moe", Type { n_dense: 1, ..TIED }),
+    ("ernie4_5_moe", Type { n_dense: 1, balanced: true, ..TIED }),
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
-    ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, ..NORMED }),
+    ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
     ("gemma", TIED),
     ("gemma2", Type { family: Family::Gemma2, norms: Norms::Around, ..TIED }),
     ("gemma3", GEMMA3),
@@ -126,10 +132,10 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("granitemoehybrid", Type { family: Family::Granite, ..LLAMA }),
     ("granitemoeshared", LLAMA),
     ("hunyuan_v1_dense", NORMED),
-    ("hy_v3", Type { n_dense: 1, ..NORMED }),
+    ("hy_v3", Type { n_dense: 1, balanced: true, ..NORMED }),
     ("kimi_k2", LATENT),
     ("kimi_k25", LATENT),
-    ("kimi_linear", Type { family: Family::KimiLinear, n_dense: 1, ..LLAMA }),
+    ("kimi_linear", Type { family: Family::KimiLinear, n_dense: 1, balanced: true, ..LLAMA }),
     ("llama", LLAMA),
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
@@ -143,15 +149,18 @@ pub(super) const TYPES: [(&str, Type); 81] = [
             ..LLAMA
         },
     ),
-    ("minimax_m2", Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA }),
+    (
+        "minimax_m2",
+        Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, balanced: true, ..LLAMA },
+    ),
     ("ministral", MISTRAL),
     ("ministral3", MISTRAL),
     ("mistral", MISTRAL),
     ("mistral3", MISTRAL),
-    ("mistral4", LATENT),
+    ("mistral4", Type { balanced: false, ..LATENT }),
     ("mixtral", MISTRAL),
     ("nemotron", Type { gated: false, ..LLAMA }),
-    ("nemotron_h", Type { family: Family::NemotronH, gated: false, ..LLAMA }),
+    ("nemotron_h", Type { family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
     ("olmo", LLAMA),
     ("olmo2", OLMO2),
     ("olmo3", Type { family: Family::Olmo3, ..OLMO2 }),
@@ -178,10 +187,10 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("qwen3_vl_moe_text", QWEN3),
     ("qwen3_vl_text", QWEN3),
     ("sarvam_mla", Type { n_dense: 1, ..LATENT }),
-    ("sarvam_moe", Type { biases: Biases { default: false, of_output: false }, n_dense: 1, ..NORMED }),
+    ("sarvam_moe", Type { biases: Biases { default: false, of_output: false }, n_dense: 1, balanced: true, ..NORMED }),
     ("seed_oss", Type { biases: INSIDE, ..LLAMA }),
     ("smollm3", Type { family: Family::Qwen, ..TIED }),
-    ("solar_open", LLAMA),
+    ("solar_open", Type { balanced: true, ..LLAMA }),
     ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
     ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
 ];
