@@ -148,8 +148,9 @@ impl Printed {
         problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
         let n_documents = self.n_documents;
         let sizes = [self.micro_batch * n_documents, n_micro_batches];
-        let run = Run::usual(problem, sizes, self.tokens / u64::from(n_documents));
-        Ok(Run { kernels: Kernels::OfOtherAge, ..run })
+        // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
+        let kernels = if problem.model.sinks { Kernels::Unlisted } else { Kernels::OfOtherAge };
+        Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }
 }
 

@@ -98,7 +98,7 @@ pub enum Kernels {
     Usual,
     /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and releases of Bridge span a year.
     OfOtherAge,
-    /// Deterministic ones, and those of an unfused attention, which no table has.
+    /// Deterministic ones, and those of an attention that is unfused or has sinks, which no table has.
     Unlisted,
 }
 
