@@ -54,7 +54,7 @@ fn a_killed_run_leaves_whole_files() {
     }
 }
 
-/// A place that cannot be written is named before a table is read, and so before minutes of work.
+/// A place that cannot be written is named before runs are read, and so before minutes of work.
 #[test]
 fn an_import_tries_its_place_first() {
     let place = folder("import").join("missing/x.toml");

@@ -40,7 +40,6 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         date: needed(&args.date, "date")?,
     };
     let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", provenance.name)));
-    text_file::can_write(&path).map_err(|error| unwritable(&path, &error))?;
     if let Some(text) = text.filter(|text| nccl_tests::is_output(text)) {
         return exchanges(args, &provenance, &text, &path);
     }
@@ -112,6 +111,7 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
 
 /// Measured serving runs on some cards → what the request loop leaves over of them.
 fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<(), Failure> {
+    text_file::can_write(path).map_err(|error| unwritable(path, &error))?;
     let table = args.dir.display().to_string();
     let text =
         text_file::read(&args.dir).map_err(|why| Failure::input(Code::WrongTables, format!("{table}: {why}")))?;

@@ -247,9 +247,16 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] 
     ]
 }
 
-/// Every decoding sequence has its tokens in an iteration.
-fn enough_tokens(section: &mut Section<'_>, (tokens_max, at): (u64, Place), sequences_max: u32, per_sequence: u32) {
-    if tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
+/// Every decoding sequence has its tokens in an iteration. SGLang's budget is that of prompts alone, and policies of other engines beside its name are asked
+/// one by one.
+fn enough_tokens(
+    section: &mut Section<'_>,
+    (tokens_max, at): (u64, Place),
+    (sequences_max, per_sequence): (u32, u32),
+    preset: Option<&EnginePreset>,
+) {
+    let is_of_prompts = preset.is_some_and(|preset| preset.name == "sglang");
+    if !is_of_prompts && tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         let what =
             format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
@@ -299,10 +306,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    // SGLang's budget is that of prompts alone; policies of other engines are asked one by one.
-    if preset.is_none_or(|preset| preset.name != "sglang") {
-        enough_tokens(&mut section, (tokens_max, tokens_at), sequences_max, operation.tokens_per_sequence());
-    }
+    let of_sequences = (sequences_max, operation.tokens_per_sequence());
+    enough_tokens(&mut section, (tokens_max, tokens_at), of_sequences, preset);
     section.finish();
     let limits = Limits {
         sequences_max,

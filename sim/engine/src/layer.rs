@@ -7,6 +7,7 @@ use hw::{Format, GroupShape, Seconds};
 
 mod adapters;
 mod experts;
+mod gates;
 mod positions;
 mod recomputed;
 mod torch;
@@ -15,7 +16,7 @@ pub use experts::{dispatched, expert_exchange};
 pub use recomputed::recomputed_part;
 pub use torch::{read_by_backward, sharded_copies};
 
-use crate::model::{FeedForward, LatentAttention, Layer, LinearAttention, Mixer, Norms};
+use crate::model::{FeedForward, LatentAttention, Layer, Mixer, Norms};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
@@ -217,17 +218,9 @@ pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKin
     // The convolution reads and writes its channels.
     writer.elementwise(2 * projected[1]);
     if let Some(linear) = shard.model.linear.filter(|_| mixer == Mixer::Linear) {
-        gates_of_rank(&mut writer, linear);
+        gates::of_rank(&mut writer, linear);
     }
     writer.done()
-}
-
-/// Second factors of the gate and of the decays of channels, and the softplus of those; nothing where the gate has whole projections.
-fn gates_of_rank(writer: &mut Writer<'_>, linear: LinearAttention) {
-    let Some(rank) = linear.gate_rank else { return };
-    writer.column(linear.value_width(), rank);
-    writer.column(linear.key_width(), rank);
-    writer.elementwise(2 * linear.key_width());
 }
 
 /// Norm, query-key-value projections and rotary position.

@@ -24,6 +24,7 @@ pub mod balance;
 pub mod counts;
 pub mod draws;
 mod routing;
+mod stream;
 
 pub use routing::{DRAWN_TOKENS, Routing};
 

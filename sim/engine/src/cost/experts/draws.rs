@@ -5,7 +5,7 @@
 //! groups). Then the visits of a token lie closer together. Draws come from a stream of their own, so that the same question always has the same
 //! answer. Units: tokens, experts, rows.
 
-use super::routing::Stream;
+use super::stream::Stream;
 
 /// Tokens of all draws of a question together, so far as the limits of their number allow.
 const TOKENS: u64 = 512;
