@@ -306,8 +306,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    let of_sequences = (sequences_max, operation.tokens_per_sequence());
-    enough_tokens(&mut section, (tokens_max, tokens_at), of_sequences, preset);
+    enough_tokens(&mut section, (tokens_max, tokens_at), (sequences_max, operation.tokens_per_sequence()), preset);
     section.finish();
     let limits = Limits {
         sequences_max,

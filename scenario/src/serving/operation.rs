@@ -251,8 +251,10 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
 /// What is wrong with a choice on a group, and what to do.
 fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
     let mut plain = degrees(serving, choice, group);
-    // Of most of what is compared by itself that was said where it stands.
-    plain.extend(choice.few_tokens().map(|what| (what, "every decoding sequence has its token in each iteration")));
+    // Of what is compared by itself that was said where it stands, but for other policies beside SGLang's name.
+    let is_sglang = serving.engine.preset.is_some_and(|preset| preset.name == "sglang");
+    let few = choice.few_tokens().filter(|_| is_sglang || choice.candidate.is_some());
+    plain.extend(few.map(|what| (what, "every decoding sequence has its token in each iteration")));
     let stays = |group: &ServingGroup| group.scaling.is_none() && group.failures.is_none();
     let is_steady = serving.outages.is_empty() && serving.groups.iter().all(stays);
     if choice.prefill_replicas > 0 && (serving.roles.is_empty() || !is_steady) {
