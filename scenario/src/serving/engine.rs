@@ -247,16 +247,16 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] 
     ]
 }
 
-/// Every decoding sequence has its tokens in an iteration. SGLang's budget is that of prompts alone, and policies of other engines beside its name are asked
-/// one by one.
+/// Every decoding sequence has its tokens in an iteration. Where an engine's budget is that of prompts alone, policies of others beside its name are asked one by
+/// one.
 fn enough_tokens(
     section: &mut Section<'_>,
     (tokens_max, at): (u64, Place),
     (sequences_max, per_sequence): (u32, u32),
     preset: Option<&EnginePreset>,
 ) {
-    let is_of_prompts = preset.is_some_and(|preset| preset.name == "sglang");
-    if !is_of_prompts && tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
+    let counts_decoding = preset.is_none_or(EnginePreset::counts_decoding);
+    if counts_decoding && tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         let what =
             format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");

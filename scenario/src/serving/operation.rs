@@ -3,6 +3,7 @@
 
 use engine::Model;
 use hw::{Bytes, Seconds};
+use serve::engine_preset::EnginePreset;
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
@@ -251,9 +252,9 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
 /// What is wrong with a choice on a group, and what to do.
 fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
     let mut plain = degrees(serving, choice, group);
-    // Of what is compared by itself that was said where it stands, but for other policies beside SGLang's name.
-    let is_sglang = serving.engine.preset.is_some_and(|preset| preset.name == "sglang");
-    let few = choice.few_tokens().filter(|_| is_sglang || choice.candidate.is_some());
+    // Of what is compared by itself that was said where it stands, but for other policies beside an engine whose budget is that of prompts.
+    let was_said = choice.candidate.is_none() && serving.engine.preset.is_none_or(EnginePreset::counts_decoding);
+    let few = choice.few_tokens().filter(|_| !was_said);
     plain.extend(few.map(|what| (what, "every decoding sequence has its token in each iteration")));
     let stays = |group: &ServingGroup| group.scaling.is_none() && group.failures.is_none();
     let is_steady = serving.outages.is_empty() && serving.groups.iter().all(stays);

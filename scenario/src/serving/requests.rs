@@ -473,13 +473,12 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
 }
 
-/// How requests arrive where nobody says so.
-const fn usual(has_arrivals: bool) -> usize {
-    if has_arrivals { REPLAY } else { POISSON }
-}
-
 fn asked(section: &mut Section<'_>, has_arrivals: bool) -> AskedArrivals {
-    let usual = if section.has("concurrency") { HELD } else { usual(has_arrivals) };
+    let usual = match (section.has("concurrency"), has_arrivals) {
+        (true, _) => HELD,
+        (false, true) => REPLAY,
+        (false, false) => POISSON,
+    };
     let kind = section.word("arrivals", usual, &ARRIVALS);
     match kind {
         POISSON => section.idle(&["cv", "speed"], "`arrivals` that are gamma, or as recorded"),

@@ -322,6 +322,11 @@ pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
 }
 
 impl EnginePreset {
+    /// Whether decoding sequences take their tokens of an iteration's budget, as its policy has it.
+    pub fn counts_decoding(&self) -> bool {
+        crate::batcher::named(self.batcher).is_none_or(|batcher| batcher.counts_decoding())
+    }
+
     /// Rows to which experts of a format that are cut over so many GPUs are filled up.
     pub fn expert_rows_of(&self, format: Format, tensor_degree: u32) -> Option<u64> {
         let (rows, below) = self.expert_rows?;
