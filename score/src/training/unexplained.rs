@@ -72,6 +72,7 @@ fn by_source(metrics: &Metrics) -> BTreeMap<Source, f64> {
         *by_source.entry(source).or_default() += seconds;
     }
     let all: f64 = by_source.values().sum();
+    by_source.retain(|_, seconds| *seconds > 0.0);
     by_source.values_mut().for_each(|seconds| *seconds /= all);
     by_source
 }
