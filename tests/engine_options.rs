@@ -414,6 +414,21 @@ fn a_store_of_a_fleet_and_tools_of_agents_change_what_is_cached_and_nonsense_is_
 }
 
 #[test]
+fn prompts_of_a_dataset_need_a_cache_and_prompts_that_are_alike() {
+    let name = "serving/repeated-prompts";
+    let set = ["policies.run=['computed']", "policies.baseline='computed'"];
+    let idle = warnings(name, &set);
+    assert!(idle.contains(&"`trace.dataset_prompts` changes nothing".to_owned()), "{idle:?}");
+    let idle = warnings(name, &["trace.arrivals='poisson'", "trace.rate_per_s=20"]);
+    assert!(idle.contains(&"`trace.warm_up_requests` changes nothing".to_owned()), "{idle:?}");
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = vec!["trace.sessions={ turns = 3 }".to_owned()];
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let found: Vec<String> = checked.findings.into_iter().map(|finding| finding.what).collect();
+    assert!(found.iter().any(|what| what.contains("told apart")) && checked.scenario.is_none(), "{found:?}");
+}
+
+#[test]
 fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
     let path = std::env::temp_dir().join(format!("skrull-sim-sessions-{}.jsonl", std::process::id()));
     let row = |rest: &str| format!("{{\"input_length\": 2000, \"output_length\": 20, \"session_id\": 1{rest}}}\n");

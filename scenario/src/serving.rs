@@ -6,6 +6,7 @@ mod bounded;
 mod capacity;
 mod clients;
 mod costs;
+mod dataset;
 pub mod dynamics;
 mod engine;
 mod experts;
@@ -298,6 +299,12 @@ impl Serving {
             (Some(stream), None) => stream.users,
             _ => None,
         }
+    }
+
+    /// From when on requests count: behind the time that is left out, and behind the warm-up of users.
+    pub fn counted_from(&self, choice: &ServingChoice, requests: &Requests) -> Seconds {
+        let begun = self.users_of(choice).map_or(Seconds::ZERO, |users| users.begun(requests));
+        Seconds::new(self.warm_up.get().max(begun.get()))
     }
 
     /// Ways that are compared by themselves.

@@ -217,7 +217,7 @@ impl Kind {
             card: run.card.clone(),
             format: Key::Format.of(run),
             products: run.formats.clone(),
-            client: client::of(&run.source).name.to_owned(),
+            client: client::of(&run.source, &run.measured).name.to_owned(),
             date: run.measured.clone(),
             settings: Vec::new(),
             weights: Vec::new(),

@@ -123,10 +123,12 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let fleet = Fleet { groups, kv_bytes_per_token, kept, first_token: FirstToken::Decode, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let start = setup.constants.start * f64::from(setup.n_starts);
-    let held = Held { users: Users::in_flight(setup.in_flight), start, tokenize: setup.constants.tokenize, seed: 0 };
+    let warm_up = setup.client.warm_up(setup.in_flight);
+    let users = Users::Held { n: setup.in_flight, ramp: Seconds::ZERO, warm_up };
+    let held = Held { users, start, tokenize: setup.constants.tokenize, seed: 0 };
     let mut router = (router::named(ROUTER).expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
-    metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)
+    metrics::of(&requests, &served, &Slo::default(), users.begun(&requests))
 }
 
 fn table(setup: &Setup, part: &Part, (engine, costs): (&str, &Costs<'_>), case: Case) -> StepTable {

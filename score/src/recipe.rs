@@ -50,6 +50,8 @@ pub struct Recipe {
     pub memory: Option<MemoryRule>,
     /// Overlap of host and device.
     pub engine_loop: Option<EngineLoop>,
+    /// Whether equal beginnings of prompts share blocks, where the preset says otherwise.
+    pub prefix_cache: Option<bool>,
     /// Format of keys and values.
     pub kv: Option<Dtype>,
     /// Format of experts whose kernel computes them, where it is not that of the checkpoint's.
@@ -67,6 +69,7 @@ pub struct Recipe {
 /// Runs for which a recipe holds; what is empty fits all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Of {
+    /// Beginning of the client's name.
     client: &'static str,
     engine: &'static str,
     /// First version of the engine.
@@ -122,6 +125,7 @@ const PLAIN: Recipe = Recipe {
     prompt_graphs: None,
     memory: None,
     engine_loop: None,
+    prefix_cache: None,
     kv: None,
     experts: None,
     recv_interval: [1, 1],
@@ -158,7 +162,7 @@ impl Of {
     fn fits(&self, run: &Run, client: &Client) -> bool {
         let (Workers::Whole(worker) | Workers::Split { decode: worker, .. }) = &run.workers;
         let Shape { gpus, groups, spreads_experts, .. } = worker.shape();
-        let names = (self.client.is_empty() || self.client == client.name)
+        let names = (self.client.is_empty() || client.name.starts_with(self.client))
             && (self.engine.is_empty() || self.engine == run.engine)
             && (self.format.is_empty() || self.format == run.precision)
             && run.model.contains(self.model)
@@ -199,7 +203,7 @@ mod tests {
              tp_size,silicon_ttft_ms,silicon_tpot_ms\na,{source},{cells},500,20\n"
         );
         let run = crate::run::read(&text).expect("a table").remove(0);
-        of(&run, crate::client::of(&run.source))
+        of(&run, crate::client::of(&run.source, &run.measured))
     }
 
     fn of_version(version: &str) -> &'static Recipe {

@@ -167,7 +167,7 @@ fn laid_out(
 ) -> Result<Setup, Reason> {
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
     let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
-    let client = client::of(&run.source);
+    let client = client::of(&run.source, &run.measured);
     if recipe::drafts::are_drafted(run, client) {
         return Err(Reason::Drafted);
     }
@@ -277,6 +277,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             kv_blocks: 0,
             recv_interval: recipe.recv_interval(in_flight),
             gather: recipe.gather(tokens_asked, shape.groups),
+            shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY
         },
         batcher: batching,

@@ -17,7 +17,7 @@ use serve::trace::{self, Format, ImageParts};
 use super::clients::{self, Clients};
 use super::engine::EngineSection;
 use super::images;
-use super::{long, users};
+use super::{dataset, long, users};
 use crate::effort::is_within_reason;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
@@ -212,6 +212,8 @@ fn stream(
         None => lay(section, taken?, &asked, seed)?,
     };
     let requests = users.pause(section, requests, seed);
+    let requests = dataset::read(section, requests, (seed, block_tokens));
+    let lengths = lengths.filter(|_| requests.prefix_tokens == 0);
     let has_images = seen.is_some();
     let stream = Stream { lengths, users: users.users, held: users.held(), clients, has_images, ..Stream::default() };
     Some((requests, stream, source))

@@ -18,6 +18,7 @@ pub struct Places {
     name: Option<Place>,
     weights: Option<Place>,
     tiers: Option<Place>,
+    dataset: Option<Place>,
     experts: [(&'static str, Option<Place>); 3],
 }
 
@@ -26,7 +27,13 @@ impl Places {
     pub fn of(reader: &Reader<'_>) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
         let experts = ["expert_skew", "expert_counts", "redundant_experts"].map(|key| (key, at("engine", key)));
-        Self { name: at("model", "name"), weights: at("model", "weights"), tiers: at("engine", "tiers"), experts }
+        Self {
+            name: at("model", "name"),
+            weights: at("model", "weights"),
+            tiers: at("engine", "tiers"),
+            dataset: at("trace", "dataset_prompts"),
+            experts,
+        }
     }
 
     /// Where a choice's formats stand.
@@ -113,6 +120,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
         }
     }
     found.extend(idle_tiers(serving, places));
+    found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
@@ -167,6 +175,16 @@ fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
     let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";
     let at = places.tiers.clone().flatten();
     Some(Finding::warning(Code::NoEffect, at, "`tiers` change nothing").help(help))
+}
+
+/// Prompts that come again are like any others where nobody keeps them.
+fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.dataset.clone()?;
+    if serving.plain().any(|choice| choice.limits.shares_prefixes) {
+        return None;
+    }
+    let help = "it needs `prefix_cache = true` in `[engine]` or in a policy";
+    Some(Finding::warning(Code::NoEffect, at, "`trace.dataset_prompts` changes nothing").help(help))
 }
 
 /// A model that nobody serves in 16 bits, named without a format.

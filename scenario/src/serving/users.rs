@@ -28,7 +28,13 @@ pub struct AskedUsers {
 pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32, is_recorded: bool) -> AskedUsers {
     let (sessions, tools) = section.table("sessions").map(|table| sessions_of(table, block_tokens)).unzip();
     if held.is_none() {
-        section.idle(&["ramp_s"], "users whose number is held: `arrivals = \"held\"` with `concurrency`");
+        let needs = "users whose number is held: `arrivals = \"held\"` with `concurrency`";
+        section.idle(&["ramp_s", "warm_up_requests"], needs);
+    } else if sessions.is_some() || is_recorded {
+        section.idle(
+            &["warm_up_requests"],
+            "requests without turns; `slo.warm_up_s` leaves out the beginning of sessions",
+        );
     }
     if is_recorded {
         section.idle(&["think_s"], "a trace without `session_id`: pauses are as recorded");
@@ -37,8 +43,13 @@ pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32, is_
     }
     let think = Seconds::new(section.number("think_s", 0.0, 0.0..=PAUSE_S_MAX));
     let ramp = Seconds::new(section.number("ramp_s", 0.0, 0.0..=PAUSE_S_MAX));
+    let warm_up = section.small("warm_up_requests", Some(0), 0..=1_000_000);
     let users = match held {
-        Some(n) => Some(Users::Held { n: small(n), ramp }),
+        Some(n) => Some(Users::Held {
+            n: small(n),
+            ramp,
+            warm_up: if sessions.is_some() || is_recorded { 0 } else { warm_up },
+        }),
         None => (sessions.is_some() || is_recorded).then_some(Users::OfSessions),
     };
     AskedUsers { users, sessions, think, tools: tools.flatten(), is_recorded }
@@ -74,7 +85,9 @@ impl AskedUsers {
     /// Whether a number of requests in flight is all that is said.
     pub fn held(&self) -> Option<u64> {
         match self.users {
-            Some(Users::Held { n, ramp }) if self.sessions.is_none() && [ramp, self.think] == [Seconds::ZERO; 2] => {
+            Some(Users::Held { n, ramp, warm_up: 0 })
+                if self.sessions.is_none() && [ramp, self.think] == [Seconds::ZERO; 2] =>
+            {
                 Some(n.into())
             }
             _ => None,

@@ -38,6 +38,8 @@ pub(super) static RECIPES: [Recipe; 4] = [
         of: Of { engine: "trtllm", ..GENERATED },
         tokens_max: Some(ONE_PROMPT),
         memory: Some(MemoryRule::OfFree(0.8)),
+        // `enable_block_reuse` is false in the templates unless somebody asks for a prefix.
+        prefix_cache: Some(false),
         source: RULES,
         ..EACH_CAPTURED
     },

@@ -62,7 +62,7 @@ mod tests {
                  deepseek-ai/DeepSeek-R1,b200_sxm,{precision},agg,1024,1024,fp8_block,fp8_block,64,8,500,20\n"
             );
             let run = crate::run::read(&text).expect("a table").remove(0);
-            are_drafted(&run, crate::client::of(&run.source))
+            are_drafted(&run, crate::client::of(&run.source, &run.measured))
         };
         assert!(drafted("2026-01-14", "fp4") && drafted("2026-02-05", "fp8") && drafted("2026-02-06", "fp4"));
         // Of SGLang in fp8 on B200 more than 64 in flight were measured with drafts alone, and more than four with long prompts on eight GPUs.
@@ -73,7 +73,7 @@ mod tests {
                  deepseek-ai/DeepSeek-R1,b200_sxm,fp8,agg,{prompt},1024,fp8,fp8_block,{in_flight},{tp},500,20\n"
             );
             let run = crate::run::read(&text).expect("a table").remove(0);
-            are_drafted(&run, crate::client::of(&run.source))
+            are_drafted(&run, crate::client::of(&run.source, &run.measured))
         };
         assert!(sglang(128, 1024, 8) && sglang(16, 8192, 8));
         assert!(!sglang(64, 1024, 8) && !sglang(4, 8192, 8) && !sglang(32, 8192, 4));

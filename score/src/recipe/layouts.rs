@@ -96,7 +96,7 @@ static LAYOUTS: [(Of, Cut); 22] = [
 /// Every fault of the file.
 pub fn read(text: &str) -> Result<Vec<Run>, Vec<Fault>> {
     let started = |run: Run| {
-        let client = client::of(&run.source);
+        let client = client::of(&run.source, &run.measured);
         as_started(run, client)
     };
     Ok(run::read(text)?.into_iter().map(started).collect())

@@ -11,6 +11,7 @@ pub mod batcher;
 pub mod beginnings;
 pub mod capacity;
 pub mod check;
+pub mod dataset;
 pub mod deployment;
 pub mod engine_constants;
 pub mod engine_formats;

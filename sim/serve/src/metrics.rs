@@ -134,7 +134,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let (mut n_arrived, mut n_met, mut n_ended, mut output_tokens) = (0_u64, 0_u64, 0_u64, 0_u64);
     let parts = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
     for ((request, record), latencies) in parts {
-        if record.finished().is_some_and(|finished| finished >= start) {
+        if record.finished().is_some_and(|finished| finished > start) {
             n_ended += 1;
             output_tokens += u64::from(request.output);
         }

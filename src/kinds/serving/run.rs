@@ -289,7 +289,8 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let (mut fleet, source) = fleet(scenario, choice, case);
     own.fit(&mut fleet);
     let (requests, served, planner) = serve_choice(scenario, choice, &fleet, own);
-    let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
+    let warm_up = scenario.counted_from(choice, &requests);
+    let mut values = metrics::of(&requests, &served, &scenario.slo, warm_up);
     metrics::fleet::add(&mut values, &fleet, &served);
     let groups = scenario.groups_of(choice).into_iter();
     let replicas: Vec<_> =
@@ -302,13 +303,12 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     }
     if scenario.streams.len() > 1 {
         let names: Vec<&str> = scenario.streams.iter().map(|stream| stream.name.as_str()).collect();
-        metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, scenario.warm_up);
+        metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, warm_up);
     }
     let steps = planner.map(|planner| planner.steps);
     let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
-    let is_open = scenario.users_of(choice).is_none();
-    let queue = is_open.then(|| Queue::of(&requests, &served)).flatten();
+    let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served)).flatten();
     let n_draws = 1 + scenario.draws.len();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();

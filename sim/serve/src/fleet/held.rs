@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use engine::random::{self, Stream};
-use hw::{Seconds, Tick};
+use hw::{Seconds, Tick, Time};
 
 use super::ends::IDLE;
 use super::run::Run;
@@ -29,6 +29,8 @@ pub enum Users {
         n: u32,
         /// Time in which all begin.
         ramp: Seconds,
+        /// Sessions that all end before another begins; 0 where nobody warms up. Behind them all users go on together.
+        warm_up: u32,
     },
     /// One for each session, who begins when its first request arrives.
     OfSessions,
@@ -37,7 +39,21 @@ pub enum Users {
 impl Users {
     /// So many who begin together.
     pub const fn in_flight(n: u32) -> Self {
-        Self::Held { n, ramp: Seconds::ZERO }
+        Self::Held { n, ramp: Seconds::ZERO, warm_up: 0 }
+    }
+
+    const fn warm_up(self) -> u32 {
+        match self {
+            Self::Held { warm_up, .. } => warm_up,
+            Self::OfSessions => 0,
+        }
+    }
+
+    /// When the warm-up of requests without turns had ended and the others began; zero where there was none, or nothing behind it.
+    pub fn begun(self, requests: &Requests) -> Seconds {
+        let warm_up = self.warm_up() as usize;
+        let first = requests.list.get(warm_up).filter(|_| warm_up > 0);
+        first.map_or(Seconds::ZERO, |request| (request.arrival - Time::ZERO).to_seconds())
     }
 }
 
@@ -62,6 +78,11 @@ struct Client<'r> {
     /// Behind its request a user takes the next session.
     takes_next: bool,
     next_session: usize,
+    /// Users who are held.
+    n_users: u32,
+    /// Sessions of the warm-up that have not ended; while there are any, no session behind them begins.
+    warm_up: usize,
+    n_warming: usize,
     start_s: f64,
     tokenize: Seconds,
     draws: Stream,
@@ -76,11 +97,16 @@ struct Client<'r> {
 
 impl<'r> Client<'r> {
     fn new(requests: &'r Requests, held: &Held) -> Self {
+        let begins: Vec<usize> = (0..requests.len()).filter(|&request| !requests.is_turn(request)).collect();
+        let warm_up = begins.len().min(held.users.warm_up() as usize);
         let mut client = Self {
             requests,
-            begins: (0..requests.len()).filter(|&request| !requests.is_turn(request)).collect(),
+            begins,
             takes_next: held.users != Users::OfSessions,
             next_session: 0,
+            n_users: 0,
+            warm_up,
+            n_warming: warm_up,
             start_s: held.start.get(),
             tokenize: held.tokenize,
             draws: random::stream(held.seed, "starts of requests"),
@@ -90,7 +116,8 @@ impl<'r> Client<'r> {
             on_the_way: BinaryHeap::new(),
         };
         match held.users {
-            Users::Held { n, ramp } => {
+            Users::Held { n, ramp, .. } => {
+                client.n_users = n.max(1);
                 for user in 0..n.max(1) {
                     let since = ramp.get() * f64::from(user) / f64::from(n.max(1));
                     client.begin_next(Tick::from_seconds(Seconds::new(since)));
@@ -111,8 +138,11 @@ impl<'r> Client<'r> {
         self.n_known += 1;
     }
 
-    /// A user takes the next session, if there is one.
+    /// A user takes the next session, if there is one and the warm-up lets it begin.
     fn begin_next(&mut self, now: Tick) {
+        if self.n_warming > 0 && self.next_session >= self.warm_up {
+            return;
+        }
         if let Some(&first) = self.begins.get(self.next_session) {
             self.next_session += 1;
             self.will_send(now, first);
@@ -127,7 +157,11 @@ impl<'r> Client<'r> {
         let pause = next.map_or(Tick::ZERO, |next| Tick::from(self.requests.pause(next)));
         if is_turn {
             self.will_send(now + pause, turn);
+        } else if self.n_warming == 1 {
+            self.n_warming = 0;
+            (0..self.n_users).for_each(|_| self.begin_next(now));
         } else if self.takes_next {
+            self.n_warming = self.n_warming.saturating_sub(1);
             self.begin_next(now + pause);
         }
     }

@@ -4,6 +4,7 @@ use hw::{Seconds, Span, Time};
 
 use super::*;
 use crate::batcher;
+use crate::dataset::Dataset;
 use crate::fleet::Group;
 use crate::metrics::{self, Slo};
 use crate::records::Record;
@@ -158,9 +159,40 @@ fn a_user_pauses_between_an_answer_and_the_next_request() {
     // A request takes eleven iterations of 10 ms. Two users, 50 ms apart, pause for 200 ms: each sends every 310 ms, and nobody waits.
     let mut requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 6]);
     requests.pauses = vec![Span::from_ns(200_000_000); 6];
-    let users = Users::Held { n: 2, ramp: Seconds::new(0.1) };
+    let users = Users::Held { n: 2, ramp: Seconds::new(0.1), warm_up: 0 };
     let run = by_users(&fleet(8, Spans::Closed), &requests, users, 0.0);
     assert_eq!(sent_ms(&run), [0, 50, 310, 360, 620, 670]);
+}
+
+#[test]
+fn nobody_goes_on_before_the_whole_warm_up_has_ended() {
+    // Two users warm up with three requests of 110 ms: two together and one behind them, while the other user waits. At 220 ms both go on.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 6]);
+    let users = Users::Held { n: 2, ramp: Seconds::ZERO, warm_up: 3 };
+    let run = by_users(&fleet(8, Spans::Closed), &requests, users, 0.0);
+    let without = served(&fleet(8, Spans::Closed), 6, 2, 0.0);
+    assert_eq!(sent_ms(&run)[..3], sent_ms(&without)[..3]);
+    let begun = sent_ms(&run)[3];
+    let ended = |record: &Record| record.finished().expect("served").as_ns() / 1_000_000;
+    assert_eq!(run.1.records.list[..3].iter().map(ended).max(), Some(begun));
+    assert_eq!(sent_ms(&run)[4], begun, "both users go on together");
+    assert!((users.begun(&run.0).get() * 1e3 - hw::real(begun)).abs() < 1e-6);
+    // Figures leave the warm-up out: three requests are counted, and the first of them finds an idle engine.
+    let counted = metrics::of(&run.0, &run.1, &Slo::default(), users.begun(&run.0));
+    let seconds = counted["makespan_s"] - users.begun(&run.0).get();
+    assert!((counted["requests_per_s"] - 3.0 / seconds).abs() < 1e-9);
+}
+
+#[test]
+fn what_a_warm_up_has_computed_is_there_when_its_prompts_come_again() {
+    let mut requests = Requests::of(vec![Request::new(Time::ZERO, 161, 11); 8]);
+    Dataset { prompts: 4 }.lay(&mut requests, 16, 3);
+    let mut cached = fleet(8, Spans::Closed);
+    cached.groups[0].engine.limits.shares_prefixes = true;
+    let run = by_users(&cached, &requests, Users::Held { n: 2, ramp: Seconds::ZERO, warm_up: 4 }, 0.0);
+    // 160 of 161 tokens are whole blocks. All of the second pass are cached, and none of the first.
+    let tokens: Vec<u32> = run.1.records.list.iter().map(|record| record.cached_tokens).collect();
+    assert_eq!(tokens, [0, 0, 0, 0, 160, 160, 160, 160]);
 }
 
 #[test]
@@ -203,7 +235,7 @@ fn answers_are_kept_step_by_step_as_in_closed_spans() {
     let run = |spans| {
         let mut fleet = fleet(6, spans);
         (fleet.groups[0].engine.limits.shares_prefixes, fleet.groups[0].engine.limits.kv_blocks) = (true, 160);
-        by_users(&fleet, &requests, Users::Held { n: 9, ramp: Seconds::new(0.5) }, 0.002)
+        by_users(&fleet, &requests, Users::Held { n: 9, ramp: Seconds::new(0.5), warm_up: 0 }, 0.002)
     };
     let ((requests, closed), (stepwise_requests, stepwise)) = (run(Spans::Closed), run(Spans::Stepwise));
     assert!(requests == stepwise_requests && closed.records == stepwise.records);
