@@ -244,12 +244,22 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
         for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
             let _ = writeln!(text, "{key} = {value}");
         }
+        if looks(first) && !looks(worker) {
+            let _ = writeln!(text, "{LOOKS} = 1");
+        }
     }
     Imported { scenario: text, findings }
 }
 
+/// Whether a server says when it looks for requests.
+fn looks(worker: &Worker) -> bool {
+    worker.server.keys.iter().any(|(key, ..)| *key == LOOKS)
+}
+
 /// Keys of an engine that a group has of its own.
-const OF_GROUPS: [&str; 2] = ["max_sequences", "max_tokens"];
+const OF_GROUPS: [&str; 3] = ["max_sequences", "max_tokens", LOOKS];
+/// One of them that is 1 where an option of it is left out.
+const LOOKS: &str = "recv_interval";
 
 /// Options of an engine.
 fn table(engine: &str) -> &'static Table {
