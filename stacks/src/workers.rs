@@ -323,6 +323,23 @@ mod tests {
     }
 
     #[test]
+    fn servers_look_for_requests_as_often_as_each_was_told() {
+        let server = |role: &str, looks: &str| {
+            format!("python -m sglang.launch_server --model-path llama-3-8b --disaggregation-mode {role} {looks}\n")
+        };
+        let ten = "--scheduler-recv-interval 10";
+        for (looks, groups) in [([ten, ten], [10, 10]), (["", ten], [1, 10]), (["--scheduler-recv-interval 30", ten], [30, 10])] {
+            let text = format!("{}{}", server("prefill", looks[0]), server("decode", looks[1]));
+            let found = found(&text, Some("h100-sxm"));
+            let roles = ["prefill", "decode"].into_iter().zip(groups);
+            for part in roles.map(|(role, looks)| format!("role = \"{role}\"\nrecv_interval = {looks}\n")) {
+                assert!(found.scenario.contains(&part), "{part} in {}", found.scenario);
+            }
+            assert!(found.findings.iter().all(|one| one.code != Code::NotModelled), "{:?}", found.findings);
+        }
+    }
+
+    #[test]
     fn manifests_give_replicas_groups_and_the_gpu_of_their_nodes() {
         let one = |name: &str, n: u32, label: &str| {
             format!(
