@@ -328,7 +328,9 @@ mod tests {
             format!("python -m sglang.launch_server --model-path llama-3-8b --disaggregation-mode {role} {looks}\n")
         };
         let ten = "--scheduler-recv-interval 10";
-        for (looks, groups) in [([ten, ten], [10, 10]), (["", ten], [1, 10]), (["--scheduler-recv-interval 30", ten], [30, 10])] {
+        for (looks, groups) in
+            [([ten, ten], [10, 10]), (["", ten], [1, 10]), (["--scheduler-recv-interval 30", ten], [30, 10])]
+        {
             let text = format!("{}{}", server("prefill", looks[0]), server("decode", looks[1]));
             let found = found(&text, Some("h100-sxm"));
             let roles = ["prefill", "decode"].into_iter().zip(groups);

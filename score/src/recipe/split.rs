@@ -207,11 +207,14 @@ pub(crate) mod tests {
     #[test]
     fn workers_of_racks_look_seldom_where_they_have_one_rank() {
         let of = |card: &str| {
-            let is_it = |split: &&Split| split.engine == "sglang" && split.card == card && split.format == "fp8" && split.prefill.ranks == 1;
+            let is_it = |split: &&Split| {
+                split.engine == "sglang" && split.card == card && split.format == "fp8" && split.prefill.ranks == 1
+            };
             table().iter().find(is_it).expect("published")
         };
         // `scheduler-recv-interval` of gb200-fp8/1k1k/low-latency is 10 in both roles, that of gb300-fp8 is 10 and 1; b200-fp8 leaves it out.
-        let looks = ["gb200", "gb300", "b200"].map(|card| [of(card).prefill.looks, of(card).decode.looks].map(NonZeroU32::get));
+        let looks =
+            ["gb200", "gb300", "b200"].map(|card| [of(card).prefill.looks, of(card).decode.looks].map(NonZeroU32::get));
         assert_eq!(looks, [[10, 10], [10, 1], [1, 1]]);
     }
 

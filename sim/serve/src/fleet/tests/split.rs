@@ -231,7 +231,8 @@ fn split_fleets_serve_everyone_once_and_spans_are_single_steps() {
                 let serve = |spans| {
                     let mut engine = linear(kv_blocks, spans);
                     engine.limits.recv_interval = NonZeroU32::new([1, 4, 30][seed % 3]).expect("not zero");
-                    let engine_loop = [EngineLoop::Serial, EngineLoop::Asynchronous][usize::from(link.bytes_per_s.is_none())];
+                    let engine_loop =
+                        [EngineLoop::Serial, EngineLoop::Asynchronous][usize::from(link.bytes_per_s.is_none())];
                     let host = Host::new(engine_loop, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO);
                     engine.table = engine.table.hosted(host);
                     let mut fleet = fleet(&engine, 2, 3, link);
