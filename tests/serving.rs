@@ -47,6 +47,28 @@ fn more_replicas_wait_less_and_cost_more() {
 }
 
 #[test]
+fn a_group_looks_for_requests_as_often_as_it_says() {
+    // Where the decode replica looks for requests after thirty iterations only, prompts wait for their blocks.
+    let waits = |of_engine: u32, of_group: &str| {
+        let text = format!(
+            "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[trace]\nprompt_tokens = 500\noutput_tokens = 200\nrequests = 200\n\
+             rate_per_s = 8.0\n[engine]\nrecv_interval = {of_engine}\n[[fleet.group]]\nname = \"prefill\"\ngpu = \"h100-sxm\"\n\
+             role = \"prefill\"\n[[fleet.group]]\nname = \"decode\"\ngpu = \"h100-sxm\"\nrole = \"decode\"\n{of_group}\n\
+             [[fleet.link]]\nfrom = \"prefill\"\nto = \"decode\"\nlatency_us = 10\n[policies]\nrun = [\"vllm-v1\"]\n"
+        );
+        let source = diagnostic::Source { path: "looks.toml".to_owned(), text };
+        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));
+        let result = checked.scenario.expect("a good scenario").run(&|_| {});
+        result.results[0].metrics["transfer_wait_s"]
+    };
+    let [often, seldom] = [1, 30].map(|looks| waits(1, &format!("recv_interval = {looks}")));
+    assert!(seldom > 5.0 * often, "{often} s and {seldom} s");
+    // What a group says comes before what the engine says.
+    assert_eq!([waits(30, "recv_interval = 1"), waits(30, "")], [often, seldom]);
+}
+
+#[test]
 fn a_fleet_whose_clock_ends_is_infeasible_and_says_how_many_are_left() {
     // Iterations of a second, one sequence at a time, a thousand output tokens: 208.5 days are 18,000 requests.
     let row = |requests: &str| {

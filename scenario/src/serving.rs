@@ -29,6 +29,7 @@ mod users;
 mod way;
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use ::engine::Model;
@@ -214,6 +215,8 @@ pub struct ServingGroup {
     pub sequences_max: Option<u32>,
     /// Tokens of an iteration, where they differ from the engine's.
     pub tokens_max: Option<u32>,
+    /// Iterations between two looks for requests, where they differ from the engine's.
+    pub recv_interval: Option<NonZeroU32>,
     /// Memory that is not the engine's, where it differs from the cluster's.
     pub reserved: Option<Bytes>,
     /// Blocks of device memory; 0 where they follow from it.
@@ -379,6 +382,7 @@ impl Serving {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
             tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
+            recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
             image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),
             ..choice.limits
         };

@@ -8,6 +8,7 @@ pub mod drafts;
 mod inferencex;
 pub mod layouts;
 pub mod split;
+pub mod tokens;
 
 use std::num::NonZeroU32;
 

@@ -5,6 +5,8 @@
 
 mod checkpoint;
 
+use std::num::NonZeroU32;
+
 use engine::Model;
 use engine::cost::experts::{Routing, Tactic};
 use engine::formats::Formats;
@@ -131,6 +133,8 @@ struct Asked<'r> {
     /// How its workers were configured, where it is split and that was published.
     split: Option<&'static Split>,
     in_flight: u32,
+    /// Tokens of a prompt as the server counts them.
+    prompt: u32,
     gpu: hw::Gpu,
     experts: Format,
 }
@@ -179,7 +183,8 @@ fn laid_out(
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
     // Of several engines each has its share.
     let share = in_flight / run.n_engines();
-    let asked = Asked { run, preset, recipe, split, in_flight: share, gpu, experts: formats.experts };
+    let prompt = run.prompt * recipe::tokens::per_asked(run, client);
+    let asked = Asked { run, preset, recipe, split, in_flight: share, prompt, gpu, experts: formats.experts };
     let parts = match &run.workers {
         Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, run.n_engines()))?],
         Workers::Split { prefill, decode } => {
@@ -198,7 +203,7 @@ fn laid_out(
         parts,
         client,
         in_flight,
-        lengths: [run.prompt, run.output],
+        lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
     };
@@ -247,9 +252,14 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     };
     let places = published.map_or_else(|| amount(recipe.sequences_max, sizes.sequences_max), |side| side.sequences);
     let sequences_max = places.min(in_flight);
+    let looks = match published {
+        Some(side) => side.looks,
+        None if run.is_split() => NonZeroU32::MIN,
+        None => recipe.recv_interval(in_flight),
+    };
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
-    let longest = run.prompt + run.output;
+    let longest = asked.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
     let tokens = published.and_then(|side| side.tokens);
@@ -275,7 +285,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             context_max: longest,
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
-            recv_interval: recipe.recv_interval(in_flight),
+            recv_interval: looks,
             gather: recipe.gather(tokens_asked, shape.groups),
             shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY
@@ -283,7 +293,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
-        tokens_asked: tokens_asked.max(run.prompt + sequences_max),
+        tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),

@@ -244,12 +244,22 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
         for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
             let _ = writeln!(text, "{key} = {value}");
         }
+        if looks(first) && !looks(worker) {
+            let _ = writeln!(text, "{LOOKS} = 1");
+        }
     }
     Imported { scenario: text, findings }
 }
 
+/// Whether a server says when it looks for requests.
+fn looks(worker: &Worker) -> bool {
+    worker.server.keys.iter().any(|(key, ..)| *key == LOOKS)
+}
+
 /// Keys of an engine that a group has of its own.
-const OF_GROUPS: [&str; 2] = ["max_sequences", "max_tokens"];
+const OF_GROUPS: [&str; 3] = ["max_sequences", "max_tokens", LOOKS];
+/// One of them that is 1 where an option of it is left out.
+const LOOKS: &str = "recv_interval";
 
 /// Options of an engine.
 fn table(engine: &str) -> &'static Table {
@@ -310,6 +320,25 @@ mod tests {
         }
         let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
         assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
+    }
+
+    #[test]
+    fn servers_look_for_requests_as_often_as_each_was_told() {
+        let server = |role: &str, looks: &str| {
+            format!("python -m sglang.launch_server --model-path llama-3-8b --disaggregation-mode {role} {looks}\n")
+        };
+        let ten = "--scheduler-recv-interval 10";
+        for (looks, groups) in
+            [([ten, ten], [10, 10]), (["", ten], [1, 10]), (["--scheduler-recv-interval 30", ten], [30, 10])]
+        {
+            let text = format!("{}{}", server("prefill", looks[0]), server("decode", looks[1]));
+            let found = found(&text, Some("h100-sxm"));
+            let roles = ["prefill", "decode"].into_iter().zip(groups);
+            for part in roles.map(|(role, looks)| format!("role = \"{role}\"\nrecv_interval = {looks}\n")) {
+                assert!(found.scenario.contains(&part), "{part} in {}", found.scenario);
+            }
+            assert!(found.findings.iter().all(|one| one.code != Code::NotModelled), "{:?}", found.findings);
+        }
     }
 
     #[test]

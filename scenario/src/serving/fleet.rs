@@ -1,6 +1,7 @@
 //! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
 //! what changes a fleet is in `dynamics.rs`.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use engine::Model;
@@ -33,6 +34,7 @@ struct Read {
     usd_per_gpu_hour: Option<f64>,
     sequences_max: Option<u32>,
     tokens_max: Option<u32>,
+    recv_interval: Option<NonZeroU32>,
     kv_blocks: u32,
     memory_gib: f64,
     reserved: Option<Bytes>,
@@ -185,6 +187,7 @@ fn group(mut section: Section<'_>) -> Read {
         usd_per_gpu_hour: price(&mut section),
         sequences_max,
         tokens_max,
+        recv_interval: section.some_count("recv_interval", 1..=100_000).and_then(NonZeroU32::new),
         kv_blocks: kv_blocks.unwrap_or(0),
         memory_gib: section.number("memory_gib", 0.0, 0.001..=100_000.0),
         reserved: section.some_number("reserved_gib", 0.0..=10_000.0).map(Bytes::from_gib),
@@ -292,6 +295,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             usd_per_gpu_hour: read.usd_per_gpu_hour.or(fleet.usd_per_gpu_hour),
             sequences_max: read.sequences_max,
             tokens_max: read.tokens_max,
+            recv_interval: read.recv_interval,
             reserved: read.reserved,
             kv_blocks: read.kv_blocks,
             role: read.role,
@@ -367,6 +371,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         usd_per_gpu_hour: fleet.usd_per_gpu_hour,
         sequences_max: None,
         tokens_max: None,
+        recv_interval: None,
         reserved: None,
         kv_blocks: 0,
         role: Role::Both,

@@ -4,6 +4,7 @@
 //! attention. The configurations do (`tables/splits.tsv`, with its source). Units: GPUs, tokens and sequences of an attention rank.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
 use engine::Model;
@@ -23,6 +24,8 @@ pub struct Side {
     pub tokens: Option<u32>,
     /// Sequences at once.
     pub sequences: u32,
+    /// Iterations that only decode between two looks for requests.
+    pub looks: NonZeroU32,
     /// Places of experts where the engine moves them, so that GPUs have equal load; else 0.
     places: u32,
 }
@@ -129,7 +132,7 @@ fn table() -> &'static [Split] {
 
 fn row(line: &'static str) -> Split {
     let cells: Vec<&str> = line.split('\t').collect();
-    let places = [0, 1].map(|at| count(cells[16].split(' ').nth(at).expect("two counts")));
+    let [places, looks] = [16, 18].map(|column| pair(cells[column]));
     Split {
         engine: cells[0],
         model: cells[1],
@@ -137,14 +140,21 @@ fn row(line: &'static str) -> Split {
         format: cells[3],
         lengths: [count(cells[4]), count(cells[5])],
         in_flight: cells[15].split(' ').map(count).collect(),
-        prefill: side(&cells[6..9], Some(count(cells[9])), count(cells[10]), places[0]),
-        decode: side(&cells[11..14], None, count(cells[14]), places[1]),
+        prefill: side(&cells[6..9], (Some(count(cells[9])), count(cells[10])), places[0], looks[0]),
+        decode: side(&cells[11..14], (None, count(cells[14])), places[1], looks[1]),
         drafts: count(cells[17]),
     }
 }
 
-fn side(cells: &[&str], tokens: Option<u32>, sequences: u32, places: u32) -> Side {
-    Side { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]), tokens, sequences, places }
+fn side(cells: &[&str], (tokens, sequences): (Option<u32>, u32), places: u32, looks: u32) -> Side {
+    let looks = NonZeroU32::new(looks).expect("a look now and then");
+    Side { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]), tokens, sequences, looks, places }
+}
+
+/// What a prefill and a decode worker have.
+fn pair(cell: &str) -> [u32; 2] {
+    let (prefill, decode) = cell.split_once(' ').expect("two counts");
+    [count(prefill), count(decode)]
 }
 
 fn count(cell: &str) -> u32 {
@@ -192,6 +202,20 @@ pub(crate) mod tests {
         let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
         let found: Vec<_> = layouts_of(&run).iter().map(|split| (split.decode.gpus, split.decode.ranks)).collect();
         assert!(!found.is_empty() && found.iter().all(|found| *found == (16, 16)), "{found:?}");
+    }
+
+    #[test]
+    fn workers_of_racks_look_seldom_where_they_have_one_rank() {
+        let of = |card: &str| {
+            let is_it = |split: &&Split| {
+                split.engine == "sglang" && split.card == card && split.format == "fp8" && split.prefill.ranks == 1
+            };
+            table().iter().find(is_it).expect("published")
+        };
+        // `scheduler-recv-interval` of gb200-fp8/1k1k/low-latency is 10 in both roles, that of gb300-fp8 is 10 and 1; b200-fp8 leaves it out.
+        let looks =
+            ["gb200", "gb300", "b200"].map(|card| [of(card).prefill.looks, of(card).decode.looks].map(NonZeroU32::get));
+        assert_eq!(looks, [[10, 10], [10, 1], [1, 1]]);
     }
 
     #[test]

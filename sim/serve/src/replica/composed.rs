@@ -22,6 +22,8 @@ pub struct Composed {
     pub(super) images: Vec<u32>,
     /// Tokens of these images.
     pub(super) n_image_tokens: u32,
+    /// Whether sequences joined whose prompts were computed on another replica.
+    pub(super) joins: bool,
     /// Whether prompts wait for others, so that the policy is asked again after one iteration.
     pub(super) gathers: bool,
 }
@@ -43,7 +45,7 @@ impl Composed {
         self.returning.clear();
         self.images.clear();
         self.n_image_tokens = 0;
-        (self.decodes, self.gathers) = (false, false);
+        (self.decodes, self.joins, self.gathers) = (false, false, false);
         (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, Tick::ZERO);
     }
 

@@ -41,7 +41,7 @@ impl Replica<'_> {
     }
 
     /// What is under way ends at the next boundary after `now` at which the host looks.
-    fn look_soon(&mut self, now: Tick) -> Option<Tick> {
+    pub(super) fn look_soon(&mut self, now: Tick) -> Option<Tick> {
         let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
         let has_chunks = self.looks_behind_chunks();
         let going = self.going.as_mut()?;

@@ -2,10 +2,15 @@
 //!
 //! A prefill replica computes the prompt and gives the first token; then its blocks are held until the transfer has ended. A decode
 //! replica takes the blocks of a sequence before its transfer starts, as engines do that read into place (vLLM's connectors, Mooncake), in
-//! order of request, leaving the watermark free, and never before a sequence that was preempted here. Free blocks are taken at once, others when
-//! an iteration ends that frees them; when everything is there, the sequence joins the batch at the next iteration. Blocks on both sides
-//! cannot be preempted. Units: tokens, blocks, ticks. Invariant: a request counts as outstanding at one replica at a time, at the decode
-//! replica from the moment it is sent there.
+//! order of request, leaving the watermark free, and never before a sequence that was preempted here. It does so when its host looks for requests
+//! (`looks.rs`), and later where blocks have to come free. When everything is there, the sequence joins the batch at the next boundary at which
+//! the host can compose with it: a host that is ahead has composed one iteration without it. Blocks on both sides cannot be preempted.
+//! Units: tokens, blocks, ticks. Invariant: a request counts as outstanding at one replica at a time, at the decode replica from the moment
+//! it is sent there.
+//!
+//! Source: sgl-project/sglang v0.5.8, `event_loop_overlap_disagg_decode` and `process_decode_queue` (Apache-2.0). Every turn of the loop asks for requests
+//! (`recv_requests`, which may skip), takes blocks (`pop_preallocated`) and looks which keys and values have come (`pop_transferred`). A turn in which
+//! sequences join launches nothing, and the next turn looks for requests (`SchedulerRecvSkipper` counts it a thousand).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,13 +67,17 @@ pub(super) struct Handover {
     done: Vec<Moving>,
     /// Slots whose blocks are held here until they are sent, by request.
     pub(super) sending: BTreeMap<u32, u32>,
+    /// Sequences that the host has not seen yet.
+    pub(super) unseen: VecDeque<Moving>,
     /// Sequences that wait for blocks here.
     pub(super) expected: VecDeque<Moving>,
     /// Requests that got their blocks here since the fleet last asked.
     reserved: Vec<u32>,
     /// Slots with blocks here whose keys and values are on the way, by request.
     pub(super) receiving: BTreeMap<u32, u32>,
-    /// Slots whose keys and values are here.
+    /// Slots whose keys and values have come since the host last looked for them.
+    pub(super) arrived: Vec<u32>,
+    /// Slots whose keys and values are here, as the host knows.
     pub(super) ready: VecDeque<u32>,
 }
 
@@ -76,6 +85,16 @@ impl Handover {
     /// Whether blocks are held for sequences between replicas.
     pub(super) fn holds(&self) -> bool {
         !self.sending.is_empty() || !self.receiving.is_empty()
+    }
+
+    /// Whether the host has something to see.
+    pub(super) fn has_news(&self) -> bool {
+        !self.unseen.is_empty() || !self.arrived.is_empty()
+    }
+
+    /// Nobody is between this replica and others any more.
+    pub(super) fn clear(&mut self) {
+        *self = Self { role: self.role, first_token: self.first_token, ..Self::default() };
     }
 }
 
@@ -131,15 +150,37 @@ impl Replica<'_> {
     /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
     pub fn expect(&mut self, moving: Moving, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(moving.request, now);
-        let class = self.class_of(moving.request);
-        let at = self.handover.expected.partition_point(|other| self.class_of(other.request) <= class);
-        self.handover.expected.insert(at, moving);
-        let end = self.interrupt(now, records);
-        // Blocks are bookkeeping of the host: whoever finds them free needs not wait for the end of an iteration.
-        if self.going.is_some() {
+        self.handover.unseen.push_back(moving);
+        if self.going.is_none() { self.begin(now, records) } else { self.look_soon(now) }
+    }
+
+    /// The host sees who is to come.
+    pub(super) fn see_expected(&mut self) {
+        for moving in std::mem::take(&mut self.handover.unseen) {
+            let class = self.class_of(moving.request);
+            let at = self.handover.expected.partition_point(|other| self.class_of(other.request) <= class);
+            self.handover.expected.insert(at, moving);
+        }
+    }
+
+    /// As an iteration begins a host that is ahead sees who has come: they join the one after it. Between the turn in which sequences join
+    /// and the iteration that they join, every host looks for requests.
+    pub(super) fn look_as_it_begins(&mut self) {
+        let is_ahead = self.engine.table.is_asynchronous();
+        if self.composed.joins {
+            self.looks.idle();
+            self.see_all();
+        }
+        if is_ahead {
+            self.looks.count(1, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
+            self.handover.ready.extend(self.handover.arrived.drain(..));
+        }
+        if self.looks.now() {
+            self.see_all();
+        }
+        if self.role() == Role::Decode {
             self.reserve();
         }
-        end
     }
 
     /// Requests that got their blocks since the last call: their transfers may start.
@@ -150,12 +191,13 @@ impl Replica<'_> {
     /// All keys and values of a request are here. Returns the end of what is under way, if that is new or has moved.
     pub fn received(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         let id = self.handover.receiving.remove(&request).expect("a request that is on its way");
-        self.handover.ready.push_back(id);
+        self.handover.arrived.push(id);
         self.interrupt(now, records)
     }
 
-    /// Between iterations: what is here joins the batch, and who waits gets the blocks that came free.
-    pub(super) fn receive(&mut self, now: Tick, records: &mut Records) {
+    /// Between iterations: what is here joins the batch, and who waits gets the blocks that came free. Whether somebody has joined.
+    pub(super) fn receive(&mut self, now: Tick, records: &mut Records) -> bool {
+        let n_before = self.n_running();
         while self.n_running() < self.sequences_max() {
             let Some(id) = self.handover.ready.pop_front() else { break };
             let Slot { request, target: tokens, .. } = self.slots[id as usize];
@@ -165,6 +207,7 @@ impl Replica<'_> {
             self.remember(id);
         }
         self.reserve();
+        self.n_running() > n_before
     }
 
     /// Gives blocks to who waits for them, in order. During a span those count as taken that its iterations take up to the one under way.
@@ -192,7 +235,11 @@ impl Replica<'_> {
 
     /// Whether nobody has blocks here, or is on the way with blocks here.
     pub(super) fn holds_nobody(&self) -> bool {
-        self.n_running() == 0 && self.handover.receiving.is_empty() && self.handover.ready.is_empty()
+        let handover = &self.handover;
+        self.n_running() == 0
+            && handover.receiving.is_empty()
+            && handover.arrived.is_empty()
+            && handover.ready.is_empty()
     }
 
     /// Whether nobody is left who could be served now.

@@ -41,11 +41,9 @@ impl Replica<'_> {
             Waiting::Again(_) => None,
         };
         lost.again.extend(self.waiting.iter().filter_map(new));
-        lost.unsent.extend(self.handover.expected.drain(..));
-        let between = std::mem::take(&mut self.handover.sending);
-        lost.sending = between.into_keys().collect();
-        self.handover.receiving.clear();
-        self.handover.ready.clear();
+        lost.unsent.extend(self.handover.expected.iter().chain(&self.handover.unseen));
+        lost.sending = self.handover.sending.keys().copied().collect();
+        self.handover.clear();
         self.waiting.clear();
         self.n_unseen = 0;
         self.prefilling.clear();
@@ -139,6 +137,7 @@ impl Replica<'_> {
                 }
             }
         }
+        self.see_expected();
         for moving in std::mem::take(&mut self.handover.expected) {
             if self.can_hold(moving.request) {
                 self.handover.expected.push_back(moving);
@@ -164,6 +163,7 @@ impl Replica<'_> {
         let is_sending = self.handover.sending.get(&slot.request) == Some(&id);
         self.lose_slot(id, self.going.is_some() && self.composed.decodes, lost);
         self.handover.ready.retain(|other| *other != id);
+        self.handover.arrived.retain(|other| *other != id);
         if is_sending {
             self.handover.sending.remove(&slot.request);
             lost.sending.push(slot.request);
@@ -182,7 +182,11 @@ impl Replica<'_> {
         self.count_out(request);
         match self.handover.receiving.remove(&request) {
             Some(id) => self.vacate(id, self.slots[id as usize].blocks),
-            None => self.handover.expected.retain(|moving| moving.request != request),
+            None => {
+                let goes_on = |moving: &Moving| moving.request != request;
+                self.handover.expected.retain(goes_on);
+                self.handover.unseen.retain(goes_on);
+            }
         }
         self.interrupt(now, records)
     }

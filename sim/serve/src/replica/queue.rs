@@ -70,8 +70,9 @@ impl Replica<'_> {
         low
     }
 
-    /// The host sees everybody who waits.
+    /// The host sees everybody who waits or is to come.
     pub(super) fn see_all(&mut self) {
+        self.see_expected();
         let n_unseen = std::mem::take(&mut self.n_unseen);
         if n_unseen == 0 || self.engine.limits.order == Order::Arrival {
             return;

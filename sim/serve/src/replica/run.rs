@@ -88,24 +88,19 @@ impl Replica<'_> {
             return None;
         }
         // A host that is not ahead composes with whoever it sees now.
-        if self.looks.now() && !self.engine.table.is_asynchronous() {
-            self.see_all();
+        if !self.engine.table.is_asynchronous() {
+            self.handover.ready.extend(self.handover.arrived.drain(..));
+            if self.looks.now() {
+                self.see_all();
+            }
         }
         let mut composed = std::mem::take(&mut self.composed);
-        composed.clear();
-        self.pool.begin(now);
-        match self.role() {
-            Role::Decode => self.receive(now, records),
-            Role::Outputs => self.join_computed(now, records),
-            Role::Both | Role::Prefill => {}
-        }
-        let batcher = self.batcher;
-        batcher.compose(self, &mut composed);
-        if composed.is_empty() && self.has_waiting() {
+        self.compose(&mut composed, now, records);
+        if composed.is_empty() && (self.has_waiting() || self.handover.has_news()) {
             // Nothing is under way, so the host sees who came last. Or blocks of a sequence that had ended came free in the attempt.
             self.see_all();
-            composed.clear();
-            batcher.compose(self, &mut composed);
+            self.handover.ready.extend(self.handover.arrived.drain(..));
+            self.compose(&mut composed, now, records);
         }
         composed.preempted.drain(..).for_each(|request| records.preempt(request));
         if composed.is_empty() {
@@ -131,13 +126,21 @@ impl Replica<'_> {
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
-        if self.engine.table.is_asynchronous() {
-            self.looks.count(1, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
-        }
-        if self.looks.now() {
-            self.see_all();
-        }
+        self.look_as_it_begins();
         Some(end)
+    }
+
+    /// Composes an iteration of whoever the host sees.
+    fn compose(&mut self, composed: &mut Composed, now: Tick, records: &mut Records) {
+        composed.clear();
+        self.pool.begin(now);
+        match self.role() {
+            Role::Decode => composed.joins = self.receive(now, records),
+            Role::Outputs => self.join_computed(now, records),
+            Role::Both | Role::Prefill => {}
+        }
+        let batcher = self.batcher;
+        batcher.compose(self, composed);
     }
 
     /// How long the composed iteration takes, and how often it repeats.
@@ -150,7 +153,8 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
-            let is_looked_for = self.n_unseen > 0 || !self.leaving.is_empty() || composed.gathers;
+            let has_news = self.n_unseen > 0 || self.handover.has_news();
+            let is_looked_for = has_news || !self.leaving.is_empty() || composed.gathers;
             let is_settled = is_same && elsewhere == Elsewhere::default() && !is_looked_for;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law_of(n_decode, adapters);

@@ -1,5 +1,7 @@
 //! Prompts here, outputs there: against closed forms, against single steps, and the books of both sides.
 
+use std::num::NonZeroU32;
+
 use hw::{Seconds, Time};
 
 use super::{engine, named};
@@ -9,6 +11,7 @@ use crate::replica::{Engine, FirstToken, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::router::ROUTERS;
 use crate::step_cost::StepTable;
+use crate::step_cost::host::{EngineLoop, Host};
 
 /// Seconds of an iteration, per token and per cached token that is read.
 const LAW: [f64; 3] = [2e-3, 1e-5, 3e-7];
@@ -97,6 +100,54 @@ fn a_decode_replica_gives_first_tokens_when_there_is_a_place() {
     }
 }
 
+/// Milliseconds at which three requests have first tokens of a replica that decodes, whose host looks for requests after so many iterations. All
+/// iterations take a millisecond, transfers no time. Prompts of three prefill replicas end at 1, 5.5 and 9.5 ms.
+fn joined_ms(engine_loop: EngineLoop, interval: u32) -> [f64; 3] {
+    let requests = Requests::of(vec![at(0.0, 8, 100), at(4.5e-3, 8, 2), at(8.5e-3, 8, 2)]);
+    let mut fleet = fleet(&linear(1000, Spans::Closed), 3, 1, FREE);
+    fleet.first_token = FirstToken::Decode;
+    for group in &mut fleet.groups {
+        group.engine.table = StepTable::constant(Seconds::new(1e-3));
+    }
+    let host = Host::new(engine_loop, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO);
+    let decode = &mut fleet.groups[1].engine;
+    decode.table = StepTable::constant(Seconds::new(1e-3)).hosted(host);
+    decode.limits.recv_interval = NonZeroU32::new(interval).expect("not zero");
+    let found = [Spans::Closed, Spans::Stepwise].map(|spans| {
+        fleet.groups[1].engine.spans = spans;
+        let served = fleet.serve(&requests, named("round-robin").as_mut());
+        let first = |index: usize| {
+            let first = served.records.list[index].first_token().expect("served") - Time::ZERO;
+            (first.to_seconds().get() * 1e6).round() / 1e3
+        };
+        [0, 1, 2].map(first)
+    });
+    assert_eq!(found[0], found[1], "{engine_loop:?}, {interval}: spans are single steps");
+    found[0]
+}
+
+#[test]
+fn a_replica_that_decodes_takes_blocks_when_its_host_looks() {
+    // The first request finds an idle host. A serial one looks between two iterations, at 6 ms. Then keys and values come, and the next boundary
+    // is that at 7 ms.
+    assert_eq!(joined_ms(EngineLoop::Serial, 1), [1.0, 7.0, 11.0]);
+    // With an interval of four it looks after the fourth and the eighth iteration, at 5 and 9 ms. The second request joins at 10 ms. Then the host
+    // looks again, and so sees the third, who has come at 9.5 ms.
+    assert_eq!(joined_ms(EngineLoop::Serial, 4), [1.0, 10.0, 11.0]);
+    // Two who are seen by one look join together: that after thirty iterations, at 31 ms.
+    assert_eq!(joined_ms(EngineLoop::Serial, 30), [1.0, 32.0, 32.0]);
+}
+
+#[test]
+fn a_host_that_is_ahead_takes_in_who_has_come_an_iteration_later() {
+    // It looks as an iteration begins, at 6 ms. Keys and values come during that iteration. It sees them at 7 ms, when the iteration until 8 ms is
+    // composed already.
+    assert_eq!(joined_ms(EngineLoop::Asynchronous, 1), [1.0, 8.0, 12.0]);
+    // With an interval of four it looks as the fourth and the eighth iteration begin, at 4 and 8 ms, and where somebody joins, at 10 ms.
+    assert_eq!(joined_ms(EngineLoop::Asynchronous, 4), [1.0, 10.0, 12.0]);
+    assert_eq!(joined_ms(EngineLoop::Asynchronous, 30), [1.0, 32.0, 32.0]);
+}
+
 #[test]
 fn two_transfers_share_the_link_of_their_groups() {
     // Two prefill replicas end equal prompts of 100 tokens at once: 2 + 1 ms. Over 1 GB/s each alone takes 100 ms, both together
@@ -178,7 +229,13 @@ fn split_fleets_serve_everyone_once_and_spans_are_single_steps() {
         for link in [FREE, Link { bytes_per_s: Some(20e9), latency_s: 1e-4, ..FREE }] {
             for router in ROUTERS.iter().map(|router| router.name) {
                 let serve = |spans| {
-                    let mut fleet = fleet(&linear(kv_blocks, spans), 2, 3, link);
+                    let mut engine = linear(kv_blocks, spans);
+                    engine.limits.recv_interval = NonZeroU32::new([1, 4, 30][seed % 3]).expect("not zero");
+                    let engine_loop =
+                        [EngineLoop::Serial, EngineLoop::Asynchronous][usize::from(link.bytes_per_s.is_none())];
+                    let host = Host::new(engine_loop, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO);
+                    engine.table = engine.table.hosted(host);
+                    let mut fleet = fleet(&engine, 2, 3, link);
                     fleet.groups[0].port_bytes_per_s = Some(30e9);
                     fleet.serve(&requests, named(router).as_mut())
                 };
