@@ -245,7 +245,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
 /// all of them. A backend of DeepEP may be the model's own default, which no script applies.
 fn is_flex(cells: &Cells<'_>) -> bool {
     let is_applied = cells.word("release") >= FLEX_BY_BACKEND && cells.word("moe_flex_backend") == "hybridep";
-    is_applied || cells.word("moe_dispatcher") == "flex"
+    is_applied || cells.word("moe_dispatcher") == "flex" || super::releases::names_hybrid_ep(cells)
 }
 
 /// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).
@@ -295,6 +295,8 @@ fn formats(cells: &Cells<'_>, word: &str) -> Result<Formats, Reason> {
         _ => return Err(Reason::Format { word: word.to_owned() }),
     };
     let formats = Formats::weights(format, Dtype::Bf16);
+    let head = if super::releases::has_narrow_head(cells) { format } else { formats.head };
+    let formats = Formats { head, ..formats };
     Ok(if keeps_ends_wide(cells) {
         Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..formats }
     } else {

@@ -16,7 +16,8 @@ use train::problem::{Captured, Launches};
 pub struct Constants {
     /// Cards that they are of, by their names in the catalogue; none for every other card.
     pub cards: &'static [&'static str],
-    /// Share of the datasheet peak that products of 16 bits hold in a run of hours, because the power limit lowers the clock.
+    /// Share of the datasheet peak that products of 16 bits hold in a run of hours, because the power limit lowers the clock. Cards of a generation do as many
+    /// operations per joule as the one that was measured.
     pub sustained: f64,
     /// The same of narrower products: as many operations per joule as the measured card of the generation does at 8,192 cubed.
     pub sustained_narrow: f64,
@@ -70,27 +71,27 @@ pub static CONSTANTS: [Constants; 9] = [
     },
     Constants {
         cards: &["b300"],
-        sustained: 0.46,
+        sustained: 0.51,
         sustained_narrow: 0.56,
         link_share: B200_LINKS,
         host: Host::X86,
-        fitted_on: "nothing; the clock is the B200's",
+        fitted_on: "nothing; operations per joule are the B200's",
     },
     Constants {
         cards: &["gb200"],
-        sustained: 0.46,
+        sustained: 0.50,
         sustained_narrow: 0.55,
         link_share: B200_LINKS,
         host: Host::Grace,
-        fitted_on: "nothing; the clock is the B200's",
+        fitted_on: "nothing; operations per joule are the B200's",
     },
     Constants {
         cards: &["gb300"],
-        sustained: 0.46,
+        sustained: 0.58,
         sustained_narrow: 0.64,
         link_share: B200_LINKS,
         host: Host::Grace,
-        fitted_on: "nothing; the clock is the B200's",
+        fitted_on: "nothing; operations per joule are the B200's",
     },
     Constants {
         cards: &["a100-pcie-80g"],

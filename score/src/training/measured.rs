@@ -217,6 +217,18 @@ fn narrow_products_hold_as_many_operations_per_joule_as_the_measured_card() {
     }
 }
 
+/// Products in 16 bits of hours were measured on B200; the other cards of its generation do as many operations per joule.
+#[test]
+fn wide_products_of_blackwell_hold_as_many_operations_per_joule_as_those_of_b200() {
+    let per_joule = |card: &str| {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        constants::Constants::of(card).sustained * gpu.peak(Format::Bf16).get() / gpu.power_watts.expect("stated")
+    };
+    for card in ["b300", "gb200", "gb300"] {
+        assert!((per_joule(card) / per_joule("b200") - 1.0).abs() < 0.01, "{card}");
+    }
+}
+
 /// Mean errors of steps on cards whose generation is left out, and the least share that lies inside. The aim is 12 %.
 #[test]
 fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {

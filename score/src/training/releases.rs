@@ -1,7 +1,8 @@
-//! Layouts of a release's own recipes, where its page prints those of an earlier release.
+//! What a release's own recipes say and its page or the table does not: layouts, dispatchers, and output heads in 8 bits.
 //!
-//! Source: NVIDIA-NeMo/Megatron-Bridge, `scripts/performance/configs/qwen/qwen3_workload_base_configs.py` at v0.3.1, the tag of release 26.02.01. Its page
-//! still has the layouts of v0.3.0. A script runs the recipe.
+//! Sources: NVIDIA-NeMo/Megatron-Bridge, `scripts/performance/configs/qwen/qwen3_workload_base_configs.py` at v0.3.1, the tag of release 26.02.01. Its page
+//! still has the layouts of v0.3.0. `configs/gpt_oss/gpt_oss_workload_base_configs.py` at v0.4.0, v0.5.0 and v0.5.1; `gpt_oss_llm_pretrain.py` and
+//! `configs/deepseek/deepseek_llm_pretrain.py` at v0.5.0 and v0.5.1; `perf_recipes` at v0.6.0. A script runs the recipe.
 
 use super::setting::Degrees;
 use crate::table::Cells;
@@ -36,6 +37,36 @@ impl OwnRecipe {
         let dp = printed.dp * printed.pp / self.pp;
         Degrees { pp: self.pp, chunks: self.chunks, ep: self.ep, dp, ..printed }
     }
+}
+
+/// Releases, model, cards and format whose recipe names HybridEP. The table has the backend of the model's own default there, as it was read without a GPU
+/// (`apply_flex_dispatcher_backend`).
+static HYBRID_EP: [[&str; 4]; 3] = [
+    ["26.04", "GPT_OSS_120B", "GB200", "BF16"],
+    ["26.06", "GPT_OSS_120B", "GB200", "FP8-MX"],
+    ["26.06.01", "GPT_OSS_120B", "GB200", "FP8-MX"],
+];
+
+/// Model, card, and first release whose recipe multiplies by the output head in 8 bits with a scale per block (`fp8_output_proj`).
+static NARROW_HEADS: [[&str; 3]; 5] = [
+    ["GPT_OSS_120B", "GB200", "26.06"],
+    ["GPT_OSS_120B", "GB300", "26.06"],
+    ["DeepSeekV3", "GB200", "26.06"],
+    ["DeepSeekV3", "GB300", "26.06"],
+    ["DeepSeekV3", "B300", "26.06.01"],
+];
+
+/// Whether a row's recipe names HybridEP, where the table could not know.
+pub(super) fn names_hybrid_ep(cells: &Cells<'_>) -> bool {
+    let row = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
+    HYBRID_EP.contains(&row)
+}
+
+/// Whether a row's output head runs in 8 bits.
+pub(super) fn has_narrow_head(cells: &Cells<'_>) -> bool {
+    let [model, gpu, release] = ["model", "gpu", "release"].map(|column| cells.word(column));
+    let is_its = |[of_model, of_card, first]: &[&str; 3]| *of_model == model && *of_card == gpu && release >= *first;
+    cells.word("precision") == "FP8-MX" && NARROW_HEADS.iter().any(is_its)
 }
 
 #[cfg(test)]

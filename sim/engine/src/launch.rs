@@ -31,13 +31,18 @@ const DISPATCH: [u32; 2] = [14, 16];
 /// Of each expert whose last bias is added outside of its product: a product and a sum, and in backward two of each and both gradients of biases
 /// that are added up (`TEGroupedMLP._apply_bias`, `DistributedDataParallel`).
 const BIAS: [u32; 2] = [2, 6];
+/// The same where the router's weight has 32 bits: in backward the gradient of each product is made narrow.
+const WIDE_BIAS: [u32; 2] = [2, 7];
 /// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
 const BIAS_JOINS: [u32; 2] = [1, 2];
 
-/// Further kernels of positions that are scaled, for queries and for keys (`layer::rotate`).
-const SCALED_POSITIONS: [u32; 2] = [12, 20];
-/// Kernels that clamp both halves of what enters an activation function, and join them (`weighted_bias_quick_geglu_impl`).
-const CLAMP: [u32; 2] = [3, 3];
+/// Further kernels of positions that are scaled, for queries and for keys (`layer::rotate`). In forward half of them make cosines and sines: each function, its
+/// scale and a cast.
+const SCALED_POSITIONS: [u32; 2] = [24, 20];
+/// Kernels that clamp both halves of what enters an activation function, and join them, and the copy of the offset of a half to the device
+/// (`weighted_bias_quick_geglu_impl`). In backward one bound is a zero, a comparison and a choice, and two are two comparisons more
+/// (pytorch/pytorch, `clamp_backward`).
+const CLAMP: [u32; 2] = [4, 9];
 
 /// Both norms of a layer.
 const NORMS: u32 = 2;
@@ -77,7 +82,10 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
 /// Launches of the modules of a layer that backward computes again by themselves.
 pub fn of_recomputed(shard: &Shard<'_>, captured: Captured, with_experts: bool) -> u32 {
     let of = |module| match module {
-        Module::CoreAttention | Module::ExpertActivation => 1,
+        Module::CoreAttention => 1,
+        Module::ExpertActivation => {
+            1 + shard.model.experts.map_or(0, |experts| of_clamp(shard, experts, PassKind::Forward))
+        }
         Module::Norms => NORMS,
         Module::UpProjections => LATENT_COPIES + 2 * of_product(shard, shard.formats.attention, PassKind::Forward),
         Module::FeedForward | Module::SharedExperts => of_feed_forward(shard, PassKind::Forward),
@@ -108,12 +116,15 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
     }
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
     if experts.biased {
-        n += n_local * of(BIAS, kind) + of(BIAS_JOINS, kind);
+        let is_wide = shard.weighs_wide(experts);
+        n += n_local * of(if is_wide { WIDE_BIAS } else { BIAS }, kind) + of(BIAS_JOINS, kind) + u32::from(is_wide);
     }
-    if experts.clamped && shard.framework == Framework::MegatronCore {
-        n += of(CLAMP, kind);
-    }
+    n += of_clamp(shard, experts, kind);
     n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
+}
+
+fn of_clamp(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
+    if experts.clamped && shard.framework == Framework::MegatronCore { of(CLAMP, kind) } else { 0 }
 }
 
 /// Launches of the products of all experts of a rank by one module in a pass.
@@ -167,12 +178,16 @@ mod tests {
         assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 2 * (16 * 3 + 4));
         let all = Captured { attention: true, router: true };
         assert_eq!(of(&shard, all, PassKind::Forward), 14 + 2 * (16 * 2 + 2));
-        // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward. Positions are twelve kernels more,
-        // and three clamp.
+        // gpt-oss has as many experts, with biases: two launches for each expert and one more, six and two in backward. Positions are 24 kernels more,
+        // and four clamp; nine do in backward.
         let biased = crate::model::embedded("gpt-oss-120b").expect("embedded");
         let biased = Shard { model: &biased, ..shard };
-        assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1 + 12 + 3);
-        assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2 + 3);
+        assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1 + 24 + 4);
+        assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2 + 9);
+        // With weights of 32 bits there is a cast, and in backward another one for each expert.
+        let wide = Shard { once_per_node: true, ..biased };
+        let more = |kind| of(&wide, none, kind) - of(&biased, none, kind);
+        assert_eq!([PassKind::Forward, PassKind::Backward].map(more), [1, 16 + 1]);
         // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.
         let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
         assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);

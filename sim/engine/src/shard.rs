@@ -8,7 +8,7 @@ use hw::Dtype;
 use crate::compression::Compression;
 use crate::formats::Formats;
 use crate::loss::Loss;
-use crate::model::Model;
+use crate::model::{Experts, Model};
 use crate::recompute::Recompute;
 
 /// How attention is computed.
@@ -188,6 +188,12 @@ impl<'a> Shard<'a> {
             adapters: None,
             given_dropout: None,
         }
+    }
+
+    /// Whether experts get the router's weights in 32 bits: by the router's own format, or because DeepEP and HybridEP send no others
+    /// (Megatron-Core, `_HybridEPManager.dispatch`, `_DeepepManager.dispatch`).
+    pub fn weighs_wide(&self, experts: Experts) -> bool {
+        experts.fp32_router || self.once_per_node
     }
 
     /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with

@@ -172,6 +172,25 @@ impl Profiled {
         Some(Fitted { outside: Some(0), ..fitted }.estimate(["grouped gemm", "", ""]))
     }
 
+    /// Narrow products of experts as training runs them: one of the library for each expert (Transformer Engine, `nvte_multi_tensor_gemm`, whose
+    /// `multi_stream_cublas_gemm` puts them on a few streams). Tables of grouped products have 16 bits alone. Engines that serve have kernels of their own,
+    /// which their tables hold.
+    fn narrow_experts(&self, rows: &[u64], n: u64, k: u64, format: Format, kind: PassKind) -> Option<Estimate> {
+        if format.is_whole() || !self.profile.experts.is_empty() {
+            return None;
+        }
+        let is_narrow = |near: &Format| !near.is_whole() && self.profile.operators.contains_key(gemm_name(*near));
+        names::neighbours(format).iter().any(is_narrow).then_some(())?;
+        let mut all: Option<Estimate> = None;
+        for equal in rows.chunk_by(|a, b| a == b).filter(|equal| equal[0] > 0) {
+            let m = equal[0];
+            let [m, n, k] = if kind == PassKind::Weight { [n, k, m] } else { [m, n, k] };
+            let found = self.gemm(m, n, k, format)?.times(u32::try_from(equal.len()).expect("few experts"));
+            all = Some(all.map_or(found, |before| before.then(found)));
+        }
+        all
+    }
+
     /// Experts in one launch as training runs them, by the curve of the pass.
     fn grouped_training(&self, rows: &[u64], n: u64, k: u64, format: Format, kind: PassKind) -> Option<Estimate> {
         let n_active = rows.iter().filter(|&&m| m > 0).count() as u64;
@@ -371,7 +390,8 @@ impl CostModel for Profiled {
         let fitted = match op {
             Op::Gemm { m, n, k, format } => self.gemm(*m, *n, *k, *format),
             Op::GroupedGemm { rows, n, k, format, kind } => {
-                let by_kernel = self.grouped_training(rows, *n, *k, *format, *kind);
+                let narrow = self.narrow_experts(rows, *n, *k, *format, *kind);
+                let by_kernel = narrow.or_else(|| self.grouped_training(rows, *n, *k, *format, *kind));
                 by_kernel.or_else(|| self.grouped_gemm(rows, *n, *k, *format))
             }
             Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } => {

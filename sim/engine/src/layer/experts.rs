@@ -14,10 +14,14 @@ use crate::task::{Collective, Op, Ops, PassKind};
 /// times the router's weight, the sum and the join of all experts in forward; in backward two products with their sums, and another join
 /// (`TEGroupedMLP._apply_bias`). The first bias is added inside of its product.
 const BIAS_BYTES: [u64; 2] = [12, 16];
+/// The same where the router's weight has 32 bits, which makes all of these tensors so wide: what comes out is made 16 bits wide, and in backward what comes
+/// in is made 32 bits wide and the gradient of the products 16.
+const WIDE_BIAS_BYTES: [u64; 2] = [28, 40];
 
-/// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined; in backward gradient and input are read
-/// and a gradient is written, and both halves are joined (`weighted_bias_quick_geglu_impl`, `clamp_value`).
-const CLAMP_BYTES: [u64; 2] = [8, 10];
+/// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined. In backward a half with one bound is
+/// compared, 3, and its gradient is chosen, 5. The half with two bounds has two comparisons and their conjunction more, 14. Both halves are joined, 4
+/// (`weighted_bias_quick_geglu_impl`, `clamp_value`; pytorch/pytorch, `clamp_backward` in FunctionsManual.cpp).
+const CLAMP_BYTES: [u64; 2] = [8, 15];
 
 /// Time of Transformer Engine's permutation of tokens, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
 /// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
@@ -62,7 +66,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, wide, width);
     if experts.biased {
-        add_bias(writer, routed * wide);
+        add_bias(writer, experts, routed * wide);
     }
     permute(writer, sent * wide, is_sorted);
     if experts.shared_intermediate > 0 {
@@ -130,13 +134,14 @@ fn route(writer: &mut Writer<'_>, experts: Experts) {
 }
 
 /// Adds the bias of the experts' last product to so many elements.
-fn add_bias(writer: &mut Writer<'_>, elements: u64) {
+fn add_bias(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if writer.shard.framework != Framework::MegatronCore {
         return;
     }
+    let bytes = if writer.shard.weighs_wide(experts) { WIDE_BIAS_BYTES } else { BIAS_BYTES };
     match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * BIAS_BYTES[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * BIAS_BYTES[1] }),
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * bytes[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * bytes[1] }),
         PassKind::Weight => {}
     }
 }
@@ -232,21 +237,26 @@ mod tests {
     #[test]
     fn a_bias_behind_the_experts_and_a_clamp_in_them_are_kernels_of_their_own() {
         let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
-        let moved = |biased, clamped, kind| {
+        let sent = |biased, clamped, kind, once_per_node| {
             let experts = model.experts.map(|experts| Experts { biased, clamped, ..experts });
             let model = crate::Model { experts, ..model.clone() };
-            let shard = Shard { framework: Framework::MegatronCore, ..Shard::forward(&model, Dtype::Bf16, 1) };
+            let shard =
+                Shard { framework: Framework::MegatronCore, once_per_node, ..Shard::forward(&model, Dtype::Bf16, 1) };
             let bytes = |(op, n): (Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(n) } else { 0 };
             after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN)).into_iter().map(bytes).sum::<u64>()
         };
+        let moved = |biased, clamped, kind| sent(biased, clamped, kind, false);
         // Ten tokens visit four experts each, whose output is 2880 wide.
         let added = |kind| moved(true, true, kind) - moved(false, true, kind);
         assert_eq!(added(PassKind::Forward), 12 * 10 * 4 * 2880);
         assert_eq!(added(PassKind::Backward), 16 * 10 * 4 * 2880);
         assert_eq!(added(PassKind::Weight), 0);
-        // Both halves of what they project are 2880 wide.
+        // A weight of 32 bits: product 4, sum 2 + 4 + 4, join 8, and 6 to make it narrow.
+        let wide = sent(true, true, PassKind::Forward, true) - sent(false, true, PassKind::Forward, true);
+        assert_eq!(wide, (4 + 10 + 8 + 6) * 10 * 4 * 2880);
+        // Both halves of what they project are 2880 wide. In backward one has one bound and the other one two: 8 and 14 bytes, and a join.
         let clamped = |kind| moved(true, true, kind) - moved(true, false, kind);
         assert_eq!(clamped(PassKind::Forward), 8 * 10 * 4 * 2 * 2880);
-        assert_eq!(clamped(PassKind::Backward), 10 * 10 * 4 * 2 * 2880);
+        assert_eq!(clamped(PassKind::Backward), 10 * 4 * 2880 * (8 + 14 + 2 * 4));
     }
 }

@@ -123,3 +123,26 @@ fn files_that_cannot_be_used_are_refused_with_a_reason() {
         assert!(Profile::parse(&good[..end]).is_err(), "cut at {end}");
     }
 }
+
+#[test]
+fn narrow_products_of_experts_are_those_of_the_library_one_by_one() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let mut with_narrow = profile();
+    let half = with_narrow.operators["gemm"].clone();
+    with_narrow.operators.insert("gemm-fp8".to_owned(), half);
+    let costs = Profiled::new(&with_narrow, &hw::catalog::cluster(&gpu, 1, 8));
+    let seconds = |op: &Op| costs.estimate(op).time.get();
+    let product = |m, n, k| seconds(&Op::Gemm { m, n, k, format: Format::Fp8 });
+    let experts =
+        |kind| seconds(&Op::GroupedGemm { rows: vec![700, 600, 600, 0], n: 256, k: 512, format: Format::Fp8, kind });
+    // Three experts have rows; two have equally many.
+    let forward = product(700, 256, 512) + 2.0 * product(600, 256, 512);
+    assert!((experts(PassKind::Forward) / forward - 1.0).abs() < 1e-12);
+    // The gradient of weights sums over the rows.
+    let weights = product(256, 512, 700) + 2.0 * product(256, 512, 600);
+    assert!((experts(PassKind::Weight) / weights - 1.0).abs() < 1e-12);
+    // Without narrow products in the tables the datasheet stands, as for engines that serve.
+    let wide = Profiled::new(&profile(), &hw::catalog::cluster(&gpu, 1, 8));
+    let op = Op::GroupedGemm { rows: vec![600], n: 256, k: 512, format: Format::Fp8, kind: PassKind::Forward };
+    assert_eq!(wide.estimate(&op).source, Source::Datasheet);
+}
