@@ -37,7 +37,7 @@ mod tests {
              b300_sxm,fp8,agg,1024,1024,fp8_block,fp8_block,4,8,500,20\n"
         );
         let run = crate::run::read(&text).expect("a table").remove(0);
-        per_asked(&run, client::of(&run.source))
+        per_asked(&run, client::of(&run.source, &run.measured))
     }
 
     #[test]
