@@ -148,19 +148,20 @@ impl Replica<'_> {
         if self.going.is_none() && self.has_waiting() { self.begin(now, records) } else { None }
     }
 
-    /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
+    /// Takes in a sequence whose keys and values are elsewhere. An idle host sees it, and one that waits for the device takes free blocks for it at once.
+    /// Returns the end of what is under way, if that is new or has moved.
     pub fn expect(&mut self, moving: Moving, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(moving.request, now);
         self.handover.unseen.push_back(moving);
-        if self.going.is_none() {
-            return self.begin(now, records);
-        }
-        if self.engine.table.is_asynchronous() || self.engine.limits.recv_interval.get() > 1 {
+        let is_idle = self.going.is_none();
+        if !is_idle && (self.engine.table.is_asynchronous() || self.engine.limits.recv_interval.get() > 1) {
             return self.look_soon(now);
         }
-        let end = self.interrupt(now, records);
         self.see_expected();
-        self.reserve();
+        let end = self.interrupt(now, records);
+        if !is_idle {
+            self.reserve();
+        }
         end
     }
 
