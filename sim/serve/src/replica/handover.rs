@@ -3,7 +3,8 @@
 //! A prefill replica computes the prompt and gives the first token; then its blocks are held until the transfer has ended. A decode
 //! replica takes the blocks of a sequence before its transfer starts, as engines do that read into place (vLLM's connectors, Mooncake), in
 //! order of request, leaving the watermark free, and never before a sequence that was preempted here. It does so when its host looks for requests
-//! (`looks.rs`), and later where blocks have to come free. When everything is there, the sequence joins the batch at the next boundary at which
+//! (`looks.rs`), and later where blocks have to come free. A host that waits for the device and looks whenever it can takes free blocks at once:
+//! they are bookkeeping. When everything is there, the sequence joins the batch at the next boundary at which
 //! the host can compose with it: a host that is ahead has composed one iteration without it. Blocks on both sides cannot be preempted.
 //! Units: tokens, blocks, ticks. Invariant: a request counts as outstanding at one replica at a time, at the decode replica from the moment
 //! it is sent there.
@@ -147,11 +148,21 @@ impl Replica<'_> {
         if self.going.is_none() && self.has_waiting() { self.begin(now, records) } else { None }
     }
 
-    /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
+    /// Takes in a sequence whose keys and values are elsewhere. An idle host sees it, and one that waits for the device takes free blocks for it at once.
+    /// Returns the end of what is under way, if that is new or has moved.
     pub fn expect(&mut self, moving: Moving, now: Tick, records: &mut Records) -> Option<Tick> {
         self.count_in(moving.request, now);
         self.handover.unseen.push_back(moving);
-        if self.going.is_none() { self.begin(now, records) } else { self.look_soon(now) }
+        let is_idle = self.going.is_none();
+        if !is_idle && (self.engine.table.is_asynchronous() || self.engine.limits.recv_interval.get() > 1) {
+            return self.look_soon(now);
+        }
+        self.see_expected();
+        let end = self.interrupt(now, records);
+        if !is_idle {
+            self.reserve();
+        }
+        end
     }
 
     /// The host sees who is to come.

@@ -128,9 +128,8 @@ fn joined_ms(engine_loop: EngineLoop, interval: u32) -> [f64; 3] {
 
 #[test]
 fn a_replica_that_decodes_takes_blocks_when_its_host_looks() {
-    // The first request finds an idle host. A serial one looks between two iterations, at 6 ms. Then keys and values come, and the next boundary
-    // is that at 7 ms.
-    assert_eq!(joined_ms(EngineLoop::Serial, 1), [1.0, 7.0, 11.0]);
+    // The first request finds an idle host. A serial one waits for the device and takes blocks at once: the next boundaries are those at 6 and 10 ms.
+    assert_eq!(joined_ms(EngineLoop::Serial, 1), [1.0, 6.0, 10.0]);
     // With an interval of four it looks after the fourth and the eighth iteration, at 5 and 9 ms. The second request joins at 10 ms. Then the host
     // looks again, and so sees the third, who has come at 9.5 ms.
     assert_eq!(joined_ms(EngineLoop::Serial, 4), [1.0, 10.0, 11.0]);
