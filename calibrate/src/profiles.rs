@@ -96,8 +96,9 @@ const NARROW: [&str; 2] = ["gemm-fp8", "gemm-nvfp4"];
 /// where TensorRT-LLM's takes 0.33 ms and half of SimuMax's 128 heads 0.25 ms.
 const NARROW_HEADS: &str = "vllm";
 /// Backward of heads 64 wide over that of heads 128 wide on Blackwell, for the same pairs. Shared memory bounds it (FlashAttention-4: 128 bytes per clock against 8,192
-/// operations). Five products of a tile of 128 by 128 move 22 · 128 · d bytes of queries, keys, values and gradients, and twice the 32 KiB of scores.
-const BACKWARD_64: f64 = 240.0 / 416.0;
+/// operations). Five products of a tile of 128 by 128 move 22 · 128 · d bytes of queries, keys, values and gradients, and twice the 32 KiB of scores:
+/// 240 KiB over 416. As the logarithm that surfaces hold, over a base that is the half of that at 128.
+const BACKWARD_64: f64 = 0.143_100_843_640_673_24;
 
 /// Attention of heads 64 wide, where training has none but wider ones. On Blackwell exponentials bound its forward, which are as many whatever the width. So it
 /// takes 0.77 to 0.9 of the time that heads of 128 do, and not the half.
@@ -113,8 +114,7 @@ fn with_narrow_heads(profile: &mut Profile) {
     if let Some(mut of_64) =
         profile.operators.get(backward).cloned().filter(|_| BLACKWELL.contains(&profile.gpu.as_str()))
     {
-        // A base at this width is half of that at 128.
-        of_64.surface.values.iter_mut().for_each(|value| *value *= 2.0 * BACKWARD_64);
+        of_64.surface.values.iter_mut().for_each(|value| *value += BACKWARD_64);
         profile.operators.insert("attention-backward-64".to_owned(), of_64);
     }
 }
