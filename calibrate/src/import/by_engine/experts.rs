@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::cost::experts::draws::RouterGroups;
+use engine::cost::experts::tables::{TableRouter, TableRows};
 use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing, Tactic};
 use engine::cost::names;
 use engine::cost::surface::Surface;
@@ -32,6 +34,12 @@ const APPROXIMATION: &str = "_situ_as_silu";
 /// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
 const PLAIN_TOP_K: u64 = 22;
 const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
+/// The layer that SGLang and vLLM route by groups of experts: width, inner width, experts of a token and all (DeepSeek-V3; `sglang_moe_num_expert_group` of
+/// collector/cases/models, `use_grouped_topk` of collector/vllm/collect_moe.py).
+const GROUPED: [u64; 4] = [7168, 2048, 8, 256];
+/// Its groups. TensorRT-LLM's collector routes every model so where it times this kernel (`DeepseekV3Gate` of collector/trtllm/collect_moe.py).
+const GROUPS: RouterGroups = RouterGroups { all: 8, of_token: 4 };
+const GROUPED_KERNEL: &str = "moe_torch_flow_min_latency";
 const ROW_KNOTS: [f64; 7] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 const VISITED_KNOTS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 512.0];
 const ELEMENT_KNOTS: [f64; 5] = [262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
@@ -125,15 +133,18 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
     let columns = table.columns(columns)?;
     let mut found = Vec::new();
-    let mut drawn: BTreeMap<([u64; 4], &str), Vec<u64>> = BTreeMap::new();
+    let mut drawn: BTreeMap<([u64; 4], &str, Option<TableRouter>), Option<TableRows>> = BTreeMap::new();
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
         let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(columns[column][row]));
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
         let Some(routing) = routing(&spread[row]).filter(|_| !kernels[row].ends_with(APPROXIMATION)) else { continue };
-        let rows = drawn
-            .entry(([tokens, top_k, n_experts, ep], spread[row].as_str()))
-            .or_insert_with(|| routing.rows(tokens, top_k, n_experts, ep))
-            .clone();
+        let router = router(source.engine, &kernels[row], sizes);
+        let batch = [tokens, top_k, n_experts, ep];
+        let computed = drawn.entry((batch, spread[row].as_str(), router)).or_insert_with(|| match router {
+            Some(router) => routing.table_rows(router, batch),
+            None => Some(TableRows { rows: routing.rows(tokens, top_k, n_experts, ep), tokens }),
+        });
+        let Some(TableRows { rows, tokens }) = computed.clone() else { continue };
         let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
         let width = inter / tp;
         let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format, tactic: Tactic::Tuned };
@@ -149,6 +160,12 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         });
     }
     Ok(found)
+}
+
+/// What lies between the experts that a table's distribution gives a token and the kernel; `None` where nothing does.
+fn router(engine: &str, kernel: &str, [_, hidden, inter, top_k, n_experts, ..]: [u64; 7]) -> Option<TableRouter> {
+    let is_grouped = engine != "trtllm" && [hidden, inter, top_k, n_experts] == GROUPED;
+    (is_grouped || kernel == GROUPED_KERNEL).then_some(TableRouter::Groups(GROUPS))
 }
 
 /// Distribution of a table; `None` for one that is not known.
