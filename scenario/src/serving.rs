@@ -45,6 +45,7 @@ use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 use serve::step_cost::fusion::Fusion;
+use serve::step_cost::shared_experts::SharedExperts;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
@@ -342,6 +343,11 @@ impl Serving {
             prompt_graph_tokens: self.engine.preset.map_or(0, |preset| {
                 let batch_max = graph_sizes.last().copied().unwrap_or(0);
                 preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
+            }),
+            shared_experts: self.engine.preset.map_or(SharedExperts::Behind, |preset| {
+                let largest = graph_sizes.last().copied().unwrap_or(0).into();
+                let gpu = &group.cluster.gpu;
+                preset.shared_experts_of(&group.model, gpu, operation.expert_degree > 1).in_graphs(largest)
             }),
             graph_sizes,
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),

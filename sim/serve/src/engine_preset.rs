@@ -10,6 +10,7 @@ use hw::{Bytes, Format, Gpu};
 
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
+use crate::step_cost::shared_experts::SharedExperts;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
@@ -54,6 +55,8 @@ pub struct EnginePreset {
     pub tunes_experts: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
+    /// Where it computes shared experts.
+    pub shared_experts: SharedExperts,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where tokens become text.
@@ -196,6 +199,7 @@ const VLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Norms,
+    shared_experts: SharedExperts::Behind,
     memory: MemoryRule::OfDevice(0.9),
     detokenizer: Detokenizer {
         process: "the API server",
@@ -219,6 +223,7 @@ const SGLANG: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: false,
     fusion: Fusion::Nothing,
+    shared_experts: SharedExperts::Beside(1024),
     memory: MemoryRule::Reserve,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -227,7 +232,8 @@ const SGLANG: EnginePreset = EnginePreset {
     },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
-             (flashinfer-ai/flashinfer #2640)",
+             (flashinfer-ai/flashinfer #2640); deepseek_v2.py: forward_normal_dual_stream of at most 1024 tokens, and \
+             determine_num_fused_shared_experts",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -243,6 +249,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Nothing,
+    shared_experts: SharedExperts::Beside(u64::MAX),
     memory: MemoryRule::OfFree(0.9),
     detokenizer: Detokenizer {
         process: "the proxy",
@@ -250,7 +257,8 @@ const TRTLLM: EnginePreset = EnginePreset {
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-             overlap scheduler is on by default, chunked context is not",
+             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel of shared \
+             and routed experts, in captured graphs",
 };
 
 /// Every preset, newest version of an engine first.
@@ -258,14 +266,17 @@ pub static PRESETS: [EnginePreset; 7] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
-        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default",
+        shared_experts: SharedExperts::Beside(256),
+        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as 0.11.1",
         ..VLLM
     },
     EnginePreset {
         since: Version(0, 11, 1),
         expert_rows: Some((128, 8)),
+        shared_experts: SharedExperts::Beside(256),
         source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
-                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260)",
+                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260). \
+                 Shared experts have a stream of their own (#26440), for at most 256 tokens (#28406)",
         ..VLLM
     },
     VLLM,
@@ -338,6 +349,14 @@ impl EnginePreset {
     pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
         let is_tuned = self.tunes_experts || format != Format::Fp8Block || gpu.peak_fp4.is_none() || ranks > 1;
         if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
+    }
+
+    /// Where shared experts of a model are computed on a card, beside routed ones that are spread over GPUs or not. SGLang keeps the one of
+    /// DeepSeek-V3 as one more of them where its own kernel of Triton runs: before Blackwell, whose kernels are FlashInfer's.
+    pub fn shared_experts_of(&self, model: &Model, gpu: &Gpu, spreads: bool) -> SharedExperts {
+        let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
+        let is_among = self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads;
+        if is_among { SharedExperts::Among } else { self.shared_experts }
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of

@@ -54,7 +54,7 @@ fn kinds(model: &Model, n_counted: usize) -> Vec<Kind> {
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
     pub(super) deployment: &'a ReplicaConfig<'a>,
-    shard: Shard<'a>,
+    pub(super) shard: Shard<'a>,
     shape: GroupShape,
     /// What mixes tokens, and in how many layers.
     mixers: Vec<(Mixer, u32)>,
@@ -186,10 +186,11 @@ impl<'a> Writer<'a> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
         let is_sent = self.sends_to_experts(experts);
         let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
+        let shared = self.is_among_routed();
         Some(FusedExperts {
-            rows: rows.clone(),
+            rows: rows.iter().copied().chain(shared.then_some(tokens)).collect(),
             tokens: if is_sent { here } else { tokens },
-            top_k: experts.top_k,
+            top_k: experts.top_k + u64::from(shared),
             hidden: self.shard.model.hidden,
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
             gated: self.shard.model.gated,
@@ -223,7 +224,8 @@ impl<'a> Writer<'a> {
             if kind.has_experts() {
                 let tokens = m * u64::from(n_busy);
                 self.visit(&mut after, tokens, counted);
-                own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
+                let routed = self.fused(&mut after, tokens, n);
+                own = own + routed + self.shared(&mut after, m, (routed, n)) + self.taken(&mut after, n);
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));

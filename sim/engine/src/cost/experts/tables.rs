@@ -2,65 +2,38 @@
 //!
 //! The makers of the tables decide which experts every token shall visit, and hand the kernel logits that are one for these and alike for all others
 //! (ai-dynamo/aiconfigurator @ 095f58a51c4c, `balanced_logits` and `power_law_logits_v3` of collector/helper.py). What the kernel then computes is up to the
-//! router in front of it:
-//! - A router that chooses among groups of experts first drops what lies outside of the groups that it takes. It fills up with the first experts of these
-//!   groups, for all others are alike. So half of DeepSeek's experts are never visited where the distribution says that all are.
-//! - A part of the experts without a router gets the tokens that visit it, and what they have elsewhere is computed by its first expert: its table of
-//!   numbers has no word for "elsewhere" (`clamp(min=0)` of collector/sglang/collect_moe.py).
-//!
-//! Kernels take the expert with the lower number among equals.
+//! router in front of it. One that chooses among groups of experts first drops what lies outside of the groups that it takes. It fills up with the first
+//! experts of these groups, for all others are alike, and takes the one with the lower number among equals. So half of DeepSeek's experts are never
+//! visited where the distribution says that all are.
 
 use super::draws::RouterGroups;
 use super::routing::{Batch, DRAWS, Routing, index};
 
-/// What lies between a token's experts and the kernel that was timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TableRouter {
-    /// A router that chooses among groups first.
-    Groups(RouterGroups),
-    /// None, and the first expert of a part computes what its tokens have elsewhere.
-    FirstOfPart,
-}
-
-/// Rows that one GPU's kernel computed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableRows {
-    /// Of each expert, the most first.
-    pub rows: Vec<u64>,
-    /// Tokens that the kernel was given.
-    pub tokens: u64,
-}
-
 impl Routing {
-    /// Rows of the first of `n_parts` equal parts of the experts, which is the busiest where loads are drawn, as this router gave them; `None` of counts, and
-    /// where experts are no whole groups.
-    pub fn table_rows(&self, router: TableRouter, [tokens, top_k, n_experts, n_parts]: [u64; 4]) -> Option<TableRows> {
+    /// Rows of the first of `n_parts` equal parts of the experts, which is the busiest where loads are drawn, the most first, behind a router with
+    /// groups; `None` of counts, and where experts are no whole groups.
+    pub fn grouped_rows(
+        &self,
+        groups: RouterGroups,
+        [tokens, top_k, n_experts, n_parts]: [u64; 4],
+    ) -> Option<Vec<u64>> {
         let batch = Batch { tokens, top_k, n_experts, n_groups: n_parts };
-        let chosen = match self {
+        let draws = match self {
             Self::Even => vec![batch.in_turn()],
             Self::PowerLaw(exponent) => batch.handed_out(*exponent),
             Self::Balanced(..) | Self::Counted(_) => return None,
         };
-        let size = match router {
-            TableRouter::Groups(groups) => n_experts / groups.all,
-            TableRouter::FirstOfPart => n_experts / n_parts,
-        };
-        if size == 0 || !n_experts.is_multiple_of(size) || tokens == 0 {
+        if tokens == 0 || !n_experts.is_multiple_of(groups.all) {
             return None;
         }
-        let computed = chosen.iter().map(|chosen| match router {
-            TableRouter::Groups(groups) => (grouped(chosen, groups, size), tokens),
-            TableRouter::FirstOfPart => of_part(chosen, size),
-        });
-        let n = chosen.len() as u64;
-        let (mut sums, mut all) = (vec![0; index(n_experts / n_parts)], 0);
-        for (mut rows, tokens) in computed.map(|(rows, tokens)| (rows_of(&rows, n_experts / n_parts), tokens)) {
+        let mut sums = vec![0; index(n_experts / n_parts)];
+        for chosen in &draws {
+            let mut rows = rows_of(&grouped(chosen, groups, n_experts / groups.all), n_experts / n_parts);
             rows.sort_unstable_by(|a, b| b.cmp(a));
             sums.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
-            all += tokens;
         }
-        let mean = |sum: u64| hw::whole(hw::real(sum) / hw::real(n));
-        Some(TableRows { rows: sums.into_iter().map(mean).collect(), tokens: mean(all).max(1) })
+        let mean = |sum: u64| hw::whole(hw::real(sum) / hw::real(draws.len() as u64));
+        Some(sums.into_iter().map(mean).collect())
     }
 }
 
@@ -130,15 +103,6 @@ fn grouped(chosen: &[Vec<u64>], groups: RouterGroups, size: u64) -> Vec<Vec<u64>
     chosen.iter().map(of_token).collect()
 }
 
-/// Experts of the tokens that visit the first part, and how many these are.
-fn of_part(chosen: &[Vec<u64>], size: u64) -> (Vec<Vec<u64>>, u64) {
-    let visiting = chosen.iter().filter(|chosen| chosen.iter().any(|expert| *expert < size));
-    let here = |chosen: &Vec<u64>| chosen.iter().map(|expert| if *expert < size { *expert } else { 0 }).collect();
-    let found: Vec<Vec<u64>> = visiting.map(here).collect();
-    let n = found.len() as u64;
-    (found, n)
-}
-
 /// Rows of the first experts.
 fn rows_of(chosen: &[Vec<u64>], n: u64) -> Vec<u64> {
     let mut rows = vec![0; index(n)];
@@ -152,52 +116,41 @@ fn rows_of(chosen: &[Vec<u64>], n: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    const DEEPSEEK: TableRouter = TableRouter::Groups(RouterGroups { all: 8, of_token: 4 });
+    const DEEPSEEK: RouterGroups = RouterGroups { all: 8, of_token: 4 };
 
     /// Every token has one expert in each of eight groups. So all groups are alike, and the first four are taken: four experts are its own, four are the first ones.
     #[test]
     fn a_router_with_groups_leaves_half_of_the_experts_alone() {
-        let all = Routing::Even.table_rows(DEEPSEEK, [256, 8, 256, 1]).expect("whole groups");
-        assert_eq!(all.rows.iter().filter(|rows| **rows > 0).count(), 128);
-        assert_eq!(all.rows.iter().sum::<u64>(), 256 * 8);
-        // 256 tokens in 32 turns give each of 128 experts 8 rows; the first five fill up for all others.
-        assert_eq!(&all.rows[5..128], &[8; 123]);
+        let all = Routing::Even.grouped_rows(DEEPSEEK, [256, 8, 256, 1]).expect("whole groups");
+        assert_eq!(all.iter().filter(|rows| **rows > 0).count(), 128);
+        assert_eq!(all.iter().sum::<u64>(), 256 * 8);
+        // Over 256 tokens each of 128 experts has 8 rows of its own; the first five fill up for all others.
+        assert_eq!(&all[5..128], &[8; 123]);
         // The first of eight GPUs has the first group: one own expert of a token, and four that fill up.
-        let first = Routing::Even.table_rows(DEEPSEEK, [256, 8, 256, 8]).expect("whole groups");
-        assert_eq!(first.rows.iter().sum::<u64>(), 256 * 5);
+        let first = Routing::Even.grouped_rows(DEEPSEEK, [256, 8, 256, 8]).expect("whole groups");
+        assert_eq!(first.iter().sum::<u64>(), 256 * 5);
     }
 
     /// By hand: two groups of two, one is taken. Token 0 has experts 0 and 2: both groups are alike, so 0 and 1. Token 1 has 1 and 3: 1 and 0.
     #[test]
     fn what_lies_outside_is_filled_up_with_the_first_experts() {
-        let router = TableRouter::Groups(RouterGroups { all: 2, of_token: 1 });
-        let found = Routing::Even.table_rows(router, [2, 2, 4, 1]).expect("whole groups");
-        assert_eq!(found, TableRows { rows: vec![2, 2, 0, 0], tokens: 2 });
-        assert_eq!(grouped(&[vec![2, 3]], RouterGroups { all: 2, of_token: 1 }, 2), [[2, 3]]);
+        let one_of_two = RouterGroups { all: 2, of_token: 1 };
+        assert_eq!(Routing::Even.grouped_rows(one_of_two, [2, 2, 4, 1]), Some(vec![2, 2, 0, 0]));
+        assert_eq!(grouped(&[vec![2, 3]], one_of_two, 2), [[2, 3]]);
+        assert_eq!(Routing::Even.grouped_rows(DEEPSEEK, [2, 2, 60, 1]), None, "60 experts are no eight groups");
     }
 
     #[test]
     fn a_router_with_one_group_changes_nothing() {
-        let router = TableRouter::Groups(RouterGroups::NONE);
         for (tokens, top_k, n_experts, n_parts) in [(1, 2, 8, 2), (7, 2, 8, 2), (300, 8, 64, 4), (64, 8, 384, 1)] {
             for routing in [Routing::Even, Routing::PowerLaw(1.2)] {
-                let found = routing.table_rows(router, [tokens, top_k, n_experts, n_parts]).expect("whole groups");
-                let mut expected = routing.rows(tokens, top_k, n_experts, n_parts);
-                expected.sort_unstable_by(|a, b| b.cmp(a));
+                let found =
+                    routing.grouped_rows(RouterGroups::NONE, [tokens, top_k, n_experts, n_parts]).expect("whole");
+                let expected = routing.rows(tokens, top_k, n_experts, n_parts);
                 // The law's rows are means that are rounded; ties of parts may fall differently.
-                let (a, b) = (found.rows.iter().sum::<u64>(), expected.iter().sum::<u64>());
+                let (a, b) = (found.iter().sum::<u64>(), expected.iter().sum::<u64>());
                 assert!(a.abs_diff(b) <= 3 + b / 50, "{routing:?}, {tokens} tokens: {a} and {b} rows");
             }
         }
-    }
-
-    /// Two parts of two experts; token 0 has 0 and 2, token 1 has 1 and 3. Both visit the first part, and what they have elsewhere falls to expert 0.
-    #[test]
-    fn what_tokens_have_elsewhere_is_computed_by_the_first_expert() {
-        let found = Routing::Even.table_rows(TableRouter::FirstOfPart, [2, 2, 4, 2]).expect("parts");
-        assert_eq!(found, TableRows { rows: vec![3, 1], tokens: 2 });
-        // One expert of eight per token, on one of eight parts: an eighth of the tokens comes.
-        let found = Routing::Even.table_rows(TableRouter::FirstOfPart, [64, 1, 8, 8]).expect("parts");
-        assert_eq!(found, TableRows { rows: vec![8], tokens: 8 });
     }
 }
