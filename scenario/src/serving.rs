@@ -45,7 +45,6 @@ use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 use serve::step_cost::fusion::Fusion;
-use serve::step_cost::shared_experts::SharedExperts;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
@@ -344,12 +343,10 @@ impl Serving {
                 let batch_max = graph_sizes.last().copied().unwrap_or(0);
                 preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
             }),
-            shared_experts: self.engine.preset.map_or(SharedExperts::Behind, |preset| {
-                let largest = graph_sizes.last().copied().unwrap_or(0).into();
-                let gpu = &group.cluster.gpu;
-                preset.shared_experts_of(&group.model, gpu, operation.expert_degree > 1).in_graphs(largest)
-            }),
             graph_sizes,
+            shared_among_routed: self.engine.preset.is_some_and(|preset| {
+                preset.shared_among_routed(&group.model, &group.cluster.gpu, operation.expert_degree > 1)
+            }),
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),

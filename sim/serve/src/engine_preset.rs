@@ -10,7 +10,6 @@ use hw::{Bytes, Format, Gpu};
 
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
-use crate::step_cost::shared_experts::SharedExperts;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
@@ -55,8 +54,6 @@ pub struct EnginePreset {
     pub tunes_experts: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
-    /// Where it computes shared experts.
-    pub shared_experts: SharedExperts,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where tokens become text.
@@ -199,7 +196,6 @@ const VLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Norms,
-    shared_experts: SharedExperts::Behind,
     memory: MemoryRule::OfDevice(0.9),
     detokenizer: Detokenizer {
         process: "the API server",
@@ -223,7 +219,6 @@ const SGLANG: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: false,
     fusion: Fusion::Nothing,
-    shared_experts: SharedExperts::Beside(1024),
     memory: MemoryRule::Reserve,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -232,8 +227,8 @@ const SGLANG: EnginePreset = EnginePreset {
     },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
-             (flashinfer-ai/flashinfer #2640); deepseek_v2.py: forward_normal_dual_stream of at most 1024 tokens, and \
-             determine_num_fused_shared_experts",
+             (flashinfer-ai/flashinfer #2640); models/deepseek_v2.py, determine_num_fused_shared_experts: without experts over GPUs, and \
+             server_args.py: not with the experts of FlashInfer",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -249,7 +244,6 @@ const TRTLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Nothing,
-    shared_experts: SharedExperts::Beside(u64::MAX),
     memory: MemoryRule::OfFree(0.9),
     detokenizer: Detokenizer {
         process: "the proxy",
@@ -257,8 +251,7 @@ const TRTLLM: EnginePreset = EnginePreset {
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel of shared \
-             and routed experts, in captured graphs",
+             overlap scheduler is on by default, chunked context is not",
 };
 
 /// Every preset, newest version of an engine first.
@@ -266,17 +259,14 @@ pub static PRESETS: [EnginePreset; 7] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
-        shared_experts: SharedExperts::Beside(256),
-        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as 0.11.1",
+        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default",
         ..VLLM
     },
     EnginePreset {
         since: Version(0, 11, 1),
         expert_rows: Some((128, 8)),
-        shared_experts: SharedExperts::Beside(256),
         source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
-                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260). \
-                 Shared experts have a stream of their own (#26440), for at most 256 tokens (#28406)",
+                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260)",
         ..VLLM
     },
     VLLM,
@@ -351,12 +341,11 @@ impl EnginePreset {
         if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
     }
 
-    /// Where shared experts of a model are computed on a card, beside routed ones that are spread over GPUs or not. SGLang keeps the one of
-    /// DeepSeek-V3 as one more of them where its own kernel of Triton runs: before Blackwell, whose kernels are FlashInfer's.
-    pub fn shared_experts_of(&self, model: &Model, gpu: &Gpu, spreads: bool) -> SharedExperts {
+    /// Whether a model's shared expert is one more of the routed ones on a card, which are spread over GPUs or not. SGLang does so with DeepSeek-V3 and -R1
+    /// where its own kernel runs: before Blackwell, whose kernels are FlashInfer's.
+    pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
         let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
-        let is_among = self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads;
-        if is_among { SharedExperts::Among } else { self.shared_experts }
+        self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
@@ -519,6 +508,21 @@ mod tests {
         assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
         let old = named("sglang", Version(0, 5, 9)).expect("listed");
         assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
+    }
+
+    #[test]
+    fn sglang_keeps_the_shared_expert_of_deepseek_among_the_routed_ones_before_blackwell() {
+        let keeps = |engine: &str, name: &str, card: &str, spreads: bool| {
+            let (model, gpu) =
+                (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
+            named(engine, Version::NEWEST).expect("listed").shared_among_routed(&model, &gpu, spreads)
+        };
+        assert!(keeps("sglang", "deepseek-r1", "h200-sxm", false) && keeps("sglang", "deepseek-v3", "h100-sxm", false));
+        assert!(!keeps("sglang", "deepseek-r1", "b200", false) && !keeps("sglang", "deepseek-r1", "h200-sxm", true));
+        assert!(!keeps("vllm", "deepseek-r1", "h200-sxm", false));
+        for name in ["glm-5", "kimi-k2.5", "qwen3.5-397b-a17b", "llama-3-8b"] {
+            assert!(!keeps("sglang", name, "h200-sxm", false), "{name}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub mod lanes;
 pub mod least;
 mod prefill;
 mod replica_config;
-pub mod shared_experts;
+mod shared_experts;
 pub mod stages;
 mod writer;
 

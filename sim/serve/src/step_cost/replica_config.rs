@@ -9,7 +9,6 @@ use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 use super::adapter_room::AdapterRoom;
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
-use super::shared_experts::SharedExperts;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::experts::balance::Room;
@@ -78,8 +77,8 @@ pub struct ReplicaConfig<'a> {
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
-    /// Where it computes shared experts.
-    pub shared_experts: SharedExperts,
+    /// Whether it keeps a shared expert as one more of the routed ones.
+    pub shared_among_routed: bool,
     /// Room for adapters, where it serves some beside the model.
     pub adapters: Option<AdapterRoom>,
     /// What a tensor group shares of an encoder of images.
@@ -131,7 +130,7 @@ impl<'a> ReplicaConfig<'a> {
             expert_rows: None,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
-            shared_experts: SharedExperts::Behind,
+            shared_among_routed: false,
             adapters: None,
             encoder_split: Split::Weights,
         }

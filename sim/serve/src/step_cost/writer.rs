@@ -153,6 +153,9 @@ impl<'a> Writer<'a> {
         let Some(layer) = self.fused_layer(&ops[first].0, tokens) else { return Seconds::ZERO };
         let Some(found) = self.cost.experts(&layer) else { return Seconds::ZERO };
         ops.drain(first - 1..=last + 1);
+        if self.is_shared_among_routed() {
+            self.leave_out_shared(ops);
+        }
         self.own("experts", &self.filled_up(&layer, found), n_layers)
     }
 
@@ -186,7 +189,7 @@ impl<'a> Writer<'a> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
         let is_sent = self.sends_to_experts(experts);
         let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
-        let shared = self.is_among_routed();
+        let shared = self.is_shared_among_routed();
         Some(FusedExperts {
             rows: rows.iter().copied().chain(shared.then_some(tokens)).collect(),
             tokens: if is_sent { here } else { tokens },
@@ -224,8 +227,7 @@ impl<'a> Writer<'a> {
             if kind.has_experts() {
                 let tokens = m * u64::from(n_busy);
                 self.visit(&mut after, tokens, counted);
-                let routed = self.fused(&mut after, tokens, n);
-                own = own + routed + self.shared(&mut after, m, (routed, n)) + self.taken(&mut after, n);
+                own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
