@@ -90,12 +90,12 @@ const CUBLAS: &str = "trtllm";
 /// Products in 8 bits with one scale per tensor, and in 4 bits.
 const NARROW: [&str; 2] = ["gemm-fp8", "gemm-nvfp4"];
 
-/// The card that is nearest to another one in the shape of its efficiency: that of its generation, which runs the same kernels. B300 is B200 with more memory,
-/// and racks hold either.
+/// The card that is nearest to another one in the shape of its efficiency. B300 is B200 with more memory. Racks stay with H200: what they run exchanges
+/// tokens over the rack, which B200's tables of eight GPUs by NCCL price too high (docs/accuracy.md).
 fn neighbour(card: &str) -> &'static str {
     match card {
         "h200-sxm" => "h100-sxm",
-        "b300" | "gb200" | "gb300" => "b200",
+        "b300" => "b200",
         _ => "h200-sxm",
     }
 }
