@@ -354,6 +354,9 @@ impl Serving {
                 preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
             }),
             graph_sizes,
+            shared_among_routed: self.engine.preset.is_some_and(|preset| {
+                preset.shared_among_routed(&group.model, &group.cluster.gpu, operation.expert_degree > 1)
+            }),
             fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),

@@ -78,6 +78,7 @@ pub struct Part {
     expert_tactic: Tactic,
     triton_experts: bool,
     fusion: Fusion,
+    shared_among_routed: bool,
     routing: Routing,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
@@ -119,6 +120,7 @@ impl Setup {
             expert_tactic: part.expert_tactic,
             triton_experts: part.triton_experts,
             fusion: part.fusion,
+            shared_among_routed: part.shared_among_routed,
             routing: part.routing.clone(),
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
@@ -299,6 +301,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: preset.fusion,
+        shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
     })
 }

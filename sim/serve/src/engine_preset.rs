@@ -227,7 +227,8 @@ const SGLANG: EnginePreset = EnginePreset {
     },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
-             (flashinfer-ai/flashinfer #2640)",
+             (flashinfer-ai/flashinfer #2640); models/deepseek_v2.py, determine_num_fused_shared_experts: without experts over GPUs, and \
+             server_args.py: not with the experts of FlashInfer",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -338,6 +339,13 @@ impl EnginePreset {
     pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
         let is_tuned = self.tunes_experts || format != Format::Fp8Block || gpu.peak_fp4.is_none() || ranks > 1;
         if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
+    }
+
+    /// Whether a model's shared expert is one more of the routed ones on a card, which are spread over GPUs or not. SGLang does so with DeepSeek-V3 and -R1
+    /// where its own kernel runs: before Blackwell, whose kernels are FlashInfer's.
+    pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
+        let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
+        self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
@@ -500,6 +508,21 @@ mod tests {
         assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
         let old = named("sglang", Version(0, 5, 9)).expect("listed");
         assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
+    }
+
+    #[test]
+    fn sglang_keeps_the_shared_expert_of_deepseek_among_the_routed_ones_before_blackwell() {
+        let keeps = |engine: &str, name: &str, card: &str, spreads: bool| {
+            let (model, gpu) =
+                (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
+            named(engine, Version::NEWEST).expect("listed").shared_among_routed(&model, &gpu, spreads)
+        };
+        assert!(keeps("sglang", "deepseek-r1", "h200-sxm", false) && keeps("sglang", "deepseek-v3", "h100-sxm", false));
+        assert!(!keeps("sglang", "deepseek-r1", "b200", false) && !keeps("sglang", "deepseek-r1", "h200-sxm", true));
+        assert!(!keeps("vllm", "deepseek-r1", "h200-sxm", false));
+        for name in ["glm-5", "kimi-k2.5", "qwen3.5-397b-a17b", "llama-3-8b"] {
+            assert!(!keeps("sglang", name, "h200-sxm", false), "{name}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod lanes;
 pub mod least;
 mod prefill;
 mod replica_config;
+mod shared_experts;
 pub mod stages;
 mod writer;
 

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing, Tactic};
 use engine::cost::names;
 use engine::cost::surface::Surface;
@@ -32,6 +33,14 @@ const APPROXIMATION: &str = "_situ_as_silu";
 /// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
 const PLAIN_TOP_K: u64 = 22;
 const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
+/// The layer that SGLang and vLLM route by groups of experts: width, inner width, experts of a token and all (DeepSeek-V3; `sglang_moe_num_expert_group` of
+/// collector/cases/models, `use_grouped_topk` of collector/vllm/collect_moe.py).
+const GROUPED: [u64; 4] = [7168, 2048, 8, 256];
+/// The formats in which they do; older collectors, which timed others, left the router out.
+const GROUPED_FORMATS: [Format; 2] = [Format::Fp8Block, Format::Nvfp4];
+/// Its groups. TensorRT-LLM's collector routes every model so where it times this kernel (`DeepseekV3Gate` of collector/trtllm/collect_moe.py).
+const GROUPS: RouterGroups = RouterGroups { all: 8, of_token: 4 };
+const GROUPED_KERNEL: &str = "moe_torch_flow_min_latency";
 const ROW_KNOTS: [f64; 7] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
 const VISITED_KNOTS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 512.0];
 const ELEMENT_KNOTS: [f64; 5] = [262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
@@ -50,6 +59,8 @@ struct Row {
     shape: u64,
     /// All sizes but the distribution.
     siblings: [u64; 7],
+    /// The distribution.
+    spread: String,
     kernel: String,
     gated: bool,
     elsewhere: bool,
@@ -73,22 +84,13 @@ pub fn of_layers(layers: &[Timed], gpu: &Gpu) -> Option<ExpertsCurve> {
         seconds: timed.seconds,
         shape: timed.group,
         siblings: [index as u64; 7],
+        spread: String::new(),
         kernel: String::new(),
         gated: timed.layer.gated,
         elsewhere: timed.layer.has_experts_elsewhere(),
     };
     let rows: Vec<Row> = layers.iter().enumerate().map(row).collect();
     fitted(&rows).map(|(curve, _)| curve)
-}
-
-/// Sizes of a layer and how its rows spread.
-type Layer = ([u64; 7], [u64; 3]);
-
-impl Row {
-    /// Sizes and rows of experts.
-    fn layer(&self) -> Layer {
-        (self.siblings, self.point.map(f64::to_bits))
-    }
 }
 
 /// All fused layers of an engine.
@@ -125,15 +127,21 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
     let columns = table.columns(columns)?;
     let mut found = Vec::new();
-    let mut drawn: BTreeMap<([u64; 4], &str), Vec<u64>> = BTreeMap::new();
+    let mut drawn: BTreeMap<([u64; 4], &str, bool), Option<Vec<u64>>> = BTreeMap::new();
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
         let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(columns[column][row]));
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
         let Some(routing) = routing(&spread[row]).filter(|_| !kernels[row].ends_with(APPROXIMATION)) else { continue };
-        let rows = drawn
-            .entry(([tokens, top_k, n_experts, ep], spread[row].as_str()))
-            .or_insert_with(|| routing.rows(tokens, top_k, n_experts, ep))
-            .clone();
+        let is_grouped = is_grouped((source.engine, &kernels[row], format), sizes);
+        let batch = [tokens, top_k, n_experts, ep];
+        let computed = drawn.entry((batch, spread[row].as_str(), is_grouped)).or_insert_with(|| {
+            if is_grouped {
+                routing.grouped_rows(GROUPS, batch)
+            } else {
+                Some(routing.rows(tokens, top_k, n_experts, ep))
+            }
+        });
+        let Some(rows) = computed.clone() else { continue };
         let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
         let width = inter / tp;
         let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format, tactic: Tactic::Tuned };
@@ -143,12 +151,19 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
             seconds: columns[7][row] / 1e3,
             shape: hidden * 1_000_003 + width * 1009 + (n_experts / ep) * 31,
             siblings: sizes,
+            spread: spread[row].clone(),
             kernel: if word.contains("w4a8") { format!("{}, {word}", kernels[row]) } else { kernels[row].clone() },
             gated,
             elsewhere: ep > 1,
         });
     }
     Ok(found)
+}
+
+/// Whether a router with groups lies between the experts that a table's distribution gives a token and the kernel.
+fn is_grouped((engine, kernel, format): (&str, &str, Format), sizes: [u64; 7]) -> bool {
+    let is_deepseek = engine != "trtllm" && sizes[1..5] == GROUPED && GROUPED_FORMATS.contains(&format);
+    is_deepseek || kernel == GROUPED_KERNEL
 }
 
 /// Distribution of a table; `None` for one that is not known.
@@ -179,9 +194,9 @@ fn variants(rows: &[Row]) -> Vec<(String, &'static str)> {
 /// Of the kernels of a variant the one that is the fastest for most of the layers that were timed, with its rows: which of them runs is an option of the
 /// engine, or its tuner's choice.
 fn of_variant(rows: &[Row], kernels: &[String]) -> (String, Vec<Row>) {
-    let mut fastest: BTreeMap<Layer, &Row> = BTreeMap::new();
+    let mut fastest: BTreeMap<([u64; 7], &str), &Row> = BTreeMap::new();
     for row in rows.iter().filter(|row| kernels.contains(&row.kernel)) {
-        let best = fastest.entry(row.layer()).or_insert(row);
+        let best = fastest.entry((row.siblings, &row.spread)).or_insert(row);
         *best = if row.seconds < best.seconds { row } else { best };
     }
     let n_fastest = |kernel: &&String| fastest.values().filter(|row| row.kernel == **kernel).count();
@@ -295,6 +310,7 @@ mod tests {
                         seconds: (start + rest) * slow,
                         shape: hidden + width * 31 + ep,
                         siblings: [index as u64, hidden, width, 8, 128, 1, ep],
+                        spread: exponent.to_string(),
                         kernel: "one".to_owned(),
                         gated: true,
                         elsewhere: ep > 1,
@@ -310,6 +326,19 @@ mod tests {
     }
 
     #[test]
+    fn a_router_with_groups_stands_before_deepseek_and_one_kernel_of_all_models() {
+        let of = |engine: &str, kernel: &str, format: Format, width: u64| {
+            is_grouped((engine, kernel, format), [64, width, 2048, 8, 256, 1, 8])
+        };
+        assert!(of("sglang", "sglang_fused_moe_triton", Format::Fp8Block, 7168));
+        assert!(of("vllm", "any", Format::Nvfp4, 7168));
+        assert!(!of("sglang", "sglang_fused_moe_triton", Format::Fp8Block, 6144), "GLM-5 has one group");
+        assert!(!of("sglang", "sglang_fused_moe_triton", Format::Bf16, 7168), "an older collector");
+        assert!(!of("trtllm", "moe_torch_flow_cutlass", Format::Nvfp4, 7168));
+        assert!(of("trtllm", "moe_torch_flow_min_latency", Format::Nvfp4, 6144));
+    }
+
+    #[test]
     fn of_several_kernels_the_one_that_is_the_fastest_for_most_layers_holds() {
         let row = |kernel: &str, layer: u64, seconds: f64| Row {
             terms: [1.0; 6],
@@ -317,6 +346,7 @@ mod tests {
             seconds,
             shape: layer,
             siblings: [layer; 7],
+            spread: String::new(),
             kernel: kernel.to_owned(),
             gated: true,
             elsewhere: false,

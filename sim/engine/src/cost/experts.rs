@@ -25,6 +25,7 @@ pub mod counts;
 pub mod draws;
 mod routing;
 mod stream;
+pub mod tables;
 
 pub use routing::{DRAWN_TOKENS, Routing};
 

@@ -77,6 +77,8 @@ pub struct ReplicaConfig<'a> {
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
+    /// Whether it keeps a shared expert as one more of the routed ones.
+    pub shared_among_routed: bool,
     /// Room for adapters, where it serves some beside the model.
     pub adapters: Option<AdapterRoom>,
     /// What a tensor group shares of an encoder of images.
@@ -128,6 +130,7 @@ impl<'a> ReplicaConfig<'a> {
             expert_rows: None,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
+            shared_among_routed: false,
             adapters: None,
             encoder_split: Split::Weights,
         }

@@ -1,6 +1,7 @@
 //! The tabulated iteration against the cost model itself, and against weights over bandwidth.
 
 mod counted;
+mod shared;
 mod terms;
 
 use hw::{Cluster, Tick};

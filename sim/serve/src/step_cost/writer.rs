@@ -54,7 +54,7 @@ fn kinds(model: &Model, n_counted: usize) -> Vec<Kind> {
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
     pub(super) deployment: &'a ReplicaConfig<'a>,
-    shard: Shard<'a>,
+    pub(super) shard: Shard<'a>,
     shape: GroupShape,
     /// What mixes tokens, and in how many layers.
     mixers: Vec<(Mixer, u32)>,
@@ -153,6 +153,9 @@ impl<'a> Writer<'a> {
         let Some(layer) = self.fused_layer(&ops[first].0, tokens) else { return Seconds::ZERO };
         let Some(found) = self.cost.experts(&layer) else { return Seconds::ZERO };
         ops.drain(first - 1..=last + 1);
+        if self.is_shared_among_routed() {
+            self.leave_out_shared(ops);
+        }
         self.own("experts", &self.filled_up(&layer, found), n_layers)
     }
 
@@ -186,10 +189,11 @@ impl<'a> Writer<'a> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
         let is_sent = self.sends_to_experts(experts);
         let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
+        let shared = self.is_shared_among_routed();
         Some(FusedExperts {
-            rows: rows.clone(),
+            rows: rows.iter().copied().chain(shared.then_some(tokens)).collect(),
             tokens: if is_sent { here } else { tokens },
-            top_k: experts.top_k,
+            top_k: experts.top_k + u64::from(shared),
             hidden: self.shard.model.hidden,
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
             gated: self.shard.model.gated,

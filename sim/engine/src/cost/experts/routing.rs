@@ -26,17 +26,17 @@ pub enum Routing {
 }
 
 /// Draws that are averaged, as in the tables.
-const DRAWS: u32 = 5;
+pub(super) const DRAWS: u32 = 5;
 /// Tokens of a draw that stands for all: shares of experts hardly change with more.
 pub const DRAWN_TOKENS: u64 = 512;
 
 /// A batch and the experts that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Batch {
-    tokens: u64,
-    top_k: u64,
-    n_experts: u64,
-    n_groups: u64,
+pub(super) struct Batch {
+    pub(super) tokens: u64,
+    pub(super) top_k: u64,
+    pub(super) n_experts: u64,
+    pub(super) n_groups: u64,
 }
 
 impl Routing {
@@ -130,7 +130,7 @@ impl Batch {
         draws::Batch { tokens, top_k, n_experts, n_parts, groups }
     }
 
-    const fn stream(&self) -> Stream {
+    pub(super) const fn stream(&self) -> Stream {
         Stream::of([self.tokens, self.n_experts, self.top_k])
     }
 
@@ -150,7 +150,7 @@ impl Batch {
     }
 
     /// Rows of every expert in one draw.
-    fn drawn(&self, exponent: f64, stream: &mut Stream) -> Vec<u64> {
+    pub(super) fn drawn(&self, exponent: f64, stream: &mut Stream) -> Vec<u64> {
         let routed = self.tokens * self.top_k;
         let (low, high) = if routed > self.n_experts { (1.0, 0.8 * hw::real(self.tokens)) } else { (0.01, 2.0) };
         // At an exponent of 1 the inverse is a limit; a hair beside it is as good.
@@ -194,7 +194,7 @@ fn lower_above_one(rows: &mut [u64]) {
     }
 }
 
-fn index(n: u64) -> usize {
+pub(super) fn index(n: u64) -> usize {
     usize::try_from(n).expect("experts are few")
 }
 
