@@ -323,6 +323,9 @@ mod tests {
                 assert!(spread.low <= 1.0 && spread.high >= 1.0, "{name}: {spread:?}");
             }
         }
+        // A model is played as its runs were started on their day.
+        let days: BTreeSet<&str> = shipped.kind.iter().map(|kind| kind.date.as_str()).collect();
+        assert!(days.len() > 10 && days.iter().all(|day| *day < shipped.date.as_str()), "{days:?}");
         let broken = shipped.to_toml().replacen("weights = [[", "weights = [[0.0, 0.0], [", 1);
         assert!(matches!(Learned::parse(&broken), Err(Unreadable::Weights(_))));
     }
