@@ -35,6 +35,8 @@ const BIAS: [u32; 2] = [2, 6];
 const WIDE_BIAS: [u32; 2] = [2, 7];
 /// Joins of the parts of all experts then: of what they give; of its gradient and of that of the router's weights.
 const BIAS_JOINS: [u32; 2] = [1, 2];
+/// The same with a cast of what is joined, to 16 bits and in backward to 32.
+const WIDE_BIAS_JOINS: [u32; 2] = [2, 3];
 
 /// Further kernels of positions that are scaled, for queries and for keys (`layer::rotate`). In forward half of them make cosines and sines: each function, its
 /// scale and a cast.
@@ -117,7 +119,8 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
     if experts.biased {
         let is_wide = shard.weighs_wide(experts);
-        n += n_local * of(if is_wide { WIDE_BIAS } else { BIAS }, kind) + of(BIAS_JOINS, kind) + u32::from(is_wide);
+        let (each, joins) = if is_wide { (WIDE_BIAS, WIDE_BIAS_JOINS) } else { (BIAS, BIAS_JOINS) };
+        n += n_local * of(each, kind) + of(joins, kind);
     }
     n += of_clamp(shard, experts, kind);
     n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
@@ -187,7 +190,7 @@ mod tests {
         // With weights of 32 bits there is a cast, and in backward another one for each expert.
         let wide = Shard { once_per_node: true, ..biased };
         let more = |kind| of(&wide, none, kind) - of(&biased, none, kind);
-        assert_eq!([PassKind::Forward, PassKind::Backward].map(more), [1, 16 + 1]);
+        assert_eq!([PassKind::Forward, PassKind::Backward, PassKind::Weight].map(more), [1, 16 + 1, 0]);
         // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.
         let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
         assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);
