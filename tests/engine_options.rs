@@ -419,7 +419,7 @@ fn prompts_of_a_dataset_need_a_cache_and_prompts_that_are_alike() {
     let set = ["policies.run=['computed']", "policies.baseline='computed'"];
     let idle = warnings(name, &set);
     assert!(idle.contains(&"`trace.dataset_prompts` changes nothing".to_owned()), "{idle:?}");
-    let idle = warnings(name, &["trace.arrivals='poisson'", "trace.rate_per_s=20"]);
+    let idle = warnings("serving/azure-conv", &["trace.warm_up_requests=5"]);
     assert!(idle.contains(&"`trace.warm_up_requests` changes nothing".to_owned()), "{idle:?}");
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = vec!["trace.sessions={ turns = 3 }".to_owned()];

@@ -41,7 +41,6 @@ use planner::effort::compared;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::fleet::dynamics::Failures;
-use serve::fleet::held::Users;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
@@ -293,21 +292,6 @@ impl Serving {
             return Cow::Borrowed(&self.requests);
         }
         Cow::Owned(self.requests.of_streams(&|stream| choice.takes(&self.streams[stream as usize])))
-    }
-
-    /// Users of the only stream of a choice; `None` where requests arrive by themselves.
-    pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
-        let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
-        match (taken.next(), taken.next()) {
-            (Some(stream), None) => stream.users,
-            _ => None,
-        }
-    }
-
-    /// From when on requests count: behind the time that is left out, and behind the warm-up of users.
-    pub fn counted_from(&self, choice: &ServingChoice, requests: &Requests) -> Seconds {
-        let begun = self.users_of(choice).map_or(Seconds::ZERO, |users| users.begun(requests));
-        Seconds::new(self.warm_up.get().max(begun.get()))
     }
 
     /// Ways that are compared by themselves.

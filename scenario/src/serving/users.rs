@@ -5,6 +5,7 @@ use serve::fleet::held::Users;
 use serve::request::Requests;
 use serve::sessions::{self, Sessions, Tools};
 
+use super::{Serving, ServingChoice};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small};
 
@@ -108,5 +109,22 @@ impl AskedUsers {
             }
         }
         requests
+    }
+}
+
+impl Serving {
+    /// Users of the only stream of a choice; `None` where requests arrive by themselves.
+    pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
+        let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
+        match (taken.next(), taken.next()) {
+            (Some(stream), None) => stream.users,
+            _ => None,
+        }
+    }
+
+    /// From when on requests count: behind the time that is left out, and behind the warm-up of users.
+    pub fn counted_from(&self, choice: &ServingChoice, requests: &Requests) -> Seconds {
+        let begun = self.users_of(choice).map_or(Seconds::ZERO, |users| users.begun(requests));
+        Seconds::new(self.warm_up.get().max(begun.get()))
     }
 }
