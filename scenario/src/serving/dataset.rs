@@ -4,17 +4,24 @@ use serve::dataset::Dataset;
 use serve::request::Requests;
 
 use input::diagnostic::Code;
-use input::reader::Section;
+use input::reader::{Place, Section};
 
-/// Reads the key, and gives the prompts of a dataset to the requests where it is there.
-pub fn read(section: &mut Section<'_>, mut requests: Requests, (seed, block_tokens): (u64, u32)) -> Requests {
-    let Some(at) = section.place("dataset_prompts") else { return requests };
-    let prompts = section.small("dataset_prompts", None, 1..=10_000_000);
+/// A dataset, and where it is asked for.
+pub type Asked = Option<(Dataset, Place)>;
+
+/// Reads the key.
+pub fn read(section: &mut Section<'_>) -> Asked {
+    let at = section.place("dataset_prompts")?;
+    Some((Dataset { prompts: section.small("dataset_prompts", Some(1), 1..=10_000_000) }, at))
+}
+
+/// Gives the prompts of the dataset to the requests, where there is one.
+pub fn lay(asked: Asked, section: &mut Section<'_>, requests: &mut Requests, (seed, block_tokens): (u64, u32)) {
+    let Some((dataset, at)) = asked else { return };
     if requests.prefix_tokens > 0 || !requests.images.is_empty() {
         let help = "leave it out: these prompts have beginnings, sessions or images of their own";
         section.refuse(Code::ExclusiveKeys, at, "`trace.dataset_prompts` beside prompts that are told apart", help);
     } else {
-        Dataset { prompts }.lay(&mut requests, block_tokens, seed);
+        dataset.lay(requests, block_tokens, seed);
     }
-    requests
 }

@@ -206,13 +206,14 @@ fn stream(
     let is_recorded = taken.as_ref().is_some_and(|taken| !taken.requests.follows.is_empty());
     let held = (asked.kind == HELD).then_some(asked.concurrency);
     let users = users::read(section, held, block_tokens, is_recorded);
+    let dataset = dataset::read(section);
     let (requests, source) = match &users.sessions {
         Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
         None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };
-    let requests = users.pause(section, requests, seed);
-    let requests = dataset::read(section, requests, (seed, block_tokens));
+    let mut requests = users.pause(section, requests, seed);
+    dataset::lay(dataset, section, &mut requests, (seed, block_tokens));
     let lengths = lengths.filter(|_| requests.prefix_tokens == 0);
     let has_images = seen.is_some();
     let stream = Stream { lengths, users: users.users, held: users.held(), clients, has_images, ..Stream::default() };

@@ -127,7 +127,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
     let columns = table.columns(columns)?;
     let mut found = Vec::new();
-    let mut drawn: BTreeMap<([u64; 4], &str, bool), Option<Vec<u64>>> = BTreeMap::new();
+    let mut drawn: BTreeMap<Batch<'_>, Option<Vec<u64>>> = BTreeMap::new();
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
         let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(columns[column][row]));
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
@@ -165,6 +165,9 @@ fn is_grouped((engine, kernel, format): (&str, &str, Format), sizes: [u64; 7]) -
     let is_deepseek = engine != "trtllm" && sizes[1..5] == GROUPED && GROUPED_FORMATS.contains(&format);
     is_deepseek || kernel == GROUPED_KERNEL
 }
+
+/// A batch over experts, the distribution of its rows, and whether a router with groups lies before them.
+type Batch<'t> = ([u64; 4], &'t str, bool);
 
 /// Distribution of a table; `None` for one that is not known.
 fn routing(word: &str) -> Option<Routing> {
