@@ -11,8 +11,9 @@ pub type Asked = Option<(Dataset, Place)>;
 
 /// Reads the key.
 pub fn read(section: &mut Section<'_>) -> Asked {
-    let at = section.place("dataset_prompts")?;
-    Some((Dataset { prompts: section.small("dataset_prompts", Some(1), 1..=10_000_000) }, at))
+    let at = section.place("dataset_prompts").flatten();
+    let prompts = section.some_count("dataset_prompts", 1..=10_000_000)?;
+    Some((Dataset { prompts }, at))
 }
 
 /// Gives the prompts of the dataset to the requests, where there is one.
