@@ -422,10 +422,15 @@ fn prompts_of_a_dataset_need_a_cache_and_prompts_that_are_alike() {
     let idle = warnings("serving/azure-conv", &["trace.warm_up_requests=5"]);
     assert!(idle.contains(&"`trace.warm_up_requests` changes nothing".to_owned()), "{idle:?}");
     let (source, folder) = scenario::find(name).expect("shipped");
-    let set = vec!["trace.sessions={ turns = 3 }".to_owned()];
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
-    let found: Vec<String> = checked.findings.into_iter().map(|finding| finding.what).collect();
-    assert!(found.iter().any(|what| what.contains("told apart")) && checked.scenario.is_none(), "{found:?}");
+    for (set, what) in [
+        ("trace.sessions={ turns = 3 }", "told apart"),
+        ("trace.warm_up_requests=768", "leaves none of 768 requests to count"),
+    ] {
+        let set = vec![set.to_owned()];
+        let checked = kinds::check(source.clone(), &folder, &Overrides { set, ..Overrides::default() });
+        let found: Vec<String> = checked.findings.into_iter().map(|finding| finding.what).collect();
+        assert!(found.iter().any(|found| found.contains(what)) && checked.scenario.is_none(), "{found:?}");
+    }
 }
 
 #[test]

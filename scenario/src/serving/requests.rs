@@ -212,6 +212,7 @@ fn stream(
         None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };
+    users.check_warm_up(section, &requests);
     let mut requests = users.pause(section, requests, seed);
     dataset::lay(dataset, section, &mut requests, (seed, block_tokens));
     let lengths = lengths.filter(|_| requests.prefix_tokens == 0);

@@ -28,10 +28,11 @@ pub struct AskedUsers {
 /// Reads the keys; `held` is the number of users where it is held. `is_recorded`: a trace has sessions with the pauses between their turns.
 pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32, is_recorded: bool) -> AskedUsers {
     let (sessions, tools) = section.table("sessions").map(|table| sessions_of(table, block_tokens)).unzip();
+    let has_turns = sessions.is_some() || is_recorded;
     if held.is_none() {
         let needs = "users whose number is held: `arrivals = \"held\"` with `concurrency`";
         section.idle(&["ramp_s", "warm_up_requests"], needs);
-    } else if sessions.is_some() || is_recorded {
+    } else if has_turns {
         section.idle(
             &["warm_up_requests"],
             "requests without turns; `slo.warm_up_s` leaves out the beginning of sessions",
@@ -46,11 +47,7 @@ pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32, is_
     let ramp = Seconds::new(section.number("ramp_s", 0.0, 0.0..=PAUSE_S_MAX));
     let warm_up = section.small("warm_up_requests", Some(0), 0..=1_000_000);
     let users = match held {
-        Some(n) => Some(Users::Held {
-            n: small(n),
-            ramp,
-            warm_up: if sessions.is_some() || is_recorded { 0 } else { warm_up },
-        }),
+        Some(n) => Some(Users::Held { n: small(n), ramp, warm_up: if has_turns { 0 } else { warm_up } }),
         None => (sessions.is_some() || is_recorded).then_some(Users::OfSessions),
     };
     AskedUsers { users, sessions, think, tools: tools.flatten(), is_recorded }
@@ -92,6 +89,22 @@ impl AskedUsers {
                 Some(n.into())
             }
             _ => None,
+        }
+    }
+
+    /// Refuses a warm-up behind which no request is left that counts.
+    pub fn check_warm_up(&self, section: &mut Section<'_>, requests: &Requests) {
+        let Some(Users::Held { warm_up, .. }) = self.users else { return };
+        if warm_up > 0 && warm_up as usize >= requests.len() {
+            let what =
+                format!("`trace.warm_up_requests` = {warm_up} leaves none of {} requests to count", requests.len());
+            let at = section.place("warm_up_requests").flatten();
+            section.refuse(
+                Code::OutOfRange,
+                at,
+                &what,
+                "`requests` counts those of the warm-up too: more of them, or a shorter warm-up",
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 //! Every pass has each prompt once, in an order of its own, as AIPerf goes through them (`ShuffleSampler`, ai-dynamo/aiperf pull request 395). What comes again may
 //! be cached. Units: tokens.
 
-use engine::random::{self, Stream};
+use engine::random;
 
 use crate::request::Requests;
 
@@ -34,7 +34,8 @@ impl Dataset {
         let mut pass: Vec<usize> = Vec::new();
         for request in &mut requests.list {
             if pass.is_empty() {
-                pass = shuffled(n, &mut stream);
+                pass.extend(0..n);
+                stream.shuffle(&mut pass);
             }
             let prompt = pass.pop().expect("a pass has every prompt");
             request.prompt = tokens[prompt];
@@ -43,16 +44,6 @@ impl Dataset {
             requests.prefix_ids.extend(ends[prompt] - request.prefix_count..ends[prompt]);
         }
     }
-}
-
-/// The numbers below `n` in a drawn order, all orders alike (Fisher and Yates).
-fn shuffled(n: usize, stream: &mut Stream) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..n).collect();
-    for last in (1..n).rev() {
-        let drawn = stream.below(last as u64 + 1);
-        order.swap(last, usize::try_from(drawn).expect("below a usize"));
-    }
-    order
 }
 
 #[cfg(test)]
