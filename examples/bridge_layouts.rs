@@ -115,8 +115,8 @@ fn searched(run: &Run) -> Result<Found, String> {
     let topology = hw::topology::Topology::of(&problem.cluster);
     let context = PlanContext { cost: cost.as_ref(), parameters: BTreeMap::new() };
     let policy = policies::named("megatron").expect("listed");
-    search(&problem, policy, &context, &space, &topology, Effort::UntilProved, &|all, judge| {
-        all.par_iter().map(judge).collect()
+    search(&problem, policy, &context, &space, &topology, Effort::UntilProved, &|n, job| {
+        (0..n).into_par_iter().for_each(job);
     })
     .map_err(|why| why.to_string())
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use input::diagnostic::{Severity, Source};
+use input::reader::Reader;
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
@@ -465,4 +467,30 @@ fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
         assert!(found.iter().any(|found| found.contains(what)), "{key}: {found:?}");
     }
     std::fs::remove_file(path).expect("it was written");
+}
+
+/// Whether a replica keeps a shared expert among the routed ones: a model on eight GPUs of a card, and how many of them hold different experts.
+fn keeps_shared_among_routed(model: &str, gpu: &str, expert_degree: u32) -> bool {
+    let text = format!(
+        "kind = \"serving\"\n[model]\nname = \"{model}\"\nweights = \"fp8-block\"\n[cluster]\ngpu = \"{gpu}\"\nnodes = 1\ngpus_per_node = 8\n\
+         [trace]\nlengths = \"azure-conv\"\nrequests = 10\narrivals = \"poisson\"\nrate_per_s = 1.0\n\
+         [engine]\nname = \"sglang\"\nversion = \"0.5.9\"\ntp = 8\nep = {expert_degree}\n[policies]\nrun = [\"sglang\"]\n"
+    );
+    let (source, folder) = scenario::find("serving/formats").expect("shipped");
+    let source = Source { text, ..source };
+    let value = toml_span::parse(&source.text).expect("a scenario in TOML");
+    let mut findings = Vec::new();
+    let mut reader = Reader::new(value, &mut findings);
+    let serving = scenario::serving::read(&mut reader, &source, &folder, &Overrides::default());
+    assert!(findings.iter().all(|finding| finding.severity != Severity::Error), "{findings:?}");
+    let serving = serving.expect("a good scenario");
+    serving.deployment_of(&serving.choices[0], &serving.groups[0]).shared_among_routed
+}
+
+#[test]
+fn a_scenario_hands_on_what_an_engine_does_with_shared_experts() {
+    assert!(keeps_shared_among_routed("deepseek-v3", "h200-sxm", 1));
+    assert!(!keeps_shared_among_routed("deepseek-v3", "h200-sxm", 8));
+    assert!(!keeps_shared_among_routed("deepseek-v3", "b200", 1));
+    assert!(!keeps_shared_among_routed("glm-5", "h200-sxm", 1));
 }

@@ -14,6 +14,8 @@ pub mod space;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use engine::play::{Case, Machine};
 use engine::{Outcome, TaskGraph, Timeline};
@@ -71,24 +73,26 @@ pub enum Effort {
 /// Candidates that are judged side by side; fixed, so that the number of threads changes nothing.
 const BATCH: usize = 8;
 
-/// A candidate with the lower bound on its step, seconds.
-pub type Promising = (f64, Candidate);
+/// Does each of so many jobs, by their index; the caller decides in what order and on how many threads.
+pub type Each<'a> = &'a (dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync);
 
 /// What became of a candidate that was looked at closely.
 #[derive(Clone, Copy, Debug)]
-pub struct Tried {
-    /// Layout.
-    pub candidate: Candidate,
+struct Tried {
     /// Lower bound on its step, seconds.
-    pub bound_s: f64,
+    bound_s: f64,
     /// Step in seconds and memory of the fullest rank in bytes, if it fits.
-    pub played: Option<(f64, u64)>,
+    played: Option<(f64, u64)>,
 }
 
-/// Nothing when the bound was enough.
-pub type Judged = Option<Tried>;
-/// Applies a function to each of some candidates, in order; the caller decides on how many threads.
-pub type Each<'a> = &'a (dyn Fn(&[Promising], &(dyn Fn(&Promising) -> Judged + Sync)) -> Vec<Judged> + Sync);
+/// Results of jobs, in the order of their indices.
+fn results<T: Send + Sync>(each: Each<'_>, n_jobs: usize, job: &(dyn Fn(usize) -> T + Sync)) -> Vec<T> {
+    let slots: Vec<OnceLock<T>> = (0..n_jobs).map(|_| OnceLock::new()).collect();
+    each(n_jobs, &|index| {
+        assert!(slots[index].set(job(index)).is_ok(), "job {index} is done once");
+    });
+    slots.into_iter().map(|slot| slot.into_inner().expect("every job is done")).collect()
+}
 
 /// A candidate that may fit.
 #[derive(Clone, Copy)]
@@ -169,18 +173,34 @@ impl Search<'_> {
 
     /// Every candidate that may fit, the least bound first; and how many were judged.
     fn bounded(&self) -> (Vec<Bounded>, usize) {
-        let mut judge = Judge::new(self.problem, self.policy, self.context);
         let candidates = self.space.candidates(self.problem);
-        let mut bounded = Vec::with_capacity(candidates.len());
-        for &candidate in &candidates {
+        // What candidates share, they share with others of as many pipeline ranks.
+        let mut by_pipeline: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (index, candidate) in candidates.iter().enumerate() {
+            by_pipeline.entry(candidate.layout.pp).or_default().push(index);
+        }
+        let parts: Vec<Vec<usize>> = by_pipeline.into_values().collect();
+        let of_part = |part: usize| self.bounded_alike(&candidates, &parts[part]);
+        let mut indexed: Vec<(usize, Bounded)> =
+            results(self.each, parts.len(), &of_part).into_iter().flatten().collect();
+        // Equal ones stay in the order of the space.
+        indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then(i.cmp(j)));
+        let bounded = indexed.into_iter().map(|(_, bounded)| bounded).collect();
+        (bounded, candidates.len())
+    }
+
+    /// Those of some candidates that may fit, with their indices.
+    fn bounded_alike(&self, candidates: &[Candidate], indices: &[usize]) -> Vec<(usize, Bounded)> {
+        let mut judge = Judge::new(self.problem, self.policy, self.context);
+        let mut bounded = Vec::new();
+        for &index in indices {
+            let candidate = candidates[index];
             if let Some(least) = judge.least(&candidate) {
                 let value = self.objective(&candidate, least.step_s);
-                bounded.push(Bounded { value, least, candidate, is_tried: false });
+                bounded.push((index, Bounded { value, least, candidate, is_tried: false }));
             }
         }
-        // Stable, so that equal ones stay in their order.
-        bounded.sort_by(|a, b| a.value.total_cmp(&b.value));
-        (bounded, candidates.len())
+        bounded
     }
 
     /// Simulates what may be best, until no bound is below the best.
@@ -214,29 +234,31 @@ impl Search<'_> {
 
     /// Plans and simulates candidates whose closer bound is below the limit.
     fn try_all(&mut self, all: &mut [&mut Bounded], limit: f64) {
-        let promising: Vec<Promising> = all.iter().map(|of| (of.least.step_s, of.candidate)).collect();
-        let judged = (self.each)(&promising, &|promising| self.tried(promising, limit));
-        self.n_simulated += judged.iter().flatten().count();
-        for (of, judged) in all.iter_mut().zip(&judged) {
-            of.is_tried = judged.is_some();
+        let tried = {
+            let all: &[&mut Bounded] = all;
+            results(self.each, all.len(), &|index| self.tried(all[index], limit))
+        };
+        for (of, tried) in all.iter_mut().zip(tried) {
+            let Some(Tried { bound_s, played }) = tried else { continue };
+            of.is_tried = true;
+            self.n_simulated += 1;
+            if let Some((step_s, peak_bytes)) = played {
+                self.seen.push(Simulated { candidate: of.candidate, step_s, bound_s, peak_bytes, why: String::new() });
+            }
         }
-        self.seen.extend(judged.into_iter().flatten().filter_map(|tried| {
-            let (step_s, peak_bytes) = tried.played?;
-            let Tried { candidate, bound_s, .. } = tried;
-            Some(Simulated { candidate, step_s, bound_s, peak_bytes, why: String::new() })
-        }));
     }
 
-    fn tried(&self, &(bound_s, candidate): &Promising, limit: f64) -> Judged {
-        let laid_out = candidate.problem(self.problem);
+    /// A candidate planned and simulated; nothing where its closer bound is enough.
+    fn tried(&self, of: &Bounded, limit: f64) -> Option<Tried> {
+        let laid_out = of.candidate.problem(self.problem);
         let plan = plan(&laid_out, self.policy, self.context).ok()?;
         // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
-        let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
-        if self.objective(&candidate, bound_s) >= limit {
+        let bound_s = of.least.step_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
+        if self.objective(&of.candidate, bound_s) >= limit {
             return None;
         }
         let played = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
-        Some(Tried { candidate, bound_s, played })
+        Some(Tried { bound_s, played })
     }
 
     fn topology_of(&self, laid_out: &Problem) -> Cow<'_, Topology> {

@@ -22,7 +22,7 @@ use train::lower::training::{Parts, parts, pipelines};
 use train::memory;
 use train::plan::{MicroBatch, Plan};
 use train::problem::{GradientSync, Problem, Recompute};
-use train::schedule::{Pipeline, Placement, Schedule, play};
+use train::schedule::{Pipeline, Placement, Schedule, peak_activations, play};
 use train::stage::{Stage, stages};
 
 use super::space::Candidate;
@@ -36,6 +36,9 @@ type Chunks = Vec<(usize, Stage)>;
 
 /// Micro-batches of one group, equal ones counted: (index into the distinct ones, how many).
 type Group = Vec<(usize, u32)>;
+
+/// Parameters of a stage on one rank: those that all its ranks have, and those of experts.
+type Parameters = (f64, f64);
 
 /// Micro-batches that a policy makes for (dp, cp, bucket).
 struct Batches {
@@ -202,7 +205,8 @@ impl<'a> Judge<'a> {
         let (before_forward, before_backward) = (of_path(&[0]), of_path(&[1, 2]));
         let message = if linear { self.message(candidate) } else { 0.0 };
         let starts = |chunks: &[(usize, Stage)]| chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
-        let follows_first = ranks.iter().find(|chunks| starts(chunks) == 0).map_or(0.0, |chunks| self.follows(chunks));
+        let head_of_path = ranks.iter().find(|chunks| starts(chunks) == 0);
+        let follows_first = head_of_path.map_or(0.0, |chunks| self.of_rank(candidate, chunks).follows);
         let mut slowest: f64 = 0.0;
         // Ranks that hold alike exchange and update alike: most ranks are as the one before.
         let mut before: Option<(&Chunks, OfRank)> = None;
@@ -233,11 +237,14 @@ impl<'a> Judge<'a> {
     }
 
     fn of_rank(&self, candidate: &Candidate, chunks: &Chunks) -> OfRank {
+        let parameters: Vec<Parameters> =
+            chunks.iter().map(|(_, stage)| engine::memory::stage_parameters(&self.scratch.shard(), stage)).collect();
+        let optimizer = self.optimizer(&parameters);
         OfRank {
-            follows: self.follows(chunks),
+            follows: optimizer + self.exchanged_behind(&parameters),
             copies: self.copies(candidate, chunks),
-            gathers: self.gathers(chunks),
-            optimizer: self.optimizer(chunks),
+            gathers: self.gathers(chunks, &parameters),
+            optimizer,
         }
     }
 
@@ -274,7 +281,7 @@ impl<'a> Judge<'a> {
 
     /// What ZeRO 3 exchanges for one micro-batch on a rank, one after another, seconds: parameters before forward and before backward, and
     /// gradients behind it. Other shardings exchange nothing for a micro-batch alone.
-    fn gathers(&self, chunks: &[(usize, Stage)]) -> f64 {
+    fn gathers(&self, chunks: &[(usize, Stage)], parameters: &[Parameters]) -> f64 {
         let (problem, layout) = (&self.scratch, &self.scratch.layout);
         if layout.zero < Zero::Parameters || layout.n_shards() < 2 || problem.execution.unit_times.is_some() {
             return 0.0;
@@ -284,15 +291,14 @@ impl<'a> Judge<'a> {
             let bytes = hw::whole(bytes);
             self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
         };
-        let of_chunk = |(_, stage): &(usize, Stage)| {
-            let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+        let of_chunk = |((_, stage), &(shared, experts)): (&(usize, Stage), &Parameters)| {
             let n = f64::from(stage.n_layers().max(1));
             // Layers are gathered one by one; the largest tables with the first of them.
             let gathered = (shared + experts) * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
             2.0 * n * time(Collective::AllGather, gathered) + time(Collective::ReduceScatter, reduced)
         };
-        chunks.iter().map(of_chunk).sum()
+        chunks.iter().zip(parameters).map(of_chunk).sum()
     }
 
     /// How the ranks of the first group that shards states lie on the nodes.
@@ -304,21 +310,20 @@ impl<'a> Judge<'a> {
         self.scratch.cluster.shape_of(&members)
     }
 
-    /// What follows the last pass of a rank, seconds: reduction of gradients, optimizer, gather of parameters.
-    fn follows(&self, chunks: &[(usize, Stage)]) -> f64 {
+    /// What follows the last pass of a rank besides the optimizer, seconds: reduction of gradients, gather of parameters.
+    fn exchanged_behind(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
         let (layout, cost) = (&problem.layout, self.context.cost);
-        let mut seconds = self.optimizer(chunks);
         if layout.n_shards() < 2 {
-            return seconds;
+            return 0.0;
         }
         let shape = self.shape_of_shards();
         let time = |kind, bytes: f64| {
             let bytes = hw::whole(bytes);
             cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
         };
-        for (_, stage) in chunks {
-            let (shared, _) = engine::memory::stage_parameters(&problem.shard(), stage);
+        let mut seconds = 0.0;
+        for &(shared, _) in parameters {
             if problem.execution.gradient_sync == GradientSync::AtEnd {
                 let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
                 seconds += time(kind, shared * hw::real(problem.execution.gradient_dtype.bytes()));
@@ -332,17 +337,13 @@ impl<'a> Judge<'a> {
     }
 
     /// Optimizer of a rank, seconds.
-    fn optimizer(&self, chunks: &[(usize, Stage)]) -> f64 {
+    fn optimizer(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
         let sharded = problem.layout.zero >= train::layout::Zero::OptimizerStates;
         let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
-        let parameters: f64 = chunks
-            .iter()
-            .map(|(_, stage)| {
-                let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
-                shared / over(problem.layout.n_shards()) + experts / over(problem.layout.n_expert_shards())
-            })
-            .sum();
+        let (n_shards, n_expert_shards) = (over(problem.layout.n_shards()), over(problem.layout.n_expert_shards()));
+        let parameters: f64 =
+            parameters.iter().map(|(shared, experts)| shared / n_shards + experts / n_expert_shards).sum();
         self.context.cost.estimate(&Op::Sequence(problem.execution.optimizer.least_step(parameters))).time.get()
     }
 }
@@ -410,8 +411,7 @@ fn in_flight(schedule: &Schedule, pp: usize, chunks: usize, n_micro_batches: usi
         return vec![1; pp];
     }
     let pipeline = Pipeline::of_schedule(schedule, pp, chunks, n_micro_batches);
-    let order = (schedule.order)(&pipeline);
-    play(&pipeline, &order).expect("every schedule of the table can be played").peak_activation
+    peak_activations(&pipeline, &(schedule.order)(&pipeline))
 }
 
 fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Option<Batches> {

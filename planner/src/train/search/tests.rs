@@ -83,7 +83,7 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
         }
     }
     assert!(n_fit > 20, "{n_fit} layouts fit");
-    let each: Each<'_> = &|all, judge| all.iter().map(judge).collect();
+    let each: Each<'_> = &|n, job| (0..n).for_each(job);
     let found =
         search(problem, policy, &context, space, &topology, Effort::UntilProved, each).expect("some layout fits");
     assert_eq!(found.best.objective(), Some(best));
@@ -184,7 +184,7 @@ fn the_front_holds_whatever_no_other_layout_beats() {
     let policy = crate::train::policies::named("megatron").expect("listed");
     let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
     let space = Space { front_ratio: 2.0, ..space(&problem) };
-    let each: Each<'_> = &|all, judge| all.iter().map(judge).collect();
+    let each: Each<'_> = &|n, job| (0..n).for_each(job);
     let of = |effort| search(&problem, policy, &context, &space, &topology, effort, each).expect("some layout fits");
     let figures = |found: &Found| found.front.iter().map(|of| (of.step_s, of.peak_bytes)).collect::<Vec<_>>();
     let (pruned, all) = (of(Effort::UntilProved), of(Effort::Everything));

@@ -134,9 +134,14 @@ fn summary(pipeline: &Pipeline, order: &Order, start: Vec<Vec<u64>>, free: &[u64
         span: free.iter().copied().max().unwrap_or(0),
         rank_span: spans.max().unwrap_or(0),
         busy: busy.collect(),
-        peak_activation: (0..order.len()).map(|rank| peak_activation(pipeline, rank, &order[rank])).collect(),
+        peak_activation: peak_activations(pipeline, order),
         start,
     }
+}
+
+/// Highest activation that each rank holds in an order, whatever its passes take.
+pub fn peak_activations(pipeline: &Pipeline, order: &Order) -> Vec<u64> {
+    order.iter().enumerate().map(|(rank, slots)| peak_activation(pipeline, rank, slots)).collect()
 }
 
 /// Highest activation that a rank holds in an order.

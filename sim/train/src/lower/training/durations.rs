@@ -76,16 +76,17 @@ impl Judge<'_> {
         let most = |index: usize| {
             block.iter().flat_map(move |group| group[index].shares.iter().map(|share| share.tokens)).max().unwrap_or(0)
         };
+        let (kinds, kind_of) = kinds(block);
         for (index, stage) in stages.iter().enumerate() {
             // Where stages are placed, they are as many as ranks.
             let own = problem.at_stage(index);
-            for micro_batch in 0..n_micro_batches {
-                let all = block.iter().map(|group| self.durations(stage, &group[micro_batch], &own));
-                let slowest = all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])]).unwrap_or_default();
-                pipeline.forward[index][micro_batch] = slowest[0];
-                pipeline.input[index][micro_batch] = slowest[1];
-                pipeline.weight[index][micro_batch] = slowest[2];
-                let held = held(&own, stage, block.iter().map(|group| &group[micro_batch]));
+            let of_kinds: Vec<(Durations, Activation)> =
+                kinds.iter().map(|contents| self.of_kind(stage, contents, &own)).collect();
+            for (micro_batch, &kind) in kind_of.iter().enumerate() {
+                let ([forward, input, weight], held) = of_kinds[kind];
+                pipeline.forward[index][micro_batch] = forward;
+                pipeline.input[index][micro_batch] = input;
+                pipeline.weight[index][micro_batch] = weight;
                 pipeline.activation[index][micro_batch] = held.whole;
                 pipeline.for_weights[index][micro_batch] = held.for_weights;
             }
@@ -96,6 +97,16 @@ impl Judge<'_> {
         pipeline.chains = chains::of(&block[0]);
         pipeline.group = problem.micro_batch_group();
         pipeline
+    }
+
+    /// Slowest durations and fullest activations of micro-batches that go in step.
+    fn of_kind(&mut self, stage: &Stage, contents: &[&Content], own: &Problem) -> (Durations, Activation) {
+        let mut slowest = Durations::default();
+        for content in contents {
+            let durations = self.durations(stage, content, own);
+            slowest = std::array::from_fn(|pass| slowest[pass].max(durations[pass]));
+        }
+        (slowest, held(own, stage, contents.iter().copied()))
     }
 
     /// Activation room of the fullest rank.
@@ -146,6 +157,22 @@ impl Judge<'_> {
         self.known.insert(key, slowest);
         slowest
     }
+}
+
+/// Different micro-batches of groups that go in step, each as its content in every group; and which of them each one is.
+fn kinds(block: &[Vec<Content>]) -> (Vec<Vec<&Content>>, Vec<usize>) {
+    let mut known: BTreeMap<Vec<&Content>, usize> = BTreeMap::new();
+    let (mut kinds, mut kind_of) = (Vec::new(), Vec::with_capacity(block[0].len()));
+    for micro_batch in 0..block[0].len() {
+        let contents: Vec<&Content> = block.iter().map(|group| &group[micro_batch]).collect();
+        let next = kinds.len();
+        let kind = *known.entry(contents).or_insert_with_key(|contents| {
+            kinds.push(contents.clone());
+            next
+        });
+        kind_of.push(kind);
+    }
+    (kinds, kind_of)
 }
 
 /// Activations of the fullest rank of some groups' micro-batches on a stage, as the device holds them.
