@@ -29,30 +29,50 @@ pub const fn index_key_bytes(index: Index) -> u64 {
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica, in the layers that keep them for good.
 pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
-    let index = model.latent.and_then(|latent| latent.index).map_or(0, index_key_bytes);
-    model.n_keeping_layers() * (kv_elements_per_layer(model, tensor_degree) * bytes_per_element + index)
+    let of_layer = |mixer| kv_bytes_per_layer(model, mixer, tensor_degree, bytes_per_element);
+    let kinds = model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| model.keeps_all(kind.mixer));
+    kinds.map(|(kind, n)| n * of_layer(kind.mixer)).sum()
 }
 
-/// Elements of keys and values that one token keeps in a layer on each GPU of a replica.
-pub fn kv_elements_per_layer(model: &Model, tensor_degree: u32) -> u64 {
-    model.latent.map_or_else(
-        // Fewer key-value heads than GPUs: every GPU keeps one.
-        || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
-        |latent| latent.kv_rank + latent.rope_dim,
-    )
+/// The same of a layer that keeps them for good, with the key of its index.
+pub fn kv_bytes_per_layer(model: &Model, mixer: Mixer, tensor_degree: u32, bytes_per_element: u64) -> u64 {
+    let index = model.index.filter(|_| mixer.has_index());
+    let index = index.map_or(0, |index| index_key_bytes(index).div_ceil(index.pool));
+    let kept = model.kept_elements(mixer, tensor_degree) * bytes_per_element;
+    kept.div_ceil(mixer.kept_together()) + index
 }
 
 /// Bytes that a sequence keeps on each GPU besides, however long it is: full windows of the layers that have one, and states. A sequence
 /// shorter than a window keeps less; an engine without a cache by kind of layer keeps more.
 pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
-    let model = shard.model;
-    let token = kv_elements_per_layer(model, shard.tp) * shard.formats.kv.bytes();
-    let of_layer = |mixer: Mixer| match State::of(shard, mixer) {
-        Some(state) => state.bytes(),
-        None if model.keeps_all(mixer) => 0,
-        None => mixer.kept_tokens_max().unwrap_or(0) * token,
+    let of_layer = |mixer: Mixer| {
+        let [tokens, bytes] = window_of(shard, mixer);
+        tokens * bytes + state_bytes(shard, mixer)
     };
-    model.kinds(0, model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
+    shard.model.kinds(0, shard.model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
+}
+
+/// Tokens that a layer keeps at most one by one, beside what it keeps of all, and bytes of each.
+pub fn window_of(shard: &Shard<'_>, mixer: Mixer) -> [u64; 2] {
+    let model = shard.model;
+    let tokens = match mixer {
+        Mixer::Compressed { window, .. } => window,
+        _ if model.keeps_all(mixer) => 0,
+        _ => mixer.kept_tokens_max().unwrap_or(0),
+    };
+    [tokens, model.kept_elements(mixer, shard.tp) * shard.formats.kv.bytes()]
+}
+
+/// Bytes of a sequence's state in a layer. What compresses keeps vectors and gates in 32 bits of the tokens whose vector is not whole yet, twice where
+/// vectors overlap (deepseek-ai/DeepSeek-V4-Pro, `Compressor`).
+pub fn state_bytes(shard: &Shard<'_>, mixer: Mixer) -> u64 {
+    let model = shard.model;
+    let Mixer::Compressed { ratio, picked, .. } = mixer else {
+        return State::of(shard, mixer).map_or(0, |state| state.bytes());
+    };
+    let index = model.index.filter(|_| picked.is_some()).map_or(0, |index| index.head_dim);
+    let overlap = if picked.is_some() { 2 } else { 1 };
+    2 * overlap * ratio * (model.head_dim + index) * hw::Dtype::Fp32.bytes()
 }
 
 /// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
