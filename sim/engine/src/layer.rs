@@ -14,6 +14,7 @@ mod recomputed;
 mod streams;
 mod torch;
 
+pub use attending::prompt_attention;
 pub use experts::{dispatched, expert_exchange};
 pub use recomputed::recomputed_part;
 pub use streams::outside;
@@ -324,17 +325,6 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
     adapters::narrow(writer, intermediate);
-}
-
-/// A kernel of attention in front, in a layer with such a mixer.
-pub fn prompt_attention(shard: &Shard<'_>, mixer: Mixer, documents: Vec<Document>) -> Ops {
-    let heads = shard.model.heads(mixer);
-    if shard.model.latent.is_some() || shard.model.heads_by_layer.is_none() || documents.is_empty() {
-        return attention(shard, &documents, 1, Pass::Forward);
-    }
-    let [n_heads, n_kv_heads] = [heads.n, heads.n_kv].map(|n| n.div_ceil(u64::from(shard.tp)));
-    let (head_dim, kv, pass) = (heads.mean_dim(), shard.formats.kv, Pass::Forward);
-    vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
 }
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.

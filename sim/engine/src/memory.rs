@@ -360,6 +360,42 @@ mod tests {
         assert_eq!(kv_bytes_per_token(&model, 8, 2), 512);
     }
 
+    #[test]
+    fn caches_of_layers_that_differ_are_their_closed_forms() {
+        let of = |model: &Model| {
+            let shard = Shard::forward(model, hw::Dtype::Bf16, 1);
+            (kv_bytes_per_token(model, 1, 2), kept_bytes_per_sequence(&shard))
+        };
+        let named = |name: &str| of(&crate::model::embedded(name).expect(name));
+        // A vector of 512 numbers for four tokens with a key of the index of 132 bytes in 21 layers, one for 128 tokens in 20. All 43 keep 128
+        // tokens; what compresses keeps vectors and gates in 32 bits, twice where they overlap (as many bytes as ai-dynamo/aiconfigurator counts).
+        let states = 21 * (2 * 2 * 4 * (512 + 128) * 4) + 20 * (2 * 128 * 512 * 4);
+        assert_eq!(named("deepseek-v4-flash"), (21 * (256 + 33) + 20 * 8, 43 * 128 * 1024 + states));
+        // Ten layers have four heads of 512, fifty a window of 1024 and sixteen heads of 256: a key and a value each.
+        assert_eq!(named("gemma-4-31b"), (10 * 4 * 1024 * 2, 50 * 1024 * 16 * 512 * 2));
+        // Keys of 192 and values of 128: four heads in nine layers, eight in 39 with the 128 tokens before a token and itself.
+        assert_eq!(named("mimo-v2-flash"), (9 * 4 * 320 * 2, 39 * 129 * 8 * 320 * 2));
+        // An index of one key for all heads in 57 of 60 layers.
+        assert_eq!(named("minimax-m3"), (60 * 2 * 4 * 128 * 2 + 57 * 132, 0));
+        // Two attentions in each of 28 layers.
+        assert_eq!(named("longcat-flash"), (56 * 576 * 2, 0));
+        // Four of 32 layers attend; the others keep 16 numbers and three tokens of each of 8192 channels.
+        assert_eq!(named("jamba-v0.1"), (4 * 2 * 8 * 128 * 2, 28 * (8192 * 16 + 3 * 8192) * 2));
+        // Convolutions keep two tokens; keys that another layer has are not kept twice.
+        let widths = r#""hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100,
+            "max_position_embeddings": 4096, "num_hidden_layers": 10"#;
+        let read = |more: &str| of(&Model::from_config("x", &format!("{{ {widths}, {more} }}")).expect(more));
+        let lfm2 = read(r#""model_type": "lfm2", "conv_L_cache": 3, "full_attn_idxs": [2, 5, 8]"#);
+        assert_eq!(lfm2, (3 * 2 * 2 * 16 * 2, 7 * 64 * 2 * 2));
+        let gemma =
+            read(r#""model_type": "gemma3n", "head_dim": 32, "sliding_window": 512, "num_kv_shared_layers": 5"#);
+        assert_eq!(gemma, (2 * 2 * 32 * 2, 4 * 512 * 2 * 2 * 32 * 2));
+        // Every layer attends and has a state of four heads of 8 by 16.
+        let falcon = r#""model_type": "falcon_h1", "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1,
+            "mamba_d_state": 16, "mamba_d_conv": 4"#;
+        assert_eq!(read(falcon), (10 * 2 * 2 * 16 * 2, 10 * (4 * 8 * 16 + 3 * (32 + 2 * 16)) * 2));
+    }
+
     fn base() -> Model {
         crate::model::embedded("llama-3-8b").expect("listed")
     }

@@ -1,8 +1,25 @@
 //! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
 
-use super::{Writer, adapters, positions, torch};
+use super::{Writer, adapters, attention, positions, torch};
 use crate::model::{CompressedAttention, Heads, Index, IndexMade, LatentAttention, Mixer, OutputGate};
 use crate::shard::{Framework, Shard};
+use crate::task::{Document, Op, Ops, Pass};
+
+/// Heads that a kernel of compressed attention computes at once: a rank with fewer takes as long. Measured blocks of DeepSeek-V4 on H200 with 8 heads
+/// are as slow as with 64 (`step_cost/tests/compressed.rs` of `serve`).
+const COMPRESSED_HEADS: u64 = 64;
+
+/// Attention of a prompt in a layer with such a mixer.
+pub fn prompt_attention(shard: &Shard<'_>, mixer: Mixer, documents: Vec<Document>) -> Ops {
+    let (model, heads) = (shard.model, shard.model.heads(mixer));
+    if model.latent.is_some() || documents.is_empty() || model.heads_by_layer.is_none() && model.compressed.is_none() {
+        return attention(shard, &documents, 1, Pass::Forward);
+    }
+    let [n_heads, n_kv_heads] = [heads.n, heads.n_kv].map(|n| n.div_ceil(u64::from(shard.tp)));
+    let n_heads = if model.compressed.is_some() { n_heads.next_multiple_of(COMPRESSED_HEADS) } else { n_heads };
+    let (head_dim, kv, pass) = (heads.mean_dim(), shard.formats.kv, Pass::Forward);
+    vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
+}
 
 /// Projections in front of attention.
 pub(super) fn before(writer: &mut Writer<'_>, mixer: Mixer) {

@@ -1,7 +1,5 @@
 //! Residual streams and inputs of layers: what stands around mixers and feed-forwards where a token has several streams. All of it is whole on every GPU.
 
-use hw::Format;
-
 use super::Writer;
 use crate::model::{LayerInputs, Streams};
 use crate::shard::Shard;
@@ -13,10 +11,11 @@ pub(super) fn around(writer: &mut Writer<'_>, is_mixer: bool) {
     match writer.shard.model.streams {
         None => {}
         Some(Streams::Mixed { n, .. }) => {
-            // Weights come from one product in 32 bits. Streams are read for it, for their sum, and to be written with the part's result.
-            writer.enter(Format::Fp32);
+            // Weights come from one product of the streams, which are kept in 16 bits. They are read again for their sum, and to be written with the
+            // part's result (vLLM `mhc_pre_tilelang`, `mhc_post_tilelang`).
+            writer.enter(writer.shard.dtype.into());
             writer.gemm((2 + n) * n, n * hidden);
-            writer.residual((2 * n + 1) * hidden);
+            writer.residual((n + 1) * hidden);
             writer.residual((2 * n + 1) * hidden);
         }
         Some(Streams::Gated { n, rank }) => {

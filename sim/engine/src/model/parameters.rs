@@ -361,6 +361,15 @@ mod tests {
         // arXiv:2504.03624, table 1 and abstract; arXiv:2512.20848, table 1.
         check("nemotron-h-56b", (56.0, 0.6), (56.0, 0.6));
         check("nemotron-3-nano-30b-a3b", (31.6, 0.05), (3.6, 0.05));
+        // Model cards: deepseek-ai/DeepSeek-V4-Flash and -Pro, XiaomiMiMo/MiMo-V2-Flash, google/gemma-4-26B-A4B and -31B.
+        check("deepseek-v4-flash", (284.0, 0.5), (13.0, 0.5));
+        check("deepseek-v4-pro", (1600.0, 50.0), (49.0, 0.5));
+        check("mimo-v2-flash", (309.0, 1.0), (15.0, 0.5));
+        check("gemma-4-26b-a4b", (25.2, 0.1), (3.8, 0.1));
+        check("gemma-4-31b", (30.7, 0.1), (30.7, 0.1));
+        // arXiv:2509.01322, abstract; arXiv:2403.19887, section 3.1.
+        check("longcat-flash", (560.0, 3.0), (27.0, 1.0));
+        check("jamba-v0.1", (52.0, 0.5), (12.0, 0.5));
     }
 
     #[test]

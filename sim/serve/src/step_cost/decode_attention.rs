@@ -151,7 +151,9 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
     }
     for plain in shapes {
         let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), plain, deployment.cluster.gpu.memory_bandwidth);
-        let law = cost.decode(&plain).unwrap_or_else(assumed);
+        // No kernel of compressed vectors was fitted, and those of latent ones start with other work.
+        let fitted = if deployment.model.compressed.is_some() { None } else { cost.decode(&plain) };
+        let law = fitted.unwrap_or_else(assumed);
         let read_of = |window| law.keys_in_window(u64::MAX, window);
         let is_one = |mixer| !taken.contains(&mixer) && shape(deployment, mixer) == plain;
         let layers = Decoding::new(deployment, is_one, plain.token_bytes(), read_of);
