@@ -83,6 +83,10 @@ mod tests {
             ("gpt-oss-120b", ""),
             ("nemotron-3-nano-30b-a3b", ""),
             ("glm-5", "attention to selected tokens"),
+            ("longcat-flash", ""),
+            ("deepseek-v4-flash", "attention to compressed tokens, several residual streams"),
+            ("mimo-v2-flash", "heads that differ by layer or in keys and values"),
+            ("jamba-v0.1", "Mamba-1"),
         ] {
             assert_eq!(embedded(name).expect(name).not_trained(), expected, "{name}");
         }

@@ -2,8 +2,9 @@
 //!
 //! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are
 //! longer than the window; a shorter context is charged the whole window. A chunk counts half of its length, where a sequence is on average.
-//! Layers with a state read and write it. Layers that keep vectors of several tokens read those, or as many as an index picks. So a span of iterations stays linear in cached tokens. Layers with a kernel that was measured by itself
-//! are counted by themselves, all others in keys of the model's plain attention.
+//! Layers with a state read and write it. Layers that keep entries of several tokens read those, or as many as an index picks. So a span of iterations
+//! stays linear in cached tokens. Layers with a kernel that was measured by itself are counted by themselves, all others in keys of the model's plain
+//! attention.
 
 use engine::memory::index_key_bytes;
 use engine::model::{Index, Mixer};
