@@ -65,10 +65,12 @@ const FORMATS: [(&str, &str); 14] = [
 ];
 
 /// Checkpoints that are published in a narrow format: owner, part of the name, format. Their cards on the hub, `quantization_config` of `config.json`.
-const PUBLISHED: [(&str, &str, &str); 8] = [
+const PUBLISHED: [(&str, &str, &str); 10] = [
     ("qwen", "-fp8", "\"fp8-block\""),
     ("deepseek-ai", "deepseek-v3", "\"fp8-block\""),
     ("deepseek-ai", "deepseek-r1", "\"fp8-block\""),
+    ("deepseek-ai", "deepseek-v4", "{ format = \"fp8-block\", experts = \"mxfp4\" }"),
+    ("xiaomimimo", "mimo-v2-flash", "\"fp8-block\""),
     ("openai", "gpt-oss", "\"4-bit-experts\""),
     ("moonshotai", "kimi-k2-thinking", "{ format = \"bf16\", experts = \"int4\" }"),
     ("moonshotai", "kimi-k2.5", "{ format = \"bf16\", experts = \"int4\" }"),

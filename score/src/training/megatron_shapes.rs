@@ -89,7 +89,6 @@ fn latent(cells: &Cells<'_>) -> LatentAttention {
         nope_dim: of("qk-head-dim").unwrap_or(128),
         rope_dim: of("qk-pos-emb-head-dim").unwrap_or(64),
         value_dim: of("v-head-dim").unwrap_or(128),
-        index: None,
     }
 }
 

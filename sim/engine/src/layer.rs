@@ -6,17 +6,21 @@
 use hw::{Format, GroupShape, Seconds};
 
 mod adapters;
+mod attending;
 mod experts;
 mod gates;
 mod positions;
 mod recomputed;
+mod streams;
 mod torch;
 
+pub use attending::prompt_attention;
 pub use experts::{dispatched, expert_exchange};
 pub use recomputed::recomputed_part;
+pub use streams::outside;
 pub use torch::{read_by_backward, sharded_copies};
 
-use crate::model::{FeedForward, LatentAttention, Layer, Mixer, Norms};
+use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
@@ -205,78 +209,55 @@ impl<'a> Writer<'a> {
 
 /// What comes before the tokens of a layer are mixed: a norm, and projections with rotary positions or a short convolution.
 pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKind) -> Ops {
-    let projected = match (mixer, shard.model.linear, shard.model.state_space) {
-        (Mixer::Linear, Some(linear), _) => [linear.projected(), linear.channels()],
-        (Mixer::StateSpace, _, Some(space)) => [space.projected(), space.channels()],
-        (Mixer::Linear | Mixer::StateSpace | Mixer::Off, _, _) => return Vec::new(),
-        _ => return before_attention(shard, tokens, kind),
-    };
     let mut writer = Writer::new(shard, tokens, kind);
-    writer.residual(2 * shard.model.hidden);
+    if mixer == Mixer::Off {
+        return Vec::new();
+    }
+    streams::around(&mut writer, true);
+    if !shard.model.streams.is_some_and(Streams::replaces_norms) {
+        writer.residual(2 * shard.model.hidden);
+    }
     writer.enter(shard.formats.attention);
-    writer.column(projected[0], shard.model.hidden);
-    // The convolution reads and writes its channels.
-    writer.elementwise(2 * projected[1]);
-    if let Some(linear) = shard.model.linear.filter(|_| mixer == Mixer::Linear) {
-        gates::of_rank(&mut writer, linear);
+    if mixer.attends() {
+        attending::before(&mut writer, mixer);
+    }
+    if mixer.has_state() {
+        before_state(&mut writer, mixer);
     }
     writer.done()
+}
+
+/// Projections in front of a state, and the convolution that reads and writes its channels.
+fn before_state(writer: &mut Writer<'_>, mixer: Mixer) {
+    let model = writer.shard.model;
+    match (mixer, model.linear, model.state_space) {
+        (Mixer::Linear, Some(linear), _) => {
+            writer.column(linear.projected(), model.hidden);
+            if linear.rule != LinearRule::Lightning {
+                writer.elementwise(2 * linear.channels());
+            }
+            gates::of_rank(writer, linear);
+        }
+        (Mixer::StateSpace | Mixer::Joint, _, Some(space)) => {
+            writer.column(space.projected(), model.hidden);
+            writer.elementwise(2 * space.channels());
+            if let Some(rank) = space.step_rank {
+                writer.row(space.stepped(rank), space.width());
+                writer.column(space.width(), rank);
+            }
+        }
+        (Mixer::Convolution, _, _) => {
+            writer.column(3 * model.hidden, model.hidden);
+            // Two of the three parts are multiplied, the convolution reads and writes, and the third part gates.
+            writer.elementwise((3 + 2 + 3) * model.hidden);
+        }
+        _ => {}
+    }
 }
 
 /// Norm, query-key-value projections and rotary position.
 pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
-    let model = shard.model;
-    let mut writer = Writer::new(shard, tokens, kind);
-    writer.residual(2 * model.hidden);
-    writer.enter(shard.formats.attention);
-    if let Some(latent) = model.latent {
-        let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
-        let compressed = latent.kv_rank + latent.rope_dim;
-        match latent.q_rank {
-            // Engines of serving join both compressions in one product (vLLM and SGLang `fused_qkv_a_proj`, TensorRT-LLM `kv_a_proj_with_mqa`).
-            Some(rank) if shard.framework == Framework::Formulas => {
-                writer.gemm(rank + compressed, model.hidden);
-                writer.column(query_width, rank);
-            }
-            Some(rank) => {
-                writer.duplicated(rank, model.hidden);
-                writer.column(query_width, rank);
-                writer.duplicated(compressed, model.hidden);
-            }
-            None => {
-                writer.column(query_width, model.hidden);
-                writer.duplicated(compressed, model.hidden);
-            }
-        }
-        // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
-        // way a token is multiplied by the same matrix.
-        writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
-        writer.elementwise(latent_copies(shard, latent));
-        if let Some(index) = latent.index {
-            writer.gemm(index.n_heads * index.head_dim, latent.q_rank.unwrap_or(model.hidden));
-            writer.gemm(index.head_dim + index.n_heads, model.hidden);
-        }
-    } else {
-        let rotated = (model.n_heads + model.n_kv_heads) * model.head_dim;
-        let gate = if model.output_gate { model.n_heads * model.head_dim } else { 0 };
-        let key = model.n_kv_heads * model.head_dim;
-        writer.columns(&[rotated - key + gate, key, key], model.hidden);
-        adapters::query_key_value(&mut writer, rotated + key + gate);
-        positions::rotate(&mut writer, rotated);
-        torch::before_attention(&mut writer);
-    }
-    writer.done()
-}
-
-/// Elements per token that go through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core
-/// queries and keys are joined from both of their parts and values are made contiguous, each read and written
-/// (`multi_latent_attention.py`).
-fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
-    let width = match shard.framework {
-        Framework::Formulas => latent.rope_dim,
-        Framework::MegatronCore | Framework::Fsdp2(_) => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
-    };
-    2 * shard.model.n_heads * width
+    before_mixing(shard, Mixer::Full, tokens, kind)
 }
 
 /// Output projection, residual, norm and feed-forward, dense or of experts, behind attention.
@@ -290,12 +271,17 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
     if layer.mixer != Mixer::Off {
-        let width = mixed_width(shard, layer.mixer);
-        writer.enter(shard.formats.attention);
-        writer.row(model.hidden, width);
-        adapters::output(&mut writer, layer.mixer, width);
+        attending::behind(&mut writer, layer.mixer, mixed_width(shard, layer.mixer));
+        if let (Mixer::Joint, Some(space)) = (layer.mixer, model.state_space) {
+            writer.row(model.hidden, space.width());
+        }
+    }
+    if layer.feed_forward != FeedForward::Off {
+        streams::around(&mut writer, false);
     }
     writer.residual(match (layer.mixer, layer.feed_forward) {
+        // Streams were written already, so a norm is left.
+        _ if model.streams.is_some() => 2 * model.hidden,
         (Mixer::Off, _) => 2 * model.hidden,
         (_, FeedForward::Off) => 3 * model.hidden,
         // A feed-forward beside the mixer has the mixer's norm: both results are added to the residual at once, below.
@@ -306,9 +292,12 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     match (layer.feed_forward, model.experts, load) {
         (FeedForward::Off, _, _) => return writer.done(),
         (FeedForward::Experts, Some(experts), Some(load)) => experts::feed_forward(&mut writer, experts, *load),
-        _ => feed_forward(&mut writer, model.intermediate),
+        _ => feed_forward(&mut writer, model.dense_intermediate(layer.mixer)),
     }
-    writer.residual(3 * model.hidden);
+    streams::inputs(&mut writer);
+    if model.streams.is_none() {
+        writer.residual(3 * model.hidden);
+    }
     if model.norms == Norms::Around {
         writer.residual(4 * model.hidden);
     }
@@ -321,7 +310,8 @@ pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
     match (mixer, model.linear, model.state_space) {
         (Mixer::Linear, Some(linear), _) => linear.value_width(),
         (Mixer::StateSpace, _, Some(space)) => space.width(),
-        _ => model.n_heads * model.latent.map_or(model.head_dim, |latent| latent.value_dim),
+        (Mixer::Convolution, _, _) => model.hidden,
+        _ => model.latent.map_or(model.heads(mixer).mixed_width(), |latent| model.n_heads * latent.value_dim),
     }
 }
 

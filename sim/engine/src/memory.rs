@@ -29,30 +29,50 @@ pub const fn index_key_bytes(index: Index) -> u64 {
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica, in the layers that keep them for good.
 pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
-    let index = model.latent.and_then(|latent| latent.index).map_or(0, index_key_bytes);
-    model.n_keeping_layers() * (kv_elements_per_layer(model, tensor_degree) * bytes_per_element + index)
+    let of_layer = |mixer| kv_bytes_per_layer(model, mixer, tensor_degree, bytes_per_element);
+    let kinds = model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| model.keeps_all(kind.mixer));
+    kinds.map(|(kind, n)| n * of_layer(kind.mixer)).sum()
 }
 
-/// Elements of keys and values that one token keeps in a layer on each GPU of a replica.
-pub fn kv_elements_per_layer(model: &Model, tensor_degree: u32) -> u64 {
-    model.latent.map_or_else(
-        // Fewer key-value heads than GPUs: every GPU keeps one.
-        || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
-        |latent| latent.kv_rank + latent.rope_dim,
-    )
+/// The same of a layer that keeps them for good, with the key of its index.
+pub fn kv_bytes_per_layer(model: &Model, mixer: Mixer, tensor_degree: u32, bytes_per_element: u64) -> u64 {
+    let index = model.index.filter(|_| mixer.has_index());
+    let index = index.map_or(0, |index| index_key_bytes(index).div_ceil(index.pool));
+    let kept = model.kept_elements(mixer, tensor_degree) * bytes_per_element;
+    kept.div_ceil(mixer.kept_together()) + index
 }
 
 /// Bytes that a sequence keeps on each GPU besides, however long it is: full windows of the layers that have one, and states. A sequence
 /// shorter than a window keeps less; an engine without a cache by kind of layer keeps more.
 pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
-    let model = shard.model;
-    let token = kv_elements_per_layer(model, shard.tp) * shard.formats.kv.bytes();
-    let of_layer = |mixer: Mixer| match State::of(shard, mixer) {
-        Some(state) => state.bytes(),
-        None if model.keeps_all(mixer) => 0,
-        None => mixer.kept_tokens_max().unwrap_or(0) * token,
+    let of_layer = |mixer: Mixer| {
+        let [tokens, bytes] = window_of(shard, mixer);
+        tokens * bytes + state_bytes(shard, mixer)
     };
-    model.kinds(0, model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
+    shard.model.kinds(0, shard.model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
+}
+
+/// Tokens that a layer keeps at most one by one, beside what it keeps of all, and bytes of each.
+pub fn window_of(shard: &Shard<'_>, mixer: Mixer) -> [u64; 2] {
+    let model = shard.model;
+    let tokens = match mixer {
+        Mixer::Compressed { window, .. } => window,
+        _ if model.keeps_all(mixer) => 0,
+        _ => mixer.kept_tokens_max().unwrap_or(0),
+    };
+    [tokens, model.kept_elements(mixer, shard.tp) * shard.formats.kv.bytes()]
+}
+
+/// Bytes of a sequence's state in a layer. What compresses keeps vectors and gates in 32 bits of the tokens whose vector is not whole yet, twice where
+/// vectors overlap (deepseek-ai/DeepSeek-V4-Pro, `Compressor`).
+pub fn state_bytes(shard: &Shard<'_>, mixer: Mixer) -> u64 {
+    let model = shard.model;
+    let Mixer::Compressed { ratio, picked, .. } = mixer else {
+        return State::of(shard, mixer).map_or(0, |state| state.bytes());
+    };
+    let index = model.index.filter(|_| picked.is_some()).map_or(0, |index| index.head_dim);
+    let overlap = if picked.is_some() { 2 } else { 1 };
+    2 * overlap * ratio * (model.head_dim + index) * hw::Dtype::Fp32.bytes()
 }
 
 /// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
@@ -338,6 +358,42 @@ mod tests {
         // Two heads over eight GPUs: each keeps one.
         let model = Model { n_layers: 1, n_kv_heads: 2, head_dim: 128, ..base() };
         assert_eq!(kv_bytes_per_token(&model, 8, 2), 512);
+    }
+
+    #[test]
+    fn caches_of_layers_that_differ_are_their_closed_forms() {
+        let of = |model: &Model| {
+            let shard = Shard::forward(model, hw::Dtype::Bf16, 1);
+            (kv_bytes_per_token(model, 1, 2), kept_bytes_per_sequence(&shard))
+        };
+        let named = |name: &str| of(&crate::model::embedded(name).expect(name));
+        // A vector of 512 numbers for four tokens with a key of the index of 132 bytes in 21 layers, one for 128 tokens in 20. All 43 keep 128
+        // tokens; what compresses keeps vectors and gates in 32 bits, twice where they overlap (as many bytes as ai-dynamo/aiconfigurator counts).
+        let states = 21 * (2 * 2 * 4 * (512 + 128) * 4) + 20 * (2 * 128 * 512 * 4);
+        assert_eq!(named("deepseek-v4-flash"), (21 * (256 + 33) + 20 * 8, 43 * 128 * 1024 + states));
+        // Ten layers have four heads of 512, fifty a window of 1024 and sixteen heads of 256: a key and a value each.
+        assert_eq!(named("gemma-4-31b"), (10 * 4 * 1024 * 2, 50 * 1024 * 16 * 512 * 2));
+        // Keys of 192 and values of 128: four heads in nine layers, eight in 39 with the 128 tokens before a token and itself.
+        assert_eq!(named("mimo-v2-flash"), (9 * 4 * 320 * 2, 39 * 129 * 8 * 320 * 2));
+        // An index of one key for all heads in 57 of 60 layers.
+        assert_eq!(named("minimax-m3"), (60 * 2 * 4 * 128 * 2 + 57 * 132, 0));
+        // Two attentions in each of 28 layers.
+        assert_eq!(named("longcat-flash"), (56 * 576 * 2, 0));
+        // Four of 32 layers attend; the others keep 16 numbers and three tokens of each of 8192 channels.
+        assert_eq!(named("jamba-v0.1"), (4 * 2 * 8 * 128 * 2, 28 * (8192 * 16 + 3 * 8192) * 2));
+        // Convolutions keep two tokens; keys that another layer has are not kept twice.
+        let widths = r#""hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100,
+            "max_position_embeddings": 4096, "num_hidden_layers": 10"#;
+        let read = |more: &str| of(&Model::from_config("x", &format!("{{ {widths}, {more} }}")).expect(more));
+        let lfm2 = read(r#""model_type": "lfm2", "conv_L_cache": 3, "full_attn_idxs": [2, 5, 8]"#);
+        assert_eq!(lfm2, (3 * 2 * 2 * 16 * 2, 7 * 64 * 2 * 2));
+        let gemma =
+            read(r#""model_type": "gemma3n", "head_dim": 32, "sliding_window": 512, "num_kv_shared_layers": 5"#);
+        assert_eq!(gemma, (2 * 2 * 32 * 2, 4 * 512 * 2 * 2 * 32 * 2));
+        // Every layer attends and has a state of four heads of 8 by 16.
+        let falcon = r#""model_type": "falcon_h1", "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1,
+            "mamba_d_state": 16, "mamba_d_conv": 4"#;
+        assert_eq!(read(falcon), (10 * 2 * 2 * 16 * 2, 10 * (4 * 8 * 16 + 3 * (32 + 2 * 16)) * 2));
     }
 
     fn base() -> Model {

@@ -2,16 +2,17 @@
 //!
 //! Approximations: a scan is the matrix products of its chunks of `SCAN_CHUNK` tokens (arXiv:2405.21060, section 6; arXiv:2412.06464, section
 //! 3.3) with its states written and read between them, at the speed of such products by themselves; an index multiplies queries by every
-//! key before them; selected keys are attended to by the prompt's kernel, as many as a window of that width has. Where the kernels were
-//! measured, what is here is the base of their curve (`cost/mixed.rs`).
+//! key before them; selected keys are attended to by the prompt's kernel, as many as a window of that width has. So are vectors of several
+//! tokens, beside a window. A scan of Mamba-1 is what it reads and writes. Where the kernels were measured, what is here is the base of their
+//! curve (`cost/mixed.rs`).
 
 use hw::Format;
 
 use crate::layer;
-use crate::model::{Index, Mixer};
+use crate::model::{Index, LinearRule, Mixer};
 use crate::shard::Shard;
 use crate::state::State;
-use crate::task::{Document, Op, Ops, Pass};
+use crate::task::{Document, Op, Ops};
 
 /// Tokens that a scan takes at once; `chunk_size` of Mamba-2 kernels is 128 or 256, of gated delta nets 64.
 const SCAN_CHUNK: u64 = 64;
@@ -20,36 +21,50 @@ const SCORE_BYTES: u64 = 4;
 
 /// Forward mixing of a chunk of `new` tokens after `past` earlier ones.
 pub fn chunk(shard: &Shard<'_>, mixer: Mixer, past: u64, new: u64) -> Ops {
-    match mixer {
-        Mixer::Full => {
-            let mut ops = layer::attention(shard, &[Document::chunk(past, new)], 1, Pass::Forward);
-            ops.extend(expanded(shard, past));
-            ops
-        }
-        Mixer::Window(_) | Mixer::Chunked(_) => layer::attention(shard, &documents(mixer, past, new), 1, Pass::Forward),
-        Mixer::Selected(_) => {
-            let mut ops = layer::attention(shard, &documents(mixer, past, new), 1, Pass::Forward);
-            if let Some(index) = shard.model.latent.and_then(|latent| latent.index) {
-                ops.extend(scored(shard, index, Document::chunk(past, new)));
-            }
-            ops
-        }
-        Mixer::Linear | Mixer::StateSpace => scan(shard, mixer, new),
-        Mixer::Off => Vec::new(),
+    let mut ops = layer::prompt_attention(shard, mixer, documents(mixer, past, new));
+    if matches!(mixer, Mixer::Full | Mixer::Joint) {
+        ops.extend(expanded(shard, past));
     }
+    if let Some(index) = shard.model.index.filter(|_| mixer.has_index()) {
+        ops.extend(scored(shard, index, past, new));
+    }
+    if mixer.has_state() {
+        ops.extend(scan(shard, mixer, new));
+    }
+    ops
 }
 
 /// What the tokens of a chunk attend to, as documents of an attention kernel.
 pub fn documents(mixer: Mixer, past: u64, new: u64) -> Vec<Document> {
+    let within = |tokens: u64| Document::windowed(past.min(tokens.saturating_sub(1)), new, tokens);
     match mixer {
         // No key before the window is read.
-        Mixer::Window(tokens) | Mixer::Selected(tokens) => {
-            vec![Document::windowed(past.min(tokens.saturating_sub(1)), new, tokens)]
+        Mixer::Window(tokens) | Mixer::Selected(tokens) | Mixer::Reselected(tokens) | Mixer::Reused(Some(tokens)) => {
+            vec![within(tokens)]
         }
         Mixer::Chunked(tokens) => in_chunks(past % tokens, new, tokens),
-        Mixer::Full => vec![Document::chunk(past, new)],
-        Mixer::Linear | Mixer::StateSpace | Mixer::Off => Vec::new(),
+        Mixer::Compressed { ratio, window, picked } => {
+            let near = within(window);
+            let far = grouped_pairs(past, new, ratio, picked.unwrap_or(u64::MAX));
+            vec![Document { queries: new, keys: near.keys + (past + new) / ratio, pairs: near.pairs + far }]
+        }
+        Mixer::Full | Mixer::Reused(None) | Mixer::Joint => vec![Document::chunk(past, new)],
+        Mixer::Linear | Mixer::StateSpace | Mixer::Convolution | Mixer::Off => Vec::new(),
     }
+}
+
+/// Pairs of the queries of a chunk and the whole groups of `ratio` tokens up to them, at most so many for each query.
+fn grouped_pairs(past: u64, new: u64, ratio: u64, most: u64) -> u64 {
+    // Of all queries up to the `n`-th: each sees as many groups as its position has.
+    let whole = |n: u64| {
+        let groups = n / ratio;
+        ratio * (groups * groups.saturating_sub(1) / 2) + groups * (n % ratio + 1)
+    };
+    let up_to = |n: u64| match most.checked_mul(ratio) {
+        Some(full) if n > full => whole(full) + most * (n - full),
+        _ => whole(n),
+    };
+    up_to(past + new) - up_to(past)
 }
 
 /// Chunks of so many tokens, of which the first has `past` already.
@@ -70,17 +85,22 @@ fn expanded(shard: &Shard<'_>, past: u64) -> Ops {
     vec![(Op::Gemm { m: past, n, k: latent.kv_rank, format: shard.formats.attention }, 1)]
 }
 
-/// Scores of an index for every query-key pair, and what picks the largest. All GPUs of a tensor group compute them.
-fn scored(shard: &Shard<'_>, index: Index, document: Document) -> Ops {
-    let keys = document.pairs.div_ceil(document.queries.max(1));
-    let format = Format::from(shard.dtype);
-    let scores = Op::Gemm { m: document.queries * index.n_heads, n: keys, k: index.head_dim, format };
-    vec![(scores, 1), (Op::Elementwise { bytes: 2 * document.pairs * SCORE_BYTES }, 1)]
+/// Scores of an index for every pair of a query and a key of its own, and what picks the largest. All GPUs of a tensor group compute them.
+fn scored(shard: &Shard<'_>, index: Index, past: u64, new: u64) -> Ops {
+    let pairs = grouped_pairs(past, new, index.pool, u64::MAX);
+    let (keys, format) = (pairs.div_ceil(new.max(1)), Format::from(shard.dtype));
+    let scores = Op::Gemm { m: new * index.n_heads, n: keys.max(1), k: index.head_dim, format };
+    vec![(scores, 1), (Op::Elementwise { bytes: 2 * pairs * SCORE_BYTES }, 1)]
 }
 
 /// Products of a scan, and its states between chunks.
 fn scan(shard: &Shard<'_>, mixer: Mixer, new: u64) -> Ops {
-    let Some(state) = State::of(shard, mixer) else { return Vec::new() };
+    let Some(state) = State::of(shard, mixer).filter(|_| mixer != Mixer::Convolution) else { return Vec::new() };
+    if shard.model.state_space.is_some_and(|space| space.step_rank.is_some()) {
+        // Channels, their steps and gates are read and their outputs written; states stay in registers.
+        let elements = new * (4 * state.n_heads + 2 * state.key_dim);
+        return vec![(Op::Elementwise { bytes: elements * shard.dtype.bytes() }, 1)];
+    }
     let (m, format) = (new * state.n_heads, Format::from(shard.dtype));
     // Inside a chunk: queries times keys, and those scores times values. Across chunks: what goes into the state, and what comes out of it.
     let inside = [(SCAN_CHUNK, state.key_dim), (state.value_dim, SCAN_CHUNK)];
@@ -88,7 +108,8 @@ fn scan(shard: &Shard<'_>, mixer: Mixer, new: u64) -> Ops {
     let product = |(n, k): (u64, u64), count: u32| (Op::Gemm { m, n, k, format }, count);
     let traffic = 2 * state.bytes() * new.div_ceil(SCAN_CHUNK);
     // A delta rule solves for what it writes, which is one more product of each kind.
-    let again = if mixer == Mixer::Linear { 2 } else { 1 };
+    let is_delta = shard.model.linear.is_some_and(|linear| linear.rule != LinearRule::Lightning);
+    let again = if mixer == Mixer::Linear && is_delta { 2 } else { 1 };
     let mut ops: Ops = inside.into_iter().map(|shape| product(shape, again)).collect();
     ops.extend([product(across, 1 + again), (Op::Elementwise { bytes: traffic }, 1)]);
     ops
@@ -104,6 +125,9 @@ mod tests {
         let seen = |position: u64| match mixer {
             Mixer::Window(tokens) | Mixer::Selected(tokens) => tokens.min(position + 1),
             Mixer::Chunked(tokens) => position % tokens + 1,
+            Mixer::Compressed { ratio, window, picked } => {
+                window.min(position + 1) + ((position + 1) / ratio).min(picked.unwrap_or(u64::MAX))
+            }
             _ => position + 1,
         };
         (past..past + new).map(seen).sum()
@@ -112,7 +136,15 @@ mod tests {
     #[test]
     fn pairs_in_closed_form_are_those_counted_one_by_one() {
         for tokens in [1, 2, 5, 16, 64] {
-            for mixer in [Mixer::Full, Mixer::Window(tokens), Mixer::Chunked(tokens), Mixer::Selected(tokens)] {
+            let compressed = |picked| Mixer::Compressed { ratio: 4, window: tokens, picked };
+            for mixer in [
+                Mixer::Full,
+                Mixer::Window(tokens),
+                Mixer::Chunked(tokens),
+                Mixer::Selected(tokens),
+                compressed(None),
+                compressed(Some(3)),
+            ] {
                 for past in 0..40 {
                     for new in 1..40 {
                         let found = documents(mixer, past, new);

@@ -3,18 +3,22 @@
 //! Units: counts and elements. Read from a Hugging Face `config.json` (`model/config.rs`) or embedded by name
 //! (`model/embedded.rs`). Invariant: widths and counts are positive and heads divide evenly.
 
+mod attending;
 mod checkpoints;
 mod config;
 mod embedded;
 mod layers;
 mod parameters;
 mod predicting;
+mod streams;
 mod unpriced;
 mod vision;
 
+pub use attending::{CompressedAttention, Heads, HeadsByLayer, Index, IndexMade, OutputGate};
 pub use checkpoints::of_checkpoint;
 pub use embedded::{embedded, embedded_names, published_weights};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
+pub use streams::{LayerInputs, Streams};
 pub use unpriced::Unpriced;
 pub use vision::{Grid, Image, NoImage, SIDE_MAX, Squares, Tower, VisionEncoder};
 
@@ -33,17 +37,6 @@ pub struct LatentAttention {
     pub rope_dim: u64,
     /// Width of a value head.
     pub value_dim: u64,
-    /// What picks the tokens that are attended to; `None` where all are.
-    pub index: Option<Index>,
-}
-
-/// The index of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1): a small attention whose scores pick the tokens for the large one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Index {
-    /// Query heads; all share one key.
-    pub n_heads: u64,
-    /// Width of a head and of the key.
-    pub head_dim: u64,
 }
 
 /// Mixture of experts.
@@ -51,14 +44,18 @@ pub struct Index {
 pub struct Experts {
     /// Routed experts per layer.
     pub n_routed: u64,
-    /// Routed experts that a token visits.
+    /// Routed experts that a token visits: on average, where it may choose some that compute nothing.
     pub top_k: u64,
+    /// Experts that a router chooses among besides and that compute nothing (LongCat-Flash, arXiv:2509.01322).
+    pub n_zero: u64,
     /// Intermediate width of one expert.
     pub intermediate: u64,
     /// Intermediate width of all experts together that every token visits.
     pub shared_intermediate: u64,
     /// Whether a gate of one number per token weighs the shared experts (Qwen).
     pub shared_gate: bool,
+    /// Whether routed and shared experts have norms of their own, and the router scales (Gemma 4).
+    pub normed: bool,
     /// Width to which tokens are projected for the routed experts and back behind them; `None` where they are not (Nemotron 3).
     pub latent: Option<u64>,
     /// Whether router and experts have biases (gpt-oss).
@@ -81,9 +78,11 @@ impl Experts {
         Self {
             n_routed,
             top_k,
+            n_zero: 0,
             intermediate,
             shared_intermediate: 0,
             shared_gate: false,
+            normed: false,
             latent: None,
             biased: false,
             clamped: false,
@@ -95,7 +94,21 @@ impl Experts {
     }
 }
 
-/// Gated delta net (arXiv:2412.06464) or Kimi delta attention (arXiv:2510.26692): each value head keeps a matrix of key width times value width.
+/// What linear attention does with the state of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinearRule {
+    /// Gated delta net (arXiv:2412.06464): one decay of a head, and a delta rule.
+    Delta,
+    /// Kimi delta attention (arXiv:2510.26692): a decay of each channel of the keys, and a gate, each of such a rank.
+    Channels {
+        /// Rank of both.
+        rank: u64,
+    },
+    /// Lightning attention (arXiv:2501.08313): a fixed decay of a head, without convolution and delta rule.
+    Lightning,
+}
+
+/// Linear attention: each value head keeps a matrix of key width times value width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearAttention {
     /// Heads of queries and of keys.
@@ -110,12 +123,11 @@ pub struct LinearAttention {
     pub kernel: u64,
     /// Bytes of a number of state.
     pub state_bytes: u64,
-    /// Rank of what makes the gate of the output and a decay of each channel of the keys (Kimi); `None` where the gate has whole projections and
-    /// a head has one decay.
-    pub gate_rank: Option<u64>,
+    /// What it does with the state.
+    pub rule: LinearRule,
 }
 
-/// Mamba-2 (arXiv:2405.21060): each head keeps a matrix of its width times the state.
+/// Mamba-2 (arXiv:2405.21060): each head keeps a matrix of its width times the state. In Mamba-1 each channel is a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateSpace {
     /// Heads.
@@ -130,6 +142,11 @@ pub struct StateSpace {
     pub kernel: u64,
     /// Bytes of a number of state.
     pub state_bytes: u64,
+    /// Whether a norm stands in front of the last projection.
+    pub normed: bool,
+    /// Mamba-1 (arXiv:2312.00752): rank of the steps of all channels, which a projection behind the convolution makes with what goes into the state and
+    /// comes out of it; `None` in Mamba-2.
+    pub step_rank: Option<u64>,
 }
 
 /// How queries and keys are normalised.
@@ -183,8 +200,8 @@ pub struct Model {
     pub qkv_bias: bool,
     /// Whether the output projection of attention has a bias (GPT, gpt-oss).
     pub output_bias: bool,
-    /// Whether the output of attention is gated by a projection as wide as the queries (Qwen3-Next).
-    pub output_gate: bool,
+    /// Gate behind attention.
+    pub output_gate: OutputGate,
     /// Whether each head has a learned score that no key belongs to (gpt-oss).
     pub sinks: bool,
     /// Whether positions are learned, with a table of `max_positions` rows, and feed-forwards and norms have biases (GPT).
@@ -197,14 +214,28 @@ pub struct Model {
     pub qk_norm: QueryKeyNorm,
     /// Longest position that the model was made for.
     pub max_positions: u64,
+    /// Heads by kind of layer, where those above are not those of all.
+    pub heads_by_layer: Option<HeadsByLayer>,
     /// Latent attention, where the model has it.
     pub latent: Option<LatentAttention>,
+    /// Compressed attention, where the model has it.
+    pub compressed: Option<CompressedAttention>,
+    /// What picks the tokens that are attended to, where a layer has it.
+    pub index: Option<Index>,
     /// Mixture of experts, where the model has it.
     pub experts: Option<Experts>,
     /// Linear attention, where a layer has it.
     pub linear: Option<LinearAttention>,
     /// State space, where a layer has it.
     pub state_space: Option<StateSpace>,
+    /// Tokens that a convolution sees, where a layer has one as its mixer.
+    pub convolution: Option<u64>,
+    /// Residual streams of a token, where it has several.
+    pub streams: Option<Streams>,
+    /// Inputs of every layer, where the model has them.
+    pub layer_inputs: Option<LayerInputs>,
+    /// Whether feed-forwards are twice as wide in layers that use the keys and values of another (Gemma 4).
+    pub wide_reusing: bool,
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
     /// Encoder of images in front of it, where it has one that is known.
@@ -221,9 +252,19 @@ impl Model {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Elements of keys and values that a token leaves in an attending layer, all heads together.
+    /// Elements of keys and values that a token leaves in a layer that attends to all of them, all heads together.
     pub fn kept_width(&self) -> u64 {
-        self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_rank + latent.rope_dim)
+        self.kept_elements(Mixer::Full, 1)
+    }
+
+    /// Elements of keys and values that a token leaves in an attending layer on each GPU of a tensor group. A latent or compressed vector is whole on every
+    /// GPU.
+    pub fn kept_elements(&self, mixer: Mixer, tensor_degree: u32) -> u64 {
+        match (self.latent, self.compressed) {
+            (Some(latent), _) => latent.kv_rank + latent.rope_dim,
+            (None, Some(_)) => self.head_dim,
+            (None, None) => self.heads(mixer).kept(tensor_degree),
+        }
     }
 
     /// Layers among the first `n` that are so.
@@ -250,13 +291,10 @@ impl Model {
     /// Whether a layer keeps keys and values of all tokens. Where no layer attends to all, windows are taken as kept whole: there is nothing
     /// to hold them against.
     pub fn keeps_all(&self, mixer: Mixer) -> bool {
-        let has_whole = || self.layers.kinds().iter().any(|layer| layer.mixer.kept_tokens_max().is_none());
-        mixer.attends() && (mixer.kept_tokens_max().is_none() || !has_whole())
-    }
-
-    /// Layers that keep keys and values of all tokens.
-    pub fn n_keeping_layers(&self) -> u64 {
-        self.kinds(0, self.n_layers).into_iter().filter(|(kind, _)| self.keeps_all(kind.mixer)).map(|(_, n)| n).sum()
+        let is_whole = |layer: &Layer| layer.mixer.kept_tokens_max().is_none();
+        let has_whole = || self.compressed.is_some() || self.layers.kinds().iter().any(is_whole);
+        let is_kept = mixer.attends() && !matches!(mixer, Mixer::Reused(_));
+        is_kept && (mixer.kept_tokens_max().is_none() || !has_whole())
     }
 
     /// Whether every layer attends to all tokens before and has a feed-forward.

@@ -21,7 +21,7 @@ impl State {
     /// The state of a mixer that has one.
     pub fn of(shard: &Shard<'_>, mixer: Mixer) -> Option<Self> {
         let (model, cut, element) = (shard.model, u64::from(shard.tp), shard.dtype.bytes());
-        let kept = |channels: u64, kernel: u64| channels.div_ceil(cut) * (kernel - 1) * element;
+        let kept = |channels: u64, kernel: u64| channels.div_ceil(cut) * kernel.saturating_sub(1) * element;
         match mixer {
             Mixer::Linear => model.linear.map(|linear| Self {
                 n_heads: linear.n_value_heads.div_ceil(cut),
@@ -30,12 +30,20 @@ impl State {
                 element_bytes: linear.state_bytes,
                 kept_tokens: kept(linear.channels(), linear.kernel),
             }),
-            Mixer::StateSpace => model.state_space.map(|space| Self {
+            Mixer::StateSpace | Mixer::Joint => model.state_space.map(|space| Self {
                 n_heads: space.n_heads.div_ceil(cut),
                 key_dim: space.state,
                 value_dim: space.head_dim,
                 element_bytes: space.state_bytes,
                 kept_tokens: kept(space.channels(), space.kernel),
+            }),
+            // The convolution alone: no matrix of state.
+            Mixer::Convolution => model.convolution.map(|kernel| Self {
+                n_heads: 0,
+                key_dim: 0,
+                value_dim: 0,
+                element_bytes: element,
+                kept_tokens: kept(model.hidden, kernel),
             }),
             _ => None,
         }

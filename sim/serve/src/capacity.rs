@@ -117,7 +117,8 @@ pub fn activations(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
 /// Activations of the layers for so many tokens.
 fn of_layers(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
     let (model, element) = (deployment.model, deployment.dtype.bytes());
-    let residual = 2 * tokens * model.hidden * element;
+    let streams = model.streams.map_or(1, engine::model::Streams::n);
+    let residual = (streams + 1) * tokens * model.hidden * element;
     let inside = feed_forward_activations(model, tokens, element);
     Bytes(residual + inside.0.div_ceil(u64::from(deployment.tensor_degree)))
 }

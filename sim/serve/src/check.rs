@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::model::Model;
+use engine::model::{Layer, Model};
 use thiserror::Error;
 
 use crate::batcher;
@@ -240,31 +240,22 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     site.parameter_bytes * parameters
 }
 
-/// Layers of a stage that keep keys and values of every token: those with a state or a window keep so much a sequence.
-fn n_keeping(site: &Site<'_>, stage: &Stage) -> u64 {
-    let kinds = site.model.kinds(stage.layers.first.into(), stage.layers.end.into()).into_iter();
-    kinds.filter(|(kind, _)| site.model.keeps_all(kind.mixer)).map(|(_, n)| n).sum()
-}
-
-/// Bytes of keys and values of a token in one layer, on all GPUs of a tensor group.
-fn kv_layer_bytes(site: &Site<'_>, tensor: u32) -> f64 {
-    let model = site.model;
-    let (heads, tensor) = (model.n_kv_heads, u64::from(tensor.max(1)));
-    let width = match model.latent {
-        // Every GPU keeps the whole latent.
-        Some(latent) => (latent.kv_rank + latent.rope_dim) * tensor,
-        // Fewer heads than GPUs: every GPU keeps one.
-        None => 2 * heads.div_ceil(tensor) * tensor * model.head_dim,
-    };
-    site.kv_bytes * hw::real(width)
+/// Bytes of keys and values of a token in the layers of a stage that keep those of every token, on all GPUs of a tensor group: layers with a state or
+/// a window keep so much a sequence. Fewer heads than GPUs: every GPU keeps one, as it keeps the whole of a latent vector.
+fn kept_bytes(site: &Site<'_>, stage: &Stage) -> f64 {
+    let (model, tensor) = (site.model, stage.tensor.max(1));
+    let elements = |mixer| hw::real(model.kept_elements(mixer, tensor) * u64::from(tensor));
+    let kinds = model.kinds(stage.layers.first.into(), stage.layers.end.into()).into_iter();
+    let kept = kinds.filter(|(kind, _)| model.keeps_all(kind.mixer));
+    let of_kind = |(kind, n): (Layer, u64)| hw::real(n) * elements(kind.mixer) / hw::real(kind.mixer.kept_together());
+    site.kv_bytes * kept.map(of_kind).sum::<f64>()
 }
 
 /// The stage's GPUs hold its layers and what the replica caches of them.
 fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, at: At) -> Option<Refusal> {
     let memory = machine.memory?.as_f64() * f64::from(stage.gpus.n());
     let weights = weights(site, stage);
-    let layers = hw::real(n_keeping(site, stage));
-    let cache = hw::real(replica.engine.kv_tokens) * layers * kv_layer_bytes(site, stage.tensor);
+    let cache = hw::real(replica.engine.kv_tokens) * kept_bytes(site, stage);
     let gb = |bytes: f64| bytes / 1e9;
     let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };
     (weights + cache > memory).then_some(refusal)

@@ -384,8 +384,7 @@ impl PromptGraphs {
             Self::Batches => batch_max,
             Self::All => u32::MAX,
             Self::Sglang => match model.latent {
-                _ if !is_plain => 0,
-                Some(latent) if latent.index.is_some() => 0,
+                _ if !is_plain || model.index.is_some() => 0,
                 Some(_) => 2048,
                 None => u32::MAX,
             },

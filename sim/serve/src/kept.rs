@@ -1,8 +1,7 @@
 //! What layers that forget keep of a sequence: windows of keys and values, and states. It moves with the sequence. Units: tokens, bytes.
 
-use engine::memory::kv_elements_per_layer;
+use engine::memory::{state_bytes, window_of};
 use engine::shard::Shard;
-use engine::state::State;
 
 /// What a sequence keeps in layers that forget, on all GPUs of a replica together, each byte once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,14 +15,12 @@ impl Kept {
     /// Of all layers of a model; `shard` is not cut.
     pub fn of(shard: &Shard<'_>) -> Self {
         assert_eq!(shard.tp, 1, "each byte counts once");
-        let model = shard.model;
-        let token = kv_elements_per_layer(model, 1) * shard.formats.kv.bytes();
         let mut kept = Self::default();
-        for (kind, n) in model.kinds(0, model.n_layers) {
-            match State::of(shard, kind.mixer) {
-                Some(state) => kept.state_bytes += n * state.bytes(),
-                None if model.keeps_all(kind.mixer) => {}
-                None => kept.windows.push((kind.mixer.kept_tokens_max().unwrap_or(0), n * token)),
+        for (kind, n) in shard.model.kinds(0, shard.model.n_layers) {
+            let [tokens, bytes] = window_of(shard, kind.mixer);
+            kept.state_bytes += n * state_bytes(shard, kind.mixer);
+            if tokens > 0 {
+                kept.windows.push((tokens, n * bytes));
             }
         }
         kept

@@ -1,7 +1,7 @@
 //! A plan as the launch script of Megatron-LM.
 
 use engine::formats::Formats;
-use engine::model::{Mixer, Model, Norms, QueryKeyNorm};
+use engine::model::{Mixer, Model, Norms, OutputGate, QueryKeyNorm};
 use hw::{Dtype, Format};
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
@@ -136,7 +136,7 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
     let odd = [
         (model.sinks, "learned scores that no key belongs to"),
         (model.norms != Norms::Each, "norms behind mixer and feed-forward, or one for both"),
-        (model.output_gate, "a gate behind attention"),
+        (model.output_gate != OutputGate::Off, "a gate behind attention"),
         (model.qk_norm == QueryKeyNorm::Whole, "one norm over all heads of queries and keys"),
         (
             model.layers.kinds().iter().any(|layer| layer.mixer != Mixer::Full),

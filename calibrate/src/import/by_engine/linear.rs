@@ -9,7 +9,7 @@ use engine::cost::CostModel;
 use engine::cost::decode::{AXES, DecodeShape, DecodeSurfaces, Reads, ShapedDecode};
 use engine::cost::mixed::{self, MixedChunk};
 use engine::cost::names;
-use engine::model::{LinearAttention, Mixer, Model};
+use engine::model::{LinearAttention, LinearRule, Mixer, Model};
 use engine::shard::Shard;
 use engine::state::State;
 use engine::task::Op;
@@ -108,7 +108,7 @@ fn launches(table: &Table, of_prompts: bool) -> Result<(Vec<Launch>, String), Im
             value_dim,
             kernel,
             state_bytes: STATE_BYTES,
-            gate_rank: None,
+            rule: LinearRule::Delta,
         };
         Launch { linear, batch, length, seconds: times[0] + times[1] }
     };

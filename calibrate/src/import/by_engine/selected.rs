@@ -14,7 +14,7 @@ use engine::cost::names;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::layer;
-use engine::memory::{index_key_bytes, kv_elements_per_layer};
+use engine::memory::index_key_bytes;
 use engine::model::{Mixer, Model};
 use engine::shard::Shard;
 use engine::task::{Op, PassKind};
@@ -60,7 +60,7 @@ impl Block {
     /// Its products by an engine's own curves: projections in front of the attention, of the index too, and the one behind it.
     fn products_s(&self, curves: &Profiled) -> f64 {
         let (shard, tokens) = (self.shard(), self.batch * self.length);
-        let mut ops = layer::before_attention(&shard, tokens, PassKind::Forward);
+        let mut ops = layer::before_mixing(&shard, Mixer::Selected(PICKED), tokens, PassKind::Forward);
         let k = layer::mixed_width(&shard, Mixer::Full).div_ceil(u64::from(self.tp));
         ops.push((Op::Gemm { m: tokens, n: self.model.hidden, k, format: shard.formats.attention }, 1));
         ops.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
@@ -148,9 +148,9 @@ fn prompt(source: &Source<'_>, blocks: &[Block], curves: &Profiled, kv: Dtype, p
 fn decoding(source: &Source<'_>, blocks: &[Block], curves: &Profiled, kv: Dtype, path: &str) -> Part {
     let launch = |block: &Block| {
         let n_heads = block.model.n_heads / u64::from(block.tp);
-        let head_dim = kv_elements_per_layer(&block.model, block.tp);
+        let head_dim = block.model.kept_elements(Mixer::Full, block.tp);
         let shape = DecodeShape { n_heads, n_kv_heads: 1, head_dim, kv, reads: Reads::Selected };
-        let index = block.model.latent.and_then(|latent| latent.index).map_or(0, index_key_bytes);
+        let index = block.model.index.map_or(0, index_key_bytes);
         let keys = block.past + block.length;
         let in_keys = hw::real(keys * index) / hw::real(shape.token_bytes());
         Launch {

@@ -7,7 +7,7 @@
 use hw::Dtype;
 
 use crate::mixing;
-use crate::model::Mixer;
+use crate::model::{LinearRule, Mixer, Model};
 use crate::shard::Shard;
 use crate::state::State;
 use crate::task::{Document, Ops};
@@ -43,15 +43,16 @@ impl MixedChunk {
         match mixer {
             Mixer::Linear => {
                 let (state, linear) = (State::of(shard, mixer)?, shard.model.linear?);
-                // Nobody measured scans with a decay of each channel.
-                if linear.gate_rank.is_some() {
+                // Nobody measured scans with a decay of each channel, nor those without a delta rule.
+                if linear.rule != LinearRule::Delta {
                     return None;
                 }
                 let group = hw::real(linear.n_value_heads) / hw::real(linear.n_key_heads);
                 let at = [hw::real(new), hw::real(state.n_heads), group];
                 Some(Self { kernel: MixingKernel::Delta, parts: parts(), at })
             }
-            Mixer::Selected(tokens) if past + new > tokens => {
+            // Nobody measured an index over heads, nor one of pools.
+            Mixer::Selected(tokens) if past + new > tokens && is_measured(shard.model) => {
                 let document = Document::chunk(past, new);
                 let length = 2.0 * hw::real(document.pairs) / hw::real(new);
                 let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
@@ -61,6 +62,11 @@ impl MixedChunk {
             _ => None,
         }
     }
+}
+
+/// Whether selection is what was measured: of latent vectors, by an index with a key of every token.
+fn is_measured(model: &Model) -> bool {
+    model.latent.is_some() && model.index.is_some_and(|index| index.pool == 1)
 }
 
 #[cfg(test)]

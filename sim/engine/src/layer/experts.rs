@@ -130,7 +130,11 @@ fn route(writer: &mut Writer<'_>, experts: Experts) {
         writer.push(Op::Elementwise { bytes: elements * (shard.dtype.bytes() + Dtype::Fp32.bytes()) });
     }
     writer.enter(if experts.fp32_router { Format::Fp32 } else { shard.dtype.into() });
-    writer.duplicated(experts.n_routed, shard.model.hidden);
+    writer.duplicated(experts.n_routed + experts.n_zero, shard.model.hidden);
+    if experts.normed {
+        // Three norms, around routed and around shared experts.
+        writer.residual(6 * shard.model.hidden);
+    }
 }
 
 /// Adds the bias of the experts' last product to so many elements.

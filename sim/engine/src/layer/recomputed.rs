@@ -1,6 +1,7 @@
 //! Operations that backward computes again: attention, norms and activation functions, or whole modules of a layer.
 
-use super::{Writer, attention, experts, feed_forward, latent_copies, torch};
+use super::attending::latent_copies;
+use super::{Writer, attention, experts, feed_forward, torch};
 use crate::memory;
 use crate::model::LatentAttention;
 use crate::recompute::{Module, Recompute};

@@ -9,7 +9,7 @@
 //! (fla-org/flash-linear-attention, `ops/gated_delta_rule/chunk.py`), and the norm with its gate three more tensors of values.
 
 use super::sizes::{HALF, cut};
-use crate::model::{LinearAttention, StateSpace};
+use crate::model::{LinearAttention, LinearRule, StateSpace};
 use crate::shard::Shard;
 
 /// Tokens of a chunk of the scan (`MambaMixer.chunk_size`).
@@ -38,7 +38,8 @@ pub(super) fn delta_rule(shard: &Shard<'_>, linear: LinearAttention) -> u64 {
     let values = 5 * linear.value_width();
     let halves = linear.channels() + 2 * (linear.key_width() + repeated) + values + linear.n_value_heads * RULED;
     // The input of a decay, its softplus, and sums of decays; a statistic of every normed head. Steps have 16 bits.
-    let decays = linear.gate_rank.map_or(linear.n_value_heads, |_| linear.key_width());
+    let decays =
+        if matches!(linear.rule, LinearRule::Channels { .. }) { linear.key_width() } else { linear.n_value_heads };
     let wholes = 3 * decays + 2 * linear.n_key_heads + linear.n_value_heads;
     cut(shard, HALF * (halves + linear.n_value_heads) + WHOLE * wholes)
 }
@@ -51,7 +52,16 @@ mod tests {
     #[test]
     fn a_layer_of_mamba_saves_its_projection_and_two_outputs() {
         // 128 heads of 64, eight groups, a state of 128: 8192 channels of heads, 2 · 8 · 128 beside them.
-        let space = StateSpace { n_heads: 128, head_dim: 64, n_groups: 8, state: 128, kernel: 4, state_bytes: 4 };
+        let space = StateSpace {
+            n_heads: 128,
+            head_dim: 64,
+            n_groups: 8,
+            state: 128,
+            kernel: 4,
+            state_bytes: 4,
+            normed: true,
+            step_rank: None,
+        };
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let of = |tp| state_space(&Shard::forward(&model, Dtype::Bf16, tp), space);
         let projected = 2 * 8192 + 2 * 8 * 128 + 128;
@@ -72,7 +82,7 @@ mod tests {
             value_dim: 128,
             kernel: 4,
             state_bytes: 4,
-            gate_rank: None,
+            rule: LinearRule::Delta,
         };
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let of = |linear| delta_rule(&Shard::forward(&model, Dtype::Bf16, 1), linear);

@@ -2,10 +2,13 @@
 //!
 //! Keys are those of the public configurations of the supported model types. Models of text and images keep theirs under `text_config`.
 
+mod feed_forwards;
 mod known;
 mod layers;
 mod modules;
 mod no_format;
+mod parts;
+mod patterns;
 mod quantization;
 mod reader;
 mod types;
@@ -13,7 +16,7 @@ mod vision;
 
 use serde_json::{Map, Value};
 
-use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace, VisionEncoder};
+use super::{Experts, Heads, IndexMade, LatentAttention, Mixer, Model, OutputGate, QueryKeyNorm, VisionEncoder};
 use crate::formats::Formats;
 use reader::Reader;
 use types::{Family, TYPES, Type};
@@ -40,6 +43,7 @@ impl Model {
             reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
         let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
+        let narrow = narrow_experts(&mut reader);
         let mut model = read(name, known.unwrap_or(types::LLAMA), &mut reader);
         let mut findings = reader.findings;
         if findings.is_empty() {
@@ -47,7 +51,12 @@ impl Model {
         }
         match quantization {
             Some(Value::Object(keys)) => match quantization::scheme(keys) {
-                Ok(scheme) if findings.is_empty() => scheme.apply(&mut model),
+                Ok(scheme) if findings.is_empty() => {
+                    scheme.apply(&mut model);
+                    if matches!(model.formats.experts, hw::Format::Fp8 | hw::Format::Fp8Block) {
+                        model.formats.experts = narrow.unwrap_or(model.formats.experts);
+                    }
+                }
                 Ok(_) => {}
                 Err(finding) => findings.push(finding.to_string()),
             },
@@ -58,6 +67,18 @@ impl Model {
     }
 }
 
+/// Format of the experts where a file in 8 bits has them in 4 (DeepSeek-V4's `expert_dtype`): floats with a scale per 32.
+fn narrow_experts(reader: &mut Reader<'_>) -> Option<hw::Format> {
+    match reader.word("expert_dtype") {
+        Some("fp4") => Some(hw::Format::Mxfp4),
+        None | Some("fp8" | "bf16") => None,
+        Some(other) => {
+            reader.find("expert_dtype", &other, "fp4, fp8, bf16");
+            None
+        }
+    }
+}
+
 /// Keys of the model of text: those of the file, and over them those under `text_config`.
 fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
     let value: Value =
@@ -65,6 +86,10 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
     let Value::Object(mut keys) = value else {
         return Err(vec!["the file holds no JSON object".to_owned()]);
     };
+    // A model that listens and speaks has the one that thinks under a key of its own (Qwen3-Omni).
+    if let Some(Value::Object(thinker)) = keys.remove("thinker_config") {
+        keys.extend(thinker);
+    }
     match keys.remove("text_config") {
         None | Some(Value::Null) => {}
         Some(Value::Object(text)) => keys.extend(text),
@@ -118,7 +143,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
         reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
     }
-    let (intermediate, experts) = feed_forwards(of, hidden, reader);
+    let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
     let max_positions = positions(family, reader);
     let (n_layers, layers) = layers::layers(of, reader, max_positions, experts.is_some());
@@ -129,14 +154,14 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let linear = match family {
-        Family::Qwen3Next => Some(linear(reader)),
-        Family::KimiLinear => Some(kimi_delta(reader)),
-        _ => None,
-    };
-    let is_hybrid = matches!(family, Family::NemotronH | Family::Granite | Family::Bamba)
-        || is_stated && reader.has("hybrid_override_pattern");
-    let state_space = is_hybrid.then(|| state_space(hidden, reader));
+    let n_kv_heads = reader.optional(&["num_key_value_heads", "num_attention_groups"]).unwrap_or(n_heads);
+    let head_dim = reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads);
+    let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
+    let plain =
+        Heads { n: n_heads, n_kv: n_kv_heads, key_dim: head_dim, value_dim: head_dim, projects_values: true, sinks };
+    let heads_by_layer = parts::heads(family, plain, reader);
+    let whole = heads_by_layer.map_or(plain, |heads| heads.whole);
+    let selects = layers.kinds().iter().any(|layer| layer.mixer.has_index());
     let vision = encoder(hidden, reader);
     let has_vision = vision.is_some();
     Model {
@@ -145,29 +170,36 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         layers,
         hidden,
         n_heads,
-        n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
-        head_dim: reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads),
+        n_kv_heads: whole.n_kv,
+        head_dim: whole.key_dim,
         intermediate,
         gated: if is_stated { reader.flag("gated", false) } else { of.gated },
         vocab,
         tied: reader.flag("tie_word_embeddings", of.tied),
         qkv_bias,
         output_bias,
-        output_gate: of.output_gate && reader.flag("attn_output_gate", true),
-        sinks: family == Family::GptOss,
+        output_gate: output_gate(of, reader),
+        sinks,
         learned_positions: gpt || is_learned,
         scaled_positions: family == Family::GptOss,
         norms: of.norms,
         qk_norm: qk_norm(of, reader),
         max_positions,
+        heads_by_layer,
         latent,
+        compressed: parts::compressed(family, reader),
+        index: parts::index(family, selects, reader),
         experts,
-        linear,
-        state_space,
+        linear: parts::linear(family, [n_heads, head_dim], reader),
+        state_space: parts::state_space(family, hidden, reader),
+        convolution: (family == Family::Lfm2).then(|| reader.required(&["conv_L_cache"])),
+        streams: parts::streams(family, reader),
+        layer_inputs: parts::layer_inputs(family, reader),
+        wide_reusing: family == Family::Gemma4 && reader.flag("use_double_wide_mlp", false),
         n_predicting: predicting(reader),
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
-        unpriced: known::unpriced(reader, has_vision),
+        unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
     }
 }
 
@@ -186,145 +218,29 @@ fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
     reader.optional(&["max_position_embeddings", "n_positions", "model_max_length"]).unwrap_or(default)
 }
 
-/// Width of the dense feed-forward, and the experts.
-fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
-    let family = of.family;
-    let n_routed = n_routed(reader);
-    let width = reader.optional(&["moe_intermediate_size"]);
-    let dense = match family {
-        Family::Gpt2 => reader.optional(&["n_inner", "ffn_dim"]).unwrap_or(4 * hidden),
-        Family::Granite if n_routed.is_none() => reader.required(&["shared_intermediate_size"]),
-        Family::Llama4 | Family::Cohere2 => {
-            reader.required(&["intermediate_size_mlp", "prefix_dense_intermediate_size", "intermediate_size"])
-        }
-        // Models whose layers all have experts may leave it out.
-        _ if n_routed.is_some() && width.is_some() => reader.optional(&["intermediate_size"]).or(width).unwrap_or(1),
-        _ => reader.required(&["intermediate_size"]),
-    };
-    let Some(n_routed) = n_routed else { return (dense, None) };
-    let intermediate = match family {
-        Family::Llama4 | Family::Cohere2 => reader.required(&["intermediate_size"]),
-        _ => width.unwrap_or(dense),
-    };
-    let top_k = reader.required(&["num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k"]);
-    let n_shared = ["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"].map(|key| reader.count(key));
-    let n_shared = n_shared.into_iter().max().unwrap_or(0);
-    let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
-    let by_width = reader.count("shared_expert_intermediate_size").max(reader.count("shared_intermediate_size"));
-    let shared_intermediate = match family {
-        Family::Llama4 => intermediate,
-        _ => n_shared * each + by_width,
-    };
-    let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
-    let experts = Experts {
-        shared_intermediate,
-        shared_gate: matches!(family, Family::Qwen | Family::Qwen3Next) && by_width > 0,
-        latent: reader.optional(&["moe_latent_size"]),
-        biased: family == Family::GptOss,
-        clamped: family == Family::GptOss,
-        fp32_router: family == Family::MiniMax,
-        n_groups,
-        groups_of_token,
-        balanced: is_balanced(of, reader),
-        ..Experts::plain(n_routed, top_k, intermediate)
-    };
-    (dense, Some(experts))
-}
-
-/// Routed experts; none where their number is 0.
-fn n_routed(reader: &mut Reader<'_>) -> Option<u64> {
-    let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
-    keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0)
-}
-
-/// Groups of experts that a router chooses among, and as many as a token chooses: all of them where a file does not say.
-fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u64) {
-    let all = reader.optional(&["n_group", "num_expert_group"]).filter(|n| n_routed.is_multiple_of(*n)).unwrap_or(1);
-    let holds = |n: &u64| *n <= all && *n * (n_routed / all) >= top_k;
-    (all, reader.optional(&["topk_group"]).filter(holds).unwrap_or(all))
-}
-
-/// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
-fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
-    let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
-    stated.unwrap_or_else(|| reader.flag("use_routing_bias", of.balanced))
+/// The gate behind attention.
+fn output_gate(of: Type, reader: &mut Reader<'_>) -> OutputGate {
+    match of.family {
+        Family::Step => OutputGate::Heads,
+        _ if of.output_gate && reader.flag("attn_output_gate", true) => OutputGate::Whole,
+        _ => OutputGate::Off,
+    }
 }
 
 fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {
     let kv_rank = reader.optional(&["kv_lora_rank"])?;
-    let index = (family == Family::SparseLatent).then(|| Index {
-        n_heads: reader.required(&["index_n_heads"]),
-        head_dim: reader.required(&["index_head_dim"]),
-    });
+    let rope_dim = match family {
+        // Without positions at all.
+        Family::Glm5Next => reader.count("qk_rope_head_dim"),
+        _ => reader.required(&["qk_rope_head_dim"]),
+    };
     Some(LatentAttention {
         q_rank: reader.optional(&["q_lora_rank"]),
         kv_rank,
         nope_dim: reader.required(&["qk_nope_head_dim"]),
-        rope_dim: reader.required(&["qk_rope_head_dim"]),
+        rope_dim,
         value_dim: reader.required(&["v_head_dim"]),
-        index,
     })
-}
-
-fn linear(reader: &mut Reader<'_>) -> LinearAttention {
-    LinearAttention {
-        n_key_heads: reader.required(&["linear_num_key_heads"]),
-        n_value_heads: reader.required(&["linear_num_value_heads"]),
-        key_dim: reader.required(&["linear_key_head_dim"]),
-        value_dim: reader.required(&["linear_value_head_dim"]),
-        kernel: reader.required(&["linear_conv_kernel_dim"]),
-        state_bytes: state_bytes(reader, "mamba_ssm_dtype"),
-        gate_rank: None,
-    }
-}
-
-/// Kimi delta attention: as many heads of keys as of values, all of one width, which is the rank of the gates too. States are in 32 bits, as the kernels
-/// of fla keep them.
-fn kimi_delta(reader: &mut Reader<'_>) -> LinearAttention {
-    let keys = Map::new();
-    let keys = reader.value("linear_attn_config").and_then(Value::as_object).unwrap_or(&keys);
-    let mut own = Reader::new(keys);
-    let [n_heads, width, kernel] = ["num_heads", "head_dim", "short_conv_kernel_size"].map(|key| own.required(&[key]));
-    reader.findings.extend(own.findings.into_iter().map(|finding| format!("`linear_attn_config`: {finding}")));
-    LinearAttention {
-        n_key_heads: n_heads,
-        n_value_heads: n_heads,
-        key_dim: width,
-        value_dim: width,
-        kernel,
-        state_bytes: 4,
-        gate_rank: Some(width),
-    }
-}
-
-fn state_space(hidden: u64, reader: &mut Reader<'_>) -> StateSpace {
-    let n_heads = reader.required(&["mamba_num_heads", "mamba_n_heads"]);
-    let expand = reader.optional(&["mamba_expand", "expand"]).unwrap_or(2);
-    let head_dim = if reader.word_or_none("mamba_d_head") == Some("auto") {
-        expand * hidden / n_heads
-    } else {
-        reader.required(&["mamba_head_dim", "mamba_d_head"])
-    };
-    StateSpace {
-        n_heads,
-        head_dim,
-        n_groups: reader.required(&["n_groups", "mamba_n_groups"]),
-        state: reader.required(&["ssm_state_size", "mamba_d_state"]),
-        kernel: reader.required(&["conv_kernel", "mamba_d_conv"]),
-        state_bytes: state_bytes(reader, "mamba_ssm_cache_dtype"),
-    }
-}
-
-/// Bytes of a number of state; 16 bits where the file does not say so.
-fn state_bytes(reader: &mut Reader<'_>, key: &str) -> u64 {
-    match reader.word(key) {
-        None | Some("bfloat16" | "float16" | "auto") => 2,
-        Some("float32") => 4,
-        Some(other) => {
-            reader.find(key, &other, "float32, bfloat16, float16");
-            2
-        }
-    }
 }
 
 fn qk_norm(of: Type, reader: &mut Reader<'_>) -> QueryKeyNorm {
@@ -352,13 +268,24 @@ fn predicting(reader: &mut Reader<'_>) -> u64 {
 
 fn contradictions(model: &Model) -> Vec<String> {
     let mut findings = Vec::new();
-    if model.latent.is_none() && !model.n_heads.is_multiple_of(model.n_kv_heads) {
-        findings.push(format!("{} key-value heads do not divide {} heads", model.n_kv_heads, model.n_heads));
+    let heads = model.heads_by_layer.map_or([model.heads(Mixer::Full); 2], |heads| [heads.whole, heads.windowed]);
+    if let Some(heads) = heads.iter().find(|heads| model.latent.is_none() && !heads.n.is_multiple_of(heads.n_kv)) {
+        findings.push(format!("{} key-value heads do not divide {} heads", heads.n_kv, heads.n));
+    }
+    if let Some(n) = model.compressed.map(|compressed| compressed.n_groups)
+        && !model.n_heads.is_multiple_of(n)
+    {
+        findings.push(format!("`o_groups` {n} do not divide {} heads", model.n_heads));
     }
     if model.head_dim == 0 {
         findings.push(format!("`hidden_size` {} is below the {} heads", model.hidden, model.n_heads));
     }
-    if model.latent.is_none() && model.layers.kinds().iter().any(|layer| matches!(layer.mixer, Mixer::Selected(_))) {
+    let selects = model.layers.kinds().iter().any(|layer| layer.mixer.selects());
+    if selects
+        && model.index.is_none_or(|index| index.made != IndexMade::Plain)
+        && model.compressed.is_none()
+        && model.latent.is_none()
+    {
         findings.push("key `kv_lora_rank` is missing".to_owned());
     }
     if model.experts.is_none() && model.n_expert_layers() > 0 {
@@ -375,24 +302,36 @@ fn contradictions(model: &Model) -> Vec<String> {
 
 /// Whether a derived count may exceed what `u64` holds: each multiplies at most these, and beyond it nothing is a model.
 fn too_large(model: &Model) -> bool {
-    let heads = model.n_heads.saturating_mul(model.head_dim);
+    let of_heads = |heads: Heads| heads.n.max(heads.n_kv).saturating_mul(heads.key_dim.max(heads.value_dim));
+    let windowed = model.heads_by_layer.map_or(1, |heads| of_heads(heads.windowed));
+    let heads = of_heads(model.heads(Mixer::Full)).max(windowed);
     let linear = model.linear.map_or(1, |linear| {
         let dim = linear.key_dim.max(linear.value_dim);
         linear.n_key_heads.max(linear.n_value_heads).saturating_mul(dim).max(linear.kernel)
     });
     let space = model.state_space.map_or(1, |space| {
         let width = space.n_heads.saturating_mul(space.head_dim);
-        width.max(space.n_groups.saturating_mul(space.state)).max(space.kernel)
+        let inside = space.step_rank.unwrap_or(1).saturating_add(space.state.saturating_mul(2));
+        width.max(space.n_groups.saturating_mul(space.state)).max(space.kernel).max(inside)
     });
     let latent = model.latent.map_or(1, |latent| {
         let head = latent.nope_dim.saturating_add(latent.rope_dim).saturating_add(latent.value_dim);
-        let index = latent.index.map_or(1, |index| index.n_heads.saturating_mul(index.head_dim));
-        model.n_heads.saturating_mul(head).max(index).max(latent.kv_rank).max(latent.q_rank.unwrap_or(1))
+        model.n_heads.saturating_mul(head).max(latent.kv_rank).max(latent.q_rank.unwrap_or(1))
     });
+    let index = model.index.map_or(1, |index| index.n_heads.saturating_mul(index.head_dim).max(index.pool));
+    let compressed = model.compressed.map_or(1, |compressed| {
+        compressed.n_groups.saturating_mul(compressed.group_rank).max(compressed.q_rank).max(compressed.rope_dim)
+    });
+    let streams = model.streams.map_or(1, |streams| streams.n().saturating_mul(model.hidden));
+    let inputs = model.layer_inputs.map_or(1, |inputs| {
+        inputs.vocab.max(inputs.width.saturating_mul(model.n_layers)).max(model.convolution.unwrap_or(1))
+    });
+    let beside = [index, compressed, streams, inputs, model.convolution.unwrap_or(1)].into_iter().max().unwrap_or(1);
     let experts = model.experts.unwrap_or(Experts::plain(1, 1, 1));
     let inside = experts.intermediate.max(experts.shared_intermediate).max(experts.latent.unwrap_or(1));
     let positions = if model.learned_positions { model.max_positions } else { 1 };
-    let widths = [model.hidden, model.intermediate, heads, model.vocab, positions, linear, space, latent, inside];
+    let widths =
+        [model.hidden, model.intermediate, heads, model.vocab, positions, linear, space, latent, inside, beside];
     let wide = widths.into_iter().max().unwrap_or(1);
     let factors = [model.n_layers.max(model.n_predicting), experts.n_routed, 8, wide, wide];
     factors.iter().map(|&factor| hw::real(factor)).product::<f64>() > PARAMETERS_MAX

@@ -14,10 +14,27 @@ pub enum Mixer {
     Chunked(u64),
     /// Attention to so many tokens that an index picks among all before (DeepSeek-V3.2, arXiv:2512.02556).
     Selected(u64),
-    /// A gated delta net (arXiv:2412.06464): a matrix of state per head instead of keys and values.
+    /// The same with what the index of a layer before picked (GLM-5.2).
+    Reselected(u64),
+    /// Attention to the last `window` tokens and to vectors of `ratio` tokens each before them: to all, or to those that an index picks (DeepSeek-V4).
+    Compressed {
+        /// Tokens of a vector.
+        ratio: u64,
+        /// Tokens that are kept by themselves.
+        window: u64,
+        /// Vectors that an index picks; `None` where all are attended to.
+        picked: Option<u64>,
+    },
+    /// Attention to the keys and values of a layer before, to all of them or to a window (Gemma 3n).
+    Reused(Option<u64>),
+    /// Attention to every token before and a state space side by side (Falcon-H1).
+    Joint,
+    /// A gated delta net (arXiv:2412.06464) or another kind of linear attention: a matrix of state per head instead of keys and values.
     Linear,
     /// Mamba-2 (arXiv:2405.21060): a matrix of state per head instead of keys and values.
     StateSpace,
+    /// A gated convolution over the last few tokens (LFM2).
+    Convolution,
     /// Nothing: the layer is a feed-forward alone (Nemotron-H).
     Off,
 }
@@ -25,29 +42,54 @@ pub enum Mixer {
 impl Mixer {
     /// Whether tokens attend to keys.
     pub const fn attends(self) -> bool {
-        matches!(self, Self::Full | Self::Window(_) | Self::Chunked(_) | Self::Selected(_))
+        !matches!(self, Self::Linear | Self::StateSpace | Self::Convolution | Self::Off)
     }
 
-    /// Tokens of a sequence whose keys and values a layer keeps at most; `None` for all.
+    /// Whether an index picks what is attended to, here or in a layer before.
+    pub const fn selects(self) -> bool {
+        matches!(self, Self::Selected(_) | Self::Reselected(_) | Self::Compressed { picked: Some(_), .. })
+    }
+
+    /// Whether it has an index of its own.
+    pub const fn has_index(self) -> bool {
+        matches!(self, Self::Selected(_) | Self::Compressed { picked: Some(_), .. })
+    }
+
+    /// Whether a state of it is kept of a sequence.
+    pub const fn has_state(self) -> bool {
+        matches!(self, Self::Joint | Self::Linear | Self::StateSpace | Self::Convolution)
+    }
+
+    /// Tokens of a sequence whose keys and values a layer keeps at most; `None` for all, one by one or several together.
     ///
     /// A chunk is kept until the next one begins, so at most one chunk is there.
     pub const fn kept_tokens_max(self) -> Option<u64> {
         match self {
-            Self::Full | Self::Selected(_) => None,
+            Self::Full | Self::Selected(_) | Self::Reselected(_) | Self::Compressed { .. } | Self::Joint => None,
             Self::Window(tokens) | Self::Chunked(tokens) => Some(tokens),
-            Self::Linear | Self::StateSpace | Self::Off => Some(0),
+            Self::Reused(_) | Self::Linear | Self::StateSpace | Self::Convolution | Self::Off => Some(0),
         }
     }
 
-    /// Keys that a token attends to on average once the context is long; `None` for all of it.
+    /// Tokens that share what is kept of them.
+    pub const fn kept_together(self) -> u64 {
+        match self {
+            Self::Compressed { ratio, .. } => ratio,
+            _ => 1,
+        }
+    }
+
+    /// Keys that a token attends to on average once the context is long; `None` for all of it, one by one or several together.
     ///
     /// A token lies anywhere in its chunk, so it sees half of it.
     pub const fn attended_max(self) -> Option<u64> {
         match self {
-            Self::Full => None,
-            Self::Window(tokens) | Self::Selected(tokens) => Some(tokens),
+            Self::Full | Self::Joint | Self::Compressed { picked: None, .. } => None,
+            Self::Reused(tokens) => tokens,
+            Self::Window(tokens) | Self::Selected(tokens) | Self::Reselected(tokens) => Some(tokens),
+            Self::Compressed { window, picked: Some(picked), .. } => Some(window + picked),
             Self::Chunked(tokens) => Some(tokens.div_ceil(2)),
-            Self::Linear | Self::StateSpace | Self::Off => Some(0),
+            Self::Linear | Self::StateSpace | Self::Convolution | Self::Off => Some(0),
         }
     }
 }

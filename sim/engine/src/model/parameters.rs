@@ -3,16 +3,9 @@
 //! Counts are those of the tensors in public checkpoints, but for the bias with which a router selects experts (one number per expert).
 
 use super::{
-    FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Norms, QueryKeyNorm, StateSpace,
+    FeedForward, LatentAttention, Layer, LinearAttention, LinearRule, Mixer, Model, Norms, OutputGate, QueryKeyNorm,
+    StateSpace, Streams,
 };
-
-impl Index {
-    /// Projections of its queries from the compressed query, of its key and of the heads' weights, and the norm of the key with its bias.
-    const fn parameters(self, hidden: u64, q_rank: u64) -> u64 {
-        let queries = q_rank * self.n_heads * self.head_dim;
-        queries + hidden * (self.head_dim + self.n_heads) + 2 * self.head_dim
-    }
-}
 
 impl LatentAttention {
     fn parameters(&self, hidden: u64, n_heads: u64) -> u64 {
@@ -20,8 +13,7 @@ impl LatentAttention {
         let queries = self.q_rank.map_or(hidden * query, |rank| rank * (hidden + query) + rank);
         let compressed = hidden * (self.kv_rank + self.rope_dim) + self.kv_rank;
         let expanded = self.kv_rank * n_heads * (self.nope_dim + self.value_dim);
-        let index = self.index.map_or(0, |index| index.parameters(hidden, self.q_rank.unwrap_or(hidden)));
-        queries + compressed + expanded + n_heads * self.value_dim * hidden + index
+        queries + compressed + expanded + n_heads * self.value_dim * hidden
     }
 }
 
@@ -42,10 +34,14 @@ impl LinearAttention {
     }
 
     /// Columns of the projections in front: queries, keys, values, the gate, and two numbers per value head. With gates of a rank: both of their first
-    /// factors, and one number.
-    pub fn projected(&self) -> u64 {
-        let gates = self.gate_rank.map_or(self.value_width() + self.n_value_heads, |rank| 2 * rank);
-        self.channels() + gates + self.n_value_heads
+    /// factors, and one number. Lightning attention has the gate alone.
+    pub const fn projected(&self) -> u64 {
+        self.channels()
+            + match self.rule {
+                LinearRule::Delta => self.value_width() + 2 * self.n_value_heads,
+                LinearRule::Channels { rank } => 2 * rank + self.n_value_heads,
+                LinearRule::Lightning => self.value_width(),
+            }
     }
 
     /// Numbers of state that a sequence keeps.
@@ -54,12 +50,18 @@ impl LinearAttention {
     }
 
     /// The projections, the convolution, decay and step of each head, the norm of a head. With gates of a rank: their second factors, and a step of each
-    /// channel of the keys.
-    fn parameters(&self, hidden: u64) -> u64 {
-        let seconds = self.gate_rank.map_or(0, |rank| rank * (self.value_width() + self.key_width()));
-        let steps = self.gate_rank.map_or(self.n_value_heads, |_| self.key_width());
-        let heads = self.n_value_heads + steps + self.value_dim;
-        hidden * (self.projected() + self.value_width()) + seconds + self.channels() * self.kernel + heads
+    /// channel of the keys. Lightning attention has a norm over all heads.
+    const fn parameters(&self, hidden: u64) -> u64 {
+        let convolution = self.channels() * self.kernel;
+        hidden * (self.projected() + self.value_width())
+            + match self.rule {
+                LinearRule::Delta => convolution + 2 * self.n_value_heads + self.value_dim,
+                LinearRule::Channels { rank } => {
+                    let seconds = rank * (self.value_width() + self.key_width());
+                    seconds + convolution + self.n_value_heads + self.key_width() + self.value_dim
+                }
+                LinearRule::Lightning => self.value_width(),
+            }
     }
 }
 
@@ -76,7 +78,12 @@ impl StateSpace {
 
     /// Columns of the projection in front: those channels, the gate, and a step per head.
     pub const fn projected(&self) -> u64 {
-        self.channels() + self.width() + self.n_heads
+        self.channels() + self.width() + if self.step_rank.is_some() { 0 } else { self.n_heads }
+    }
+
+    /// Columns of the projection behind the convolution of Mamba-1: steps of a rank, and what goes into the state and comes out of it.
+    pub const fn stepped(&self, rank: u64) -> u64 {
+        rank + 2 * self.state
     }
 
     /// Numbers of state that a sequence keeps.
@@ -84,39 +91,63 @@ impl StateSpace {
         self.width() * self.state
     }
 
-    /// The projections, the convolution with its bias, three numbers per head, the norm.
+    /// The projections, the convolution with its bias, three numbers per head, the norm. In Mamba-1: the projections of steps with a bias, decays of all
+    /// states, a number per channel, and norms of what the second projection gives.
     const fn parameters(&self, hidden: u64) -> u64 {
-        let convolution = self.channels() * (self.kernel + 1);
-        hidden * (self.projected() + self.width()) + convolution + 3 * self.n_heads + self.width()
+        let around = hidden * (self.projected() + self.width()) + self.channels() * (self.kernel + 1);
+        let norm = if self.normed { self.width() } else { 0 };
+        match self.step_rank {
+            Some(rank) => around + self.width() * (self.stepped(rank) + rank + self.state + 2) + self.stepped(rank),
+            None => around + 3 * self.n_heads + norm,
+        }
     }
 }
 
 impl Model {
-    /// Parameters of attention in one layer.
+    /// Parameters of attention to all tokens in one layer.
     pub fn attention_parameters(&self) -> u64 {
+        self.attention_of(Mixer::Full)
+    }
+
+    /// Parameters of attention in one layer, without an index.
+    fn attention_of(&self, mixer: Mixer) -> u64 {
         if let Some(latent) = &self.latent {
             return latent.parameters(self.hidden, self.n_heads);
         }
-        let query = self.n_heads * self.head_dim;
-        let gate = if self.output_gate { query } else { 0 };
-        let biases = if self.qkv_bias { query + 2 * self.kv_width() } else { 0 };
+        let heads = self.heads(mixer);
+        let (query, projected) = (heads.query_width(), heads.projected_width());
+        let kept = if matches!(mixer, Mixer::Reused(_)) { 0 } else { projected };
+        let gate = match self.output_gate {
+            OutputGate::Off => 0,
+            OutputGate::Heads => heads.n,
+            OutputGate::Whole => query,
+        };
+        let biases = if self.qkv_bias { query + kept } else { 0 };
         let output_bias = if self.output_bias { self.hidden } else { 0 };
-        let sinks = if self.sinks { self.n_heads } else { 0 };
+        let sinks = if heads.sinks { heads.n } else { 0 };
         let norms = match self.qk_norm {
             QueryKeyNorm::Off => 0,
-            QueryKeyNorm::Head => 2 * self.head_dim,
+            QueryKeyNorm::Head => heads.key_dim * if kept > 0 { 2 } else { 1 },
             QueryKeyNorm::Whole => query + self.kv_width(),
         };
-        self.hidden * (gate + query + 2 * self.kv_width()) + query * self.hidden + biases + norms + output_bias + sinks
+        self.hidden * (gate + query + kept + heads.mixed_width()) + biases + norms + output_bias + sinks
     }
 
     /// Parameters of what mixes the tokens of a layer.
     pub fn mixer_parameters(&self, layer: Layer) -> u64 {
-        match layer.mixer {
-            Mixer::Full | Mixer::Window(_) | Mixer::Chunked(_) | Mixer::Selected(_) => self.attention_parameters(),
-            Mixer::Linear => self.linear.map_or(0, |linear| linear.parameters(self.hidden)),
-            Mixer::StateSpace => self.state_space.map_or(0, |space| space.parameters(self.hidden)),
-            Mixer::Off => 0,
+        let index = self.index.filter(|_| layer.mixer.has_index());
+        let q_rank = self.latent.and_then(|latent| latent.q_rank).unwrap_or(self.hidden);
+        let state_space = self.state_space.map_or(0, |space| space.parameters(self.hidden));
+        match (layer.mixer, self.compressed) {
+            (mixer, Some(compressed)) if mixer.attends() => self.compressed_parameters(compressed, mixer),
+            (Mixer::Joint, _) => self.attention_of(layer.mixer) + state_space,
+            (mixer, _) if mixer.attends() => {
+                self.attention_of(mixer) + index.map_or(0, |index| index.parameters(self.hidden, q_rank))
+            }
+            (Mixer::Linear, _) => self.linear.map_or(0, |linear| linear.parameters(self.hidden)),
+            (Mixer::StateSpace, _) => state_space,
+            (Mixer::Convolution, _) => self.hidden * (4 * self.hidden + self.convolution.unwrap_or(0)),
+            _ => 0,
         }
     }
 
@@ -129,13 +160,26 @@ impl Model {
 
     /// Parameters of the norms of a layer.
     fn norm_parameters(&self, layer: Layer) -> u64 {
-        let n_blocks = u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off);
+        let n_blocks = n_blocks(layer);
         let n_norms = match self.norms {
+            _ if self.streams.is_some_and(Streams::replaces_norms) => 0,
             Norms::Each => n_blocks,
             Norms::Around => 2 * n_blocks,
             Norms::Shared => 1,
         };
         n_norms * if self.learned_positions { 2 * self.hidden } else { self.hidden }
+    }
+
+    /// Parameters that mix the streams of a layer and bring its own inputs.
+    fn stream_parameters(&self, layer: Layer) -> u64 {
+        let streams = self.streams.map_or(0, |streams| streams.layer_parameters(self.hidden, n_blocks(layer)));
+        streams + self.layer_inputs.map_or(0, |inputs| inputs.layer_parameters(self.hidden))
+    }
+
+    /// Width of the dense feed-forward of a layer.
+    pub const fn dense_intermediate(&self, mixer: Mixer) -> u64 {
+        let is_wide = self.wide_reusing && matches!(mixer, Mixer::Reused(_));
+        if is_wide { 2 * self.intermediate } else { self.intermediate }
     }
 
     /// Parameters of a layer's dense feed-forward, or of its shared experts and the projections around the routed ones.
@@ -149,7 +193,7 @@ impl Model {
                 };
                 shared + experts.latent.map_or(0, |latent| 2 * self.hidden * latent)
             }
-            _ => self.feed_forward_parameters(self.hidden, self.intermediate),
+            _ => self.feed_forward_parameters(self.hidden, self.dense_intermediate(layer.mixer)),
         }
     }
 
@@ -158,14 +202,16 @@ impl Model {
         let Some(experts) = self.experts.filter(|_| layer.has_experts()) else { return 0 };
         let gate = if experts.shared_gate { self.hidden } else { 0 };
         let bias = if experts.biased { experts.n_routed } else { 0 };
-        self.hidden * experts.n_routed + bias + gate
+        // Three norms around both kinds of experts, and scales of what enters the router and of what each expert gives.
+        let normed = if experts.normed { 4 * self.hidden + experts.n_routed } else { 0 };
+        self.hidden * (experts.n_routed + experts.n_zero) + bias + gate + normed
     }
 
     /// Parameters of a layer that every tensor group holds once: mixer, norms, and the dense feed-forward or, with experts, what is around
     /// them.
     pub fn shared_layer_parameters(&self, layer: Layer) -> u64 {
         let feed_forward = self.dense_parameters(layer) + self.router_parameters(layer);
-        self.mixer_parameters(layer) + self.norm_parameters(layer) + feed_forward
+        self.mixer_parameters(layer) + self.norm_parameters(layer) + self.stream_parameters(layer) + feed_forward
     }
 
     /// The same of all layers from `first` to before `end`.
@@ -201,20 +247,27 @@ impl Model {
         self.shared_parameters(0, self.n_layers) + routed
     }
 
-    /// Parameters of the embedding table and the learned positions.
-    pub const fn first_stage_parameters(&self) -> u64 {
+    /// Parameters of the embedding table and the learned positions, and of what makes streams and inputs of layers.
+    pub fn first_stage_parameters(&self) -> u64 {
         let positions = if self.learned_positions { self.max_positions } else { 0 };
-        (self.vocab + positions) * self.hidden
+        let streams = self.streams.map_or(0, |streams| streams.first_parameters(self.hidden));
+        let inputs = self.layer_inputs.map_or(0, |inputs| inputs.first_parameters(self.hidden, self.n_layers));
+        (self.vocab + positions) * self.hidden + streams + inputs
     }
 
-    /// Parameters of the final norm and of the head, which a tied model shares with the embedding.
-    pub const fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
-        let norm = if self.learned_positions { 2 } else { 1 } * self.hidden;
-        norm + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
+    /// Parameters of the final norm, of what joins streams, and of the head, which a tied model shares with the embedding.
+    pub fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
+        let n_norms = match (self.learned_positions, self.streams) {
+            (true, _) => 2,
+            (false, Some(streams)) if streams.replaces_norms() => 0,
+            _ => 1,
+        };
+        let joined = n_norms * self.hidden + self.streams.map_or(0, |streams| streams.last_parameters(self.hidden));
+        joined + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
     }
 
     /// Parameters outside the layers.
-    pub const fn embedding_parameters(&self) -> u64 {
+    pub fn embedding_parameters(&self) -> u64 {
         self.first_stage_parameters() + self.last_stage_parameters(true)
     }
 
@@ -228,9 +281,16 @@ impl Model {
         self.layer_parameters(self.experts.map_or(0, |experts| experts.top_k)) + self.embedding_parameters()
     }
 
-    /// The layer that predicts a token further on: attention to all tokens, and experts where the last layer with a feed-forward has them.
+    /// The layer that predicts a token further on: attention to all tokens, or to selected ones where the model has it, and experts where the last layer with
+    /// a feed-forward has them. One of a model with compressed attention has the window alone (DeepSeek-V4's `compress_ratios` end with its 0).
     fn predicting_layer(&self) -> Layer {
-        if self.n_expert_layers() > 0 { Layer::EXPERTS } else { Layer::DENSE }
+        let of_kind = |layer: Layer| match layer.mixer {
+            Mixer::Compressed { window, .. } => Some(Mixer::Window(window)),
+            Mixer::Selected(_) => Some(layer.mixer),
+            _ => None,
+        };
+        let plain = if self.n_expert_layers() > 0 { Layer::EXPERTS } else { Layer::DENSE };
+        Layer { mixer: self.layers.kinds().into_iter().find_map(of_kind).unwrap_or(plain.mixer), ..plain }
     }
 
     /// Parameters of all layers that predict tokens further on: each joins the last state with the next token's embedding, both normed,
@@ -255,6 +315,11 @@ impl Model {
             ..self.clone()
         })
     }
+}
+
+/// Parts of a layer: a mixer and a feed-forward.
+fn n_blocks(layer: Layer) -> u64 {
+    u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off)
 }
 
 #[cfg(test)]
@@ -296,6 +361,15 @@ mod tests {
         // arXiv:2504.03624, table 1 and abstract; arXiv:2512.20848, table 1.
         check("nemotron-h-56b", (56.0, 0.6), (56.0, 0.6));
         check("nemotron-3-nano-30b-a3b", (31.6, 0.05), (3.6, 0.05));
+        // Model cards: deepseek-ai/DeepSeek-V4-Flash and -Pro, XiaomiMiMo/MiMo-V2-Flash, google/gemma-4-26B-A4B and -31B.
+        check("deepseek-v4-flash", (284.0, 0.5), (13.0, 0.5));
+        check("deepseek-v4-pro", (1600.0, 50.0), (49.0, 0.5));
+        check("mimo-v2-flash", (309.0, 1.0), (15.0, 0.5));
+        check("gemma-4-26b-a4b", (25.2, 0.1), (3.8, 0.1));
+        check("gemma-4-31b", (30.7, 0.1), (30.7, 0.1));
+        // arXiv:2509.01322, abstract; arXiv:2403.19887, section 3.1.
+        check("longcat-flash", (560.0, 3.0), (27.0, 1.0));
+        check("jamba-v0.1", (52.0, 0.5), (12.0, 0.5));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{FeedForward, Layer, Mixer, Model, Pattern};
+use super::{FeedForward, Layer, LinearRule, Mixer, Model, OutputGate, Pattern};
 
 /// A layer of a hybrid that is attention alone, and one that is experts alone.
 const OF_HYBRID: [Layer; 2] = [
@@ -26,16 +26,36 @@ impl Model {
         Self { n_layers: layers.len() as u64, layers: Pattern::of_layers(&layers), n_predicting: n, ..self }
     }
 
-    /// Layers that a training step has no time for, in words; empty where there are none. Steps of Megatron-Core and of PyTorch modules have
+    /// What a training step has no time for, in words; empty where there is nothing. Steps of Megatron-Core and of PyTorch modules have
     /// windows, linear attention and state spaces.
     pub fn not_trained(&self) -> String {
         let words = |layer: Layer| match layer.mixer {
             Mixer::Chunked(_) => Some("attention in chunks"),
-            Mixer::Selected(_) => Some("attention to selected tokens"),
+            Mixer::Selected(_) | Mixer::Reselected(_) => Some("attention to selected tokens"),
             Mixer::Full | Mixer::Window(_) | Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
+            Mixer::Compressed { .. } => Some("attention to compressed tokens"),
+            Mixer::Reused(_) => Some("attention to another layer's keys"),
+            Mixer::Joint => Some("attention beside a state space"),
+            Mixer::Convolution => Some("convolutions as mixers"),
         };
-        let found: BTreeSet<&str> = self.layers.kinds().into_iter().filter_map(words).collect();
+        let mut found: BTreeSet<&str> = self.layers.kinds().into_iter().filter_map(words).collect();
+        found.extend(self.unlike_any_trained());
         found.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
+    /// Parts of layers that no step of training has a time for, however it is computed.
+    pub(super) fn unlike_any_trained(&self) -> Vec<&'static str> {
+        let is_lightning = self.linear.is_some_and(|linear| linear.rule == LinearRule::Lightning);
+        let parts = [
+            (self.heads_by_layer.is_some(), "heads that differ by layer or in keys and values"),
+            (self.output_gate == OutputGate::Heads, "a gate of a number per head"),
+            (self.streams.is_some(), "several residual streams"),
+            (self.layer_inputs.is_some(), "inputs of every layer"),
+            (self.experts.is_some_and(|experts| experts.normed), "experts with norms of their own"),
+            (is_lightning, "lightning attention"),
+            (self.state_space.is_some_and(|space| space.step_rank.is_some()), "Mamba-1"),
+        ];
+        parts.into_iter().filter(|(has, _)| *has).map(|(_, what)| what).collect()
     }
 }
 
@@ -63,6 +83,10 @@ mod tests {
             ("gpt-oss-120b", ""),
             ("nemotron-3-nano-30b-a3b", ""),
             ("glm-5", "attention to selected tokens"),
+            ("longcat-flash", ""),
+            ("deepseek-v4-flash", "attention to compressed tokens, several residual streams"),
+            ("mimo-v2-flash", "heads that differ by layer or in keys and values"),
+            ("jamba-v0.1", "Mamba-1"),
         ] {
             assert_eq!(embedded(name).expect(name).not_trained(), expected, "{name}");
         }

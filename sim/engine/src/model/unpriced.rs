@@ -37,6 +37,10 @@ impl Model {
     /// What training does not know of the layers, in words, and whether it cannot do without: it takes each for attention to all tokens with a
     /// feed-forward behind it.
     pub fn beyond_training(&self) -> Option<(bool, String)> {
+        let unlike = self.unlike_any_trained();
+        if !unlike.is_empty() {
+            return Some((true, format!("training has no times for {} of `{}`", unlike.join(", "), self.name)));
+        }
         let n_other = self.count(self.n_layers, |layer| !layer.is_whole());
         let sees_a_part = |layer: Layer| matches!(layer.mixer, Mixer::Window(_) | Mixer::Chunked(_));
         let n_windows = self.count(self.n_layers, |layer| sees_a_part(layer) && layer.feed_forward != FeedForward::Off);

@@ -9,7 +9,6 @@ use super::ReplicaConfig;
 use super::decoding::Decoding;
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
-use engine::memory;
 pub use engine::memory::kv_bytes_per_token;
 use engine::model::Mixer;
 use engine::play::Case;
@@ -128,33 +127,52 @@ fn of_all(kernels: &[(ShapedDecode, Decoding)], n: u64, of: impl Fn(&ShapedDecod
     all
 }
 
-/// Kernels of decoding sequences with the layers that run them: those that were measured by themselves, and that of plain attention for the rest.
+/// Kernels of decoding sequences with the layers that run them: those that were measured by themselves, and those of plain attention for the rest, one for
+/// each kind of heads.
 fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedDecode, Decoding)> {
     let mut own = Vec::new();
     let mut taken: Vec<Mixer> = Vec::new();
+    let mut shapes: Vec<DecodeShape> = Vec::new();
     for (kind, _) in deployment.model.kinds(0, deployment.model.n_layers) {
-        let Some(shape) = own_shape(deployment, kind.mixer).filter(|_| !taken.contains(&kind.mixer)) else { continue };
-        let Some(law) = cost.decode(&shape) else { continue };
-        let layers = Decoding::new(deployment, |mixer| mixer == kind.mixer, shape.token_bytes(), |window| window);
+        if taken.contains(&kind.mixer) {
+            continue;
+        }
+        let measured = own_shape(deployment, kind.mixer).and_then(|shape| Some((cost.decode(&shape)?, shape)));
+        let Some((law, of_own)) = measured else {
+            let plain = shape(deployment, kind.mixer);
+            if !shapes.contains(&plain) {
+                shapes.push(plain);
+            }
+            continue;
+        };
+        let layers = Decoding::new(deployment, |mixer| mixer == kind.mixer, of_own.token_bytes(), |window| window);
         taken.push(kind.mixer);
         own.push((law, layers));
     }
-    let shape = shape(deployment);
-    let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), shape, deployment.cluster.gpu.memory_bandwidth);
-    let law = cost.decode(&shape).unwrap_or_else(assumed);
-    let read_of = |window| law.keys_in_window(u64::MAX, window);
-    let layers = Decoding::new(deployment, |mixer| !taken.contains(&mixer), shape.token_bytes(), read_of);
-    if own.is_empty() || !layers.is_empty() {
-        own.push((law, layers));
+    for plain in shapes {
+        let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), plain, deployment.cluster.gpu.memory_bandwidth);
+        // No kernel of compressed vectors was fitted, and those of latent ones start with other work.
+        let fitted = if deployment.model.compressed.is_some() { None } else { cost.decode(&plain) };
+        let law = fitted.unwrap_or_else(assumed);
+        let read_of = |window| law.keys_in_window(u64::MAX, window);
+        let is_one = |mixer| !taken.contains(&mixer) && shape(deployment, mixer) == plain;
+        let layers = Decoding::new(deployment, is_one, plain.token_bytes(), read_of);
+        if own.is_empty() || !layers.is_empty() {
+            own.push((law, layers));
+        }
     }
     own
 }
 
-/// What a layer is whose kernel is no plain attention.
+/// What a layer is whose kernel is no plain attention. Nobody measured an index of pools, nor one over heads.
 fn own_shape(deployment: &ReplicaConfig<'_>, mixer: Mixer) -> Option<DecodeShape> {
-    let plain = shape(deployment);
+    let plain = shape(deployment, mixer);
     match mixer {
-        Mixer::Selected(_) => Some(DecodeShape { reads: Reads::Selected, ..plain }),
+        Mixer::Selected(_) => {
+            let is_measured =
+                plain.reads == Reads::Latent && deployment.model.index.is_some_and(|index| index.pool == 1);
+            is_measured.then_some(DecodeShape { reads: Reads::Selected, ..plain })
+        }
         Mixer::Linear => {
             let state = State::of(&deployment.shard(), mixer)?;
             let (heads, reads) = (state.n_heads, Reads::State { bytes: state.bytes() });
@@ -164,18 +182,17 @@ fn own_shape(deployment: &ReplicaConfig<'_>, mixer: Mixer) -> Option<DecodeShape
     }
 }
 
-/// What a layer's decode attention is on one GPU of a deployment.
-pub fn shape(deployment: &ReplicaConfig<'_>) -> DecodeShape {
+/// What a layer's decode attention is on one GPU of a deployment. Latent and compressed vectors are read once for all heads.
+pub fn shape(deployment: &ReplicaConfig<'_>, mixer: Mixer) -> DecodeShape {
     let (model, tp, kv) = (deployment.model, deployment.tensor_degree, deployment.formats.kv);
-    let n_heads = model.n_heads.div_ceil(u64::from(tp));
-    let per_layer = memory::kv_elements_per_layer(model, tp);
-    match model.latent {
-        Some(_) => DecodeShape { n_heads, n_kv_heads: 1, head_dim: per_layer, kv, reads: Reads::Latent },
-        None => {
-            let n_kv_heads = model.n_kv_heads.div_ceil(u64::from(tp));
-            DecodeShape { n_heads, n_kv_heads, head_dim: model.head_dim, kv, reads: Reads::Heads }
-        }
+    let heads = model.heads(mixer);
+    let n_heads = heads.n.div_ceil(u64::from(tp));
+    if model.latent.is_some() || model.compressed.is_some() {
+        let head_dim = model.kept_elements(mixer, tp);
+        return DecodeShape { n_heads, n_kv_heads: 1, head_dim, kv, reads: Reads::Latent };
     }
+    let n_kv_heads = heads.n_kv.div_ceil(u64::from(tp));
+    DecodeShape { n_heads, n_kv_heads, head_dim: heads.mean_dim(), kv, reads: Reads::Heads }
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are
 //! longer than the window; a shorter context is charged the whole window. A chunk counts half of its length, where a sequence is on average.
-//! Layers with a state read and write it. So a span of iterations stays linear in cached tokens. Layers with a kernel that was measured by itself
-//! are counted by themselves, all others in keys of the model's plain attention.
+//! Layers with a state read and write it. Layers that keep entries of several tokens read those, or as many as an index picks. So a span of iterations
+//! stays linear in cached tokens. Layers with a kernel that was measured by itself are counted by themselves, all others in keys of the model's plain
+//! attention.
 
 use engine::memory::index_key_bytes;
-use engine::model::Mixer;
+use engine::model::{Index, Mixer};
 use engine::state::State;
 
 use crate::step_cost::ReplicaConfig;
@@ -32,21 +33,33 @@ impl Decoding {
     ) -> Self {
         let (model, shard) = (deployment.model, deployment.shard());
         let in_keys = |bytes: u64| hw::real(bytes) / hw::real(key_bytes);
-        let index = model.latent.and_then(|latent| latent.index).map_or(0.0, |index| in_keys(index_key_bytes(index)));
+        let index_keys = |index: Index| in_keys(index_key_bytes(index)) / hw::real(index.pool);
+        let index = model.index.map_or(0.0, index_keys);
         let mut found = Self { kernels: 0.0, keys: 0.0, per_sequence: 0.0 };
         for (kind, n) in model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| is_one(kind.mixer)) {
-            let n = hw::real(n);
-            match (kind.mixer, kind.mixer.attended_max(), State::of(&shard, kind.mixer)) {
-                (Mixer::Off, _, _) => continue,
-                (_, _, Some(state)) => found.per_sequence += n * in_keys(2 * state.bytes()),
-                (_, None, None) => found.keys += n,
-                (mixer, Some(tokens), None) => {
-                    let is_window = matches!(mixer, Mixer::Window(_));
-                    found.per_sequence += n * hw::real(if is_window { read_of(tokens) } else { tokens });
-                    found.keys += if matches!(mixer, Mixer::Selected(_)) { n * index } else { 0.0 };
-                }
+            let (n, mixer) = (hw::real(n), kind.mixer);
+            // A convolution is one of the small kernels of its layer.
+            let state = State::of(&shard, mixer).filter(|_| mixer != Mixer::Convolution);
+            if let Some(state) = state {
+                found.per_sequence += n * in_keys(2 * state.bytes());
+                found.kernels += n;
+            }
+            if !mixer.attends() {
+                continue;
             }
             found.kernels += n;
+            found.keys += if mixer.has_index() { n * index } else { 0.0 };
+            match (mixer, mixer.attended_max()) {
+                (Mixer::Compressed { ratio, window, .. }, None) => {
+                    found.keys += n / hw::real(ratio);
+                    found.per_sequence += n * hw::real(window);
+                }
+                (_, None) => found.keys += n,
+                (Mixer::Window(tokens) | Mixer::Reused(Some(tokens)), _) => {
+                    found.per_sequence += n * hw::real(read_of(tokens));
+                }
+                (_, Some(tokens)) => found.per_sequence += n * hw::real(tokens),
+            }
         }
         found
     }
@@ -71,7 +84,8 @@ mod tests {
         let model = engine::model::embedded(name).expect("embedded");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
         let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
-        Decoding::new(&deployment, |_| true, shape(&deployment).token_bytes(), |window| window)
+        let shape = shape(&deployment, engine::model::Mixer::Full);
+        Decoding::new(&deployment, |_| true, shape.token_bytes(), |window| window)
     }
 
     #[test]

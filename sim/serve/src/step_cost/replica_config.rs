@@ -166,8 +166,9 @@ impl<'a> ReplicaConfig<'a> {
 
     /// Whether a layer is launched in more kernels than others.
     fn is_intricate(&self, layer: Layer) -> bool {
-        let scans = matches!(layer.mixer, Mixer::Linear | Mixer::StateSpace);
-        self.model.latent.is_some() || scans || (layer.has_experts() && self.triton_experts)
+        let scans = matches!(layer.mixer, Mixer::Linear | Mixer::StateSpace | Mixer::Joint);
+        let is_latent = self.model.latent.is_some() || self.model.compressed.is_some();
+        is_latent || scans || (layer.has_experts() && self.triton_experts)
     }
 
     /// The draft model by itself on one of the tensor groups.

@@ -13,7 +13,7 @@ use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
-use engine::model::{Experts, FeedForward, Layer, Mixer, Model, QueryKeyNorm};
+use engine::model::{Experts, FeedForward, Layer, LinearRule, Mixer, Model, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -215,6 +215,7 @@ impl<'a> Writer<'a> {
         let permille = (1000 * u64::from(n_busy)).div_ceil(u64::from(self.deployment.lanes().ranks));
         let load = ExpertLoad { permille, ..ExpertLoad::EVEN };
         let mut ops = layer::embedding(&self.shard, m);
+        ops.extend(layer::outside(&self.shard, m));
         for &(mixer, n) in &self.mixers {
             ops.extend(layer::repeated(&layer::before_mixing(&self.shard, mixer, m, forward), n));
             if mixer == Mixer::Linear {
@@ -260,6 +261,9 @@ impl<'a> Writer<'a> {
         let (Some(linear), bytes) = (self.shard.model.linear, self.shard.dtype.bytes()) else { return Vec::new() };
         let on_gpu = |width: u64| width.div_ceil(u64::from(self.shard.tp));
         let (gates, values) = (on_gpu(2 * linear.n_value_heads), on_gpu(linear.value_width()));
+        if linear.rule == LinearRule::Lightning {
+            return vec![(Op::Elementwise { bytes: 3 * m * values * bytes }, 1)];
+        }
         vec![
             (Op::Gemm { m, n: gates, k: self.shard.model.hidden, format: self.shard.formats.attention }, 1),
             (Op::Elementwise { bytes: 2 * m * gates * bytes }, 1),

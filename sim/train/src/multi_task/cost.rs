@@ -15,7 +15,7 @@ use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::layer;
-use engine::model::{Layer, Model, Norms, Pattern, QueryKeyNorm};
+use engine::model::{Layer, Model, Norms, OutputGate, Pattern, QueryKeyNorm};
 use engine::play::Case;
 use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
@@ -198,17 +198,24 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         tied: true,
         qkv_bias: false,
         output_bias: !gated,
-        output_gate: false,
+        output_gate: OutputGate::Off,
         sinks: false,
         learned_positions: !gated,
         scaled_positions: false,
         norms: Norms::Each,
         qk_norm: QueryKeyNorm::Off,
         max_positions: training.calls[call].tokens,
+        heads_by_layer: None,
         latent: None,
+        compressed: None,
+        index: None,
         experts: None,
         linear: None,
         state_space: None,
+        convolution: None,
+        streams: None,
+        layer_inputs: None,
+        wide_reusing: false,
         n_predicting: 0,
         vision: None,
         formats: engine::formats::Formats::of(Dtype::Bf16),

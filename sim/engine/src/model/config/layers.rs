@@ -2,6 +2,7 @@
 //!
 //! Rules where a file does not list its layers are those of the public model code: huggingface/transformers, `configuration_<type>.py`.
 
+use super::patterns;
 use super::reader::Reader;
 use super::types::{Family, Type};
 use crate::model::{FeedForward, Layer, Mixer, Pattern};
@@ -32,7 +33,11 @@ pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_expe
         let blocks = blocks(reader);
         return (blocks.len().max(1) as u64, Pattern::of_layers(&blocks));
     }
-    let n = reader.required(&["num_hidden_layers", "n_layer"]);
+    let n = match family {
+        // A layer has two attentions and two feed-forwards, and its experts run beside the second half.
+        Family::Longcat => 2 * reader.required(&["num_layers", "num_hidden_layers"]),
+        _ => reader.required(&["num_hidden_layers", "n_layer"]),
+    };
     if n > LAYERS_MAX {
         reader.find("num_hidden_layers", &n, &format!("whole numbers from 1 to {LAYERS_MAX}"));
         return (n, Pattern::uniform(Layer::DENSE));
@@ -79,11 +84,14 @@ fn blocks(reader: &mut Reader<'_>) -> Vec<Layer> {
 
 /// What mixes the tokens of each of `n` layers.
 fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
+    if let Some(mixers) = patterns::mixers(family, reader, n, positions) {
+        return mixers;
+    }
     let rest = rest(family, reader, positions);
     let attention_every =
         |period: u64| (0..n).map(|index| if (index + 1).is_multiple_of(period) { Mixer::Full } else { rest }).collect();
     if let Some(words) = reader.words("layer_types") {
-        return listed(reader, &words, n, rest);
+        return listed(reader, &words, n, Mixer::Full, rest);
     }
     match family {
         Family::Qwen3Next => attention_every(reader.optional(&["full_attention_interval"]).unwrap_or(4)),
@@ -147,7 +155,7 @@ fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
 }
 
 /// A window, where the file has one that is in use.
-fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
+pub(super) fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
     let width = reader.optional(&["sliding_window"]);
     let is_used = reader.flag("use_sliding_window", family != Family::Qwen);
     let Some(width) = width.filter(|_| is_used) else { return Mixer::Full };
@@ -161,27 +169,32 @@ fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
     Mixer::Window(width)
 }
 
-/// Layers as `layer_types` lists them.
-fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<Mixer> {
-    if words.len() as u64 != n {
-        let found = format!("a list of {} layers", words.len());
+/// Layers as `layer_types` lists them, perhaps with those that predict tokens further on: `whole` where they attend to all tokens or to what an index
+/// picks of all, or `rest`.
+pub(super) fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, whole: Mixer, rest: Mixer) -> Vec<Mixer> {
+    let found = words.len() as u64;
+    if found != n && found != n + reader.count("num_nextn_predict_layers") {
+        let found = format!("a list of {found} layers");
         reader.find("layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
     }
+    let words = &words[..words.len().min(usize::try_from(n).expect("few layers"))];
     let mut unknown = std::collections::BTreeSet::new();
     let mut mixers = Vec::with_capacity(words.len());
     for word in words {
-        mixers.push(listed_mixer(word, rest).unwrap_or(Mixer::Full));
-        if listed_mixer(word, rest).is_none() {
+        mixers.push(listed_mixer(word, whole, rest).unwrap_or(whole));
+        if listed_mixer(word, whole, rest).is_none() {
             unknown.insert(*word);
         }
     }
     for word in unknown {
-        let allowed = match rest {
-            Mixer::Window(_) => "full_attention, sliding_attention",
-            Mixer::Chunked(_) => "full_attention, chunked_attention",
-            Mixer::Linear => "full_attention, linear_attention",
-            Mixer::StateSpace => "attention, mamba",
-            Mixer::Selected(_) => "full_attention, deepseek_sparse_attention",
+        let allowed = match (whole, rest) {
+            (_, Mixer::Window(_)) => "full_attention, sliding_attention",
+            (_, Mixer::Chunked(_)) => "full_attention, chunked_attention",
+            (Mixer::Selected(_), Mixer::Linear) => "full_attention, indexed_attention, linear_attention",
+            (_, Mixer::Linear) => "full_attention, linear_attention",
+            (_, Mixer::StateSpace) => "attention, mamba",
+            (_, Mixer::Selected(_)) => "full_attention, deepseek_sparse_attention, minimax_m3_sparse",
+            (_, Mixer::Convolution) => "full_attention, conv",
             _ => "full_attention, and sliding_attention with a `sliding_window` that is in use",
         };
         reader.find("layer_types", &format!("with `{word}`"), allowed);
@@ -190,20 +203,40 @@ fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<M
 }
 
 /// The mixer of a word, where layers may be `rest` besides.
-fn listed_mixer(word: &str, rest: Mixer) -> Option<Mixer> {
-    match (word, rest) {
-        ("full_attention", _) | ("attention", Mixer::StateSpace) => Some(Mixer::Full),
-        ("deepseek_sparse_attention", Mixer::Selected(_))
-        | ("sliding_attention", Mixer::Window(_))
-        | ("chunked_attention", Mixer::Chunked(_))
-        | ("linear_attention", Mixer::Linear)
-        | ("linear_attention" | "mamba", Mixer::StateSpace) => Some(rest),
+fn listed_mixer(word: &str, whole: Mixer, rest: Mixer) -> Option<Mixer> {
+    match (word, whole, rest) {
+        ("full_attention", ..)
+        | ("attention", _, Mixer::StateSpace)
+        | ("indexed_attention", Mixer::Selected(_), Mixer::Linear) => Some(whole),
+        ("deepseek_sparse_attention" | "minimax_m3_sparse", _, Mixer::Selected(_))
+        | ("sliding_attention", _, Mixer::Window(_))
+        | ("chunked_attention", _, Mixer::Chunked(_))
+        | ("linear_attention", _, Mixer::Linear)
+        | ("linear_attention" | "mamba", _, Mixer::StateSpace)
+        | ("conv", _, Mixer::Convolution) => Some(rest),
         _ => None,
     }
 }
 
 /// The feed-forwards of `n` layers of a model with experts.
 fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> {
+    let by_turns = |period: u64, offset: u64| {
+        let of = |index: u64| if index % period == offset { FeedForward::Experts } else { FeedForward::Dense };
+        (0..n).map(of).collect()
+    };
+    match of.family {
+        Family::Longcat => return by_turns(2, 1),
+        Family::Jamba => {
+            let period = reader.required(&["expert_layer_period"]);
+            return by_turns(period, reader.count("expert_layer_offset"));
+        }
+        // Routers by hash and routers that learn have experts alike.
+        Family::DeepseekV4 => {
+            let _ = (reader.value("mlp_layer_types"), reader.count("num_hash_layers"));
+            return by_turns(1, 0);
+        }
+        _ => {}
+    }
     let keys = ["first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"];
     let stated = keys.into_iter().find(|key| reader.has(key));
     let n_dense = stated.map_or(of.n_dense, |key| reader.count(key));
@@ -219,7 +252,11 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
     // A last layer below 0 is the last one of all.
     let last = reader.value("moe_layer_end_index").and_then(serde_json::Value::as_u64).unwrap_or(n);
     let (every, each) = frequency(reader, n);
-    let named = reader.numbers("moe_layers").filter(|_| of.family == Family::Llama4);
+    let named = match of.family {
+        Family::Step => step_layers(reader),
+        _ => reader.numbers("moe_layers").filter(|_| of.family == Family::Llama4),
+    };
+    let n_dense = if named.is_some() { 0 } else { n_dense };
     if let Some(words) = reader.words("mlp_layer_types") {
         return listed_feed_forwards(reader, &words, n);
     }
@@ -236,9 +273,20 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
     (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
 }
 
+/// Layers of Step 3.7 with experts, as `moe_layers_enum` writes them: numbers with commas between them.
+fn step_layers(reader: &mut Reader<'_>) -> Option<Vec<u64>> {
+    let text = reader.word("moe_layers_enum")?;
+    let numbers: Option<Vec<u64>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
+    if numbers.is_none() {
+        reader.find("moe_layers_enum", &format!("`{text}`"), "numbers of layers with commas between them");
+    }
+    numbers
+}
+
 /// Feed-forwards as `mlp_layer_types` lists them.
 fn listed_feed_forwards(reader: &mut Reader<'_>, words: &[&str], n: u64) -> Vec<FeedForward> {
-    if words.len() as u64 != n {
+    let predicting = reader.count("num_nextn_predict_layers");
+    if words.len() as u64 != n && words.len() as u64 != n + predicting {
         let found = format!("a list of {} layers", words.len());
         reader.find("mlp_layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
     }
@@ -246,7 +294,7 @@ fn listed_feed_forwards(reader: &mut Reader<'_>, words: &[&str], n: u64) -> Vec<
         reader.find("mlp_layer_types", &format!("with `{word}`"), "dense, sparse");
     }
     let of = |word: &&str| if *word == "sparse" { FeedForward::Experts } else { FeedForward::Dense };
-    words.iter().map(of).collect()
+    words.iter().take(usize::try_from(n).expect("few layers")).map(of).collect()
 }
 
 /// `moe_layer_freq`: every so many-th layer, or 1 and 0 for each.

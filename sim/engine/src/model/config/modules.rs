@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::no_format::NoFormat;
-use crate::model::{FeedForward, Layer, Mixer, Model};
+use crate::model::{FeedForward, Layer, Mixer, Model, OutputGate};
 
 /// A part of a model that has a format of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,10 +47,12 @@ pub(super) fn of(model: &Model) -> Vec<Module> {
         let experts = model.experts.filter(|_| layer.has_experts());
         let parameters = experts.map_or(0, |experts| experts.n_routed * model.expert_parameters());
         if parameters > 0 {
-            push(
-                Part::Experts,
-                (if model.state_space.is_some() { "mixer.experts.0" } else { "mlp.experts.0" }, parameters),
-            );
+            let name = match (model.state_space, model.compressed) {
+                (Some(_), _) => "mixer.experts.0",
+                (None, Some(_)) => "ffn.experts.0",
+                (None, None) => "mlp.experts.0",
+            };
+            push(Part::Experts, (name, parameters));
         }
     }
     modules
@@ -59,16 +61,32 @@ pub(super) fn of(model: &Model) -> Vec<Module> {
 /// Projections around what mixes the tokens of a layer.
 fn mixing(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
     let hidden = model.hidden;
-    match (layer.mixer, model.latent, model.linear, model.state_space) {
-        (Mixer::Linear, _, Some(linear), _) => vec![
+    let mut found = Vec::new();
+    if layer.mixer.attends() {
+        found.extend(attention(model, layer.mixer));
+    }
+    match (layer.mixer, model.linear, model.state_space) {
+        (Mixer::Linear, Some(linear), _) => found.extend([
             ("linear_attn.in_proj_qkv", hidden * linear.channels()),
             ("linear_attn.in_proj_z", hidden * linear.value_width()),
             ("linear_attn.out_proj", hidden * linear.value_width()),
-        ],
-        (Mixer::StateSpace, _, _, Some(space)) => {
-            vec![("mixer.in_proj", hidden * space.projected()), ("mixer.out_proj", hidden * space.width())]
+        ]),
+        (Mixer::StateSpace | Mixer::Joint, _, Some(space)) => {
+            found.extend([("mixer.in_proj", hidden * space.projected()), ("mixer.out_proj", hidden * space.width())]);
         }
-        (mixer, Some(latent), _, _) if mixer.attends() => {
+        (Mixer::Convolution, _, _) => {
+            found.extend([("conv.in_proj", 3 * hidden * hidden), ("conv.out_proj", hidden * hidden)]);
+        }
+        _ => {}
+    }
+    found
+}
+
+/// Projections around attention.
+fn attention(model: &Model, mixer: Mixer) -> Vec<(&'static str, u64)> {
+    let hidden = model.hidden;
+    match (model.latent, model.compressed) {
+        (Some(latent), _) => {
             let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
             let rank = latent.q_rank.unwrap_or(hidden);
             vec![
@@ -79,16 +97,30 @@ fn mixing(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
                 ("self_attn.o_proj", hidden * model.n_heads * latent.value_dim),
             ]
         }
-        (mixer, _, _, space) if mixer.attends() => {
-            let query = hidden * model.n_heads * model.head_dim;
-            let (queries, kept) = (if model.output_gate { 2 * query } else { query }, hidden * model.kv_width());
-            let names = match space {
-                None => ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
-                Some(_) => ["mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"],
-            };
-            names.into_iter().zip([queries, kept, kept, query]).collect()
+        (None, Some(compressed)) => {
+            let query = model.n_heads * model.head_dim;
+            let joined = compressed.n_groups * compressed.group_rank;
+            vec![
+                ("attn.wq_a", hidden * compressed.q_rank),
+                ("attn.wq_b", compressed.q_rank * query),
+                ("attn.wkv", hidden * model.head_dim),
+                ("attn.wo_a", query * compressed.group_rank),
+                ("attn.wo_b", joined * hidden),
+            ]
         }
-        _ => Vec::new(),
+        (None, None) => {
+            let heads = model.heads(mixer);
+            let query = hidden * heads.query_width();
+            let queries = if model.output_gate == OutputGate::Whole { 2 * query } else { query };
+            let reuses = matches!(mixer, Mixer::Reused(_));
+            let kept = |width: u64| if reuses { 0 } else { hidden * heads.n_kv * width };
+            let values = if heads.projects_values { kept(heads.value_dim) } else { 0 };
+            let names = match model.state_space {
+                Some(_) if mixer == Mixer::Full => ["mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"],
+                _ => ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
+            };
+            names.into_iter().zip([queries, kept(heads.key_dim), values, hidden * heads.mixed_width()]).collect()
+        }
     }
 }
 
@@ -104,6 +136,7 @@ fn dense(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
         (FeedForward::Dense, false, _) => "mlp.down_proj",
         (FeedForward::Dense, true, _) => "mixer.down_proj",
         (FeedForward::Experts, true, _) => "mixer.shared_experts.down_proj",
+        (FeedForward::Experts, false, _) if model.compressed.is_some() => "ffn.shared_experts.w2",
         (FeedForward::Experts, false, true) => "mlp.shared_expert.down_proj",
         (FeedForward::Experts, false, false) => "mlp.shared_experts.down_proj",
     };

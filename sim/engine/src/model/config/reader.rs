@@ -75,6 +75,42 @@ impl<'a> Reader<'a> {
         count.unwrap_or(0)
     }
 
+    /// A count that may be zero, where it is there.
+    pub(super) fn stated_count(&mut self, name: &str) -> Option<u64> {
+        self.has(name).then(|| self.count(name))
+    }
+
+    /// A positive count under the first of `names` that is present, once or once for each layer. Layers must agree.
+    pub(super) fn uniform(&mut self, names: &[&str]) -> Option<u64> {
+        let name = names.iter().find(|name| self.keys.contains_key(**name))?;
+        let Some(list) = self.keys[*name].as_array() else { return self.optional(names) };
+        self.asked.extend(names.iter().map(|name| (*name).to_owned()));
+        let first = list.first().and_then(Value::as_u64).filter(|count| (1..=COUNT_MAX).contains(count));
+        if first.is_none() || list.iter().any(|count| count.as_u64() != first) {
+            self.find(name, &"a list", "one number for all layers");
+        }
+        Some(first.unwrap_or(1))
+    }
+
+    /// A positive number.
+    pub(super) fn positive(&mut self, name: &str) -> Option<f64> {
+        let value = self.value(name)?;
+        let number = value.as_f64().filter(|number| (1e-3..=1e3).contains(number));
+        if number.is_none() {
+            self.find(name, value, "numbers from 0.001 to 1000");
+        }
+        number
+    }
+
+    /// Keys under a key.
+    pub(super) fn under(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
+        let value = self.value(name)?;
+        if !value.is_object() {
+            self.find(name, value, "objects");
+        }
+        value.as_object()
+    }
+
     /// A word, where the key holds one; what else it may hold is read by another name.
     pub(super) fn word_or_none(&mut self, name: &str) -> Option<&'a str> {
         self.value(name)?.as_str()

@@ -27,6 +27,21 @@ pub(super) enum Family {
     Latent,
     SparseLatent,
     NemotronH,
+    DeepseekV4,
+    Gemma3n,
+    Gemma4,
+    Gemma4Unified,
+    MimoV2,
+    MiniMaxM3,
+    Longcat,
+    Qwen4,
+    Glm5Next,
+    Step,
+    Hunyuan,
+    Lfm2,
+    FalconH1,
+    Jamba,
+    Lightning,
     Megatron,
 }
 
@@ -93,10 +108,16 @@ const LLAMA4: Type = Type { family: Family::Llama4, ..LLAMA };
 const GLM4_MOE: Type =
     Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, balanced: true, ..LLAMA };
 const LATENT: Type = Type { family: Family::Latent, balanced: true, ..LLAMA };
+const GEMMA4: Type = Type { family: Family::Gemma4, tied: true, norms: Norms::Around, ..NORMED };
+const MINIMAX_M3: Type = Type { family: Family::MiniMaxM3, balanced: true, ..NORMED };
+const QWEN4: Type = Type { family: Family::Qwen4, output_gate: true, ..NORMED };
+const GLM5_NEXT: Type = Type { family: Family::Glm5Next, n_dense: 3, ..LATENT };
+const STEP: Type = Type { family: Family::Step, n_dense: 3, balanced: true, ..NORMED };
+const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 81] = [
+pub(super) const TYPES: [(&str, Type); 107] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -110,19 +131,29 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("deepseek_v2", Type { balanced: false, ..LATENT }),
     ("deepseek_v3", LATENT),
     ("deepseek_v32", SPARSE_LATENT),
+    ("deepseek_v4", Type { family: Family::DeepseekV4, balanced: true, ..LLAMA }),
     ("dots1", Type { balanced: true, ..QWEN3 }),
     ("ernie4_5", TIED),
     ("ernie4_5_moe", Type { n_dense: 1, balanced: true, ..TIED }),
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
     ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
+    ("falcon_h1", Type { family: Family::FalconH1, ..LLAMA }),
     ("gemma", TIED),
     ("gemma2", Type { family: Family::Gemma2, norms: Norms::Around, ..TIED }),
     ("gemma3", GEMMA3),
     ("gemma3_text", GEMMA3),
+    ("gemma3n", Type { family: Family::Gemma3n, ..GEMMA4 }),
+    ("gemma3n_text", Type { family: Family::Gemma3n, ..GEMMA4 }),
+    ("gemma4", GEMMA4),
+    ("gemma4_text", GEMMA4),
+    ("gemma4_unified", Type { family: Family::Gemma4Unified, ..GEMMA4 }),
+    ("gemma4_unified_text", Type { family: Family::Gemma4Unified, ..GEMMA4 }),
     ("glm", Type { biases: INSIDE, ..LLAMA }),
     ("glm4", Type { biases: INSIDE, norms: Norms::Around, ..LLAMA }),
     ("glm4_moe", GLM4_MOE),
     ("glm4_moe_lite", LATENT),
+    ("glm5_next", GLM5_NEXT),
+    ("glm5_next_text", GLM5_NEXT),
     ("glm_moe_dsa", SPARSE_LATENT),
     ("gpt2", GPT),
     ("gpt_neox", Type { gated: false, biases: EVERYWHERE, ..LLAMA }),
@@ -132,13 +163,18 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("granitemoehybrid", Type { family: Family::Granite, ..LLAMA }),
     ("granitemoeshared", LLAMA),
     ("hunyuan_v1_dense", NORMED),
+    ("hunyuan_v1_moe", Type { family: Family::Hunyuan, ..NORMED }),
     ("hy_v3", Type { n_dense: 1, balanced: true, ..NORMED }),
+    ("jamba", Type { family: Family::Jamba, ..LLAMA }),
     ("kimi_k2", LATENT),
     ("kimi_k25", LATENT),
     ("kimi_linear", Type { family: Family::KimiLinear, n_dense: 1, balanced: true, ..LLAMA }),
+    ("lfm2", LFM2),
+    ("lfm2_moe", Type { balanced: true, ..LFM2 }),
     ("llama", LLAMA),
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
+    ("longcat_flash", Type { family: Family::Longcat, ..LATENT }),
     // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
     (
         "megatron",
@@ -150,9 +186,23 @@ pub(super) const TYPES: [(&str, Type); 81] = [
         },
     ),
     (
+        "mimo_v2_flash",
+        Type {
+            family: Family::MimoV2,
+            biases: Biases { default: false, of_output: false },
+            n_dense: 1,
+            balanced: true,
+            ..LLAMA
+        },
+    ),
+    ("minimax", Type { family: Family::Lightning, ..LLAMA }),
+    (
         "minimax_m2",
         Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, balanced: true, ..LLAMA },
     ),
+    ("minimax_m3", MINIMAX_M3),
+    ("minimax_m3_vl", MINIMAX_M3),
+    ("minimax_m3_vl_text", MINIMAX_M3),
     ("ministral", MISTRAL),
     ("ministral3", MISTRAL),
     ("mistral", MISTRAL),
@@ -182,10 +232,14 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("qwen3_5_text", QWEN3_NEXT),
     ("qwen3_moe", QWEN3),
     ("qwen3_next", QWEN3_NEXT),
+    ("qwen3_omni_moe", QWEN3),
+    ("qwen3_omni_moe_text", QWEN3),
     ("qwen3_vl", QWEN3),
     ("qwen3_vl_moe", QWEN3),
     ("qwen3_vl_moe_text", QWEN3),
     ("qwen3_vl_text", QWEN3),
+    ("qwen4_exp", QWEN4),
+    ("qwen4_exp_text", QWEN4),
     ("sarvam_mla", Type { n_dense: 1, ..LATENT }),
     ("sarvam_moe", Type { biases: Biases { default: false, of_output: false }, n_dense: 1, balanced: true, ..NORMED }),
     ("seed_oss", Type { biases: INSIDE, ..LLAMA }),
@@ -193,4 +247,7 @@ pub(super) const TYPES: [(&str, Type); 81] = [
     ("solar_open", Type { balanced: true, ..LLAMA }),
     ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
     ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
+    // The text of Step 3.7 has the type of Step 3.5.
+    ("step3p5", STEP),
+    ("step3p7", STEP),
 ];

@@ -1,0 +1,135 @@
+//! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
+
+use super::{Writer, adapters, attention, positions, torch};
+use crate::model::{CompressedAttention, Heads, Index, IndexMade, LatentAttention, Mixer, OutputGate};
+use crate::shard::{Framework, Shard};
+use crate::task::{Document, Op, Ops, Pass};
+
+/// Heads that a kernel of compressed attention computes at once: a rank with fewer takes as long. Measured blocks of DeepSeek-V4 on H200 with 8 heads
+/// are as slow as with 64 (`step_cost/tests/compressed.rs` of `serve`).
+const COMPRESSED_HEADS: u64 = 64;
+
+/// Attention of a prompt in a layer with such a mixer.
+pub fn prompt_attention(shard: &Shard<'_>, mixer: Mixer, documents: Vec<Document>) -> Ops {
+    let (model, heads) = (shard.model, shard.model.heads(mixer));
+    if model.latent.is_some() || documents.is_empty() || model.heads_by_layer.is_none() && model.compressed.is_none() {
+        return attention(shard, &documents, 1, Pass::Forward);
+    }
+    let [n_heads, n_kv_heads] = [heads.n, heads.n_kv].map(|n| n.div_ceil(u64::from(shard.tp)));
+    let n_heads = if model.compressed.is_some() { n_heads.next_multiple_of(COMPRESSED_HEADS) } else { n_heads };
+    let (head_dim, kv, pass) = (heads.mean_dim(), shard.formats.kv, Pass::Forward);
+    vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
+}
+
+/// Projections in front of attention.
+pub(super) fn before(writer: &mut Writer<'_>, mixer: Mixer) {
+    let model = writer.shard.model;
+    match (model.latent, model.compressed) {
+        (Some(latent), _) => latent_parts(writer, latent),
+        (None, Some(compressed)) => compressed_parts(writer, compressed, mixer),
+        (None, None) => heads(writer, mixer),
+    }
+    if let Some(index) = model.index.filter(|_| mixer.has_index()) {
+        self::index(writer, index);
+    }
+}
+
+/// Projections behind attention, whose heads give so many elements of a token.
+pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
+    let (model, format) = (writer.shard.model, writer.shard.formats.attention);
+    writer.enter(format);
+    let Some(compressed) = model.compressed.filter(|_| mixer.attends()) else {
+        writer.row(model.hidden, width);
+        return adapters::output(writer, mixer, width);
+    };
+    // The rotation of values is undone, and groups of heads are multiplied by a matrix each: as many products as of one matrix with all columns.
+    writer.elementwise(2 * model.n_heads * compressed.rope_dim);
+    writer.column(compressed.n_groups * compressed.group_rank, width / compressed.n_groups.max(1));
+    writer.row(model.hidden, compressed.n_groups * compressed.group_rank);
+}
+
+fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
+    let model = writer.shard.model;
+    let of = model.heads(mixer);
+    let Heads { n, n_kv, key_dim, .. } = of;
+    let reuses = matches!(mixer, Mixer::Reused(_));
+    let (key, kept) = if reuses { (0, 0) } else { (n_kv * key_dim, of.projected_width()) };
+    let gate = match model.output_gate {
+        OutputGate::Off => 0,
+        OutputGate::Heads => n,
+        OutputGate::Whole => of.query_width(),
+    };
+    writer.columns(&[of.query_width() + gate, key, kept - key], model.hidden);
+    adapters::query_key_value(writer, of.query_width() + gate + kept);
+    positions::rotate(writer, of.query_width() + key);
+    torch::before_attention(writer);
+}
+
+fn latent_parts(writer: &mut Writer<'_>, latent: LatentAttention) {
+    let model = writer.shard.model;
+    let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
+    let compressed = latent.kv_rank + latent.rope_dim;
+    match latent.q_rank {
+        // Engines of serving join both compressions in one product (vLLM and SGLang `fused_qkv_a_proj`, TensorRT-LLM `kv_a_proj_with_mqa`).
+        Some(rank) if writer.shard.framework == Framework::Formulas => {
+            writer.gemm(rank + compressed, model.hidden);
+            writer.column(query_width, rank);
+        }
+        Some(rank) => {
+            writer.duplicated(rank, model.hidden);
+            writer.column(query_width, rank);
+            writer.duplicated(compressed, model.hidden);
+        }
+        None => {
+            writer.column(query_width, model.hidden);
+            writer.duplicated(compressed, model.hidden);
+        }
+    }
+    // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
+    // way a token is multiplied by the same matrix.
+    writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
+    writer.elementwise(latent_copies(writer.shard, latent));
+}
+
+/// Elements per token that go through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core
+/// queries and keys are joined from both of their parts and values are made contiguous, each read and written
+/// (`multi_latent_attention.py`).
+pub(super) fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
+    let width = match shard.framework {
+        Framework::Formulas => latent.rope_dim,
+        Framework::MegatronCore | Framework::Fsdp2(_) => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
+    };
+    2 * shard.model.n_heads * width
+}
+
+/// Compressed query and key in one product, as engines join them, queries, and what compresses old tokens, whole on every GPU.
+fn compressed_parts(writer: &mut Writer<'_>, compressed: CompressedAttention, mixer: Mixer) {
+    let model = writer.shard.model;
+    let (hidden, width) = (model.hidden, model.head_dim);
+    writer.gemm(compressed.q_rank + width, hidden);
+    writer.column(model.n_heads * width, compressed.q_rank);
+    // Each head of the queries is normed and rotated, in one pass.
+    writer.elementwise(2 * model.n_heads * width);
+    let Mixer::Compressed { picked, .. } = mixer else { return };
+    // A vector and a gate of every token, twice where vectors overlap; both are read again and joined.
+    let wide = if picked.is_some() { 4 * width } else { 2 * width };
+    writer.gemm(wide, hidden);
+    writer.residual(2 * wide);
+}
+
+/// Projections of an index, whole on every GPU. What joins the keys of a pool is a pass over them.
+fn index(writer: &mut Writer<'_>, index: Index) {
+    let model = writer.shard.model;
+    let rank = match (model.latent, model.compressed) {
+        (Some(latent), _) => latent.q_rank.unwrap_or(model.hidden),
+        (None, Some(compressed)) => compressed.q_rank,
+        (None, None) => model.hidden,
+    };
+    if index.made != IndexMade::Plain {
+        writer.gemm(index.n_heads * index.head_dim, rank);
+    }
+    writer.gemm(index.projected(), model.hidden);
+    if index.pool > 1 {
+        writer.residual(2 * index.projected());
+    }
+}

@@ -1,0 +1,186 @@
+//! What attention is made of where it is more than one number of heads for all layers: heads by kind of layer, compressed keys, and indices that
+//! pick keys. Units: counts and elements.
+//!
+//! Parameters are those of huggingface/transformers 5.24.0, `modeling_<type>.py`.
+
+use super::{Mixer, Model};
+
+/// Heads of attention in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads.
+    pub n: u64,
+    /// Key-value heads.
+    pub n_kv: u64,
+    /// Width of a query and of a key.
+    pub key_dim: u64,
+    /// Width of a value.
+    pub value_dim: u64,
+    /// Whether values have a projection of their own; elsewhere that of keys gives both (Gemma 4).
+    pub projects_values: bool,
+    /// Whether each head has a learned score that no key belongs to.
+    pub sinks: bool,
+}
+
+impl Heads {
+    /// Width of all queries.
+    pub const fn query_width(&self) -> u64 {
+        self.n * self.key_dim
+    }
+
+    /// Width of all keys and values that a token is projected to.
+    pub const fn projected_width(&self) -> u64 {
+        self.n_kv * (self.key_dim + if self.projects_values { self.value_dim } else { 0 })
+    }
+
+    /// Width of what the heads give together.
+    pub const fn mixed_width(&self) -> u64 {
+        self.n * self.value_dim
+    }
+
+    /// Elements of keys and values that a token leaves on each GPU of a tensor group: with fewer key-value heads than GPUs every GPU keeps one.
+    pub fn kept(&self, tensor_degree: u32) -> u64 {
+        self.n_kv.div_ceil(u64::from(tensor_degree)) * (self.key_dim + self.value_dim)
+    }
+
+    /// Width of a head that has as many products as one with such keys and values.
+    pub const fn mean_dim(&self) -> u64 {
+        u64::midpoint(self.key_dim, self.value_dim)
+    }
+}
+
+/// Heads where they differ by kind of layer, or where values are not as wide as keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadsByLayer {
+    /// Of layers that attend to all tokens.
+    pub whole: Heads,
+    /// Of layers with a window.
+    pub windowed: Heads,
+}
+
+/// Gate behind attention, by a projection of what goes into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// None.
+    Off,
+    /// A number for each head (Step 3.7).
+    Heads,
+    /// As wide as the queries (Qwen3-Next).
+    Whole,
+}
+
+/// An index: a small attention whose scores pick the tokens for the large one (DeepSeek-V3.2, arXiv:2512.02556, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Query heads; all share one key.
+    pub n_heads: u64,
+    /// Width of a head and of the key.
+    pub head_dim: u64,
+    /// Tokens that share a key; 1 where each has its own.
+    pub pool: u64,
+    /// Where its queries and keys come from.
+    pub made: IndexMade,
+}
+
+/// Where queries and keys of an index come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexMade {
+    /// Queries from the compressed query, keys from the token, and a weight for each head (DeepSeek-V3.2).
+    Weighed,
+    /// The same, and the keys of a pool are added up with weights of a gate (GLM-5 Next).
+    Pooled,
+    /// The same, with keys of a compression of its own (DeepSeek-V4).
+    Compressed,
+    /// Queries and keys from the token, each normed (MiniMax-M3, Qwen4).
+    Plain,
+}
+
+impl Index {
+    /// Projections, norms, and what joins the keys of a pool.
+    pub(super) const fn parameters(self, hidden: u64, q_rank: u64) -> u64 {
+        let (all, one) = (self.n_heads * self.head_dim, self.head_dim);
+        // A norm of keys with a bias, or a norm of queries and one of keys.
+        let weighed = q_rank * all + hidden * (one + self.n_heads) + 2 * one;
+        match self.made {
+            IndexMade::Weighed => weighed,
+            IndexMade::Pooled => weighed + hidden * one + self.pool * one,
+            IndexMade::Compressed => q_rank * all + hidden * self.n_heads + compression(hidden, one, self.pool, true),
+            IndexMade::Plain => hidden * (all + one) + 2 * one,
+        }
+    }
+
+    /// Columns of the projections from the token: keys, weights of heads, gates of pools; and queries where they come from the token too.
+    pub(crate) const fn projected(self) -> u64 {
+        let one = self.head_dim;
+        match self.made {
+            IndexMade::Weighed => one + self.n_heads,
+            IndexMade::Pooled => 2 * one + self.n_heads,
+            IndexMade::Compressed => 4 * one + self.n_heads,
+            IndexMade::Plain => (self.n_heads + 1) * one,
+        }
+    }
+}
+
+/// Parameters of what joins the vectors of `ratio` tokens to one of so many elements: vectors and gates of a token, twice where a vector has a part of
+/// the next one; a bias for each place; and a norm.
+pub(super) const fn compression(hidden: u64, width: u64, ratio: u64, overlaps: bool) -> u64 {
+    let wide = if overlaps { 2 * width } else { width };
+    2 * hidden * wide + ratio * wide + width
+}
+
+/// Attention of DeepSeek-V4: one vector of a token is the key and the value of all heads; old tokens are kept as vectors of several together, beside a
+/// window of single ones. Queries come from a compressed one, and what heads give goes through two products, the first by groups of heads
+/// (deepseek-ai/DeepSeek-V4-Pro; `modeling_deepseek_v4.py`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressedAttention {
+    /// Rank of the compressed query.
+    pub q_rank: u64,
+    /// Part of a head with rotary position.
+    pub rope_dim: u64,
+    /// Groups of heads behind attention.
+    pub n_groups: u64,
+    /// Width to which each group is projected.
+    pub group_rank: u64,
+}
+
+impl CompressedAttention {
+    /// All but what compresses, which a layer with a window alone lacks.
+    const fn parameters(&self, hidden: u64, n_heads: u64, head_dim: u64) -> u64 {
+        let query = n_heads * head_dim;
+        let queries = self.q_rank * (hidden + query) + self.q_rank;
+        let output = query * self.group_rank + self.n_groups * self.group_rank * hidden;
+        queries + hidden * head_dim + head_dim + output + n_heads
+    }
+}
+
+impl Model {
+    /// Heads of the attention of a layer.
+    pub fn heads(&self, mixer: Mixer) -> Heads {
+        match (self.heads_by_layer, mixer) {
+            (Some(heads), Mixer::Window(_) | Mixer::Reused(Some(_))) => heads.windowed,
+            (Some(heads), _) => heads.whole,
+            (None, _) => Heads {
+                n: self.n_heads,
+                n_kv: self.n_kv_heads,
+                key_dim: self.head_dim,
+                value_dim: self.head_dim,
+                projects_values: true,
+                sinks: self.sinks,
+            },
+        }
+    }
+
+    /// Parameters of compressed attention in a layer, with its index where entries are picked.
+    pub(super) fn compressed_parameters(&self, compressed: CompressedAttention, mixer: Mixer) -> u64 {
+        let (hidden, width) = (self.hidden, self.head_dim);
+        let around = compressed.parameters(hidden, self.n_heads, width);
+        match mixer {
+            Mixer::Compressed { ratio, picked, .. } => {
+                let index = self.index.filter(|_| picked.is_some());
+                let index = index.map_or(0, |index| index.parameters(hidden, compressed.q_rank));
+                around + compression(hidden, width, ratio, picked.is_some()) + index
+            }
+            _ => around,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Widths of feed-forwards and experts.
+
+use super::reader::Reader;
+use super::types::{Family, Type};
+use crate::model::Experts;
+
+/// Width of the dense feed-forward, and the experts.
+pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
+    let family = of.family;
+    let n_routed = n_routed(family, reader);
+    let width = reader.uniform(&["moe_intermediate_size", "expert_ffn_hidden_size"]);
+    let dense = match family {
+        Family::Gpt2 => reader.optional(&["n_inner", "ffn_dim"]).unwrap_or(4 * hidden),
+        Family::Granite if n_routed.is_none() => reader.required(&["shared_intermediate_size"]),
+        Family::Llama4 | Family::Cohere2 => {
+            reader.required(&["intermediate_size_mlp", "prefix_dense_intermediate_size", "intermediate_size"])
+        }
+        Family::MiniMaxM3 => reader.required(&["dense_intermediate_size", "intermediate_size"]),
+        Family::Longcat => reader.required(&["ffn_hidden_size", "intermediate_size"]),
+        Family::Gemma3n => reader.uniform(&["intermediate_size"]).unwrap_or(8 * hidden),
+        Family::Lfm2 => lfm2_width(n_routed.is_some(), reader),
+        // Models whose layers all have experts may leave it out.
+        _ if n_routed.is_some() && width.is_some() => reader.optional(&["intermediate_size"]).or(width).unwrap_or(1),
+        _ => reader.required(&["intermediate_size"]),
+    };
+    let Some(n_routed) = n_routed else { return (dense, None) };
+    let intermediate = match family {
+        Family::Llama4 | Family::Cohere2 => reader.required(&["intermediate_size"]),
+        Family::MiniMaxM3 => width.unwrap_or_else(|| reader.required(&["intermediate_size"])),
+        _ => width.unwrap_or(dense),
+    };
+    let (top_k, n_zero) = visited(family, n_routed, reader);
+    let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
+    let shared_intermediate = shared(family, dense, intermediate, reader);
+    let is_qwen = matches!(family, Family::Qwen | Family::Qwen3Next | Family::Qwen4);
+    let has_gate = is_qwen && by_width(reader) > 0;
+    let experts = Experts {
+        n_zero,
+        shared_intermediate,
+        shared_gate: has_gate,
+        normed: matches!(family, Family::Gemma4 | Family::Gemma4Unified),
+        latent: reader.optional(&["moe_latent_size"]),
+        biased: family == Family::GptOss,
+        clamped: family == Family::GptOss,
+        fp32_router: family == Family::MiniMax,
+        n_groups,
+        groups_of_token,
+        balanced: is_balanced(of, reader),
+        ..Experts::plain(n_routed, top_k, intermediate)
+    };
+    (dense, Some(experts))
+}
+
+/// Width of LFM2's feed-forward: two thirds of what its files say, up to a multiple, unless they say otherwise.
+fn lfm2_width(has_experts: bool, reader: &mut Reader<'_>) -> u64 {
+    let stated = reader.required(&["block_ff_dim", "intermediate_size"]);
+    if has_experts || !reader.flag("block_auto_adjust_ff_dim", true) {
+        return stated;
+    }
+    let multiple = reader.optional(&["block_multiple_of"]).unwrap_or(256);
+    let factor = reader.positive("block_ffn_dim_multiplier").unwrap_or(1.0);
+    hw::whole((factor * hw::real(2 * stated / 3)).floor()).next_multiple_of(multiple)
+}
+
+/// Intermediate width of all experts together that every token visits.
+fn shared(family: Family, dense: u64, intermediate: u64, reader: &mut Reader<'_>) -> u64 {
+    let n_shared = ["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"].map(|key| reader.count(key));
+    let n_shared = n_shared.into_iter().max().unwrap_or(0);
+    let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
+    let by_width = by_width(reader);
+    match family {
+        Family::Llama4 => intermediate,
+        // Their second half of a layer, and the feed-forward beside experts, are for every token.
+        Family::Longcat | Family::Gemma4 | Family::Gemma4Unified => dense,
+        Family::Hunyuan => reader.uniform(&["num_shared_expert"]).unwrap_or(1) * dense,
+        Family::Step => reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each),
+        Family::MiniMaxM3 if by_width > 0 => by_width,
+        _ => n_shared * each + by_width,
+    }
+}
+
+/// Width of shared experts, where a file states it.
+fn by_width(reader: &mut Reader<'_>) -> u64 {
+    reader.count("shared_expert_intermediate_size").max(reader.count("shared_intermediate_size"))
+}
+
+/// Routed experts; none where their number is 0.
+fn n_routed(family: Family, reader: &mut Reader<'_>) -> Option<u64> {
+    // A file of Gemma 4 may have a number and no experts.
+    if matches!(family, Family::Gemma4 | Family::Gemma4Unified) && !reader.flag("enable_moe_block", false) {
+        let _ = ["num_experts", "top_k_experts", "moe_intermediate_size"].map(|key| reader.value(key));
+        return None;
+    }
+    let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
+    keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0)
+}
+
+/// Experts that a token visits, and those among which it chooses besides and that compute nothing. Of these it chooses as many as chance gives, so the
+/// mean of the others is what it visits.
+fn visited(family: Family, n_routed: u64, reader: &mut Reader<'_>) -> (u64, u64) {
+    let keys =
+        ["num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_topk", "top_k_experts"];
+    let chosen = reader.uniform(&keys).or_else(|| reader.optional(&["moe_top_k"]));
+    let chosen = chosen.unwrap_or_else(|| reader.required(&["num_experts_per_tok"]));
+    let n_zero = if family == Family::Longcat { reader.count("zero_expert_num") } else { 0 };
+    if n_zero == 0 {
+        return (chosen, 0);
+    }
+    (hw::whole((hw::real(chosen * n_routed) / hw::real(n_routed + n_zero)).round()).max(1), n_zero)
+}
+
+/// Groups of experts that a router chooses among, and as many as a token chooses: all of them where a file does not say.
+fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u64) {
+    let all = reader.optional(&["n_group", "num_expert_group"]).filter(|n| n_routed.is_multiple_of(*n)).unwrap_or(1);
+    let holds = |n: &u64| *n <= all && *n * (n_routed / all) >= top_k;
+    (all, reader.optional(&["topk_group"]).filter(holds).unwrap_or(all))
+}
+
+/// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
+fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
+    let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
+    let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias"];
+    let key = keys.into_iter().find(|key| reader.has(key)).unwrap_or(keys[0]);
+    stated.unwrap_or_else(|| reader.flag(key, of.balanced))
+}
