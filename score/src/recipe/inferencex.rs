@@ -134,6 +134,7 @@ const GLM_SGLANG: Recipe = Recipe {
     graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
     memory: Some(MemoryRule::Static(0.85)),
     kv: Some(Dtype::Fp8),
+    fuses_reduces: true,
     source: "@ 626932a11, single_node/glm5_fp8_b200.sh; glm5_fp8_b300.sh @ f34a83b25",
     ..PLAIN
 };

@@ -6,8 +6,10 @@
 use engine::Model;
 use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
+use engine::cost::reduce::ReduceKernel;
 use hw::{Bytes, Format, Gpu};
 
+use crate::step_cost::census::{self, Census, Kernels};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 
@@ -54,6 +56,10 @@ pub struct EnginePreset {
     pub tunes_experts: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
+    /// Kernels of its layers beside those that are written.
+    pub beside: Kernels,
+    /// Most tokens of a captured batch that computes shared experts beside the routed ones.
+    pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where tokens become text.
@@ -196,6 +202,8 @@ const VLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Norms,
+    beside: census::VLLM,
+    shared_beside: 256,
     memory: MemoryRule::OfDevice(0.9),
     detokenizer: Detokenizer {
         process: "the API server",
@@ -219,6 +227,8 @@ const SGLANG: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: false,
     fusion: Fusion::Nothing,
+    beside: census::SGLANG,
+    shared_beside: 1024,
     memory: MemoryRule::Reserve,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -244,6 +254,8 @@ const TRTLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Nothing,
+    beside: census::TRTLLM,
+    shared_beside: 2048,
     memory: MemoryRule::OfFree(0.9),
     detokenizer: Detokenizer {
         process: "the proxy",
@@ -273,6 +285,7 @@ pub static PRESETS: [EnginePreset; 7] = [
     EnginePreset {
         since: Version(0, 5, 10),
         prompt_graphs: PromptGraphs::Sglang,
+        beside: census::SGLANG_NEW,
         tunes_experts: true,
         source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7",
         ..SGLANG
@@ -322,6 +335,10 @@ pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
     newest_not_after.or_else(|| of_name.next_back())
 }
 
+pub fn x(name: &str) -> f64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(0.0)
+}
+
 impl EnginePreset {
     /// Whether decoding sequences take their tokens of an iteration's budget, as its policy has it.
     pub fn counts_decoding(&self) -> bool {
@@ -346,6 +363,34 @@ impl EnginePreset {
     pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
         let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
         self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads
+    }
+
+    /// Kernel of all-reduces inside a node, with so many ranks of data-parallel attention, where an option asks for norms inside of them or not. SGLang
+    /// asks for them by itself with DeepSeek-V3, Kimi-K2.5, gpt-oss and Qwen3's experts, and from 0.5.10 on with Qwen3.5, whose norms it could not
+    /// compute so before (server_args.py; layernorm.py, `GemmaRMSNorm`).
+    pub fn all_reduce(&self, model: &Model, gpu: &Gpu, ranks: u32, is_asked: bool) -> ReduceKernel {
+        if self.name != "sglang" {
+            return ReduceKernel::Own;
+        }
+        let has_index = model.latent.is_some_and(|latent| latent.index.is_some());
+        let by_itself = model.experts.is_some() && !has_index;
+        let can = model.linear.is_none() || self.since >= Version(0, 5, 10);
+        let is_new = gpu.peak_fp8.is_some() && gpu.peer_access;
+        if ranks == 1 && is_new && can && (by_itself || is_asked) { ReduceKernel::Fused } else { ReduceKernel::Earlier }
+    }
+
+    /// What it computes in one kernel with such all-reduces.
+    pub fn fusion_of(&self, all_reduce: ReduceKernel) -> Fusion {
+        match (self.name, all_reduce) {
+            ("sglang", ReduceKernel::Fused) if x("XF") > 0.0 => Fusion::Exchanges,
+            ("sglang", _) if x("XF") > 0.0 => Fusion::Norms,
+            _ => self.fusion,
+        }
+    }
+
+    /// Kernels of its layers beside those that are written.
+    pub fn census(&self) -> Census {
+        Census(self.beside)
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of

@@ -16,6 +16,7 @@ use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
 use crate::cost::mixed::MixedChunk;
 use crate::cost::names;
+use crate::cost::reduce::ReduceKernel;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
@@ -420,6 +421,10 @@ impl CostModel for Profiled {
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
         Some(self.own_kernel(op)?.scaled(self.calibration(op)))
+    }
+
+    fn reduce(&self, kernel: ReduceKernel, op: &Op) -> Option<Estimate> {
+        Some(self.reduced(kernel, op)?.scaled(self.calibration(op)))
     }
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {

@@ -9,6 +9,7 @@ use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
+use engine::cost::roofline::datasheet;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
@@ -135,7 +136,10 @@ impl<'a> Writer<'a> {
     fn taken(&self, ops: &mut Ops, n_layers: u32) -> Seconds {
         let mut own = Seconds::ZERO;
         ops.retain(|(op, n)| {
-            let found = self.cost.engine(op);
+            let found = match op {
+                Op::Collective { kind: Collective::AllReduce, .. } => self.cost.reduce(self.deployment.all_reduce, op),
+                _ => self.cost.engine(op),
+            };
             own = own + found.map_or(Seconds::ZERO, |found| self.own(what_of(op), &found, *n * n_layers));
             found.is_none()
         });
@@ -228,6 +232,10 @@ impl<'a> Writer<'a> {
                 let tokens = m * u64::from(n_busy);
                 self.visit(&mut after, tokens, counted);
                 own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
+                if self.is_shared_beside(m) {
+                    self.leave_out_shared(&mut after);
+                    own = own + self.own("dense products", &datasheet(self.shared_weights()), n);
+                }
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
@@ -249,7 +257,8 @@ impl<'a> Writer<'a> {
             ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
         }
         let saved = self.saved(&ops, n_reduces - 1);
-        let whole = self.sum(ops) + own - saved;
+        let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
+        let whole = self.sum(ops) + own - saved + self.deployment.census.added(&self.shard, layers, self.is_shared_beside(m));
         self.take(what_of(&SMALL), saved);
         whole.max(Seconds::ZERO)
     }
