@@ -119,13 +119,12 @@ fn with_narrow_heads(profile: &mut Profile) {
     }
 }
 
-/// The card that is nearest to another one in the shape of its efficiency. B300 is B200 with more memory. Racks stay with H200: what they run exchanges
-/// tokens over the rack, which B200's tables of eight GPUs by NCCL price too high (docs/accuracy.md).
+/// The card that is nearest to another one in the shape of its efficiency. B300 and the GPUs of racks are B200 with other
+/// memory and links.
 fn neighbour(card: &str) -> &'static str {
     match card {
         "h200-sxm" => "h100-sxm",
-        "b300" => "b200",
-        "gb200" | "gb300" if std::env::var("XR").is_ok() => "b200",
+        "b300" | "gb200" | "gb300" => "b200",
         _ => "h200-sxm",
     }
 }
@@ -296,9 +295,10 @@ mod tests {
     fn cards_without_tables_are_lent_those_of_their_family_first() {
         let lender = |gpu: &str| of_serving(gpu, Some("sglang")).expect("lent").lent_by;
         assert_eq!((lender("b300").as_deref(), lender("b200")), (Some("b200"), None));
-        for gpu in ["gb200", "gb300", "l4"] {
-            assert_eq!(lender(gpu).as_deref(), Some("h200-sxm"), "{gpu}");
+        for gpu in ["gb200", "gb300"] {
+            assert_eq!(lender(gpu).as_deref(), Some("b200"), "{gpu}");
         }
+        assert_eq!(lender("l4").as_deref(), Some("h200-sxm"));
         // Left out, B200 takes H200's, and latent attention is TensorRT-LLM's there as well.
         let left_out = of_neighbour("b200", "sglang").expect("lent");
         assert_eq!(left_out.lent_by.as_deref(), Some("h200-sxm"));

@@ -16,6 +16,7 @@ use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset};
+use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Role};
 use serve::step_cost::ReplicaConfig;
@@ -283,7 +284,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let n_gpus = shape.gpus * shape.stages;
-    let all_reduce = preset.all_reduce(model, &asked.gpu, shape.groups, recipe.fuses_reduces);
+    let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.fuses_reduces);
     let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
     Ok(Part {
         role,
@@ -309,8 +310,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
-        fusion: preset.fusion_of(all_reduce),
-        census: preset.census(),
+        fusion: engine_reduces::fusion(all_reduce, preset.fusion),
+        census: preset.census,
         all_reduce,
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),

@@ -7,7 +7,7 @@ use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use super::adapter_room::AdapterRoom;
-use super::census::Census;
+use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
@@ -79,11 +79,11 @@ pub struct ReplicaConfig<'a> {
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
-    /// Kernels of a layer beside those that are written.
+    /// Kernels of a layer beside those that `engine::layer` writes.
     pub census: Census,
-    /// Its all-reduce inside a node.
+    /// Its kernel of all-reduces inside a node.
     pub all_reduce: ReduceKernel,
-    /// Most tokens of a captured batch that computes shared experts beside the routed ones.
+    /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
     pub shared_beside: u32,
     /// Whether it keeps a shared expert as one more of the routed ones.
     pub shared_among_routed: bool,
@@ -138,7 +138,7 @@ impl<'a> ReplicaConfig<'a> {
             expert_rows: None,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
-            census: Census::NONE,
+            census: census::NONE,
             all_reduce: ReduceKernel::Own,
             shared_beside: 0,
             shared_among_routed: false,

@@ -9,8 +9,8 @@ use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
-use engine::cost::roofline::datasheet;
 use engine::cost::provenance::{Provenance, what_of};
+use engine::cost::roofline::datasheet;
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
@@ -234,7 +234,7 @@ impl<'a> Writer<'a> {
                 own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
                 if self.is_shared_beside(m) {
                     self.leave_out_shared(&mut after);
-                    own = own + self.own("dense products", &datasheet(self.shared_weights()), n);
+                    own = own + self.own("shared experts", &datasheet(self.shared_weights()), n);
                 }
             }
             ops.extend(layer::repeated(&after, n));
@@ -256,9 +256,8 @@ impl<'a> Writer<'a> {
             ops.push((Op::Elementwise { bytes: 4 * m * hidden * dtype.bytes() }, 1));
             ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
         }
-        let saved = self.saved(&ops, n_reduces - 1);
-        let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
-        let whole = self.sum(ops) + own - saved + self.deployment.census.added(&self.shard, layers, self.is_shared_beside(m));
+        let saved = self.saved(&ops, n_reduces - 1) - self.beside(m);
+        let whole = self.sum(ops) + own - saved;
         self.take(what_of(&SMALL), saved);
         whole.max(Seconds::ZERO)
     }
@@ -287,6 +286,15 @@ impl<'a> Writer<'a> {
         let width = ((model.n_heads + model.n_kv_heads) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
         let variances = Op::Collective { kind: Collective::AllReduce, bytes: 8 * m, shape: self.shape };
         vec![(variances, n), (Op::Elementwise { bytes: m * width * self.shard.dtype.bytes() }, n)]
+    }
+
+    /// What kernels take that a layer has beside those that are written, where nobody measured small kernels one by one.
+    fn beside(&self, m: u64) -> Seconds {
+        if self.cost.estimate(&SMALL).source != Source::Datasheet {
+            return Seconds::ZERO;
+        }
+        let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
+        self.deployment.census.added(&self.shard, layers, self.is_shared_beside(m))
     }
 
     /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.
