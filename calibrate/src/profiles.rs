@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use engine::cost::names;
-use engine::cost::profile::Profile;
+use engine::cost::profile::{CollectiveCurve, Profile};
 use hw::Format;
 
 /// Serving engines whose profiles may be shipped.
@@ -119,12 +119,12 @@ fn with_narrow_heads(profile: &mut Profile) {
     }
 }
 
-/// The card that is nearest to another one in the shape of its efficiency. B300 is B200 with more memory. Racks stay with H200: what they run exchanges
-/// tokens over the rack, which B200's tables of eight GPUs by NCCL price too high (docs/accuracy.md).
+/// The card that is nearest to another one in the shape of its efficiency. B300 and the GPUs of racks are B200 with other
+/// memory and links.
 fn neighbour(card: &str) -> &'static str {
     match card {
         "h200-sxm" => "h100-sxm",
-        "b300" => "b200",
+        "b300" | "gb200" | "gb300" => "b200",
         _ => "h200-sxm",
     }
 }
@@ -140,14 +140,24 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
     let Some(engine) = engine else { return own.cloned() };
     let decodes = |profile: &&Profile| profile.decode_attention.is_some() || !profile.decode.is_empty();
-    let measured = parsed_of_engine(gpu, engine).or(own.filter(decodes)).cloned();
+    let measured = parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| with_fused_reduces(found, gpu));
     measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
+}
+
+/// A profile with all-reduces that compute norms: FlashInfer has TensorRT-LLM's kernel of them (`trtllm_allreduce_fusion`).
+fn with_fused_reduces(profile: &Profile, gpu: &str) -> Profile {
+    let mut profile = profile.clone();
+    let kernels = parsed_of_engine(gpu, "trtllm").map_or(&[][..], |found| &found.collectives);
+    let own = kernels.iter().filter(|curve| curve.kind == names::CUSTOM_ALL_REDUCE);
+    let fused = own.map(|curve| CollectiveCurve { kind: names::FUSED_ALL_REDUCE.to_owned(), ..curve.clone() });
+    profile.collectives.extend(fused);
+    profile
 }
 
 /// Tables of an engine on the neighbour of a GPU, lent.
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
     let lender = neighbour(gpu);
-    let mut profile = parsed_of_engine(lender, engine)?.clone();
+    let mut profile = with_fused_reduces(parsed_of_engine(lender, engine)?, lender);
     let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);
     if has_new_units && engine == "trtllm" {
         with_narrow_experts(&mut profile);
@@ -285,9 +295,10 @@ mod tests {
     fn cards_without_tables_are_lent_those_of_their_family_first() {
         let lender = |gpu: &str| of_serving(gpu, Some("sglang")).expect("lent").lent_by;
         assert_eq!((lender("b300").as_deref(), lender("b200")), (Some("b200"), None));
-        for gpu in ["gb200", "gb300", "l4"] {
-            assert_eq!(lender(gpu).as_deref(), Some("h200-sxm"), "{gpu}");
+        for gpu in ["gb200", "gb300"] {
+            assert_eq!(lender(gpu).as_deref(), Some("b200"), "{gpu}");
         }
+        assert_eq!(lender("l4").as_deref(), Some("h200-sxm"));
         // Left out, B200 takes H200's, and latent attention is TensorRT-LLM's there as well.
         let left_out = of_neighbour("b200", "sglang").expect("lent");
         assert_eq!(left_out.lent_by.as_deref(), Some("h200-sxm"));

@@ -34,17 +34,20 @@ use std::path::Path;
 
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
+use ::engine::cost::reduce::ReduceKernel;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
 use planner::effort::compared;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
+use serve::engine_reduces;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
+use serve::step_cost::census;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
@@ -320,6 +323,9 @@ impl Serving {
         let formats = operation.kernels.formats(group.model.formats);
         let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree);
         let ranks = operation.expert_degree / tensor_degree;
+        let all_reduce = self.engine.preset.map_or(ReduceKernel::Own, |preset| {
+            preset.reduces.kernel(&group.model, &group.cluster.gpu, ranks.max(1), false)
+        });
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
@@ -341,7 +347,13 @@ impl Serving {
             shared_among_routed: self.engine.preset.is_some_and(|preset| {
                 preset.shared_among_routed(&group.model, &group.cluster.gpu, operation.expert_degree > 1)
             }),
-            fusion: self.engine.preset.map_or(Fusion::Nothing, |preset| preset.fusion),
+            fusion: self
+                .engine
+                .preset
+                .map_or(Fusion::Nothing, |preset| engine_reduces::fusion(all_reduce, preset.fusion)),
+            census: self.engine.preset.map_or(census::NONE, |preset| preset.census),
+            all_reduce,
+            shared_beside: self.engine.preset.map_or(0, |preset| preset.shared_beside),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),

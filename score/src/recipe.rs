@@ -63,6 +63,8 @@ pub struct Recipe {
     wait: Option<Wait>,
     /// How long they wait for a prompt on every rank of data-parallel attention, where there are such ranks: boundaries, and those behind it.
     rank_wait: Option<[u32; 2]>,
+    /// Whether all-reduces compute the norms behind them, where the model's layers can.
+    pub fuses_reduces: bool,
     /// Where this stands.
     pub source: &'static str,
 }
@@ -132,6 +134,7 @@ const PLAIN: Recipe = Recipe {
     recv_interval: [1, 1],
     wait: None,
     rank_wait: None,
+    fuses_reduces: false,
     source: "nothing is published: the engine's defaults",
 };
 

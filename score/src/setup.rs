@@ -9,15 +9,18 @@ use std::num::NonZeroU32;
 
 use engine::Model;
 use engine::cost::experts::{Routing, Tactic};
+use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset};
+use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Role};
 use serve::step_cost::ReplicaConfig;
+use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
 
@@ -78,6 +81,9 @@ pub struct Part {
     expert_tactic: Tactic,
     triton_experts: bool,
     fusion: Fusion,
+    census: Census,
+    all_reduce: ReduceKernel,
+    shared_beside: u32,
     shared_among_routed: bool,
     routing: Routing,
     /// Tokens of an iteration that are enough where nobody is computed again.
@@ -120,6 +126,9 @@ impl Setup {
             expert_tactic: part.expert_tactic,
             triton_experts: part.triton_experts,
             fusion: part.fusion,
+            census: part.census,
+            all_reduce: part.all_reduce,
+            shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
             routing: part.routing.clone(),
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
@@ -275,6 +284,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let n_gpus = shape.gpus * shape.stages;
+    let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.fuses_reduces);
     let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
     Ok(Part {
         role,
@@ -300,7 +310,10 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
-        fusion: preset.fusion,
+        fusion: engine_reduces::fusion(all_reduce, preset.fusion),
+        census: preset.census,
+        all_reduce,
+        shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
     })

@@ -1,7 +1,7 @@
 //! Recipes of the runs of InferenceX: its scripts as they were on the day of a run. Units: tokens, sequences, shares of memory.
 //!
-//! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/`; commits stand in the rows. Options that the simulator does not know (fused
-//! all-reduces, symmetric memory, intervals of streaming) are left out.
+//! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/`; commits stand in the rows. Options that the simulator does not know (symmetric
+//! memory, intervals of streaming) are left out.
 
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
@@ -54,11 +54,12 @@ const LLAMA_VLLM: Recipe = Recipe {
     ..PLAIN
 };
 
-/// On racks keys and values have 16 bits here: the curves of 8 bits that they take are those of Hopper, whose kernel is slower.
 const KIMI_FP4: Recipe = Recipe {
     of: Of { model: "Kimi", format: "fp4", ..VLLM },
     sequences_max: Some(IN_FLIGHT),
-    source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh",
+    kv: Some(Dtype::Fp8),
+    source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh; keys and values are those of the checkpoint, which ModelOpt wrote with 8 bits (vLLM \
+             #30785)",
     ..PLAIN
 };
 
@@ -134,11 +135,12 @@ const GLM_SGLANG: Recipe = Recipe {
     graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
     memory: Some(MemoryRule::Static(0.85)),
     kv: Some(Dtype::Fp8),
+    fuses_reduces: true,
     source: "@ 626932a11, single_node/glm5_fp8_b200.sh; glm5_fp8_b300.sh @ f34a83b25",
     ..PLAIN
 };
 
-pub(super) static RECIPES: [Recipe; 43] = [
+pub(super) static RECIPES: [Recipe; 42] = [
     Recipe { of: Of { days: ["", "2025-12-05"], ..GPT_OSS_BLACKWELL.of }, ..GPT_OSS_BLACKWELL },
     Recipe {
         kv: Some(Dtype::Fp8),
@@ -195,13 +197,6 @@ pub(super) static RECIPES: [Recipe; 43] = [
         kv: Some(Dtype::Fp8),
         source: "@ 6c3acebfa, single_node/kimik2.5_fp4_b200.sh",
         ..PLAIN
-    },
-    Recipe {
-        of: Of { card: "b", ..KIMI_FP4.of },
-        kv: Some(Dtype::Fp8),
-        source: "@ 626932a11, single_node/kimik2.5_fp4_b200.sh; keys and values are those of the checkpoint, which ModelOpt wrote with 8 bits (vLLM \
-                 #30785)",
-        ..KIMI_FP4
     },
     KIMI_FP4,
     Recipe {

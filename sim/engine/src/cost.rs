@@ -15,6 +15,7 @@ pub mod names;
 pub mod profile;
 pub mod profiled;
 pub mod provenance;
+pub mod reduce;
 pub mod residuals;
 pub mod roofline;
 pub mod sparse_attention;
@@ -28,6 +29,7 @@ use hw::Seconds;
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::mixed::MixedChunk;
+use crate::cost::reduce::ReduceKernel;
 use crate::task::Op;
 
 /// Factor by which an interval widens on each side where a neighbour stands in: what one shipped card's curves miss of another's tables
@@ -153,6 +155,10 @@ impl<P: std::ops::Deref<Target: CostModel> + Sync> CostModel for P {
     fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {
         (**self).mixed(chunk)
     }
+
+    fn reduce(&self, kernel: ReduceKernel, op: &Op) -> Option<Estimate> {
+        (**self).reduce(kernel, op)
+    }
 }
 
 /// Time of an operation; `Op::Sequence` and `Op::Host` are handled by `estimate` for every model alike.
@@ -185,6 +191,14 @@ pub trait CostModel: Sync {
     /// operations, because what was measured is the layer: both products, the activation between them, and the permutation around them.
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         self.inner()?.experts(layer)
+    }
+
+    /// An all-reduce inside a node by one of the kernels that engines have for it; by the engine's own where that one was not fitted.
+    fn reduce(&self, kernel: ReduceKernel, op: &Op) -> Option<Estimate> {
+        match self.inner() {
+            Some(inner) => inner.reduce(kernel, op),
+            None => self.engine(op),
+        }
     }
 
     /// A prompt's chunk through a mixer whose kernels were measured together, where that was fitted.

@@ -8,6 +8,8 @@ use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
+use crate::engine_reduces::Reduces;
+use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 
@@ -54,6 +56,12 @@ pub struct EnginePreset {
     pub tunes_experts: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
+    /// Kernels of its layers beside those that `engine::layer` writes.
+    pub census: Census,
+    /// Which kernels add up what a tensor group computed.
+    pub reduces: Reduces,
+    /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
+    pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where tokens become text.
@@ -196,6 +204,9 @@ const VLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Norms,
+    census: census::VLLM,
+    reduces: Reduces::Own,
+    shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
     detokenizer: Detokenizer {
         process: "the API server",
@@ -218,7 +229,10 @@ const SGLANG: EnginePreset = EnginePreset {
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: false,
-    fusion: Fusion::Nothing,
+    fusion: Fusion::Norms,
+    census: census::SGLANG,
+    reduces: Reduces::Few,
+    shared_beside: 0,
     memory: MemoryRule::Reserve,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -228,7 +242,7 @@ const SGLANG: EnginePreset = EnginePreset {
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
              (flashinfer-ai/flashinfer #2640); models/deepseek_v2.py, determine_num_fused_shared_experts: without experts over GPUs, and \
-             server_args.py: not with the experts of FlashInfer",
+             server_args.py: not with the experts of FlashInfer; custom_all_reduce_v2.py is asked for by an option up to v0.5.10",
 };
 
 const TRTLLM: EnginePreset = EnginePreset {
@@ -244,6 +258,9 @@ const TRTLLM: EnginePreset = EnginePreset {
     expert_rows: None,
     tunes_experts: true,
     fusion: Fusion::Nothing,
+    census: census::TRTLLM,
+    reduces: Reduces::Own,
+    shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
     detokenizer: Detokenizer {
         process: "the proxy",
@@ -251,30 +268,43 @@ const TRTLLM: EnginePreset = EnginePreset {
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-             overlap scheduler is on by default, chunked context is not",
+             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 7] = [
+pub static PRESETS: [EnginePreset; 8] = [
     EnginePreset {
         since: Version(0, 14, 0),
         engine_loop: EngineLoop::Asynchronous,
-        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default",
+        shared_beside: 256,
+        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as in 0.11.1",
         ..VLLM
     },
     EnginePreset {
         since: Version(0, 11, 1),
         expert_rows: Some((128, 8)),
+        shared_beside: 256,
         source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
-                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260)",
+                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260). \
+                 Shared experts on a stream of their own up to 256 tokens (#26440, #28406)",
         ..VLLM
     },
     VLLM,
     EnginePreset {
         since: Version(0, 5, 10),
         prompt_graphs: PromptGraphs::Sglang,
+        census: census::SGLANG_JOINED,
+        reduces: Reduces::AllExperts,
         tunes_experts: true,
-        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7",
+        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
+                 Qwen3.5 among the models with fused all-reduces",
+        ..SGLANG
+    },
+    EnginePreset {
+        since: Version(0, 5, 7),
+        reduces: Reduces::Experts,
+        source: "as 0.5, and server_args.py of v0.5.7 to v0.5.9 (enable_flashinfer_allreduce_fusion by architecture); layernorm.py: GemmaRMSNorm has \
+                 no forward_with_allreduce_fusion before v0.5.10",
         ..SGLANG
     },
     SGLANG,
@@ -424,151 +454,4 @@ fn stepped(first: &[u32], ranges: &[(u32, u32, usize)]) -> Vec<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bias_that_balances_experts_makes_tokens_draw_them_alike() {
-        let of = |name: &str| routing(&engine::model::embedded(name).expect("embedded"));
-        assert_eq!(of("deepseek-r1"), Routing::Balanced(SKEW, RouterGroups { all: 8, of_token: 4 }));
-        for name in ["kimi-k2.5", "glm-5", "minimax-m2.5", "nemotron-3-nano-30b-a3b"] {
-            assert_eq!(of(name), Routing::Balanced(SKEW, RouterGroups::NONE), "{name}");
-        }
-        for name in ["qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b", "llama-3-8b"] {
-            assert_eq!(of(name), Routing::PowerLaw(SKEW), "{name}");
-        }
-    }
-
-    #[test]
-    fn versions_are_read_as_releases_write_them() {
-        for (text, expected) in [
-            ("0.19.0", Version(0, 19, 0)),
-            ("1.0.0rc3", Version(1, 0, 0)),
-            ("0.5.8.post1", Version(0, 5, 8)),
-            ("0.14", Version(0, 14, 0)),
-            ("nightly-5b8c30d62b754b57", Version::NEWEST),
-            ("", Version::NEWEST),
-        ] {
-            assert_eq!(Version::parse(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn captured_batches_are_those_that_engines_print() {
-        // vLLM logs 51 sizes up to 512: 1, 2, 4, 31 multiples of 8 below 256, 17 multiples of 16 from there.
-        let vllm = GraphRule::Vllm.sizes(512);
-        assert_eq!((vllm.len(), vllm[3], vllm[50]), (51, 8, 512));
-        // SGLang on an H100 with tp 1: 5 small ones and 31 multiples of 8 from 16 to 256.
-        assert_eq!(GraphRule::Sglang.sizes(256).len(), 36);
-        assert_eq!(GraphRule::Trtllm.sizes(4), [1, 2, 4]);
-        assert_eq!(GraphRule::Trtllm.sizes(300).last(), Some(&300));
-    }
-
-    #[test]
-    fn sglang_reserves_what_its_arguments_say() {
-        // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
-        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-        let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
-        assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
-    }
-
-    #[test]
-    fn a_version_takes_the_newest_preset_that_is_not_newer() {
-        let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
-        assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
-        assert_eq!(engine_loop("0.14.1"), EngineLoop::Asynchronous);
-        let rows = |version: &str, degree: u32| {
-            named("vllm", Version::parse(version)).expect("listed").expert_rows_of(Format::Fp8Block, degree)
-        };
-        assert_eq!(["0.11.0", "0.12.0", "0.14.0"].map(|version| rows(version, 4)), [None, Some(128), None]);
-        assert_eq!(rows("0.12.0", 8), None);
-        assert_eq!(engine_loop("0.1.0"), EngineLoop::Serial);
-        assert_eq!(named("tgi", Version::NEWEST), None);
-        assert_eq!(names(), ["vllm", "sglang", "trtllm"]);
-    }
-
-    #[test]
-    fn a_build_without_a_version_is_no_newer_than_its_day() {
-        let days = ["2025-11-18", "2026-04-05", "2026-04-06", ""];
-        assert_eq!(days.map(|day| newest_on("sglang", day) == Version(0, 5, 9)), [true, true, false, false]);
-        assert_eq!(newest_on("vllm", "2025-11-18"), Version::NEWEST);
-    }
-
-    #[test]
-    fn experts_are_tuned_as_far_as_an_engine_finds_what_it_has_tuned() {
-        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
-        let tactic = |engine: &str, version: &str, format: Format, card: &str| {
-            named(engine, Version::parse(version)).expect("listed").expert_tactic(format, &gpu(card), 1)
-        };
-        assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "b200"), Tactic::Untuned);
-        assert_eq!(tactic("sglang", "0.5.10", Format::Fp8Block, "b200"), Tactic::Tuned);
-        assert_eq!(tactic("sglang", "0.5.9", Format::Nvfp4, "b200"), Tactic::Tuned);
-        assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "h200-sxm"), Tactic::Tuned);
-        assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
-        let old = named("sglang", Version(0, 5, 9)).expect("listed");
-        assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
-    }
-
-    #[test]
-    fn sglang_keeps_the_shared_expert_of_deepseek_among_the_routed_ones_before_blackwell() {
-        let keeps = |engine: &str, name: &str, card: &str, spreads: bool| {
-            let (model, gpu) =
-                (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
-            named(engine, Version::NEWEST).expect("listed").shared_among_routed(&model, &gpu, spreads)
-        };
-        assert!(keeps("sglang", "deepseek-r1", "h200-sxm", false) && keeps("sglang", "deepseek-v3", "h100-sxm", false));
-        assert!(!keeps("sglang", "deepseek-r1", "b200", false) && !keeps("sglang", "deepseek-r1", "h200-sxm", true));
-        assert!(!keeps("vllm", "deepseek-r1", "h200-sxm", false));
-        for name in ["glm-5", "kimi-k2.5", "qwen3.5-397b-a17b", "llama-3-8b"] {
-            assert!(!keeps("sglang", name, "h200-sxm", false), "{name}");
-        }
-    }
-
-    #[test]
-    fn prompts_run_in_graphs_as_far_as_an_engine_captures_them() {
-        let model = |name: &str| engine::model::embedded(name).expect("listed");
-        let tokens = |engine: &str, version: &str, name: &str, is_plain: bool| {
-            let preset = named(engine, Version::parse(version)).expect("listed");
-            preset.prompt_graphs.tokens(&model(name), 512, is_plain)
-        };
-        assert_eq!(tokens("vllm", "0.19.0", "llama-3-8b", false), 512);
-        assert_eq!(tokens("trtllm", "1.2.0", "llama-3-8b", true), 0);
-        assert_eq!(tokens("sglang", "0.5.9", "llama-3-8b", true), 0);
-        // From 0.5.10 on by themselves, with latent attention up to 2048 tokens, and none with attention to selected keys.
-        let of = |name: &str| tokens("sglang", "0.5.10", name, true);
-        assert_eq!(["llama-3-8b", "deepseek-v3", "glm-5"].map(of), [u32::MAX, 2048, 0]);
-        assert_eq!(tokens("sglang", "0.5.10", "llama-3-8b", false), 0);
-    }
-
-    #[test]
-    fn experts_run_through_triton_where_a_card_lacks_their_units() {
-        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
-        let has = |engine: &str, format: Format, card: &str| {
-            named(engine, Version::NEWEST).expect("listed").has_triton_experts(format, &gpu(card))
-        };
-        assert!(has("trtllm", Format::Mxfp4, "h200-sxm"));
-        assert!(!has("trtllm", Format::Mxfp4, "b200") && !has("trtllm", Format::Fp8Block, "h200-sxm"));
-        assert!(!has("vllm", Format::Mxfp4, "h200-sxm"));
-    }
-
-    #[test]
-    fn no_known_engine_waits_for_its_text() {
-        assert!(PRESETS.iter().all(|preset| preset.detokenizer.us_per_sequence == 0.0));
-        let process = |name: &str| named(name, Version::NEWEST).expect("listed").detokenizer.process;
-        assert_eq!(
-            names().into_iter().map(process).collect::<Vec<_>>(),
-            ["the API server", "the detokenizer", "the proxy"]
-        );
-    }
-
-    #[test]
-    fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
-        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
-        for preset in &PRESETS {
-            assert!(crate::batcher::named(preset.batcher).is_some(), "{}", preset.batcher);
-        }
-        let vllm = named("vllm", Version::NEWEST).expect("listed");
-        let tokens = ["h100-sxm", "a100-sxm-80g", "l4"].map(|name| vllm.sizes_on(&gpu(name)).tokens_max);
-        assert_eq!(tokens, [8192, 2048, 2048]);
-    }
-}
+mod tests;

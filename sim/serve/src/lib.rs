@@ -16,6 +16,7 @@ pub mod deployment;
 pub mod engine_constants;
 pub mod engine_formats;
 pub mod engine_preset;
+pub mod engine_reduces;
 pub mod first_token;
 pub mod fleet;
 pub mod images;

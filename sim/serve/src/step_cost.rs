@@ -12,6 +12,7 @@
 pub mod adapter_room;
 pub mod adapters;
 pub mod average;
+pub mod census;
 pub mod chunks;
 pub mod decode_attention;
 pub mod decoding;

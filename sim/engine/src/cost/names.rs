@@ -9,6 +9,10 @@ use crate::task::PassKind;
 
 /// Name of the all-reduce that serving engines bring along for small messages.
 pub const CUSTOM_ALL_REDUCE: &str = "custom_all_reduce";
+/// Name of the one that an engine had before its newest tables.
+pub const EARLIER_ALL_REDUCE: &str = "earlier_all_reduce";
+/// Name of the one that computes the norm behind it as well.
+pub const FUSED_ALL_REDUCE: &str = "fused_all_reduce";
 /// Name of experts in one launch; axes are rows per expert, experts with rows, and elements of an expert's matrix.
 pub const GROUPED_GEMM: &str = "grouped-gemm";
 /// Names of experts in one launch as training runs them: forward, gradient of inputs, gradient of weights. Axes as of `GROUPED_GEMM`.
@@ -17,7 +21,7 @@ pub const GROUPED_TRAINING: [&str; 3] = ["grouped-gemm-forward", "grouped-gemm-i
 pub const DEEP_EP: [[&str; 2]; 2] =
     [["deepep_dispatch", "deepep_combine"], ["deepep_low_latency_dispatch", "deepep_low_latency_combine"]];
 /// Names of collectives in profile files.
-pub const COLLECTIVES: [&str; 11] = [
+pub const COLLECTIVES: [&str; 13] = [
     "all_gather",
     "reduce_scatter",
     "all_reduce",
@@ -25,6 +29,8 @@ pub const COLLECTIVES: [&str; 11] = [
     "send_recv",
     "ring_shift",
     CUSTOM_ALL_REDUCE,
+    EARLIER_ALL_REDUCE,
+    FUSED_ALL_REDUCE,
     DEEP_EP[0][0],
     DEEP_EP[0][1],
     DEEP_EP[1][0],

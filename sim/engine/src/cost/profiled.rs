@@ -17,6 +17,7 @@ use crate::cost::law::Law;
 use crate::cost::mixed::MixedChunk;
 use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, memory_bound};
+use crate::cost::reduce::ReduceKernel;
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::cost::{collective, curve};
@@ -420,6 +421,10 @@ impl CostModel for Profiled {
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
         Some(self.own_kernel(op)?.scaled(self.calibration(op)))
+    }
+
+    fn reduce(&self, kernel: ReduceKernel, op: &Op) -> Option<Estimate> {
+        Some(self.reduced(kernel, op)?.scaled(self.calibration(op)))
     }
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {

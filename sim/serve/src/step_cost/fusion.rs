@@ -11,7 +11,7 @@ use engine::task::{Op, Ops};
 use hw::Seconds;
 
 /// Start of a kernel in a replayed graph, seconds.
-const GRAPH_START_S: f64 = 2.6e-6;
+pub(super) const GRAPH_START_S: f64 = 2.6e-6;
 
 /// What an engine computes in one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use super::adapter_room::AdapterRoom;
+use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
@@ -14,6 +15,7 @@ use engine::CostModel;
 use engine::cost::experts::balance::Room;
 use engine::cost::experts::counts::{BusiestRank, Placement};
 use engine::cost::experts::{Routing, Tactic};
+use engine::cost::reduce::ReduceKernel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
 use engine::model::{Experts, Layer, Mixer, Model};
@@ -77,6 +79,12 @@ pub struct ReplicaConfig<'a> {
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
     pub fusion: Fusion,
+    /// Kernels of a layer beside those that `engine::layer` writes.
+    pub census: Census,
+    /// Its kernel of all-reduces inside a node.
+    pub all_reduce: ReduceKernel,
+    /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
+    pub shared_beside: u32,
     /// Whether it keeps a shared expert as one more of the routed ones.
     pub shared_among_routed: bool,
     /// Room for adapters, where it serves some beside the model.
@@ -130,6 +138,9 @@ impl<'a> ReplicaConfig<'a> {
             expert_rows: None,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
+            census: census::NONE,
+            all_reduce: ReduceKernel::Own,
+            shared_beside: 0,
             shared_among_routed: false,
             adapters: None,
             encoder_split: Split::Weights,

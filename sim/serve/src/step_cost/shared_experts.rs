@@ -1,6 +1,8 @@
-//! A shared expert that an engine keeps as one more of the routed ones, so that one kernel computes all of them. Every token visits it.
+//! Experts that every token visits: kept as one more of the routed ones, so that one kernel computes all of them, or computed on a second stream beside
+//! them, so that nothing waits for their kernels.
 
 use engine::task::{Op, Ops};
+use hw::{Bytes, Seconds};
 
 use super::writer::Writer;
 
@@ -10,6 +12,22 @@ impl Writer<'_> {
         let is_alike =
             self.shard.model.experts.is_some_and(|experts| experts.shared_intermediate == experts.intermediate);
         self.deployment.shared_among_routed && self.shard.ep == 1 && is_alike
+    }
+
+    /// Whether a batch of so many tokens computes it beside the routed ones.
+    pub(super) fn is_shared_beside(&self, m: u64) -> bool {
+        let has_shared = self.shard.model.experts.is_some_and(|experts| experts.shared_intermediate > 0);
+        let captured = self.deployment.graph_sizes.iter().copied().max().unwrap_or(u32::MAX);
+        has_shared && !self.is_shared_among_routed() && m <= u64::from(self.deployment.shared_beside.min(captured))
+    }
+
+    /// Time in which the weights of shared experts are read once. It adds to the routed ones' on the other stream, because both read one memory.
+    pub(super) fn shared_weights(&self) -> Seconds {
+        let (model, shard) = (self.shard.model, &self.shard);
+        let width = model.experts.map_or(0, |experts| experts.shared_intermediate).div_ceil(u64::from(shard.tp));
+        let n_matrices = if model.gated { 3.0 } else { 2.0 };
+        let bytes = shard.formats.dense.weight_bytes(n_matrices * hw::real(width * model.hidden));
+        Bytes::from_f64(bytes) / self.deployment.cluster.gpu.memory_bandwidth
     }
 
     /// Leaves the shared expert's own kernels out of a layer: the last two products, and the activation between them.

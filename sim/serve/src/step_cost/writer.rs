@@ -10,6 +10,7 @@ use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
+use engine::cost::roofline::datasheet;
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
@@ -135,7 +136,10 @@ impl<'a> Writer<'a> {
     fn taken(&self, ops: &mut Ops, n_layers: u32) -> Seconds {
         let mut own = Seconds::ZERO;
         ops.retain(|(op, n)| {
-            let found = self.cost.engine(op);
+            let found = match op {
+                Op::Collective { kind: Collective::AllReduce, .. } => self.cost.reduce(self.deployment.all_reduce, op),
+                _ => self.cost.engine(op),
+            };
             own = own + found.map_or(Seconds::ZERO, |found| self.own(what_of(op), &found, *n * n_layers));
             found.is_none()
         });
@@ -229,6 +233,10 @@ impl<'a> Writer<'a> {
                 let tokens = m * u64::from(n_busy);
                 self.visit(&mut after, tokens, counted);
                 own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
+                if self.is_shared_beside(m) {
+                    self.leave_out_shared(&mut after);
+                    own = own + self.own("shared experts", &datasheet(self.shared_weights()), n);
+                }
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
@@ -249,7 +257,7 @@ impl<'a> Writer<'a> {
             ops.push((Op::Elementwise { bytes: 4 * m * hidden * dtype.bytes() }, 1));
             ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
         }
-        let saved = self.saved(&ops, n_reduces - 1);
+        let saved = self.saved(&ops, n_reduces - 1) - self.beside(m);
         let whole = self.sum(ops) + own - saved;
         self.take(what_of(&SMALL), saved);
         whole.max(Seconds::ZERO)
@@ -282,6 +290,15 @@ impl<'a> Writer<'a> {
         let width = ((model.n_heads + model.n_kv_heads) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
         let variances = Op::Collective { kind: Collective::AllReduce, bytes: 8 * m, shape: self.shape };
         vec![(variances, n), (Op::Elementwise { bytes: m * width * self.shard.dtype.bytes() }, n)]
+    }
+
+    /// What kernels take that a layer has beside those that are written, where nobody measured small kernels one by one.
+    fn beside(&self, m: u64) -> Seconds {
+        if self.cost.estimate(&SMALL).source != Source::Datasheet {
+            return Seconds::ZERO;
+        }
+        let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
+        self.deployment.census.added(&self.shard, layers, self.is_shared_beside(m))
     }
 
     /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.

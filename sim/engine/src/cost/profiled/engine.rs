@@ -7,6 +7,7 @@ use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
 use crate::cost::mixed::{self, MixedChunk, MixingKernel};
 use crate::cost::profile::CollectiveCurve;
+use crate::cost::reduce::ReduceKernel;
 use crate::cost::{CostModel, Estimate, Source, names};
 use crate::task::{Collective, Op};
 
@@ -17,11 +18,7 @@ impl Profiled {
     /// An operation by an engine's own kernel.
     pub(super) fn own_kernel(&self, op: &Op) -> Option<Estimate> {
         match op {
-            Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
-                // Engines go over to the library where that is faster.
-                let own = self.over_other_link(*shape, self.exchange(names::CUSTOM_ALL_REDUCE, *bytes, *shape)?);
-                Some(faster(own, self.estimate(op)))
-            }
+            Op::Collective { kind: Collective::AllReduce, .. } => self.reduced(ReduceKernel::Own, op),
             Op::Collective { kind: Collective::AllToAll, bytes, shape } => {
                 Some(self.over_other_link(*shape, self.deep_ep(*bytes, *shape)?))
             }
@@ -30,6 +27,14 @@ impl Profiled {
             }
             _ => None,
         }
+    }
+
+    /// An all-reduce by a kernel, or by the engine's own where that one was not fitted. Engines go over to the library where that is faster.
+    pub(super) fn reduced(&self, kernel: ReduceKernel, op: &Op) -> Option<Estimate> {
+        let Op::Collective { kind: Collective::AllReduce, bytes, shape } = op else { return None };
+        let by = |kernel: ReduceKernel| self.exchange(kernel.name(), *bytes, *shape);
+        let own = by(kernel).or_else(|| by(ReduceKernel::Own))?;
+        Some(faster(self.over_other_link(*shape, own), self.estimate(op)))
     }
 
     /// An exchange by an engine's own kernel inside a node.

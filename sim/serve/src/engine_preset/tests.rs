@@ -1,0 +1,145 @@
+use super::*;
+
+#[test]
+fn a_bias_that_balances_experts_makes_tokens_draw_them_alike() {
+    let of = |name: &str| routing(&engine::model::embedded(name).expect("embedded"));
+    assert_eq!(of("deepseek-r1"), Routing::Balanced(SKEW, RouterGroups { all: 8, of_token: 4 }));
+    for name in ["kimi-k2.5", "glm-5", "minimax-m2.5", "nemotron-3-nano-30b-a3b"] {
+        assert_eq!(of(name), Routing::Balanced(SKEW, RouterGroups::NONE), "{name}");
+    }
+    for name in ["qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b", "llama-3-8b"] {
+        assert_eq!(of(name), Routing::PowerLaw(SKEW), "{name}");
+    }
+}
+
+#[test]
+fn versions_are_read_as_releases_write_them() {
+    for (text, expected) in [
+        ("0.19.0", Version(0, 19, 0)),
+        ("1.0.0rc3", Version(1, 0, 0)),
+        ("0.5.8.post1", Version(0, 5, 8)),
+        ("0.14", Version(0, 14, 0)),
+        ("nightly-5b8c30d62b754b57", Version::NEWEST),
+        ("", Version::NEWEST),
+    ] {
+        assert_eq!(Version::parse(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn captured_batches_are_those_that_engines_print() {
+    // vLLM logs 51 sizes up to 512: 1, 2, 4, 31 multiples of 8 below 256, 17 multiples of 16 from there.
+    let vllm = GraphRule::Vllm.sizes(512);
+    assert_eq!((vllm.len(), vllm[3], vllm[50]), (51, 8, 512));
+    // SGLang on an H100 with tp 1: 5 small ones and 31 multiples of 8 from 16 to 256.
+    assert_eq!(GraphRule::Sglang.sizes(256).len(), 36);
+    assert_eq!(GraphRule::Trtllm.sizes(4), [1, 2, 4]);
+    assert_eq!(GraphRule::Trtllm.sizes(300).last(), Some(&300));
+}
+
+#[test]
+fn sglang_reserves_what_its_arguments_say() {
+    // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
+    assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
+}
+
+#[test]
+fn a_version_takes_the_newest_preset_that_is_not_newer() {
+    let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
+    assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
+    assert_eq!(engine_loop("0.14.1"), EngineLoop::Asynchronous);
+    let rows = |version: &str, degree: u32| {
+        named("vllm", Version::parse(version)).expect("listed").expert_rows_of(Format::Fp8Block, degree)
+    };
+    assert_eq!(["0.11.0", "0.12.0", "0.14.0"].map(|version| rows(version, 4)), [None, Some(128), None]);
+    assert_eq!(rows("0.12.0", 8), None);
+    assert_eq!(engine_loop("0.1.0"), EngineLoop::Serial);
+    assert_eq!(named("tgi", Version::NEWEST), None);
+    assert_eq!(names(), ["vllm", "sglang", "trtllm"]);
+}
+
+#[test]
+fn a_build_without_a_version_is_no_newer_than_its_day() {
+    let days = ["2025-11-18", "2026-04-05", "2026-04-06", ""];
+    assert_eq!(days.map(|day| newest_on("sglang", day) == Version(0, 5, 9)), [true, true, false, false]);
+    assert_eq!(newest_on("vllm", "2025-11-18"), Version::NEWEST);
+}
+
+#[test]
+fn experts_are_tuned_as_far_as_an_engine_finds_what_it_has_tuned() {
+    let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+    let tactic = |engine: &str, version: &str, format: Format, card: &str| {
+        named(engine, Version::parse(version)).expect("listed").expert_tactic(format, &gpu(card), 1)
+    };
+    assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "b200"), Tactic::Untuned);
+    assert_eq!(tactic("sglang", "0.5.10", Format::Fp8Block, "b200"), Tactic::Tuned);
+    assert_eq!(tactic("sglang", "0.5.9", Format::Nvfp4, "b200"), Tactic::Tuned);
+    assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "h200-sxm"), Tactic::Tuned);
+    assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
+    let old = named("sglang", Version(0, 5, 9)).expect("listed");
+    assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
+}
+
+#[test]
+fn sglang_keeps_the_shared_expert_of_deepseek_among_the_routed_ones_before_blackwell() {
+    let keeps = |engine: &str, name: &str, card: &str, spreads: bool| {
+        let (model, gpu) = (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
+        named(engine, Version::NEWEST).expect("listed").shared_among_routed(&model, &gpu, spreads)
+    };
+    assert!(keeps("sglang", "deepseek-r1", "h200-sxm", false) && keeps("sglang", "deepseek-v3", "h100-sxm", false));
+    assert!(!keeps("sglang", "deepseek-r1", "b200", false) && !keeps("sglang", "deepseek-r1", "h200-sxm", true));
+    assert!(!keeps("vllm", "deepseek-r1", "h200-sxm", false));
+    for name in ["glm-5", "kimi-k2.5", "qwen3.5-397b-a17b", "llama-3-8b"] {
+        assert!(!keeps("sglang", name, "h200-sxm", false), "{name}");
+    }
+}
+
+#[test]
+fn prompts_run_in_graphs_as_far_as_an_engine_captures_them() {
+    let model = |name: &str| engine::model::embedded(name).expect("listed");
+    let tokens = |engine: &str, version: &str, name: &str, is_plain: bool| {
+        let preset = named(engine, Version::parse(version)).expect("listed");
+        preset.prompt_graphs.tokens(&model(name), 512, is_plain)
+    };
+    assert_eq!(tokens("vllm", "0.19.0", "llama-3-8b", false), 512);
+    assert_eq!(tokens("trtllm", "1.2.0", "llama-3-8b", true), 0);
+    assert_eq!(tokens("sglang", "0.5.9", "llama-3-8b", true), 0);
+    // From 0.5.10 on by themselves, with latent attention up to 2048 tokens, and none with attention to selected keys.
+    let of = |name: &str| tokens("sglang", "0.5.10", name, true);
+    assert_eq!(["llama-3-8b", "deepseek-v3", "glm-5"].map(of), [u32::MAX, 2048, 0]);
+    assert_eq!(tokens("sglang", "0.5.10", "llama-3-8b", false), 0);
+}
+
+#[test]
+fn experts_run_through_triton_where_a_card_lacks_their_units() {
+    let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+    let has = |engine: &str, format: Format, card: &str| {
+        named(engine, Version::NEWEST).expect("listed").has_triton_experts(format, &gpu(card))
+    };
+    assert!(has("trtllm", Format::Mxfp4, "h200-sxm"));
+    assert!(!has("trtllm", Format::Mxfp4, "b200") && !has("trtllm", Format::Fp8Block, "h200-sxm"));
+    assert!(!has("vllm", Format::Mxfp4, "h200-sxm"));
+}
+
+#[test]
+fn no_known_engine_waits_for_its_text() {
+    assert!(PRESETS.iter().all(|preset| preset.detokenizer.us_per_sequence == 0.0));
+    let process = |name: &str| named(name, Version::NEWEST).expect("listed").detokenizer.process;
+    assert_eq!(
+        names().into_iter().map(process).collect::<Vec<_>>(),
+        ["the API server", "the detokenizer", "the proxy"]
+    );
+}
+
+#[test]
+fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
+    let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+    for preset in &PRESETS {
+        assert!(crate::batcher::named(preset.batcher).is_some(), "{}", preset.batcher);
+    }
+    let vllm = named("vllm", Version::NEWEST).expect("listed");
+    let tokens = ["h100-sxm", "a100-sxm-80g", "l4"].map(|name| vllm.sizes_on(&gpu(name)).tokens_max);
+    assert_eq!(tokens, [8192, 2048, 2048]);
+}
