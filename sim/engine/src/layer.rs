@@ -9,10 +9,11 @@ mod adapters;
 mod experts;
 mod gates;
 mod positions;
+mod reached;
 mod recomputed;
 mod torch;
 
-pub use experts::{dispatched, expert_exchange};
+pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use torch::{read_by_backward, sharded_copies};
 
@@ -97,7 +98,7 @@ impl<'a> Writer<'a> {
             return;
         }
         let passes = match self.format {
-            Format::Fp8 if self.shard.reads_any_layout => CAST_BYTES_IN_ONE_COPY,
+            Format::Fp8 if self.shard.is_capability_10 => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
             Format::Nvfp4 if self.shard.rotates_apart => CAST_BYTES_ROTATED_APART,
             Format::Nvfp4 => CAST_BYTES_ROTATED,

@@ -156,8 +156,9 @@ pub struct Shard<'a> {
     pub once_per_node: bool,
     /// How the loss is computed.
     pub loss: Loss,
-    /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
-    pub reads_any_layout: bool,
+    /// Whether the card is a Blackwell of servers. Its products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes. Its
+    /// memory is faster than its multiprocessors permute tokens.
+    pub is_capability_10: bool,
     /// Whether what is made 4 bits wide is read once more, to rotate its columns by a kernel of their own.
     pub rotates_apart: bool,
     /// Adapters, where they alone are trained.
@@ -183,7 +184,7 @@ impl<'a> Shard<'a> {
             framework: Framework::Formulas,
             once_per_node: false,
             loss: Loss::Unfused,
-            reads_any_layout: false,
+            is_capability_10: false,
             rotates_apart: false,
             adapters: None,
             given_dropout: None,

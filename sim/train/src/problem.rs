@@ -264,7 +264,7 @@ impl Problem {
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
             loss: self.execution.loss,
-            reads_any_layout: self.cluster.gpu.is_capability_10(),
+            is_capability_10: self.cluster.gpu.is_capability_10(),
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,

@@ -2,6 +2,7 @@
 
 use hw::{Dtype, Format, GroupShape};
 
+use super::reached::reached;
 use super::{Writer, repeated};
 use crate::compression;
 use crate::model::Experts;
@@ -23,16 +24,27 @@ const WIDE_BIAS_BYTES: [u64; 2] = [28, 40];
 /// (`weighted_bias_quick_geglu_impl`, `clamp_value`; pytorch/pytorch, `clamp_backward` in FunctionsManual.cpp).
 const CLAMP_BYTES: [u64; 2] = [8, 15];
 
-/// Time of Transformer Engine's permutation of tokens, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
+/// Time of Transformer Engine's permutation of tokens on Blackwell, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
 /// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
 /// those of its bytes. MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/b200_bf16_ceperm.json: `permute_fwd` and `permute_bwd` reach 0.501 and 0.511 of
-/// 8,000 GiB/s by the bytes of simu_tools/efficency_test/test_ce_permute_efficiency.py, which counts two orders and times one.
+/// 8,000 GiB/s by the bytes of simu_tools/efficency_test/test_ce_permute_efficiency.py, which counts two orders and times one. So memory does not bound it, and
+/// multiprocessors do. By their number and clock H100 takes 1.1 times as long as B200, and its memory 2.4 times; A100 takes 1.9 and its memory 4.1 times. On both the
+/// kernel takes as long as memory does.
 const PERMUTATION: [f64; 2] = [2.19, 2.15];
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
     let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
+}
+
+/// The experts of a layer by themselves, loaded evenly: without the norm in front and the residual behind.
+pub fn experts_alone(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let mut writer = Writer::new(shard, tokens, kind);
+    if let Some(experts) = shard.model.experts {
+        feed_forward(&mut writer, experts, ExpertLoad::EVEN);
+    }
+    writer.done()
 }
 
 /// Router, permutation, merging of similar tokens and the experts of this rank.
@@ -91,11 +103,10 @@ fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
         return;
     }
     let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
+    let factors = if writer.shard.is_capability_10 { PERMUTATION } else { [1.0; 2] };
     match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[0]) }),
-        PassKind::Backward | PassKind::Input => {
-            writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[1]) })
-        }
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[0]) }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[1]) }),
         PassKind::Weight => {}
     }
 }
@@ -170,7 +181,7 @@ pub fn expert_exchange(
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
     if shard.once_per_node {
         let rows = sent.div_ceil(experts.top_k);
-        let mut ops = repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let mut ops = repeated(&spread(rows, experts, row_bytes, shape), 2 * n_layers);
         let n_maps = if kind == PassKind::Forward { stage.n_expert } else { n_layers - stage.n_expert };
         if shape.n_nodes == 1 && n_maps > 0 {
             let bytes = rows * u64::from(shape.n_ranks) * experts.n_routed;
@@ -191,10 +202,10 @@ pub fn expert_exchange(
 
 /// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
 /// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
-fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
+fn spread(tokens: u64, experts: Experts, row_bytes: u64, shape: GroupShape) -> Ops {
     let all_to_all = |n_ranks, n_nodes, n_targets| {
-        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
-        (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
+        let bytes = hw::whole(hw::real(tokens * row_bytes) * reached(experts, n_targets));
+        (Op::Collective { kind: Collective::AllToAll, bytes, shape: GroupShape { n_ranks, n_nodes } }, 1)
     };
     let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
     let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
@@ -202,12 +213,6 @@ fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
         ops.push(all_to_all(shape.n_nodes, shape.n_nodes, shape.n_nodes));
     }
     ops
-}
-
-/// How many of `n` equal targets a token meets that draws `top_k` of them.
-fn met(n: u32, top_k: u64) -> f64 {
-    let n = f64::from(n);
-    n * (1.0 - libm::pow(1.0 - 1.0 / n, hw::real(top_k)))
 }
 
 #[cfg(test)]
