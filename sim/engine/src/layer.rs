@@ -150,26 +150,6 @@ impl<'a> Writer<'a> {
         self.gemm(n, k.div_ceil(self.cut));
     }
 
-    fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
-        let format = self.format;
-        let n_rows: u64 = rows.iter().sum();
-        match self.kind {
-            PassKind::Forward => self.cast(n_rows * k),
-            PassKind::Backward | PassKind::Input => self.cast(n_rows * n),
-            PassKind::Weight => {}
-        }
-        let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
-        if self.kind == PassKind::Forward {
-            self.push(op(PassKind::Forward, n, k));
-        }
-        if matches!(self.kind, PassKind::Backward | PassKind::Input) {
-            self.push(op(PassKind::Input, k, n));
-        }
-        if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
-            self.push(op(PassKind::Weight, n, k));
-        }
-    }
-
     /// A kernel that moves `elements` elements in forward and half as many again in backward.
     fn traffic(&mut self, elements: u64) {
         let forward = elements * self.shard.dtype.bytes();

@@ -19,6 +19,10 @@ const BIAS_BYTES: [u64; 2] = [12, 16];
 /// in is made 32 bits wide and the gradient of the products 16.
 const WIDE_BIAS_BYTES: [u64; 2] = [28, 40];
 
+/// The same in backward where products are fused: gradients of biases and of the router's weights are sums of what comes in, read once
+/// (Transformer Engine, `compute_grouped_dbias_dscales`). In forward the product adds its bias.
+const FUSED_BIAS_BYTES: u64 = 2;
+
 /// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined. In backward a half with one bound is
 /// compared, 3, and its gradient is chosen, 5. The half with two bounds has two comparisons and their conjunction more, 14. Both halves are joined, 4
 /// (`weighted_bias_quick_geglu_impl`, `clamp_value`; pytorch/pytorch, `clamp_backward` in FunctionsManual.cpp).
@@ -73,16 +77,42 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
         (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
     let width = experts.intermediate.div_ceil(expert_cut);
     writer.enter(shard.formats.experts);
-    writer.grouped(&rows, projections * width, wide);
-    clamp(writer, experts, projections * width * routed);
-    writer.traffic((projections + 1) * width * routed);
-    writer.grouped(&rows, wide, width);
+    let is_fused = shard.fuses_experts();
+    products(writer, &rows, [projections * width, wide], [true, !is_fused]);
+    if !is_fused {
+        clamp(writer, experts, projections * width * routed);
+        writer.traffic((projections + 1) * width * routed);
+    }
+    products(writer, &rows, [wide, width], [!is_fused, true]);
     if experts.biased {
         add_bias(writer, experts, routed * wide);
     }
     permute(writer, sent * wide, is_sorted);
     if experts.shared_intermediate > 0 {
         super::feed_forward(writer, experts.shared_intermediate);
+    }
+}
+
+/// Products of experts by matrices of so many columns and rows. In forward and in backward it says whether what comes in is cast by a kernel of its own.
+fn products(writer: &mut Writer<'_>, rows: &[u64], [n, k]: [u64; 2], [casts_input, casts_gradient]: [bool; 2]) {
+    let (kind, format) = (writer.kind, writer.format);
+    let n_rows: u64 = rows.iter().sum();
+    let has_input_gradient = matches!(kind, PassKind::Backward | PassKind::Input);
+    if kind == PassKind::Forward && casts_input {
+        writer.cast(n_rows * k);
+    }
+    if has_input_gradient && casts_gradient {
+        writer.cast(n_rows * n);
+    }
+    let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
+    if kind == PassKind::Forward {
+        writer.push(op(PassKind::Forward, n, k));
+    }
+    if has_input_gradient {
+        writer.push(op(PassKind::Input, k, n));
+    }
+    if matches!(kind, PassKind::Backward | PassKind::Weight) {
+        writer.push(op(PassKind::Weight, n, k));
     }
 }
 
@@ -147,6 +177,12 @@ fn route(writer: &mut Writer<'_>, experts: Experts) {
 /// Adds the bias of the experts' last product to so many elements.
 fn add_bias(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if writer.shard.framework != Framework::MegatronCore {
+        return;
+    }
+    if writer.shard.fuses_experts() {
+        if matches!(writer.kind, PassKind::Backward | PassKind::Input) {
+            writer.push(Op::Elementwise { bytes: elements * FUSED_BIAS_BYTES });
+        }
         return;
     }
     let bytes = if writer.shard.weighs_wide(experts) { WIDE_BIAS_BYTES } else { BIAS_BYTES };
@@ -218,6 +254,7 @@ fn spread(tokens: u64, experts: Experts, row_bytes: u64, shape: GroupShape) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::Formats;
     use crate::layer::after_attention;
 
     #[test]
@@ -237,6 +274,45 @@ mod tests {
         assert_eq!([Format::Bf16, Format::Fp32].map(|format| n_of(&wide, &router(format))), [0, 1]);
         assert_eq!(n_of(&wide, &made), n_of(&plain, &made) + 1);
         assert_eq!(wide.len(), plain.len() + 1);
+    }
+
+    #[test]
+    fn fused_experts_save_what_lies_between_their_products() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let ops = |fused_experts, format, is_capability_10, kind| {
+            let formats = Formats::weights(format, Dtype::Bf16);
+            let whole = Shard::forward(&model, Dtype::Bf16, 1);
+            let framework = Framework::MegatronCore;
+            let shard = Shard { framework, formats, fused_experts, is_capability_10, once_per_node: true, ..whole };
+            after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN))
+        };
+        let moved = |ops: &Ops| -> u64 {
+            let bytes =
+                |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+            ops.iter().map(bytes).sum()
+        };
+        // Ten tokens visit four experts, 2880 wide inside and outside.
+        let rows = 10 * 4 * 2880;
+        for (kind, saved) in [
+            // Activation: two halves are read and one is written, 6 bytes. Clamps 8 for each half, the cast of the result 4, and the bias.
+            (PassKind::Forward, 6 + 8 * 2 + 4 + WIDE_BIAS_BYTES[0]),
+            // Activation: half as many again. Clamps 15 for each half, the cast of both gradients, and the bias but for one reading.
+            (PassKind::Backward, 9 + 15 * 2 + 4 * 2 + WIDE_BIAS_BYTES[1] - 2),
+            (PassKind::Weight, 0),
+        ] {
+            let [plain, fused] = [false, true].map(|is_fused| ops(is_fused, Format::Mxfp8, true, kind));
+            assert_eq!(moved(&plain) - moved(&fused), saved * rows, "{kind:?}");
+            let products = |ops: &Ops| -> Vec<Op> {
+                ops.iter().map(|(op, _)| op.clone()).filter(|op| !matches!(op, Op::Elementwise { .. })).collect()
+            };
+            assert_eq!(products(&plain), products(&fused), "{kind:?}");
+        }
+        // Other formats and older cards have no such kernels.
+        for (format, is_capability_10) in [(Format::Fp8, true), (Format::Nvfp4, true), (Format::Mxfp8, false)] {
+            let [plain, asked] =
+                [false, true].map(|is_fused| ops(is_fused, format, is_capability_10, PassKind::Forward));
+            assert_eq!(plain, asked, "{format:?}");
+        }
     }
 
     #[test]
