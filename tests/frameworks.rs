@@ -176,6 +176,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("stage", &execution.overlap.stage);
     line("parameter_gather", &execution.overlap.parameter_gather);
     line("[experts]\ndispatcher", &quoted(word(execution.experts.once_per_node, "flex", "alltoall")));
+    line("fused", &execution.experts.fused);
     text
 }
 

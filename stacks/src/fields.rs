@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 54] = [
+const ROWS: [(&str, [Judge; 3]); 55] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -115,6 +115,7 @@ const ROWS: [(&str, [Judge; 3]); 54] = [
     ("experts.capacity", [SAID, CAPACITY, CAPACITY]),
     ("experts.compression", [MERGED, MERGED, MERGED]),
     ("experts.once_per_node", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
+    ("experts.fused", [SAID, FUSED, FUSED]),
     ("execution.offload", [OFFLOAD, OFFLOAD, OFFLOAD]),
     ("execution.fragmentation", [By(fragmentation), By(fragmentation), By(fragmentation)]),
     ("execution.host_overhead_per_layer", [By(host), By(host), By(host)]),
@@ -211,6 +212,8 @@ const MERGED: Judge =
     Unsaid(|p| p.execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all");
 const ONCE_PER_NODE: Judge =
     Unsaid(|p| p.execution.experts.once_per_node && p.layout.ep > 1, "a dispatcher that sends a token to a node once");
+const FUSED: Judge =
+    Unsaid(|p| p.execution.experts.fused, "products of experts that are fused with what lies between them");
 const OFFLOAD: Judge = Unsaid(|p| p.execution.offload > 0.0, "a share of all activations in host memory");
 const CAPTURED: Judge = Unsaid(
     |p| p.execution.launches.captured.attention || p.execution.launches.captured.router,
@@ -502,7 +505,7 @@ mod tests {
                 backward_prefetch,
             }
         );
-        let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node });
+        let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node, fused });
         let launches = fields!("launches", Launches { each, captured });
         let mut known: Vec<&str> = ["problem.dtype", "problem.schedule"].to_vec();
         for fields in [&execution[..], &layout, &overlap, &experts, &launches] {

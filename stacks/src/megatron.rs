@@ -166,6 +166,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     }
     hidden(flags, out, degrees, u32::try_from(batch / whole).unwrap_or(u32::MAX).max(1));
     graphs(flags, out);
+    fused(flags, out);
     if let Some(capacity) = flags.number("moe-expert-capacity-factor") {
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
@@ -217,6 +218,19 @@ fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_
     // The backend counts with that type alone; DeepEP has no other.
     if is_flex || flags.is("moe-enable-deepep") {
         out.word("experts", "dispatcher", "flex", "--moe-token-dispatcher-type, --moe-enable-deepep");
+    }
+}
+
+/// Kernels that Transformer Engine fuses: those of experts count, others do not.
+fn fused(flags: &mut Flags<'_>, out: &mut Document) {
+    const NAME: &str = "use-transformer-engine-op-fuser";
+    if !flags.is(NAME) {
+        return;
+    }
+    if flags.find("num-experts").is_some() && flags.text("fp8-recipe").is_some_and(|recipe| recipe == "mxfp8") {
+        out.set("experts", "fused", true, "--use-transformer-engine-op-fuser");
+    } else {
+        flags.not_modelled(NAME, "kernels are fused for experts with `--fp8-recipe mxfp8` alone");
     }
 }
 

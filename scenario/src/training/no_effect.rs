@@ -24,11 +24,17 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 21] = [
+const KEYS: [Key; 22] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "dispatcher", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
+    of_model(
+        "experts",
+        "fused",
+        no_fused,
+        "experts whose products are `mxfp8`, `framework = \"megatron-core\"`, and a Blackwell of servers, which has the kernels",
+    ),
     of_model(
         "training",
         "graphs",
@@ -115,6 +121,10 @@ const fn has_no_experts(problem: &Problem) -> bool {
 fn gathers_wide(problem: &Problem) -> bool {
     let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
     problem.execution.gathers_narrow && !(is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1)
+}
+
+fn no_fused(problem: &Problem) -> bool {
+    problem.execution.experts.fused && (has_no_experts(problem) || !problem.shard().fuses_experts())
 }
 
 fn no_loss(problem: &Problem) -> bool {

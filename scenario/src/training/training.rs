@@ -164,9 +164,10 @@ pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::
     let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
     let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
     let once_per_node = section.word("dispatcher", 0, &["alltoall", "flex"]) == 1;
+    let fused = section.flag("fused", false);
     let given = section.table("compression").map(compression::read);
     section.finish();
     // What is merged is decided per policy.
     let capacity = Some(capacity).filter(|capacity| *capacity > 0.0);
-    (ExpertTraffic { imbalance, capacity, compression: None, once_per_node }, given)
+    (ExpertTraffic { imbalance, capacity, compression: None, once_per_node, fused }, given)
 }

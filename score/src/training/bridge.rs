@@ -236,7 +236,12 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
-        experts: ExpertTraffic { imbalance: 0.0, capacity, compression: None, once_per_node: is_flex(cells) },
+        experts: ExpertTraffic {
+            capacity,
+            once_per_node: is_flex(cells),
+            fused: super::releases::fuses_experts(cells),
+            ..ExpertTraffic::EVEN
+        },
         ..Execution::default()
     })
 }

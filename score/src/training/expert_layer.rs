@@ -1,18 +1,21 @@
 //! One layer of experts as Megatron-LM's performance tests time it: forward and backward with dispatch, on eight GPUs.
 //!
-//! Source: NVIDIA/Megatron-LM @ d98e8a64ddf3, tests/performance_tests. Passes alone are timed. So what counts is a
-//! step of two micro-batches less one of a single one, in which the optimizer and exchanges of gradients cancel. Nothing is fitted. Units: seconds.
+//! Source: NVIDIA/Megatron-LM @ d98e8a64ddf3, tests/functional_tests/test_cases/common/moe_perf. A `MoELayer` alone is timed, between a large product that hides its
+//! launches and a barrier: no norm, no residual, no optimizer. Nothing is fitted. Units: seconds.
 
 use engine::Model;
 use engine::formats::Formats;
-use engine::model::{Experts, FeedForward, Layer, Mixer, Pattern};
-use hw::{Dtype, Format};
-use train::problem::{Execution, ExpertTraffic, Framework};
+use engine::layer::{expert_exchange, experts_alone};
+use engine::model::Experts;
+use engine::shard::ExpertLoad;
+use engine::stage::Stage;
+use engine::task::{Op, PassKind};
+use hw::{Dtype, Format, GroupShape};
+use train::problem::{Execution, ExpertTraffic, Framework, Problem};
 
-use super::constants::{Constants, Graphs};
-use super::play::{Costs, predict};
+use super::constants::Constants;
+use super::play::Costs;
 use super::reason::Reason;
-use super::row::{Asked, Run};
 use super::setting::{Degrees, Machine};
 use crate::operators::Predicted;
 use crate::table::{Cells, Fault, Table};
@@ -32,8 +35,8 @@ pub(crate) const NEEDED: [&str; 11] = [
     "backward_ms",
 ];
 
-/// Layers of a step.
-const N_LAYERS: u64 = 2;
+/// Groups of experts that the router of a proxy chooses among, and those that a token chooses (`test_cases.py`, `DEEPSEEK_PROXY`).
+const GROUPS: [(&str, [u64; 2]); 1] = [("deepseek", [8, 4])];
 
 /// A layer as it was timed.
 #[derive(Clone, Debug)]
@@ -42,8 +45,8 @@ pub struct ExpertLayer {
     card: String,
     name: String,
     measured_s: f64,
-    /// Steps of one and of two micro-batches.
-    steps: Result<[Run; 2], Reason>,
+    /// What ran, and the tokens of a GPU.
+    ran: Result<(Problem, u64), Reason>,
 }
 
 /// Layers of a table; `None` where its header is of another one.
@@ -56,37 +59,28 @@ pub fn read(text: &str) -> Option<Result<Vec<ExpertLayer>, Vec<Fault>>> {
 fn layer(cells: &mut Cells<'_>) -> ExpertLayer {
     let name = ["proxy_of", "dispatcher", "precision"].map(|column| cells.word(column)).join(" ");
     let measured_s = cells.seconds("forward_ms") + cells.seconds("backward_ms");
-    let steps = step(cells).map(|one| [one.clone(), Run { n_micro_batches: 2, ..one }]);
-    ExpertLayer { line: cells.line, card: cells.word("gpu").to_owned(), name, measured_s, steps }
+    let ran = problem(cells);
+    ExpertLayer { line: cells.line, card: cells.word("gpu").to_owned(), name, measured_s, ran }
 }
 
-fn step(cells: &mut Cells<'_>) -> Result<Run, Reason> {
+fn problem(cells: &mut Cells<'_>) -> Result<(Problem, u64), Reason> {
     let ep = cells.positive("ep_gpus");
     let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep, dp: ep, chunks: 1, expert_tp: 1 };
     let tokens = u64::from(cells.positive("tokens_per_gpu"));
     let machine = Machine::of(cells.word("gpu"), ep, 8)?;
-    let mut problem = machine.problem(model(cells), &degrees, execution(cells)?)?;
-    let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(Graphs::Off);
-    (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
-    Ok(Run::usual(problem, [1, 1], tokens))
+    Ok((machine.problem(model(cells), &degrees, execution(cells)?)?, tokens))
 }
 
-/// Layers of experts alone, with the smallest vocabulary.
+/// A model whose experts they are.
 fn model(cells: &mut Cells<'_>) -> Model {
     let [hidden, width, n_routed, top_k] =
         ["hidden", "expert_ffn", "experts", "topk"].map(|column| u64::from(cells.positive(column)));
-    let block = Layer { mixer: Mixer::Off, feed_forward: FeedForward::Experts };
+    let proxy = cells.word("proxy_of");
+    let [n_groups, groups_of_token] =
+        GROUPS.iter().find(|(name, _)| *name == proxy).map_or([1, 1], |(_, groups)| *groups);
+    let experts = Experts { n_groups, groups_of_token, ..Experts::plain(n_routed, top_k, width) };
     let base = engine::model::embedded("qwen3-30b-a3b").expect("embedded");
-    Model {
-        name: "a layer of experts".to_owned(),
-        n_layers: N_LAYERS,
-        layers: Pattern::uniform(block),
-        hidden,
-        intermediate: width,
-        vocab: 128,
-        experts: Some(Experts::plain(n_routed, top_k, width)),
-        ..base
-    }
+    Model { name: "a layer of experts".to_owned(), hidden, experts: Some(experts), ..base }
 }
 
 fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
@@ -108,13 +102,26 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
 
 /// Every layer's passes beside what costs say of them; no prediction where it cannot be expressed.
 pub fn predicted(layers: &[ExpertLayer], costs: &Costs<'_>) -> Vec<Predicted> {
-    let step_s = |run: &Run| predict(&Asked::from(run.clone()), costs).step_s;
     let of = |layer: &ExpertLayer| Predicted {
         line: layer.line,
         device: layer.card.clone(),
         op: layer.name.clone(),
         measured_s: layer.measured_s,
-        predicted_s: layer.steps.as_ref().ok().map(|[one, two]| (step_s(two) - step_s(one)) / hw::real(N_LAYERS)),
+        predicted_s: layer.ran.as_ref().ok().map(|(problem, tokens)| seconds(problem, *tokens, costs)),
     };
     layers.iter().map(of).collect()
+}
+
+/// Forward and backward. The forward waits for the counts of tokens, and the device then for the launches behind them; backward is launched ahead.
+fn seconds(problem: &Problem, tokens: u64, costs: &Costs<'_>) -> f64 {
+    let (shard, cost) = (problem.shard(), costs(&problem.cluster));
+    let shape = GroupShape { n_ranks: problem.layout.ep, n_nodes: 1 };
+    let stage = Stage { n_expert: 1, ..Stage::default() };
+    let passes = [PassKind::Forward, PassKind::Backward].map(|kind| {
+        let mut ops = experts_alone(&shard, tokens, kind);
+        ops.extend(expert_exchange(&shard, &stage, tokens, kind, ExpertLoad::EVEN, shape));
+        cost.estimate(&Op::Sequence(ops)).time
+    });
+    let waits = Constants::of(&problem.cluster.gpu.name).host_per_layer();
+    (passes[0] + passes[1] + waits).get()
 }

@@ -1,8 +1,10 @@
-//! What a release's own recipes say and its page or the table does not: layouts, dispatchers, and output heads in 8 bits.
+//! What a release's own recipes say and its page or the table does not: layouts, dispatchers, output heads in 8 bits, and fused experts.
 //!
 //! Sources: NVIDIA-NeMo/Megatron-Bridge, `scripts/performance/configs/qwen/qwen3_workload_base_configs.py` at v0.3.1, the tag of release 26.02.01. Its page
 //! still has the layouts of v0.3.0. `configs/gpt_oss/gpt_oss_workload_base_configs.py` at v0.4.0, v0.5.0 and v0.5.1; `gpt_oss_llm_pretrain.py` and
-//! `configs/deepseek/deepseek_llm_pretrain.py` at v0.5.0 and v0.5.1; `perf_recipes` at v0.6.0. A script runs the recipe.
+//! `configs/deepseek/deepseek_llm_pretrain.py` at v0.5.0 and v0.5.1; `perf_recipes` at v0.6.0. Fused experts
+//! are `cutedsl_fused_grouped_mlp` of `configs/{gpt_oss,qwen,deepseek}` at v0.5.0 and v0.5.1, and `use_transformer_engine_op_fuser` at v0.6.0. A script runs the
+//! recipe.
 
 use super::setting::Degrees;
 use crate::table::Cells;
@@ -56,6 +58,23 @@ static NARROW_HEADS: [[&str; 3]; 5] = [
     ["DeepSeekV3", "B300", "26.06.01"],
 ];
 
+/// The same of recipes that fuse the products of experts (`cutedsl_fused_grouped_mlp`).
+static FUSED_EXPERTS: [[&str; 3]; 13] = [
+    ["GPT_OSS_120B", "GB200", "26.06"],
+    ["GPT_OSS_120B", "GB300", "26.06"],
+    ["Qwen3_30B_a3B", "GB200", "26.06"],
+    ["Qwen3_30B_a3B", "GB300", "26.06"],
+    ["Qwen3_30B_a3B", "B300", "26.06"],
+    ["Qwen3_30B_a3B", "B200", "26.06.01"],
+    ["Qwen3_235B_a22B", "GB200", "26.06"],
+    ["Qwen3_235B_a22B", "GB300", "26.06"],
+    ["Qwen3_235B_a22B", "B300", "26.06.01"],
+    ["Qwen3_235B_a22B", "B200", "26.06.01"],
+    ["DeepSeekV3", "GB200", "26.06"],
+    ["DeepSeekV3", "GB300", "26.06"],
+    ["DeepSeekV3", "B300", "26.06.01"],
+];
+
 /// Whether a row's recipe names HybridEP, where the table could not know.
 pub(super) fn names_hybrid_ep(cells: &Cells<'_>) -> bool {
     let row = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
@@ -64,9 +83,19 @@ pub(super) fn names_hybrid_ep(cells: &Cells<'_>) -> bool {
 
 /// Whether a row's output head runs in 8 bits.
 pub(super) fn has_narrow_head(cells: &Cells<'_>) -> bool {
+    is_since(cells, &NARROW_HEADS)
+}
+
+/// Whether a row's products of experts are fused.
+pub(super) fn fuses_experts(cells: &Cells<'_>) -> bool {
+    is_since(cells, &FUSED_EXPERTS)
+}
+
+/// Whether a row with scales per block is of a recipe of a table, or of a later release of it.
+fn is_since(cells: &Cells<'_>, recipes: &[[&str; 3]]) -> bool {
     let [model, gpu, release] = ["model", "gpu", "release"].map(|column| cells.word(column));
     let is_its = |[of_model, of_card, first]: &[&str; 3]| *of_model == model && *of_card == gpu && release >= *first;
-    cells.word("precision") == "FP8-MX" && NARROW_HEADS.iter().any(is_its)
+    cells.word("precision") == "FP8-MX" && recipes.iter().any(is_its)
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ fn execution() -> Execution {
         gradient_dtype: hw::Dtype::Fp32,
         overlap: Overlap { stage: false, ..Overlap::NONE },
         // Capacity factor 1 with padding.
-        experts: ExpertTraffic { imbalance: 0.0, capacity: Some(1.0), compression: None, once_per_node: false },
+        experts: ExpertTraffic { capacity: Some(1.0), ..ExpertTraffic::EVEN },
         ..Execution::default()
     }
 }

@@ -46,6 +46,14 @@ const SCALED_POSITIONS: [u32; 2] = [24, 20];
 /// (pytorch/pytorch, `clamp_backward`).
 const CLAMP: [u32; 2] = [4, 9];
 
+/// Kernels of the fused products of all experts in forward and in a whole backward: a cast, and for each product itself and the pointers of its weights. In backward
+/// both gradients of weights besides (Transformer Engine, `grouped_mlp.py`).
+const FUSED_PRODUCTS: [u32; 2] = [5, 7];
+/// Of them gradients of weights.
+const FUSED_WEIGHTS: u32 = 2;
+/// The activation function is no kernel of its own then.
+const FUSED_AWAY: u32 = 1;
+
 /// Both norms of a layer.
 const NORMS: u32 = 2;
 /// Positions of queries and keys of latent attention, with the joins and copies of their parts and of values.
@@ -117,6 +125,9 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
         n += of_feed_forward(shard, kind);
     }
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
+    if shard.fuses_experts() {
+        return n + of_fused(experts, kind);
+    }
     if experts.biased {
         let is_wide = shard.weighs_wide(experts);
         let (each, joins) = if is_wide { (WIDE_BIAS, WIDE_BIAS_JOINS) } else { (BIAS, BIAS_JOINS) };
@@ -124,6 +135,19 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
     }
     n += of_clamp(shard, experts, kind);
     n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
+}
+
+/// Launches of fused experts and of what dispatches to them. Gradients of biases and of the router's weights are one kernel.
+fn of_fused(experts: Experts, kind: PassKind) -> u32 {
+    let [forward, backward] = FUSED_PRODUCTS;
+    let products = match kind {
+        PassKind::Forward => forward,
+        PassKind::Backward => backward,
+        PassKind::Input => backward - FUSED_WEIGHTS,
+        PassKind::Weight => return FUSED_WEIGHTS,
+    };
+    let of_biases = if experts.biased && kind != PassKind::Forward { 1 } else { 0 };
+    of(DISPATCH, kind) - FUSED_AWAY + products + of_biases
 }
 
 fn of_clamp(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
@@ -194,6 +218,14 @@ mod tests {
         // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.
         let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
         assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);
+        // Fused products are five launches in forward and seven in backward, however many experts there are. The activation function is in them, and biases are one.
+        let fused = Shard { fused_experts: true, is_capability_10: true, ..shard };
+        let after_products = |kind| of(&fused, all, kind) + of(&shard, none, kind) - of(&shard, all, kind);
+        assert_eq!(after_products(PassKind::Forward), 13 + 2 * 4 + 30 + 13 + 5);
+        assert_eq!(after_products(PassKind::Backward), 16 + 2 * 7 + 20 + 15 + 7);
+        assert_eq!(of(&fused, all, PassKind::Input) + of(&fused, all, PassKind::Weight), 15 + 7);
+        let fused_biases = Shard { model: &biased.model.clone(), ..fused };
+        assert_eq!(of(&fused_biases, all, PassKind::Backward), of(&fused, all, PassKind::Backward) + 1);
         // Sixteen bits need neither casts nor scales.
         let wide = Shard { formats: Formats::of(Dtype::Bf16), ..shard };
         assert_eq!(of(&wide, all, PassKind::Forward), 14 + 16 * 2);

@@ -10,12 +10,13 @@ mod attending;
 mod experts;
 mod gates;
 mod positions;
+mod reached;
 mod recomputed;
 mod streams;
 mod torch;
 
 pub use attending::prompt_attention;
-pub use experts::{dispatched, expert_exchange};
+pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use streams::outside;
 pub use torch::{read_by_backward, sharded_copies};
@@ -101,7 +102,7 @@ impl<'a> Writer<'a> {
             return;
         }
         let passes = match self.format {
-            Format::Fp8 if self.shard.reads_any_layout => CAST_BYTES_IN_ONE_COPY,
+            Format::Fp8 if self.shard.is_capability_10 => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
             Format::Nvfp4 if self.shard.rotates_apart => CAST_BYTES_ROTATED_APART,
             Format::Nvfp4 => CAST_BYTES_ROTATED,
@@ -151,26 +152,6 @@ impl<'a> Writer<'a> {
     /// A GEMM whose inner dimension is cut over the tensor group.
     fn row(&mut self, n: u64, k: u64) {
         self.gemm(n, k.div_ceil(self.cut));
-    }
-
-    fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
-        let format = self.format;
-        let n_rows: u64 = rows.iter().sum();
-        match self.kind {
-            PassKind::Forward => self.cast(n_rows * k),
-            PassKind::Backward | PassKind::Input => self.cast(n_rows * n),
-            PassKind::Weight => {}
-        }
-        let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
-        if self.kind == PassKind::Forward {
-            self.push(op(PassKind::Forward, n, k));
-        }
-        if matches!(self.kind, PassKind::Backward | PassKind::Input) {
-            self.push(op(PassKind::Input, k, n));
-        }
-        if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
-            self.push(op(PassKind::Weight, n, k));
-        }
     }
 
     /// A kernel that moves `elements` elements in forward and half as many again in backward.

@@ -3,7 +3,7 @@
 //! Operations (`layer.rs`) and memory (`memory.rs`) of a layer ask nothing else, so training, serving and fine-tuning share them. Where
 //! ranks lie, what is scheduled and what is stored elsewhere is not a shard's business.
 
-use hw::Dtype;
+use hw::{Dtype, Format};
 
 use crate::compression::Compression;
 use crate::formats::Formats;
@@ -154,10 +154,13 @@ pub struct Shard<'a> {
     pub framework: Framework,
     /// Whether a token goes to a node once, however many of its experts are there.
     pub once_per_node: bool,
+    /// Whether products of experts are asked to be fused with what lies between them.
+    pub fused_experts: bool,
     /// How the loss is computed.
     pub loss: Loss,
-    /// Whether products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes.
-    pub reads_any_layout: bool,
+    /// Whether the card is a Blackwell of servers. Its products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes. Its
+    /// memory is faster than its multiprocessors permute tokens.
+    pub is_capability_10: bool,
     /// Whether what is made 4 bits wide is read once more, to rotate its columns by a kernel of their own.
     pub rotates_apart: bool,
     /// Adapters, where they alone are trained.
@@ -182,8 +185,9 @@ impl<'a> Shard<'a> {
             compression: None,
             framework: Framework::Formulas,
             once_per_node: false,
+            fused_experts: false,
             loss: Loss::Unfused,
-            reads_any_layout: false,
+            is_capability_10: false,
             rotates_apart: false,
             adapters: None,
             given_dropout: None,
@@ -194,6 +198,14 @@ impl<'a> Shard<'a> {
     /// (Megatron-Core, `_HybridEPManager.dispatch`, `_DeepepManager.dispatch`).
     pub fn weighs_wide(&self, experts: Experts) -> bool {
         experts.fp32_router || self.once_per_node
+    }
+
+    /// Whether products of experts are fused: the first one with its bias, the activation function and the cast of what it gives, the gradient of the second one
+    /// with that of the activation function and the cast of it. Kernels are those of 8 bits with scales per block on Blackwell (Transformer Engine,
+    /// `GroupedMLP_CuTeGEMM` in `pytorch/ops/fused/grouped_mlp.py` @ d0067d0da6cb).
+    pub fn fuses_experts(&self) -> bool {
+        let has_kernels = self.formats.experts == Format::Mxfp8 && self.is_capability_10;
+        self.fused_experts && has_kernels && self.framework == Framework::MegatronCore
     }
 
     /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with

@@ -89,11 +89,14 @@ pub struct ExpertTraffic {
     pub compression: Option<Compression>,
     /// Whether a token goes to a node once, however many of its experts are there (DeepEP, HybridEP).
     pub once_per_node: bool,
+    /// Whether products of experts are fused with activation function, biases and casts, where there are kernels for it.
+    pub fused: bool,
 }
 
 impl ExpertTraffic {
     /// Every expert is as popular, and every copy of a token is sent.
-    pub const EVEN: Self = Self { imbalance: 0.0, capacity: None, compression: None, once_per_node: false };
+    pub const EVEN: Self =
+        Self { imbalance: 0.0, capacity: None, compression: None, once_per_node: false, fused: false };
 }
 
 /// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
@@ -263,8 +266,9 @@ impl Problem {
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
+            fused_experts: self.execution.experts.fused,
             loss: self.execution.loss,
-            reads_any_layout: self.cluster.gpu.is_capability_10(),
+            is_capability_10: self.cluster.gpu.is_capability_10(),
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,

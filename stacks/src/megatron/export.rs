@@ -167,6 +167,9 @@ fn experts(model: &Model, problem: &Problem) -> Given {
         n("moe-token-dispatcher-type", if problem.execution.experts.once_per_node { "flex" } else { "alltoall" }),
         ("moe-grouped-gemm", None),
     ];
+    if problem.execution.experts.fused {
+        given.push(("use-transformer-engine-op-fuser", None));
+    }
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
     }

@@ -97,6 +97,7 @@ fn keys_that_a_scenario_has_are_given() {
             "micro_batch_group = 4",
         ),
         ("--overlap-moe-expert-parallel-comm --delay-wgrad-compute", "delayed_weights = true"),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8 --use-transformer-engine-op-fuser", "fused = true"),
     ] {
         let found = found(&format!("{experts} {flags}"));
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);

@@ -2,6 +2,7 @@
 
 use hw::{Dtype, Format, GroupShape};
 
+use super::reached::reached;
 use super::{Writer, repeated};
 use crate::compression;
 use crate::model::Experts;
@@ -18,21 +19,36 @@ const BIAS_BYTES: [u64; 2] = [12, 16];
 /// in is made 32 bits wide and the gradient of the products 16.
 const WIDE_BIAS_BYTES: [u64; 2] = [28, 40];
 
+/// The same in backward where products are fused: gradients of biases and of the router's weights are sums of what comes in, read once
+/// (Transformer Engine, `compute_grouped_dbias_dscales`). In forward the product adds its bias.
+const FUSED_BIAS_BYTES: u64 = 2;
+
 /// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined. In backward a half with one bound is
 /// compared, 3, and its gradient is chosen, 5. The half with two bounds has two comparisons and their conjunction more, 14. Both halves are joined, 4
 /// (`weighted_bias_quick_geglu_impl`, `clamp_value`; pytorch/pytorch, `clamp_backward` in FunctionsManual.cpp).
 const CLAMP_BYTES: [u64; 2] = [8, 15];
 
-/// Time of Transformer Engine's permutation of tokens, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
+/// Time of Transformer Engine's permutation of tokens on Blackwell, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
 /// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
 /// those of its bytes. MooreThreads/SimuMax @ 4dcaae513ba7, configs/system/b200_bf16_ceperm.json: `permute_fwd` and `permute_bwd` reach 0.501 and 0.511 of
-/// 8,000 GiB/s by the bytes of simu_tools/efficency_test/test_ce_permute_efficiency.py, which counts two orders and times one.
+/// 8,000 GiB/s by the bytes of simu_tools/efficency_test/test_ce_permute_efficiency.py, which counts two orders and times one. So memory does not bound it, and
+/// multiprocessors do. By their number and clock H100 takes 1.1 times as long as B200, and its memory 2.4 times; A100 takes 1.9 and its memory 4.1 times. On both the
+/// kernel takes as long as memory does.
 const PERMUTATION: [f64; 2] = [2.19, 2.15];
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
     let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
+}
+
+/// The experts of a layer by themselves, loaded evenly: without the norm in front and the residual behind.
+pub fn experts_alone(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let mut writer = Writer::new(shard, tokens, kind);
+    if let Some(experts) = shard.model.experts {
+        feed_forward(&mut writer, experts, ExpertLoad::EVEN);
+    }
+    writer.done()
 }
 
 /// Router, permutation, merging of similar tokens and the experts of this rank.
@@ -61,16 +77,42 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
         (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
     let width = experts.intermediate.div_ceil(expert_cut);
     writer.enter(shard.formats.experts);
-    writer.grouped(&rows, projections * width, wide);
-    clamp(writer, experts, projections * width * routed);
-    writer.traffic((projections + 1) * width * routed);
-    writer.grouped(&rows, wide, width);
+    let is_fused = shard.fuses_experts();
+    products(writer, &rows, [projections * width, wide], [true, !is_fused]);
+    if !is_fused {
+        clamp(writer, experts, projections * width * routed);
+        writer.traffic((projections + 1) * width * routed);
+    }
+    products(writer, &rows, [wide, width], [!is_fused, true]);
     if experts.biased {
         add_bias(writer, experts, routed * wide);
     }
     permute(writer, sent * wide, is_sorted);
     if experts.shared_intermediate > 0 {
         super::feed_forward(writer, experts.shared_intermediate);
+    }
+}
+
+/// Products of experts by matrices of so many columns and rows. In forward and in backward it says whether what comes in is cast by a kernel of its own.
+fn products(writer: &mut Writer<'_>, rows: &[u64], [n, k]: [u64; 2], [casts_input, casts_gradient]: [bool; 2]) {
+    let (kind, format) = (writer.kind, writer.format);
+    let n_rows: u64 = rows.iter().sum();
+    let has_input_gradient = matches!(kind, PassKind::Backward | PassKind::Input);
+    if kind == PassKind::Forward && casts_input {
+        writer.cast(n_rows * k);
+    }
+    if has_input_gradient && casts_gradient {
+        writer.cast(n_rows * n);
+    }
+    let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
+    if kind == PassKind::Forward {
+        writer.push(op(PassKind::Forward, n, k));
+    }
+    if has_input_gradient {
+        writer.push(op(PassKind::Input, k, n));
+    }
+    if matches!(kind, PassKind::Backward | PassKind::Weight) {
+        writer.push(op(PassKind::Weight, n, k));
     }
 }
 
@@ -91,11 +133,10 @@ fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
         return;
     }
     let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
+    let factors = if writer.shard.is_capability_10 { PERMUTATION } else { [1.0; 2] };
     match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[0]) }),
-        PassKind::Backward | PassKind::Input => {
-            writer.push(Op::Elementwise { bytes: hw::whole(bytes * PERMUTATION[1]) })
-        }
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[0]) }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[1]) }),
         PassKind::Weight => {}
     }
 }
@@ -142,6 +183,12 @@ fn add_bias(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if writer.shard.framework != Framework::MegatronCore {
         return;
     }
+    if writer.shard.fuses_experts() {
+        if matches!(writer.kind, PassKind::Backward | PassKind::Input) {
+            writer.push(Op::Elementwise { bytes: elements * FUSED_BIAS_BYTES });
+        }
+        return;
+    }
     let bytes = if writer.shard.weighs_wide(experts) { WIDE_BIAS_BYTES } else { BIAS_BYTES };
     match writer.kind {
         PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * bytes[0] }),
@@ -174,7 +221,7 @@ pub fn expert_exchange(
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
     if shard.once_per_node {
         let rows = sent.div_ceil(experts.top_k);
-        let mut ops = repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * n_layers);
+        let mut ops = repeated(&spread(rows, experts, row_bytes, shape), 2 * n_layers);
         let n_maps = if kind == PassKind::Forward { stage.n_expert } else { n_layers - stage.n_expert };
         if shape.n_nodes == 1 && n_maps > 0 {
             let bytes = rows * u64::from(shape.n_ranks) * experts.n_routed;
@@ -195,10 +242,10 @@ pub fn expert_exchange(
 
 /// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
 /// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
-fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
+fn spread(tokens: u64, experts: Experts, row_bytes: u64, shape: GroupShape) -> Ops {
     let all_to_all = |n_ranks, n_nodes, n_targets| {
-        let met = hw::whole(hw::real(tokens * row_bytes) * met(n_targets, top_k));
-        (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
+        let bytes = hw::whole(hw::real(tokens * row_bytes) * reached(experts, n_targets));
+        (Op::Collective { kind: Collective::AllToAll, bytes, shape: GroupShape { n_ranks, n_nodes } }, 1)
     };
     let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
     let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
@@ -208,15 +255,10 @@ fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
     ops
 }
 
-/// How many of `n` equal targets a token meets that draws `top_k` of them.
-fn met(n: u32, top_k: u64) -> f64 {
-    let n = f64::from(n);
-    n * (1.0 - libm::pow(1.0 - 1.0 / n, hw::real(top_k)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::Formats;
     use crate::layer::after_attention;
 
     #[test]
@@ -236,6 +278,45 @@ mod tests {
         assert_eq!([Format::Bf16, Format::Fp32].map(|format| n_of(&wide, &router(format))), [0, 1]);
         assert_eq!(n_of(&wide, &made), n_of(&plain, &made) + 1);
         assert_eq!(wide.len(), plain.len() + 1);
+    }
+
+    #[test]
+    fn fused_experts_save_what_lies_between_their_products() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let ops = |fused_experts, format, is_capability_10, kind| {
+            let formats = Formats::weights(format, Dtype::Bf16);
+            let whole = Shard::forward(&model, Dtype::Bf16, 1);
+            let framework = Framework::MegatronCore;
+            let shard = Shard { framework, formats, fused_experts, is_capability_10, once_per_node: true, ..whole };
+            after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN))
+        };
+        let moved = |ops: &Ops| -> u64 {
+            let bytes =
+                |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+            ops.iter().map(bytes).sum()
+        };
+        // Ten tokens visit four experts, 2880 wide inside and outside.
+        let rows = 10 * 4 * 2880;
+        for (kind, saved) in [
+            // Activation: two halves are read and one is written, 6 bytes. Clamps 8 for each half, the cast of the result 4, and the bias.
+            (PassKind::Forward, 6 + 8 * 2 + 4 + WIDE_BIAS_BYTES[0]),
+            // Activation: half as many again. Clamps 15 for each half, the cast of both gradients, and the bias but for one reading.
+            (PassKind::Backward, 9 + 15 * 2 + 4 * 2 + WIDE_BIAS_BYTES[1] - 2),
+            (PassKind::Weight, 0),
+        ] {
+            let [plain, fused] = [false, true].map(|is_fused| ops(is_fused, Format::Mxfp8, true, kind));
+            assert_eq!(moved(&plain) - moved(&fused), saved * rows, "{kind:?}");
+            let products = |ops: &Ops| -> Vec<Op> {
+                ops.iter().map(|(op, _)| op.clone()).filter(|op| !matches!(op, Op::Elementwise { .. })).collect()
+            };
+            assert_eq!(products(&plain), products(&fused), "{kind:?}");
+        }
+        // Other formats and older cards have no such kernels.
+        for (format, is_capability_10) in [(Format::Fp8, true), (Format::Nvfp4, true), (Format::Mxfp8, false)] {
+            let [plain, asked] =
+                [false, true].map(|is_fused| ops(is_fused, format, is_capability_10, PassKind::Forward));
+            assert_eq!(plain, asked, "{format:?}");
+        }
     }
 
     #[test]
