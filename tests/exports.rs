@@ -233,6 +233,18 @@ fn delayed_gradients_of_weights_are_written_or_refused() {
     assert!(told(EXPERTS, &with, "torchtitan").is_err_and(|why| why.contains("gradients of weights")));
 }
 
+#[test]
+fn fused_experts_are_written_or_refused() {
+    let set = ["cluster.gpu=\"b200\"", "training.products=\"mxfp8\"", "experts.fused=true"].map(str::to_owned);
+    for (target, flag) in
+        [("megatron", "--use-transformer-engine-op-fuser"), ("bridge", "model.use_transformer_engine_op_fuser")]
+    {
+        assert!(told(EXPERTS, &set, target).expect("a file").contains(flag), "{target}");
+        assert!(!told(EXPERTS, &set[..2], target).expect("a file").contains(flag), "{target}");
+    }
+    assert!(told(EXPERTS, &set, "torchtitan").is_err_and(|why| why.contains("fused")));
+}
+
 /// Options name the schedule's file, and the recipe is a module that Python compiles.
 #[test]
 fn a_schedule_comes_back_from_torchtitans_options_and_its_recipe_is_python() {

@@ -272,6 +272,23 @@ fn keys_of_other_frameworks_are_said_to_change_nothing() {
 }
 
 #[test]
+fn fused_experts_are_faster_where_there_are_kernels_and_idle_elsewhere() {
+    let text = |gpu: &str, products: &str, fused: bool| {
+        let training = format!(
+            "[experts]\nfused = {fused}\n[training]\nframework = \"megatron-core\"\nproducts = \"{products}\"\n"
+        );
+        with(&[("llama-3-8b", "qwen3-30b-a3b"), ("h100-sxm", gpu), ("tp = 2", "ep = 8"), ("[training]\n", &training)])
+    };
+    let time = |fused| step_s(&scenario(&text("b200", "mxfp8", fused)));
+    assert!(time(true) < time(false));
+    for (gpu, products) in [("h100-sxm", "fp8-block"), ("b200", "nvfp4"), ("b200", "bf16")] {
+        let idle = of(text(gpu, products, true), Code::NoEffect);
+        assert_eq!(idle.len(), 1, "{gpu} {products}: {idle:?}");
+        assert_eq!(of(text(gpu, products, false), Code::NoEffect), [], "{gpu} {products}");
+    }
+}
+
+#[test]
 fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
     let played = |lines: &str, gpu: &str| {
         let training = format!("[training]\nframework = \"megatron-core\"\n{lines}");
