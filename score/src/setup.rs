@@ -277,10 +277,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
-    let largest = sizes.graph_max[usize::from(tensor >= 4)];
-    let (rule, largest) =
-        recipe.graphs.map_or((preset.graphs, largest), |(rule, most)| (rule, most.under(in_flight, run.prompt)));
-    let graph_sizes = rule.sizes(largest);
+    let graph_sizes = captured(asked, tensor);
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let n_gpus = shape.gpus * shape.stages;
@@ -317,6 +314,14 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
     })
+}
+
+/// Batches that the engine captured on so many GPUs.
+fn captured(asked: &Asked<'_>, tensor: u32) -> Vec<u32> {
+    let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
+    let given = asked.recipe.graphs.map(|(rule, most)| (rule, most.under(asked.in_flight, asked.run.prompt)));
+    let (rule, largest) = given.unwrap_or((asked.preset.graphs, largest));
+    rule.sizes(largest)
 }
 
 /// Degrees divide what they cut.

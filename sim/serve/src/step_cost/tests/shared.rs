@@ -1,12 +1,16 @@
 //! A shared expert by itself and among the routed ones, by an engine's own tables and arithmetic by hand.
 
+use engine::cost::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
+use engine::cost::roofline::Roofline;
 use engine::play::Case;
+use engine::task::Op;
 use hw::Format;
 
-use crate::step_cost::ReplicaConfig;
+use super::FreeExperts;
 use crate::step_cost::writer::Writer;
+use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Layers with experts.
 const LAYERS: f64 = 58.0;
@@ -54,4 +58,28 @@ fn experts_of_several_gpus_keep_the_shared_one_apart() {
         Writer::new(&config, &cost, Case::Expected).layers(32)
     };
     assert_eq!(of(true), of(false));
+}
+
+#[test]
+fn shared_experts_beside_the_routed_ones_take_the_reading_of_their_weights() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+    let cost = FreeExperts(Roofline::new(&cluster));
+    let plain = ReplicaConfig { graph_sizes: vec![64, 512], ..ReplicaConfig::new(&model, &cluster, 8) };
+    let beside = ReplicaConfig { shared_beside: 256, ..plain.clone() };
+    let [one, other] = [&plain, &beside].map(|config| StepTable::new(config, (512, 512), &cost, Case::Expected));
+    // 58 of 61 layers have experts. The shared one is 2048 wide, an eighth of it on each GPU.
+    let (width, format) = (2048 / 8, plain.formats.dense);
+    for m in [64_u32, 512] {
+        let tokens = u64::from(m);
+        let products = [(2 * width, model.hidden), (model.hidden, width)];
+        let of = |(n, k)| cost.estimate(&Op::Gemm { m: tokens, n, k, format }).time.get();
+        let activation = cost.estimate(&Op::Elementwise { bytes: 3 * tokens * width * 2 }).time.get();
+        let read = format.weight_bytes(hw::real(3 * width * model.hidden)) / cluster.gpu.memory_bandwidth.get();
+        let hidden = 58.0 * (products.map(of).iter().sum::<f64>() + activation - read);
+        let found = (one.law(m).fixed - other.law(m).fixed).span().to_seconds().get();
+        // Larger batches than the engine says are as they were.
+        let wanted = if m <= 256 { hidden } else { 0.0 };
+        assert!((found - wanted).abs() < 1e-3 * hidden, "{m}: {found} of {wanted}");
+    }
 }
