@@ -34,12 +34,12 @@ impl Model {
         self.not_priced().into_iter().map(words).collect()
     }
 
-    /// What training does not know of the layers, in words, and whether it cannot do without: it takes each for attention to all tokens with a
+    /// What formulas of plain layers do not know of them, in words, and whether it cannot do without: it takes each for attention to all tokens with a
     /// feed-forward behind it.
     pub fn beyond_training(&self) -> Option<(bool, String)> {
         let unlike = self.unlike_any_trained();
         if !unlike.is_empty() {
-            return Some((true, format!("training has no times for {} of `{}`", unlike.join(", "), self.name)));
+            return Some((true, format!("`{}` has {}; no time is known for that here", self.name, unlike.join(", "))));
         }
         let n_other = self.count(self.n_layers, |layer| !layer.is_whole());
         let sees_a_part = |layer: Layer| matches!(layer.mixer, Mixer::Window(_) | Mixer::Chunked(_));

@@ -52,6 +52,15 @@ fn kinds(model: &Model, n_counted: usize) -> Vec<Kind> {
     kinds
 }
 
+/// Sums over the tensor group behind a mixer: attention and a state space side by side have one each.
+fn mixer_sums(mixer: Mixer) -> u32 {
+    match mixer {
+        Mixer::Off => 0,
+        Mixer::Joint => 2,
+        _ => 1,
+    }
+}
+
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
     pub(super) deployment: &'a ReplicaConfig<'a>,
@@ -239,7 +248,7 @@ impl<'a> Writer<'a> {
                 }
             }
             ops.extend(layer::repeated(&after, n));
-            n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
+            n_reduces += n * (mixer_sums(kind.mixer) + u32::from(kind.feed_forward != FeedForward::Off));
         }
         if self.shape.n_ranks > 1 {
             let bytes = m * self.shard.model.hidden * self.shard.dtype.bytes();
@@ -247,6 +256,7 @@ impl<'a> Writer<'a> {
             let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
             let mut reduces = vec![(reduce, n_reduces)];
             reduces.extend(self.joint_norms(m));
+            reduces.extend(self.step_sums(m));
             own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
@@ -277,6 +287,16 @@ impl<'a> Writer<'a> {
             (Op::Elementwise { bytes: 2 * m * gates * bytes }, 1),
             (Op::Elementwise { bytes: 3 * m * values * bytes }, 1),
         ]
+    }
+
+    /// The second projection of Mamba-1 is cut by rows, so what it gives is summed in every layer (vLLM `MambaMixer.x_proj`).
+    fn step_sums(&self, m: u64) -> Ops {
+        let Some((space, rank)) = self.shard.model.state_space.and_then(|space| Some((space, space.step_rank?))) else {
+            return Vec::new();
+        };
+        let n = self.mixers.iter().filter(|(mixer, _)| *mixer == Mixer::StateSpace).map(|(_, n)| n).sum();
+        let bytes = m * space.stepped(rank) * self.shard.dtype.bytes();
+        vec![(Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape }, n)]
     }
 
     /// A norm over all heads of queries and of keys needs the variances of the whole group: an all-reduce of two numbers of 32 bits per token, which cuts the

@@ -45,10 +45,11 @@ pub(super) fn heads(family: Family, plain: Heads, reader: &mut Reader<'_>) -> Op
             HeadsByLayer { whole, windowed }
         }
         Family::Step => {
-            let other = reader.under("attention_other_setting");
-            let other = |key: &str| other.and_then(|keys| keys.get(key)).and_then(Value::as_u64);
-            let n = reader.optional(&["num_sliding_attention_heads"]).or_else(|| other("num_attention_heads"));
-            let n_kv = other("num_attention_groups").or_else(|| other("num_key_value_heads"));
+            let other = "attention_other_setting";
+            let n = reader.optional(&["num_sliding_attention_heads"]);
+            let n = n.or_else(|| reader.count_under(other, "num_attention_heads"));
+            let n_kv = reader.count_under(other, "num_attention_groups");
+            let n_kv = n_kv.or_else(|| reader.count_under(other, "num_key_value_heads"));
             let windowed = Heads { n: n.unwrap_or(plain.n), n_kv: n_kv.unwrap_or(plain.n_kv), ..plain };
             HeadsByLayer { whole: plain, windowed }
         }
@@ -81,11 +82,12 @@ pub(super) fn index(family: Family, selects: bool, reader: &mut Reader<'_>) -> O
             plain(pool, IndexMade::Pooled, reader)
         }
         Family::MiniMaxM3 if selects => {
-            let sparse = reader.under("sparse_attention_config");
-            let under = |key: &str| sparse.and_then(|keys| keys.get(key)).and_then(Value::as_u64).filter(|n| *n > 0);
+            let sparse = "sparse_attention_config";
+            let [n_heads, head_dim] =
+                ["sparse_num_index_heads", "sparse_index_dim"].map(|key| reader.count_under(sparse, key));
             Index {
-                n_heads: under("sparse_num_index_heads").unwrap_or_else(|| reader.required(&["index_n_heads"])),
-                head_dim: under("sparse_index_dim").unwrap_or_else(|| reader.required(&["index_head_dim"])),
+                n_heads: n_heads.unwrap_or_else(|| reader.required(&["index_n_heads"])),
+                head_dim: head_dim.unwrap_or_else(|| reader.required(&["index_head_dim"])),
                 pool: 1,
                 made: IndexMade::Plain,
             }

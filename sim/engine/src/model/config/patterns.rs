@@ -152,16 +152,14 @@ fn mimo(reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
 
 /// MiniMax-M3: blocks of tokens that an index picks, in the layers that are listed.
 fn blocks(reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
-    let sparse = reader.under("sparse_attention_config");
-    let count = |own: &str, under: &str, default: u64, reader: &mut Reader<'_>| {
-        sparse.and_then(|keys| keys.get(under)?.as_u64()).or_else(|| reader.optional(&[own])).unwrap_or(default)
-    };
-    let block = count("index_block_size", "sparse_block_size", 128, reader);
-    let picked = Mixer::Selected(block * count("index_topk_blocks", "sparse_topk_blocks", 16, reader));
+    let sparse = "sparse_attention_config";
+    let block = reader.count_under(sparse, "sparse_block_size").or_else(|| reader.optional(&["index_block_size"]));
+    let picked = reader.count_under(sparse, "sparse_topk_blocks").or_else(|| reader.optional(&["index_topk_blocks"]));
+    let picked = Mixer::Selected(block.unwrap_or(128) * picked.unwrap_or(16));
     if let Some(words) = reader.words("layer_types") {
         return listed(reader, &words, n, Mixer::Full, picked);
     }
-    let listed = sparse.and_then(|keys| keys.get("sparse_attention_freq")?.as_array());
+    let listed = reader.under(sparse).and_then(|keys| keys.get("sparse_attention_freq")?.as_array());
     let is_sparse = |index: u64| {
         let stated = listed.and_then(|list| list.get(usize::try_from(index).ok()?)?.as_u64());
         stated.is_some_and(|stated| stated > 0)

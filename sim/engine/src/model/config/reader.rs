@@ -111,6 +111,16 @@ impl<'a> Reader<'a> {
         value.as_object()
     }
 
+    /// A positive count under a key of a section.
+    pub(super) fn count_under(&mut self, section: &str, name: &str) -> Option<u64> {
+        let value = self.under(section)?.get(name).filter(|value| !value.is_null())?;
+        let count = value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count));
+        if count.is_none() {
+            self.find(&format!("{section}.{name}"), value, &format!("whole numbers from 1 to {COUNT_MAX}"));
+        }
+        Some(count.unwrap_or(1))
+    }
+
     /// A word, where the key holds one; what else it may hold is read by another name.
     pub(super) fn word_or_none(&mut self, name: &str) -> Option<&'a str> {
         self.value(name)?.as_str()

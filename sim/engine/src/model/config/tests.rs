@@ -370,3 +370,83 @@ fn windows_of_types_that_state_a_period_are_where_their_configurations_put_them(
     assert_eq!(full("exaone4", r#", "sliding_window_pattern": 3"#), [2, 5]);
     assert!(full("starcoder2", "").is_empty());
 }
+
+/// Layers of an embedded model by what mixes their tokens.
+fn mixers(name: &str) -> Vec<(Mixer, u64)> {
+    let model = crate::model::embedded(name).expect(name);
+    let mut found: Vec<(Mixer, u64)> = Vec::new();
+    for (kind, n) in model.kinds(0, model.n_layers) {
+        match found.iter_mut().find(|(mixer, _)| *mixer == kind.mixer) {
+            Some((_, all)) => *all += n,
+            None => found.push((kind.mixer, n)),
+        }
+    }
+    found
+}
+
+#[test]
+fn layers_of_models_of_2026_are_those_of_their_configurations() {
+    let entries = |ratio, picked| Mixer::Compressed { ratio, window: 128, picked };
+    // The 44th ratio of V4 Flash is of the layer that predicts a token further on.
+    let flash = [(Mixer::Window(128), 2), (entries(4, Some(512)), 21), (entries(128, None), 20)];
+    assert_eq!(mixers("deepseek-v4-flash"), flash);
+    assert_eq!(mixers("deepseek-v4-pro"), [(entries(128, None), 31), (entries(4, Some(1024)), 30)]);
+    // 128 tokens before a query and itself; the first layer and every sixth attend to all.
+    assert_eq!(mixers("mimo-v2-flash"), [(Mixer::Full, 9), (Mixer::Window(129), 39)]);
+    assert_eq!(mixers("gemma-4-31b"), [(Mixer::Window(1024), 50), (Mixer::Full, 10)]);
+    assert_eq!(mixers("minimax-m3"), [(Mixer::Full, 3), (Mixer::Selected(2048), 57)]);
+    // GLM-5.2 states its 21 layers with an index of their own in a list too.
+    assert_eq!(mixers("glm-5.2"), [(Mixer::Selected(2048), 21), (Mixer::Reselected(2048), 57)]);
+    let longcat = crate::model::embedded("longcat-flash").expect("embedded");
+    let experts = longcat.experts.expect("some");
+    // Of 12 experts that a token chooses among 768, 256 of which compute nothing, 8 compute on average.
+    assert_eq!((longcat.n_layers, experts.n_routed, experts.n_zero, experts.top_k), (56, 512, 256, 8));
+    assert_eq!(longcat.n_expert_layers(), 28);
+}
+
+#[test]
+fn what_a_type_of_2026_cannot_be_is_a_finding() {
+    let widths = r#""hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16, "num_hidden_layers": 4,
+        "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 4096, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "q_lora_rank": 8, "o_lora_rank": 8, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 32, "sliding_window": 128"#;
+    for (more, part) in [
+        (
+            r#""model_type": "deepseek_v4", "o_groups": 2, "compress_ratios": [0, 4, 64, 4]"#,
+            "`compress_ratios` is with 64, allowed are 0, 4, 128",
+        ),
+        (
+            r#""model_type": "deepseek_v4", "o_groups": 2, "compress_ratios": [0, 4]"#,
+            "`compress_ratios` is a list of 2 layers, allowed are lists of the 4",
+        ),
+        (r#""model_type": "deepseek_v4", "o_groups": 3"#, "`o_groups` 3 do not divide 4 heads"),
+        (
+            r#""model_type": "deepseek_v4", "o_groups": 2, "expert_dtype": "fp3""#,
+            "`expert_dtype` is fp3, allowed are fp4",
+        ),
+        (
+            r#""model_type": "gemma4", "num_kv_shared_layers": 4"#,
+            "`num_kv_shared_layers` is 4, allowed are numbers below",
+        ),
+        (r#""model_type": "mimo_v2_flash", "swa_num_key_value_heads": 3"#, "3 key-value heads do not divide 4 heads"),
+        (
+            r#""model_type": "lfm2", "conv_L_cache": 3, "layer_types": ["conv", "mamba", "conv", "conv"]"#,
+            "full_attention, conv",
+        ),
+        (r#""model_type": "jamba", "attn_layer_period": 2, "expert_layer_period": 0"#, "`expert_layer_period` is 0"),
+        (
+            r#""model_type": "minimax_m3_vl", "sparse_attention_config": { "sparse_block_size": 18446744073709551615 }"#,
+            "`sparse_attention_config.sparse_block_size` is 18446744073709551615",
+        ),
+        (
+            r#""model_type": "step3p7", "attention_other_setting": { "num_attention_heads": 0 }"#,
+            "`attention_other_setting.num_attention_heads` is 0",
+        ),
+        (r#""model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]"#, "`moe_topk` is a list, allowed are one number"),
+    ] {
+        let config = format!("{{ {widths}, {more} }}");
+        let config =
+            if more.contains("moe_topk") { config.replace("\"num_experts_per_tok\": 2,", "") } else { config };
+        let findings = Model::from_config("x", &config).expect_err(more).join("; ");
+        assert!(findings.contains(part), "{more}: {findings}");
+    }
+}
