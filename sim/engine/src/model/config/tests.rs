@@ -444,8 +444,7 @@ fn what_a_type_of_2026_cannot_be_is_a_finding() {
         (r#""model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]"#, "`moe_topk` is a list, allowed are one number"),
     ] {
         let config = format!("{{ {widths}, {more} }}");
-        let config =
-            if more.contains("moe_topk") { config.replace("\"num_experts_per_tok\": 2,", "") } else { config };
+        let config = if more.contains("moe_topk") { config.replace("\"num_experts_per_tok\": 2,", "") } else { config };
         let findings = Model::from_config("x", &config).expect_err(more).join("; ");
         assert!(findings.contains(part), "{more}: {findings}");
     }
