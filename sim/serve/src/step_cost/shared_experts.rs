@@ -17,7 +17,7 @@ impl Writer<'_> {
     /// Whether a batch of so many tokens computes it beside the routed ones.
     pub(super) fn is_shared_beside(&self, m: u64) -> bool {
         let has_shared = self.shard.model.experts.is_some_and(|experts| experts.shared_intermediate > 0);
-        let captured = self.deployment.graph_sizes.iter().copied().max().unwrap_or(u32::MAX);
+        let captured = self.deployment.graph_sizes.iter().copied().max().unwrap_or(0);
         has_shared && !self.is_shared_among_routed() && m <= u64::from(self.deployment.shared_beside.min(captured))
     }
 
