@@ -237,7 +237,7 @@ fn delayed_gradients_of_weights_are_written_or_refused() {
 fn fused_experts_are_written_or_refused() {
     let set = ["cluster.gpu=\"b200\"", "training.products=\"mxfp8\"", "experts.fused=true"].map(str::to_owned);
     for (target, flag) in
-        [("megatron", "--use-transformer-engine-op-fuser"), ("bridge", "model.use_transformer_engine_op_fuser")]
+        [("megatron", "--use-transformer-engine-op-fuser"), ("bridge", "use_transformer_engine_op_fuser=true")]
     {
         assert!(told(EXPERTS, &set, target).expect("a file").contains(flag), "{target}");
         assert!(!told(EXPERTS, &set[..2], target).expect("a file").contains(flag), "{target}");

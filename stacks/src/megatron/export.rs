@@ -167,9 +167,6 @@ fn experts(model: &Model, problem: &Problem) -> Given {
         n("moe-token-dispatcher-type", if problem.execution.experts.once_per_node { "flex" } else { "alltoall" }),
         ("moe-grouped-gemm", None),
     ];
-    if problem.execution.experts.fused {
-        given.push(("use-transformer-engine-op-fuser", None));
-    }
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
     }
@@ -333,6 +330,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     if let Some(capacity) = execution.experts.capacity {
         given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
     }
+    given.extend(execution.experts.fused.then_some(("use-transformer-engine-op-fuser", None)));
     if execution.overlap.tensor > 0.0 {
         given.push(("tp-comm-overlap", None));
     }
