@@ -28,8 +28,7 @@ pub enum Reduces {
 impl Reduces {
     /// Kernel for a model, with so many ranks of data-parallel attention, where an option asks for norms inside of all-reduces or not.
     pub fn kernel(self, model: &Model, gpu: &Gpu, ranks: u32, is_asked: bool) -> ReduceKernel {
-        let has_index = model.latent.is_some_and(|latent| latent.index.is_some());
-        let is_listed = model.experts.is_some() && !has_index;
+        let is_listed = model.experts.is_some() && model.index.is_none();
         let is_first = model.latent.is_some() || model.experts.is_some_and(|experts| experts.biased);
         let fuses = match self {
             Self::Own => return ReduceKernel::Own,

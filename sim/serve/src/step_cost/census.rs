@@ -5,7 +5,7 @@
 //! not counted. docs/serving-terms.md has the numbers with their sources. Each takes the start of a kernel in a replayed graph: what they move is
 //! small. Units: kernels of a layer, seconds.
 
-use engine::model::{Layer, Mixer, QueryKeyNorm};
+use engine::model::{Layer, LinearRule, Mixer, OutputGate, QueryKeyNorm};
 use engine::shard::Shard;
 use hw::{Dtype, Seconds};
 
@@ -97,8 +97,9 @@ impl Census {
         let model = shard.model;
         let when = |is: bool, n: i32| if is { n } else { 0 };
         match mixer {
-            Mixer::Linear => self.delta,
-            Mixer::StateSpace | Mixer::Off => 0,
+            Mixer::Linear => when(model.linear.is_some_and(|linear| linear.rule != LinearRule::Lightning), self.delta),
+            // Nobody counted those of compressed attention.
+            Mixer::Compressed { .. } | Mixer::StateSpace | Mixer::Convolution | Mixer::Off => 0,
             Mixer::Selected(_) => self.selected,
             _ if model.latent.is_some() => {
                 let is_narrow = hw::whole(shard.formats.attention.weight_bytes(8.0)) < 8 * shard.dtype.bytes();
@@ -107,7 +108,7 @@ impl Census {
             }
             _ => {
                 let of_norm = when(model.qk_norm == QueryKeyNorm::Head, self.query_key_norm);
-                self.heads + of_norm + when(model.output_gate, self.output_gate)
+                self.heads + of_norm + when(model.output_gate == OutputGate::Whole, self.output_gate)
             }
         }
     }
