@@ -103,6 +103,7 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
         ("trace.arrivals=replay", "the requests have no arrivals"),
         ("engine.max_tokens=100", "`engine.max_tokens` = 100 is below `engine.max_sequences` = 128"),
         ("model.name=llama-3-70b", "would fit"),
+        ("model.name=deepseek-v3", "the published checkpoint is `weights = "),
         ("engine.max_context=2", "are longer than a replica of `vllm-v1` can hold"),
         ("fleet.replicas=2", "2 replicas of 1 GPUs, the cluster has 1 GPUs"),
         ("engine.tp=3", "does not divide the 32 attention heads"),

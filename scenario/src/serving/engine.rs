@@ -19,8 +19,8 @@ use serve::replica::{Gather, Limits, Order, Preemption};
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
-use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::Code;
+use super::{Serving, ServingChoice, ServingGroup, silent};
+use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
@@ -423,8 +423,13 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         };
         candidate.refused = candidate.refused.take().or_else(|| wrong.into_iter().next());
     }
+    let checkpoint = silent::narrower_checkpoint(&serving.model);
     for what in found {
-        reader.wrong(Code::NoRoomForCache, None, what);
+        let finding = Finding::error(Code::NoRoomForCache, None, what);
+        reader.find(match checkpoint {
+            Some(word) => finding.help(format!("the published checkpoint is `weights = {word}` in `[model]`")),
+            None => finding,
+        });
     }
     let given = serving.engine.limits.context_max;
     let positions =

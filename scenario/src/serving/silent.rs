@@ -2,7 +2,7 @@
 //! as it is.
 
 use engine::formats::Formats;
-use engine::model::published_weights;
+use engine::model::{Model, published_weights};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::replica::{Gather, Limits};
@@ -187,13 +187,17 @@ fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`trace.dataset_prompts` changes nothing").help(help))
 }
 
+/// Formats of the published checkpoint, in the words of `weights`, of a model that is served in 16 bits and published in fewer.
+pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
+    published_weights(&model.name).filter(|_| model.formats == Formats::of(hw::Dtype::Bf16))
+}
+
 /// A model that nobody serves in 16 bits, named without a format.
 fn published(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.name.clone()?;
-    let word = published_weights(&serving.model.name)?;
+    let word = narrower_checkpoint(&serving.model)?;
     let is_written = |choice: &ServingChoice| choice.operation.kernels.weights != Weights::OfModel;
-    let is_whole = serving.model.formats == Formats::of(hw::Dtype::Bf16);
-    if places.weights.is_some() || !is_whole || serving.plain().any(is_written) {
+    if places.weights.is_some() || serving.plain().any(is_written) {
         return None;
     }
     let what = format!("`{}` is served in 16 bits; its checkpoint is published in fewer", serving.model.name);

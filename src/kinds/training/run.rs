@@ -171,7 +171,7 @@ pub fn decide(
     topology: &Topology,
 ) -> Result<Decided, PlanError> {
     let asked = (&scenario.problem, scenario.search.as_ref());
-    chosen::decide(asked, choice, (cost, topology), &|n, job| (0..n).into_par_iter().for_each(job))
+    chosen::decide(asked, choice, (cost, topology), &|n, job| (0..n).into_par_iter().with_max_len(1).for_each(job))
 }
 
 /// Steps that are drawn: each where GPUs slow down and recover, as each is another one then; else the first.
