@@ -5,6 +5,7 @@
 mod feed_forwards;
 mod known;
 mod layers;
+mod listed;
 mod modules;
 mod no_format;
 mod parts;

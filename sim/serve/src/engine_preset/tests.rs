@@ -1,3 +1,5 @@
+//! What presets say of a model on a card: formats, graphs, experts and all-reduces.
+
 use super::*;
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Source: huggingface/transformers 5.24.0, `configuration_<type>.py`.
 
-use super::layers::{listed, window};
+use super::listed::{listed, window};
 use super::reader::Reader;
 use super::types::Family;
 use crate::model::Mixer;
