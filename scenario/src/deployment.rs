@@ -26,7 +26,7 @@ pub enum Asked {
     /// What to rent or use so that most requests meet limits.
     Goodput(goodput::Goodput),
     /// How a model lies on given GPUs so that most tokens pass.
-    Throughput(throughput::Throughput),
+    Throughput(Box<throughput::Throughput>),
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -39,7 +39,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         objective::Asked::Goodput(targets) => {
             goodput::read(reader, &targets, source, folder, overrides).map(Asked::Goodput)
         }
-        objective::Asked::Throughput => throughput::read(reader, source, folder, overrides).map(Asked::Throughput),
+        objective::Asked::Throughput => {
+            throughput::read(reader, source, folder, overrides).map(|asked| Asked::Throughput(Box::new(asked)))
+        }
     }
 }
 

@@ -16,6 +16,6 @@ pub static CARD: Card = Card {
     read: |reader, source, folder, overrides| match scenario::deployment::read(reader, source, folder, overrides)? {
         Asked::Rent(asked) => boxed(Some(asked)),
         Asked::Goodput(asked) => boxed(Some(asked)),
-        Asked::Throughput(asked) => boxed(Some(asked)),
+        Asked::Throughput(asked) => boxed(Some(*asked)),
     },
 };
