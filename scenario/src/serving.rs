@@ -347,10 +347,7 @@ impl Serving {
             shared_among_routed: self.engine.preset.is_some_and(|preset| {
                 preset.shared_among_routed(&group.model, &group.cluster.gpu, operation.expert_degree > 1)
             }),
-            fusion: self
-                .engine
-                .preset
-                .map_or(Fusion::Nothing, |preset| engine_reduces::fusion(all_reduce, preset.fusion)),
+            fusion: engine_reduces::fusion(all_reduce, self.engine.preset.map_or(Fusion::Nothing, |own| own.fusion)),
             census: self.engine.preset.map_or(census::NONE, |preset| preset.census),
             all_reduce,
             shared_beside: self.engine.preset.map_or(0, |preset| preset.shared_beside),

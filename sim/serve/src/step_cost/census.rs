@@ -12,7 +12,7 @@ use hw::{Dtype, Seconds};
 use super::fusion::GRAPH_START_S;
 
 /// Kernels more than are written, or fewer, by what a layer has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
     /// Attention of plain heads.
     pub heads: i32,
