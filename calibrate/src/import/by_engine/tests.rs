@@ -317,7 +317,7 @@ fn states_scans_and_selected_keys_take_what_tables_say() {
     let shard = Shard::forward(&glm, Dtype::Bf16, 8);
     let selected = DecodeShape { n_heads: 8, n_kv_heads: 1, head_dim: 576, kv: Dtype::Bf16, reads: Reads::Selected };
     for (n, us) in [(1, 96.0), (16, 110.0), (64, 147.0)] {
-        let mut products = layer::before_attention(&shard, n, PassKind::Forward);
+        let mut products = layer::before_mixing(&shard, Mixer::Selected(2048), n, PassKind::Forward);
         products.push((Op::Gemm { m: n, n: glm.hidden, k: 8 * 256, format: Format::Bf16 }, 1));
         products.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
         let time = model.decode(&selected).expect("measured").alone(n);
