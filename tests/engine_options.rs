@@ -97,6 +97,20 @@ fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
 }
 
 #[test]
+fn an_engine_is_asked_for_norms_inside_of_all_reduces() {
+    let sglang = ["engine.name='sglang'", "engine.version='0.5.10'"];
+    let asked = |word: &str| tpot_ms(&[sglang[0], sglang[1], &format!("engine.all_reduce='{word}'")]);
+    // gpt-oss is in the list of models for which SGLang does so by itself. It has 72 norms behind all-reduces, and an older kernel otherwise.
+    assert_eq!(asked("fused"), asked("auto"));
+    assert!(asked("separate") > asked("fused") * 1.02, "{} ms against {} ms", asked("separate"), asked("fused"));
+    // vLLM has neither option.
+    let (source, folder) = scenario::find("serving/formats").expect("shipped");
+    let set = vec!["engine.all_reduce='fused'".to_owned()];
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    assert!(checked.findings.iter().any(|finding| finding.what == "`engine.all_reduce` changes nothing"));
+}
+
+#[test]
 fn links_inside_a_node_are_what_the_cluster_says() {
     let base = tpot_ms(&[]);
     for slower in [

@@ -83,11 +83,12 @@ fn step_s(scenario: &Scenario) -> f64 {
 fn folded_lanes_and_every_rank_give_the_same_times_to_the_nanosecond() {
     // Two fill a micro-batch, so no group has an empty one.
     let equal = ["workload.tokens=8000"];
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 7] = [
         &[],
         &["parallel.ep=2"],
         &["parallel.ep=8"],
         &["parallel.ep=4", "parallel.expert_tp=2", "parallel.schedule=\"zb-1p\""],
+        &["parallel.tp=4", "parallel.cp=1", "parallel.ep=4", "parallel.expert_tp=2"],
         &["parallel.cp=1", "parallel.dp=4", "parallel.schedule=\"interleaved\"", "training.recompute=\"full\""],
         &["parallel.tp=4", "parallel.cp=1", "parallel.schedule=\"zb-v\"", "overlap.tensor=0.5", "overlap.slowdown=1.1"],
     ];

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 19] = [
+const WRITTEN: [(&str, &str); 20] = [
+    ("engine.all_reduce", "fused"),
     ("engine.chunk_tokens", "256"),
     ("engine.encoder_tp", "data"),
     ("engine.expert_skew", "0.5"),

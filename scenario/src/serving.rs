@@ -324,7 +324,7 @@ impl Serving {
         let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree);
         let ranks = operation.expert_degree / tensor_degree;
         let all_reduce = self.engine.preset.map_or(ReduceKernel::Own, |preset| {
-            preset.reduces.kernel(&group.model, &group.cluster.gpu, ranks.max(1), false)
+            preset.reduces.kernel(&group.model, &group.cluster.gpu, ranks.max(1), self.engine.all_reduce)
         });
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,

@@ -17,6 +17,7 @@ pub mod leave_out;
 #[cfg(test)]
 mod measured;
 pub mod networks;
+pub mod operator_tables;
 pub mod operators;
 pub mod order;
 pub mod play;
@@ -27,6 +28,7 @@ pub mod refit;
 pub mod residual;
 pub mod run;
 pub mod select;
+pub mod served;
 pub mod setup;
 pub mod steady;
 pub mod summary;

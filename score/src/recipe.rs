@@ -14,6 +14,7 @@ use std::num::NonZeroU32;
 
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
+use serve::engine_reduces::Asked;
 use serve::replica::Gather;
 use serve::step_cost::host::EngineLoop;
 
@@ -63,8 +64,8 @@ pub struct Recipe {
     wait: Option<Wait>,
     /// How long they wait for a prompt on every rank of data-parallel attention, where there are such ranks: boundaries, and those behind it.
     rank_wait: Option<[u32; 2]>,
-    /// Whether all-reduces compute the norms behind them, where the model's layers can.
-    pub fuses_reduces: bool,
+    /// Whether norms are asked for inside of all-reduces.
+    pub all_reduce: Asked,
     /// Where this stands.
     pub source: &'static str,
 }
@@ -134,7 +135,7 @@ const PLAIN: Recipe = Recipe {
     recv_interval: [1, 1],
     wait: None,
     rank_wait: None,
-    fuses_reduces: false,
+    all_reduce: Asked::Auto,
     source: "nothing is published: the engine's defaults",
 };
 

@@ -281,7 +281,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let n_gpus = shape.gpus * shape.stages;
-    let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.fuses_reduces);
+    let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
     let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
     Ok(Part {
         role,

@@ -18,7 +18,7 @@ use score::table::{Fault, listed};
 use score::training::play::Costs;
 use score::training::row::{Asked, Row};
 use score::training::{self, expert_layer, left_out, tables};
-use score::{kernels, networks, refit, residual, run, summary};
+use score::{kernels, operator_tables, refit, residual, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
@@ -38,13 +38,8 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let table = text_file::read(&args.table).map_err(|why| wrong(&why))?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     let beside = |name: &str| text_file::read(&args.table.with_file_name(name)).ok();
-    if let Some(found) = operators::read(&table, &beside) {
-        let found = found.map_err(broken)?;
-        return of_operators(args, operators::LEFT_OUT, || operators::predict(&found));
-    }
-    if let Some(found) = networks::read(&table, &beside) {
-        let found = found.map_err(broken)?;
-        return of_operators(args, operators::LEFT_OUT, || networks::predict(&found));
+    if let Some(found) = operator_tables::read(&table, &beside, &|cluster| of_serving(cluster, "vllm")) {
+        return of_operators(args, &found.map_err(broken)?);
     }
     if let Some(found) = kernels::read(&table) {
         let found = found.map_err(broken)?;
@@ -80,6 +75,7 @@ fn unknown_table() -> String {
     known.extend(tables::known_tables());
     known.push("operators (device, op, latency_ms), whole models (device, model, e2e_ms)".to_owned());
     known.push("kernels of training (op, stage, time_ms), layers of experts (dispatcher, forward_ms)".to_owned());
+    known.push("kernels of serving (prefill_ms and decode_ms, attn_pre_proj_ms, or grouped_gemm_ms)".to_owned());
     format!("its columns are those of no table that is known; these are\n  {}", known.join("\n  "))
 }
 
@@ -91,14 +87,14 @@ fn unknown(why: impl std::fmt::Display) -> Failure {
     Failure::input(Code::UnknownName, why)
 }
 
-/// Operators of several devices, each left out.
-fn of_operators(args: &ScoreArgs, device: &str, found: impl FnOnce() -> Vec<Predicted>) -> Result<(), Failure> {
+/// Operators of a table that is scored whole.
+fn of_operators(args: &ScoreArgs, (found, device): &operator_tables::Found) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
         return Err(unknown(
-            "a table of operators leaves every device out; `--only` and the other choices are of runs and steps",
+            "a table of operators is scored whole; `--only` and the other choices are of runs and steps",
         ));
     }
-    print(&Form::of_word(&args.format).operators(&found(), device))
+    print(&Form::of_word(&args.format).operators(found, device))
 }
 
 /// Kernels of a card by its own tables, or by those of other generations.

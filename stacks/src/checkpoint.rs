@@ -1,50 +1,9 @@
-//! Which model of the catalogue the name of a checkpoint or a recipe means.
+//! What the name of a checkpoint or a recipe says of the format of its weights, and what is answered where the catalogue lacks its model.
 
 use std::ops::Range;
 
-use engine::Model;
-use engine::model::{embedded, embedded_names, of_checkpoint};
+use engine::model::embedded_names;
 use input::diagnostic::{Code, Finding, nearest};
-
-/// What names carry besides the model's.
-const ENDINGS: [&str; 32] = [
-    "-instruct",
-    "-chat",
-    "-it",
-    "-base",
-    "-hf",
-    "_pretrain_config",
-    "_pretrain",
-    "-fp8",
-    "-fp8-dynamic",
-    "-dynamic",
-    "-block",
-    "-bf16",
-    "-fp4",
-    "-nvfp4",
-    "-mxfp4",
-    "-awq",
-    "-gptq",
-    "-int4",
-    "-int8",
-    "-w4a16",
-    "-w8a8",
-    "-w8a16",
-    "-quantized.w4a16",
-    "-quantized.w8a8",
-    "-quantized.w8a16",
-    "-0324",
-    "-0528",
-    "-0905",
-    "-2507",
-    "-gptq-int4",
-    "-gptq-int8",
-    "-terminus",
-];
-
-/// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 3] =
-    [("llama-3.3-70b", "llama-3.1-70b"), ("kimi-k2-thinking", "kimi-k2"), ("deepseek-v3.1", "deepseek-v3")];
 
 /// What a part of a name says of the format of its weights, as a scenario has it; the first that is there counts.
 const FORMATS: [(&str, &str); 14] = [
@@ -77,18 +36,6 @@ const PUBLISHED: [(&str, &str, &str); 10] = [
     ("moonshotai", "kimi-k2", "\"fp8-block\""),
     ("minimaxai", "minimax-m2", "\"fp8-block\""),
 ];
-
-/// The model of a path, a name on a hub or a recipe; `None` where the catalogue has none.
-pub(crate) fn find(asked: &str) -> Option<Model> {
-    let last = last(asked);
-    let mut bare = last.replace("meta-", "");
-    for ending in ENDINGS.iter().cycle().take(3 * ENDINGS.len()) {
-        bare = bare.trim_end_matches(ending).to_owned();
-    }
-    let alike = || embedded_names().into_iter().find(|name| letters(name) == letters(&bare)).and_then(embedded);
-    let other = || ALIKE.iter().find(|(name, _)| *name == bare).and_then(|(_, name)| embedded(name));
-    of_checkpoint(asked).or_else(|| embedded(&last)).or_else(|| embedded(&bare)).or_else(alike).or_else(other)
-}
 
 /// Format of a checkpoint's weights as TOML, as far as its name says it; `None` for 16 bits.
 pub(crate) fn weights(asked: &str) -> Option<&'static str> {
@@ -124,27 +71,11 @@ fn last(asked: &str) -> String {
     asked.trim_end_matches('/').rsplit('/').next().unwrap_or(asked).to_lowercase()
 }
 
-/// Letters and digits alone.
-fn letters(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use engine::model::of_checkpoint;
 
-    #[test]
-    fn names_of_hubs_and_recipes_are_those_of_the_catalogue() {
-        for (asked, name) in [
-            ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
-            ("llama3_8b", "llama-3-8b"),
-            ("llama3_70b_pretrain_config", "llama-3-70b"),
-            ("~/models/llama-3-8b/", "llama-3-8b"),
-        ] {
-            assert_eq!(find(asked).map(|model| model.name).as_deref(), Some(name), "{asked}");
-        }
-        assert_eq!(find("nobody/knows-this"), None);
-    }
+    use super::*;
 
     #[test]
     fn names_say_the_format_of_their_weights() {
@@ -163,7 +94,7 @@ mod tests {
             ("deepseek-v3", "deepseek-v3", None),
             ("unsloth/DeepSeek-V3-bf16", "deepseek-v3", None),
         ] {
-            assert_eq!(find(asked).map(|model| model.name).as_deref(), Some(name), "{asked}");
+            assert_eq!(of_checkpoint(asked).map(|model| model.name).as_deref(), Some(name), "{asked}");
             assert_eq!(weights(asked), format, "{asked}");
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Where a file says neither model nor length, the command line has to (`--set model.name=…`, `--set workload.tokens=…`).
 
+use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
 use crate::checkpoint;
@@ -90,7 +91,7 @@ impl Job {
             flags.findings.push(checkpoint::unnamed());
             return;
         };
-        match checkpoint::find(asked) {
+        match of_checkpoint(asked) {
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => flags.findings.push(checkpoint::unknown(asked, flags.at(self.model_key))),
         }

@@ -2,6 +2,7 @@
 //!
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
+use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
@@ -187,7 +188,7 @@ impl Server {
             flags.missing("model", "name the checkpoint that is served");
             return;
         };
-        match checkpoint::find(asked) {
+        match of_checkpoint(asked) {
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => {
                 let at = flags.at("model").or_else(|| flags.at("model-path"));
@@ -279,12 +280,12 @@ impl Server {
     fn drafter(&self, drafter: &Drafter, flags: &mut Flags<'_>) -> Option<String> {
         let unknown = match drafter {
             Drafter::Text => return None,
-            Drafter::Model(asked) => match checkpoint::find(asked) {
+            Drafter::Model(asked) => match of_checkpoint(asked) {
                 Some(model) => return Some(model.name),
                 None => format!("the draft model `{asked}` is not in the catalogue"),
             },
             Drafter::Head(method) => {
-                let served = self.model.as_ref().and_then(|asked| checkpoint::find(asked));
+                let served = self.model.as_ref().and_then(|asked| of_checkpoint(asked));
                 let is_own = ["mtp", "nextn"].iter().any(|word| method.to_lowercase().contains(word));
                 if is_own && served.is_some_and(|model| model.n_predicting > 0) {
                     return Some("mtp".to_owned());
@@ -462,6 +463,15 @@ mod tests {
             &["chunk_sizes = \"equal-time\""],
             &[Code::MissingFlag],
         );
+        let reduces = [("enable", "fused"), ("enforce-disable", "separate")];
+        for (word, key) in reduces {
+            let flag = format!("--{word}-flashinfer-allreduce-fusion");
+            check(
+                &format!("python -m sglang.launch_server --model-path llama-3-8b --tp 2 {flag}"),
+                &[&format!("all_reduce = \"{key}\"")],
+                &[Code::MissingFlag],
+            );
+        }
         check(
             "vllm serve llama-3-8b --config serve.yaml",
             &["name = \"llama-3-8b\""],

@@ -60,8 +60,9 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 52] = [
+const ROWS: [(&str, Row); 53] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
+    ("engine.all_reduce", Row::Told([Only("auto"), By(reduces_sglang), Only("auto")])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -206,6 +207,16 @@ fn sizes_sglang(value: &Value) -> Option<Vec<String>> {
     match value.as_str()? {
         "equal" => Some(Vec::new()),
         "equal-time" => Some(one("--enable-dynamic-chunking".to_owned())),
+        _ => None,
+    }
+}
+
+/// Norms inside of all-reduces, or not.
+fn reduces_sglang(value: &Value) -> Option<Vec<String>> {
+    match value.as_str()? {
+        "auto" => Some(Vec::new()),
+        "fused" => Some(one("--enable-flashinfer-allreduce-fusion".to_owned())),
+        "separate" => Some(one("--enforce-disable-flashinfer-allreduce-fusion".to_owned())),
         _ => None,
     }
 }
@@ -428,6 +439,9 @@ mod tests {
         let equal_time = || Value::from("equal-time");
         assert_eq!(told("engine.chunk_sizes", equal_time(), "sglang").as_deref(), Some("--enable-dynamic-chunking"));
         assert_eq!(told("engine.chunk_sizes", equal_time(), "vllm"), None);
+        let fused = told("engine.all_reduce", "fused".into(), "sglang");
+        assert_eq!(fused.as_deref(), Some("--enable-flashinfer-allreduce-fusion"));
+        assert_eq!(told("engine.all_reduce", "separate".into(), "trtllm"), None);
         let threshold = told("engine.chunk_tokens", 256.into(), "vllm");
         assert_eq!(threshold.as_deref(), Some("--long-prefill-token-threshold 256"));
         assert_eq!(told("engine.chunk_tokens", 256.into(), "sglang"), None);

@@ -65,6 +65,12 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
+    // The one that forbids it wins, as in SGLang.
+    if flags.is("enforce-disable-flashinfer-allreduce-fusion") {
+        server.key("all_reduce", "\"separate\"", "--enforce-disable-flashinfer-allreduce-fusion");
+    } else if flags.is("enable-flashinfer-allreduce-fusion") {
+        server.key("all_reduce", "\"fused\"", "--enable-flashinfer-allreduce-fusion");
+    }
     redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);

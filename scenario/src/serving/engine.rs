@@ -11,6 +11,7 @@ use serve::adapters::AdapterLimits;
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
+use serve::engine_reduces::Asked;
 use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
@@ -37,6 +38,8 @@ pub struct EngineSection {
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
     pub preset: Option<&'static EnginePreset>,
+    /// Whether norms are asked for inside of all-reduces.
+    pub all_reduce: Asked,
     /// How tokens spread over experts, and which lie twice.
     pub experts: ExpertChoice,
     /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
@@ -285,6 +288,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
+    let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
@@ -326,6 +330,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         limits,
         memory,
         preset,
+        all_reduce,
         experts,
         graph_max,
         watermark_ratio,

@@ -1,14 +1,16 @@
 //! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
 //! as it is.
 
+use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
 use engine::model::{Model, published_weights};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
+use serve::engine_reduces::Asked;
 use serve::replica::{Gather, Limits};
 
 use super::kernels::Weights;
-use super::{Serving, ServingChoice};
+use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats::{NARROW_WEIGHTS, misfit};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
@@ -18,6 +20,7 @@ pub struct Places {
     name: Option<Place>,
     weights: Option<Place>,
     tiers: Option<Place>,
+    all_reduce: Option<Place>,
     dataset: Option<Place>,
     experts: [(&'static str, Option<Place>); 3],
 }
@@ -31,6 +34,7 @@ impl Places {
             name: at("model", "name"),
             weights: at("model", "weights"),
             tiers: at("engine", "tiers"),
+            all_reduce: at("engine", "all_reduce"),
             dataset: at("trace", "dataset_prompts"),
             experts,
         }
@@ -120,6 +124,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
         }
     }
     found.extend(idle_tiers(serving, places));
+    found.extend(idle_reduces(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
     found.extend(published(serving, places));
@@ -165,6 +170,22 @@ fn idle_wait(serving: &Serving) -> Option<Finding> {
     let what = "`batch_wait` with `until = \"ranks\"` changes nothing: attention has one rank";
     let help = "it needs experts over more GPUs than attention: `ep` above `tp`";
     Some(Finding::warning(Code::NoEffect, None, what).help(help))
+}
+
+/// Norms inside of all-reduces, asked for where no kernel computes them so, and forbidden where the engine has no option of it.
+fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
+    let of = |choice: &ServingChoice, group: &ServingGroup| serving.deployment_of(choice, group).all_reduce;
+    let mut kernels =
+        serving.plain().flat_map(|choice| serving.groups_of(choice).into_iter().map(move |group| of(choice, group)));
+    let is_idle = match serving.engine.all_reduce {
+        Asked::Auto => return None,
+        Asked::Fused => !kernels.any(|kernel| kernel == ReduceKernel::Fused),
+        Asked::Separate => kernels.all(|kernel| kernel == ReduceKernel::Own),
+    };
+    let help =
+        "it needs `name = \"sglang\"`, a card of Hopper or Blackwell with peer access, and one rank of attention";
+    let at = places.all_reduce.clone().flatten();
+    is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.

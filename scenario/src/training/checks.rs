@@ -134,9 +134,10 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let what = format!("expert parallel {ep} does not divide the {n_routed} experts of `{}`", problem.model.name);
         reader.refuse(Code::WrongExperts, at.ep.clone(), what, format!("allowed here: {}", divisors(n_routed)));
     }
-    if layout.expert_tp != 1 && layout.expert_tp != layout.tp {
-        let what = format!("`expert_tp` is {}, which is neither 1 nor tp {}", layout.expert_tp, layout.tp);
-        reader.refuse(Code::WrongExperts, at.ep.clone(), what, "experts are cut over the tensor group, or not at all");
+    if !layout.tp.is_multiple_of(layout.expert_tp) {
+        let what = format!("`expert_tp` is {}, which does not divide tp {}", layout.expert_tp, layout.tp);
+        let help = format!("allowed here: {}", divisors(u64::from(layout.tp)));
+        reader.refuse(Code::WrongExperts, at.ep.clone(), what, help);
     } else if layout.expert_span().is_none() {
         let what = format!("expert groups of {ep} do not fill tp {} × cp {} × dp {}", layout.tp, layout.cp, layout.dp);
         let help =

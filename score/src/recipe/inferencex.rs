@@ -5,6 +5,7 @@
 
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
+use serve::engine_reduces::Asked;
 use serve::step_cost::host::EngineLoop;
 
 use super::{ANY, Amount, IN_FLIGHT, Of, PLAIN, Recipe, fixed};
@@ -135,7 +136,7 @@ const GLM_SGLANG: Recipe = Recipe {
     graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
     memory: Some(MemoryRule::Static(0.85)),
     kv: Some(Dtype::Fp8),
-    fuses_reduces: true,
+    all_reduce: Asked::Fused,
     source: "@ 626932a11, single_node/glm5_fp8_b200.sh; glm5_fp8_b300.sh @ f34a83b25",
     ..PLAIN
 };

@@ -320,7 +320,8 @@ fn model(word: &str) -> Result<Model, Reason> {
         "Qwen3_235B_a22B" => "qwen3-235b-a22b",
         "Kimi_K2" => "kimi-k2",
         "Nemotron_3_Nano" | "Nemotron_3_5_Lightning" => "nemotron-3-nano-30b-a3b",
-        "Nemotron_3_Super" => return Ok(super::models::nemotron_3_super()),
+        "Nemotron_3_Super" => "nemotron-3-super-120b-a12b",
+        "Nemotron_3_Ultra" => "nemotron-3-ultra-550b-a55b",
         _ => return Err(Reason::Model { word: word.to_owned() }),
     };
     engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })

@@ -112,7 +112,8 @@ pub static CONSTANTS: [Constants; 9] = [
         fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
     },
     Constants {
-        cards: &["h100-sxm"],
+        // An H200 is the same die under the same power.
+        cards: &["h100-sxm", "h200-sxm"],
         sustained: 1.0,
         sustained_narrow: 0.67,
         // NCCL 2.29 on eight H100, 512 MiB: 335 GB/s of 450 in all-gather, 336 in reduce-scatter (aiconfigurator, `nccl_perf`).
@@ -186,8 +187,8 @@ impl Constants {
     }
 }
 
-/// The card of torchtitan's runs, whose attention is PyTorch's (`scaled_dot_product_attention`), second generation of FlashAttention.
-const TORCH_CARD: &str = "h100-sxm-96g";
+/// Cards of Hopper in torchtitan's runs, whose attention is PyTorch's (`scaled_dot_product_attention`), second generation of FlashAttention.
+const TORCH_CARDS: [&str; 2] = ["h100-sxm-96g", "h200-sxm"];
 /// Share of the peak that this attention reaches on an H100 (FlashAttention-3, arXiv:2407.08608, abstract).
 const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
@@ -198,10 +199,8 @@ pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
     let profiled = Profiled::new(profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
-    Box::new(match cluster.gpu.name.as_str() {
-        TORCH_CARD => held.with_attention(TORCH_ATTENTION),
-        _ => held,
-    })
+    let is_torch = TORCH_CARDS.contains(&cluster.gpu.name.as_str());
+    Box::new(if is_torch { held.with_attention(TORCH_ATTENTION) } else { held })
 }
 
 #[cfg(test)]

@@ -33,11 +33,13 @@ pub(super) fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, R
 /// Nemotron's hybrids by their width and depth; their vocabulary is the row's, where it states one.
 fn hybrid(cells: &mut Cells<'_>) -> Result<Model, Reason> {
     let shape = ["layers", "hidden"].map(|column| cells.word(column).to_owned());
-    let model = match [shape[0].as_str(), shape[1].as_str()] {
-        ["52", "2688"] => engine::model::embedded("nemotron-3-nano-30b-a3b").expect("embedded"),
-        ["88", "4096"] => models::nemotron_3_super(),
+    let name = match [shape[0].as_str(), shape[1].as_str()] {
+        ["52", "2688"] => "nemotron-3-nano-30b-a3b",
+        ["88", "4096"] => "nemotron-3-super-120b-a12b",
+        ["108", "8192"] => "nemotron-3-ultra-550b-a55b",
         _ => return Err(Reason::Kind { word: format!("a hybrid of {} layers", shape[0]) }),
     };
+    let model = engine::model::embedded(name).expect("embedded");
     let vocab = cells.count("vocab").map_or(model.vocab, u64::from);
     Ok(Model { vocab, ..model })
 }

@@ -1,7 +1,7 @@
 //! Models of tables of measured steps: embedded ones with another number of layers, and shapes that a table states itself.
 
 use engine::Model;
-use engine::model::{Experts, FeedForward, Layer, Mixer, Pattern, StateSpace};
+use engine::model::{Layer, Pattern};
 use hw::{Bytes, Gpu};
 
 /// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
@@ -31,50 +31,6 @@ pub fn cut(name: &str, n_layers: u64, n_dense: u64) -> Model {
     Model { n_layers, layers, n_predicting: 0, ..model }
 }
 
-/// DeepSeek-V2 (arXiv:2405.04434, section 3.1.2): two shared experts of 1,536.
-pub fn deepseek_v2(n_layers: u64) -> Model {
-    let experts = Experts { shared_intermediate: 3072, ..Experts::plain(160, 6, 1536) };
-    let base = cut("deepseek-v3", n_layers, 1);
-    Model {
-        name: "deepseek-v2".to_owned(),
-        hidden: 5120,
-        intermediate: 12_288,
-        vocab: 102_400,
-        experts: Some(experts),
-        ..base
-    }
-}
-
-/// Nemotron 3 Super: state-space layers, attention and experts behind a projection (nvidia/NVIDIA-Nemotron-3-Super-120B-A12B, config.json).
-///
-/// # Panics
-/// Never: its relative is embedded.
-pub fn nemotron_3_super() -> Model {
-    let base = engine::model::embedded("nemotron-3-nano-30b-a3b").expect("an embedded model");
-    let blocks = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
-    let experts = Experts { shared_intermediate: 5376, latent: Some(1024), ..Experts::plain(512, 22, 2688) };
-    let state_space = base.state_space.map(|space| StateSpace { n_heads: 128, ..space });
-    Model {
-        name: "nemotron-3-super-120b-a12b".to_owned(),
-        hidden: 4096,
-        layers: Pattern::of_layers(&blocks.chars().map(block).collect::<Vec<_>>()),
-        n_layers: blocks.len() as u64,
-        experts: Some(experts),
-        state_space,
-        ..base
-    }
-}
-
-/// A layer of Nemotron's pattern strings.
-const fn block(letter: char) -> Layer {
-    match letter {
-        'M' => Layer { mixer: Mixer::StateSpace, feed_forward: FeedForward::Off },
-        '*' => Layer { mixer: Mixer::Full, feed_forward: FeedForward::Off },
-        '-' => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Dense },
-        _ => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Experts },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +41,7 @@ mod tests {
         assert_eq!(padded_vocabulary(50_257, 128, 1), 50_304);
         assert_eq!(padded_vocabulary(50_257, 128, 4), 50_688);
         // DeepSeek-V2 has 235.7 B parameters in 60 layers, one of them dense.
-        let whole = deepseek_v2(60);
+        let whole = cut("deepseek-v2", 60, 1);
         assert!((235.0e9..236.5e9).contains(&hw::real(whole.n_parameters())));
         let llama = cut("llama-3-70b", 12, 0);
         assert_eq!(llama.n_layers, 12);

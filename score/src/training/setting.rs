@@ -137,13 +137,14 @@ pub(super) struct StepSize {
 }
 
 /// Cards as tables write them, and their entries of the catalogue.
-const CARDS: [(&str, &str); 10] = [
+const CARDS: [(&str, &str); 11] = [
     ("A100 PCIe", "a100-pcie-80g"),
     ("A100 80GB", "a100-sxm-80g"),
     ("A100", "a100-sxm-80g"),
     ("H100 96 GB HBM2e, 500 W", "h100-sxm-96g"),
     ("H100 94-96 GB HBM2e", "h100-sxm-96g"),
     ("H100", "h100-sxm"),
+    ("H200", "h200-sxm"),
     ("B200", "b200"),
     ("B300", "b300"),
     ("GB200", "gb200"),

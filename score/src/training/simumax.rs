@@ -3,6 +3,7 @@
 //! Source: MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200 (release v1.2), docs/FULL_RESULTS.md; Megatron-LM 23e00ed, Transformer Engine 2.11.
 
 use engine::Model;
+use engine::model::{Experts, Pattern};
 use hw::BytesPerSecond;
 use train::layout::ContextExchange;
 use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap, Recompute};
@@ -48,7 +49,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
     let measured = measured(cells, &degrees);
     let sound = super::setting::same_gpus(cells, &degrees);
-    let asked = sound.and_then(|()| model(&label.model, n_layers)).and_then(|model| {
+    let asked = sound.and_then(|()| model(cells, &label.model, n_layers)).and_then(|model| {
         let has_halves = label.card == PCIE_CARD;
         let machine = Machine::of(&label.card, degrees.n_gpus(), if has_halves { PCIE_HALF } else { 8 })?;
         let mut problem = machine.problem(model, &degrees, execution())?;
@@ -90,17 +91,43 @@ fn execution() -> Execution {
     }
 }
 
-/// The cut models; the 405B shape has 16 key-value heads there, DeepSeek one dense layer.
-fn model(word: &str, n_layers: u64) -> Result<Model, Reason> {
-    let model = match word {
-        "llama3-8b" => models::cut("llama-3-8b", n_layers, 0),
-        "llama3-70b" => models::cut("llama-3-70b", n_layers, 0),
-        "llama3-405b" => Model { n_kv_heads: 16, ..models::cut("llama-3.1-405b", n_layers, 0) },
-        "deepseekv2" => models::deepseek_v2(n_layers),
-        "deepseekv3" => models::cut("deepseek-v3", n_layers, 1),
-        _ => return Err(Reason::Model { word: word.to_owned() }),
-    };
-    Ok(model)
+/// The cut models. The 405B shape has 16 key-value heads there, DeepSeek one dense layer. A model that the catalogue lacks has what its line states.
+fn model(cells: &mut Cells<'_>, word: &str, n_layers: u64) -> Result<Model, Reason> {
+    let name = if word == "llama3-405b" { "llama-3.1-405b" } else { word };
+    let Some(known) = engine::model::of_checkpoint(name) else { return stated(cells, word, n_layers) };
+    let n_kv_heads = cells.count("kv_heads").map_or(known.n_kv_heads, u64::from);
+    let n_dense = u64::from(known.latent.is_some());
+    Ok(Model { n_kv_heads, ..models::cut(&known.name, n_layers, n_dense) })
+}
+
+/// A model by its columns: grouped attention with rotary positions, gated feed-forwards, experts behind the layers that have none.
+fn stated(cells: &mut Cells<'_>, word: &str, n_layers: u64) -> Result<Model, Reason> {
+    let mut of = |column: &str| cells.count(column).map(u64::from).filter(|n| *n > 0);
+    let unknown = || Reason::Model { word: word.to_owned() };
+    let [hidden, n_heads] = [of("hidden"), of("heads")].map(|n| n.ok_or_else(unknown));
+    let (hidden, n_heads, vocab) = (hidden?, n_heads?, of("vocab").ok_or_else(unknown)?);
+    let experts = of("experts").zip(of("topk")).zip(of("moe_ffn"));
+    let experts = experts.map(|((n_routed, top_k), width)| Experts {
+        shared_intermediate: of("shared_ffn").unwrap_or(0),
+        ..Experts::plain(n_routed, top_k, width)
+    });
+    let base = models::cut("llama-3-8b", n_layers, 0);
+    let layers = experts.map_or(base.layers.clone(), |_| Pattern::of_experts(of("dense_layers").unwrap_or(0), 1));
+    let intermediate = of("ffn").or(experts.map(|experts| experts.intermediate)).ok_or_else(unknown)?;
+    let n_kv_heads = of("kv_heads").unwrap_or(n_heads);
+    let head_dim = hidden / n_heads;
+    Ok(Model {
+        name: word.to_owned(),
+        hidden,
+        intermediate,
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        vocab,
+        experts,
+        layers,
+        ..base
+    })
 }
 
 /// The B200 table has milliseconds and the peaks of all ranks, in mebibytes; the A100 table has seconds.

@@ -212,8 +212,7 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let gathered = if shard.tp > 1 && shard.sequence_parallel && !keeps { row } else { 0 };
     let routed = match shard.model.experts {
         Some(experts) if shard.ep > 1 && stage.n_expert > 0 => {
-            let senders = if shard.expert_tp == 1 { u64::from(shard.tp) } else { 1 };
-            (2 * experts.top_k * row).div_ceil(senders)
+            (2 * experts.top_k * row).div_ceil(u64::from(shard.senders()))
         }
         _ => 0,
     };

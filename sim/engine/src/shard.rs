@@ -194,6 +194,11 @@ impl<'a> Shard<'a> {
         }
     }
 
+    /// Ranks of a tensor group that send tokens of their own to experts: those that cut an expert together get the same ones.
+    pub const fn senders(&self) -> u32 {
+        if self.ep > 1 && self.expert_tp < self.tp { self.tp / self.expert_tp } else { 1 }
+    }
+
     /// Whether experts get the router's weights in 32 bits: by the router's own format, or because DeepEP and HybridEP send no others
     /// (Megatron-Core, `_HybridEPManager.dispatch`, `_DeepepManager.dispatch`).
     pub fn weighs_wide(&self, experts: Experts) -> bool {

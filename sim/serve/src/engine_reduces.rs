@@ -10,6 +10,24 @@ use hw::Gpu;
 
 use crate::step_cost::fusion::Fusion;
 
+/// Whether somebody asks for norms inside of all-reduces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// Nobody does: the engine's version decides.
+    #[default]
+    Auto,
+    /// `--enable-flashinfer-allreduce-fusion`.
+    Fused,
+    /// `--enforce-disable-flashinfer-allreduce-fusion`.
+    Separate,
+}
+
+impl Asked {
+    /// Words of a scenario.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("fused", Self::Fused), ("separate", Self::Separate)];
+}
+
 /// Which kernels add up what a tensor group computed, inside a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduces {
@@ -26,18 +44,23 @@ pub enum Reduces {
 }
 
 impl Reduces {
-    /// Kernel for a model, with so many ranks of data-parallel attention, where an option asks for norms inside of all-reduces or not.
-    pub fn kernel(self, model: &Model, gpu: &Gpu, ranks: u32, is_asked: bool) -> ReduceKernel {
+    /// Kernel for a model, with so many ranks of data-parallel attention.
+    pub fn kernel(self, model: &Model, gpu: &Gpu, ranks: u32, asked: Asked) -> ReduceKernel {
         let is_listed = model.experts.is_some() && model.index.is_none();
         let is_first = model.latent.is_some() || model.experts.is_some_and(|experts| experts.biased);
-        let fuses = match self {
+        let by_itself = match self {
             Self::Own => return ReduceKernel::Own,
-            Self::Few => is_asked || (is_listed && is_first && gpu.peak_fp4.is_some()),
-            Self::Experts => model.linear.is_none() && (is_asked || is_listed),
-            Self::AllExperts => is_asked || is_listed,
+            Self::Few => is_listed && is_first && gpu.peak_fp4.is_some(),
+            Self::Experts | Self::AllExperts => is_listed,
         };
+        let fuses = match asked {
+            Asked::Auto => by_itself,
+            Asked::Fused => true,
+            Asked::Separate => false,
+        };
+        let computes_norms = self != Self::Experts || model.linear.is_none();
         let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access;
-        if fuses && has_kernel { ReduceKernel::Fused } else { ReduceKernel::Earlier }
+        if fuses && computes_norms && has_kernel { ReduceKernel::Fused } else { ReduceKernel::Earlier }
     }
 }
 
@@ -54,15 +77,15 @@ mod tests {
     use super::*;
     use crate::engine_preset::{Version, named};
 
-    fn kernel(version: &str, name: &str, card: &str, (ranks, is_asked): (u32, bool)) -> ReduceKernel {
+    fn kernel(version: &str, name: &str, card: &str, (ranks, asked): (u32, Asked)) -> ReduceKernel {
         let model = engine::model::embedded(name).expect("embedded");
         let gpu = hw::catalog::gpu(card).expect("listed");
-        named("sglang", Version::parse(version)).expect("listed").reduces.kernel(&model, &gpu, ranks, is_asked)
+        named("sglang", Version::parse(version)).expect("listed").reduces.kernel(&model, &gpu, ranks, asked)
     }
 
     #[test]
     fn sglang_fuses_norms_into_all_reduces_as_its_versions_list_models() {
-        let by_itself = (1, false);
+        let by_itself = (1, Asked::Auto);
         for (version, name, card, fuses) in [
             ("0.5.6", "deepseek-v3", "b200", true),
             ("0.5.6", "deepseek-v3", "h200-sxm", false),
@@ -82,12 +105,13 @@ mod tests {
 
     #[test]
     fn an_option_asks_for_it_where_layers_and_ranks_can() {
-        assert_eq!(kernel("0.5.9", "glm-5", "b200", (1, true)), ReduceKernel::Fused);
-        assert_eq!(kernel("0.5.9", "qwen3.5-397b-a17b", "b200", (1, true)), ReduceKernel::Earlier);
-        assert_eq!(kernel("0.5.9", "deepseek-v3", "b200", (4, true)), ReduceKernel::Earlier);
+        assert_eq!(kernel("0.5.9", "glm-5", "b200", (1, Asked::Fused)), ReduceKernel::Fused);
+        assert_eq!(kernel("0.5.9", "qwen3.5-397b-a17b", "b200", (1, Asked::Fused)), ReduceKernel::Earlier);
+        assert_eq!(kernel("0.5.9", "deepseek-v3", "b200", (4, Asked::Fused)), ReduceKernel::Earlier);
+        assert_eq!(kernel("0.5.10", "deepseek-v3", "b200", (1, Asked::Separate)), ReduceKernel::Earlier);
         let own = named("vllm", Version::NEWEST).expect("listed").reduces;
         let (model, gpu) = (engine::model::embedded("deepseek-v3"), hw::catalog::gpu("b200"));
-        assert_eq!(own.kernel(&model.expect("embedded"), &gpu.expect("listed"), 1, true), ReduceKernel::Own);
+        assert_eq!(own.kernel(&model.expect("embedded"), &gpu.expect("listed"), 1, Asked::Fused), ReduceKernel::Own);
     }
 
     #[test]

@@ -172,11 +172,14 @@ impl Layout {
 
     /// What an expert group covers; `None` when the degrees do not divide into whole groups.
     pub const fn expert_span(&self) -> Option<ExpertSpan> {
-        let tp = if self.expert_tp == 1 && self.ep > 1 { min(self.tp, self.ep) } else { 1 };
+        // Ranks that cut an expert together follow one another in the tensor group.
+        let cuts = self.tp / self.expert_tp;
+        let tp = if self.ep > 1 && cuts > 0 { min(cuts, self.ep) } else { 1 };
         let cp = min(self.cp, self.ep / tp);
         let dp = self.ep / tp / cp;
         let whole = tp * cp * dp == self.ep
-            && self.tp.is_multiple_of(tp)
+            && self.tp.is_multiple_of(self.expert_tp)
+            && cuts.is_multiple_of(tp)
             && self.cp.is_multiple_of(cp)
             && self.dp.is_multiple_of(dp);
         if whole { Some(ExpertSpan { tp, cp, dp }) } else { None }
@@ -268,7 +271,9 @@ mod tests {
         let base = Layout::data_and_context(8, 2, Zero::Off, ContextExchange::Ring);
         let of = |ep, expert_tp| Layout { tp: 4, ep, expert_tp, ..base }.expert_span();
         assert_eq!(of(8, 1), Some(ExpertSpan { tp: 4, cp: 2, dp: 1 }));
+        assert_eq!(of(8, 2), Some(ExpertSpan { tp: 2, cp: 2, dp: 2 }));
         assert_eq!(of(8, 4), Some(ExpertSpan { tp: 1, cp: 2, dp: 4 }));
+        assert_eq!(of(8, 3), None);
         assert_eq!(of(6, 1), None);
     }
 }

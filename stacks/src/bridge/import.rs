@@ -2,6 +2,7 @@
 //!
 //! Keys are those of Megatron-LM under other names, so its table says what they do. The model is the one of the recipe.
 
+use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
 use super::{HALF, KEYS, PRECISIONS};
@@ -140,7 +141,7 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machin
         flags.findings.push(checkpoint::unnamed());
         return None;
     };
-    let Some(model) = checkpoint::find(recipe) else {
+    let Some(model) = of_checkpoint(recipe) else {
         flags.findings.push(checkpoint::unknown(recipe, None));
         return None;
     };

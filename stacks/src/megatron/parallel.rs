@@ -38,11 +38,6 @@ impl Degrees {
         let (tp, pp) = (of("tensor-model-parallel-size").unwrap_or(1), of("pipeline-model-parallel-size").unwrap_or(1));
         let (cp, ep) = (of("context-parallel-size").unwrap_or(1), of("expert-model-parallel-size").unwrap_or(1));
         let expert_tp = of("expert-tensor-parallel-size").unwrap_or(tp);
-        let (ep, expert_tp) = if shape.n_experts == 0 || expert_tp == 1 || expert_tp == tp {
-            (ep, expert_tp)
-        } else {
-            whole_experts(flags, shape, ep, expert_tp)
-        };
         let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
         divisions(flags, shape, &degrees);
         degrees.split(flags, shape);
@@ -239,26 +234,6 @@ impl Degrees {
     }
 }
 
-/// Experts that are cut over a part of the tensor group: as many whole ones are taken on each GPU, where there are enough.
-fn whole_experts(flags: &mut Flags<'_>, shape: &Shape, ep: u32, expert_tp: u32) -> (u32, u32) {
-    const NAME: &str = "expert-tensor-parallel-size";
-    let ranks = u64::from(ep) * u64::from(expert_tp);
-    if shape.n_experts.is_multiple_of(ranks) || !shape.n_experts.is_multiple_of(u64::from(ep)) {
-        let why = "experts are cut over the whole tensor group or not at all: as many whole ones are taken on each GPU";
-        flags.not_modelled(NAME, why);
-        let is_whole = shape.n_experts.is_multiple_of(ranks);
-        return (if is_whole { ep.saturating_mul(expert_tp) } else { ep }, 1);
-    }
-    let what = format!(
-        "`--{NAME} {expert_tp}` with `--expert-model-parallel-size {ep}` cuts {} experts over {ranks} GPUs, which is not modelled",
-        shape.n_experts
-    );
-    let most = shape.n_experts / u64::from(ep);
-    let help = format!("allowed are 1, the tensor degree, and {}: experts are then whole on each GPU", divisors(most));
-    flags.wrong(NAME, what, help);
-    (ep, 1)
-}
-
 /// Heads, groups and experts that degrees cut.
 fn divisions(flags: &mut Flags<'_>, shape: &Shape, degrees: &Degrees) {
     let mut check = |name: &str, degree: u32, n: u64, of: &str| {
@@ -276,6 +251,7 @@ fn divisions(flags: &mut Flags<'_>, shape: &Shape, degrees: &Degrees) {
     }
     if shape.n_experts > 0 {
         check("expert-model-parallel-size", degrees.ep, shape.n_experts, "experts");
+        check("expert-tensor-parallel-size", degrees.expert_tp, u64::from(degrees.tp), "tensor ranks");
     } else if degrees.ep > 1 {
         let what = format!("`--expert-model-parallel-size {}`, but there are no experts", degrees.ep);
         flags.wrong("expert-model-parallel-size", what, "give `--num-experts`, or leave it out".to_owned());

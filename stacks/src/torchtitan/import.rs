@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
-use crate::checkpoint;
 use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
 use crate::launch::{self, Launch};
@@ -135,7 +135,7 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let schedule = of_file(flags, machine).unwrap_or_else(|| found.unwrap_or("1f1b"));
     job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule, …_schedule_csv");
     let asked = machine.model.as_ref().or(job.model.as_ref());
-    let n_layers = asked.and_then(|asked| checkpoint::find(asked)).map(|model| model.n_layers);
+    let n_layers = asked.and_then(|asked| of_checkpoint(asked)).map(|model| model.n_layers);
     let less = ["first", "last"].map(|end| {
         flags.count(&format!("parallelism.pipeline-parallel-{end}-stage-less-layers"), 0..=1000).unwrap_or(1)
     });
@@ -206,7 +206,7 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         "--activation_checkpoint.mode, --activation_checkpoint.selective_ac_option",
     );
     let asked = machine.model.as_ref().or(job.model.as_ref());
-    let n_layers = asked.and_then(|asked| checkpoint::find(asked)).map(|model| model.n_layers);
+    let n_layers = asked.and_then(|asked| of_checkpoint(asked)).map(|model| model.n_layers);
     if let Some((every, n_layers)) = every.zip(n_layers) {
         // Every so many-th layer of a stage.
         let n = n_layers.div_ceil(job.degrees[1]).div_ceil(every);

@@ -38,8 +38,7 @@ const PERMUTATION: [f64; 2] = [2.19, 2.15];
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
-    let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
-    (tokens * experts.top_k).div_ceil(senders)
+    (tokens * experts.top_k).div_ceil(u64::from(shard.senders()))
 }
 
 /// The experts of a layer by themselves, loaded evenly: without the norm in front and the residual behind.

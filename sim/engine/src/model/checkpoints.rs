@@ -1,42 +1,137 @@
-//! Models by the path of a checkpoint, as tables of measured runs name them.
+//! Models by the path of a checkpoint, its name on a hub, or the name of a recipe.
 
-use super::{Model, embedded};
+use super::{Model, embedded, embedded_names};
 
-/// Embedded models by a part of the path. Kimi-K2.5 has the shape of Kimi-K2.
-const MODELS: [(&str, &str); 16] = [
-    ("Llama-3.1-8B", "llama-3-8b"),
-    ("Llama-3.1-70B", "llama-3-70b"),
-    ("Qwen3-32B", "qwen3-32b"),
-    ("Qwen3-235B-A22B", "qwen3-235b-a22b"),
-    ("gpt-oss-120b", "gpt-oss-120b"),
-    ("MiniMax-M2.5", "minimax-m2.5"),
-    ("DeepSeek-R1", "deepseek-v3"),
-    ("DeepSeek-V3", "deepseek-v3"),
-    ("Kimi-K2.5", "kimi-k2"),
-    ("Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
-    ("GLM-5.2", "glm-5.2"),
-    ("GLM-5", "glm-5"),
-    ("DeepSeek-V4-Flash", "deepseek-v4-flash"),
-    ("DeepSeek-V4-Pro", "deepseek-v4-pro"),
-    ("MiMo-V2-Flash", "mimo-v2-flash"),
-    ("MiniMax-M3", "minimax-m3"),
+/// Releases that have the shape of another model of the catalogue, and checkpoints whose runs are known by another name.
+const ALIKE: [(&str, &str); 9] = [
+    ("llama-3.1-8b", "llama-3-8b"),
+    ("llama-3.1-70b", "llama-3-70b"),
+    ("llama-3.3-70b", "llama-3.1-70b"),
+    ("llama-4-maverick-17b-128e", "llama-4-maverick"),
+    ("nemotron-3.5-lightning-30b-a3b", "nemotron-3-nano-30b-a3b"),
+    ("deepseek-r1", "deepseek-v3"),
+    ("deepseek-v3.1", "deepseek-v3"),
+    ("kimi-k2.5", "kimi-k2"),
+    ("glm-5.1", "glm-5"),
 ];
 
-/// Architecture of a checkpoint; `None` where no embedded model has it.
+/// Parts of a name that say how a model was trained, packed or made narrow, and nothing of its shape.
+const NO_SHAPE: [&str; 27] = [
+    "awq",
+    "base",
+    "bf16",
+    "block",
+    "chat",
+    "config",
+    "dynamic",
+    "exp",
+    "fp4",
+    "fp8",
+    "gptq",
+    "hf",
+    "instruct",
+    "int4",
+    "int8",
+    "it",
+    "kv",
+    "mxfp4",
+    "nvfp4",
+    "pretrain",
+    "quantized",
+    "terminus",
+    "thinking",
+    "turbo",
+    "w4a16",
+    "w8a16",
+    "w8a8",
+];
+
+/// The model of a path, a name on a hub or a recipe; `None` where the catalogue has none.
 pub fn of_checkpoint(path: &str) -> Option<Model> {
-    let (_, name) = MODELS.iter().find(|(part, _)| path.contains(part))?;
-    embedded(name)
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+    if let Some(model) = embedded(last) {
+        return Some(model);
+    }
+    let last = last.to_lowercase().replace("meta-", "");
+    let mut name = last.strip_prefix("nvidia-").unwrap_or(&last);
+    loop {
+        if let Some(model) = named(name) {
+            return Some(model);
+        }
+        let (front, part) = name.rsplit_once(['-', '_'])?;
+        if !part.split('.').all(says_no_shape) {
+            return None;
+        }
+        name = front;
+    }
+}
+
+/// A model whose name has the same letters and digits.
+fn named(name: &str) -> Option<Model> {
+    let wanted = letters(name);
+    let alike = ALIKE.iter().find(|(other, _)| letters(other) == wanted).map(|(_, name)| *name);
+    embedded(alike.or_else(|| embedded_names().into_iter().find(|known| letters(known) == wanted))?)
+}
+
+/// Whether a part is no more than training, a format, a date or a version.
+fn says_no_shape(part: &str) -> bool {
+    let digits = part.trim_start_matches('v');
+    NO_SHAPE.contains(&part) || (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn letters(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn found(path: &str) -> Option<String> {
+        of_checkpoint(path).map(|model| model.name)
+    }
+
     #[test]
     fn every_row_names_an_embedded_model() {
-        for (part, name) in MODELS {
-            assert_eq!(of_checkpoint(&format!("maker/{part}-Instruct")).expect(part).name, name);
+        for (alike, name) in ALIKE {
+            assert_eq!(found(&format!("maker/{alike}-Instruct")).as_deref(), Some(name), "{alike}");
         }
-        assert_eq!(of_checkpoint("maker/other"), None);
+        for name in embedded_names() {
+            assert_eq!(found(name).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn names_of_hubs_and_recipes_are_those_of_the_catalogue() {
+        for (asked, name) in [
+            ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+            ("llama3_8b", "llama-3-8b"),
+            ("llama3_70b_pretrain_config", "llama-3-70b"),
+            ("~/models/llama-3-8b/", "llama-3-8b"),
+            ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "qwen3-30b-a3b"),
+            ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-v3"),
+            ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
+            ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+            ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick"),
+            ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron-3-ultra-550b-a55b"),
+            ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "llama-3.1-70b"),
+            ("moonshotai/Kimi-K2-Thinking", "kimi-k2"),
+        ] {
+            assert_eq!(found(asked).as_deref(), Some(name), "{asked}");
+        }
+    }
+
+    #[test]
+    fn another_model_that_begins_alike_is_not_taken_for_it() {
+        for other in [
+            "nobody/knows-this",
+            "deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
+            "nvidia/gpt-oss-120b-Eagle3",
+            "microsoft/Phi-4-mini-instruct",
+            "moonshotai/Kimi-K2.9",
+            "deepseek-ai/DeepSeek-V3-16B",
+        ] {
+            assert_eq!(found(other), None, "{other}");
+        }
     }
 }

@@ -196,7 +196,10 @@ pub(super) fn expert_group(problem: &Problem, position: Position, span: ExpertSp
     let mut ranks = Vec::with_capacity(layout.ep as usize);
     for dp in from(position.dp, span.dp) {
         for cp in from(position.cp, span.cp) {
-            ranks.extend(from(position.tp, span.tp).map(|tp| layout.rank(Position { tp, cp, dp, ..position })));
+            // Of ranks that cut an expert together, each is in a group of its own.
+            let tps = from(position.tp / layout.expert_tp, span.tp)
+                .map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
+            ranks.extend(tps.map(|tp| layout.rank(Position { tp, cp, dp, ..position })));
         }
     }
     ranks

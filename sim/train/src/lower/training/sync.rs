@@ -75,10 +75,11 @@ impl Builder<'_> {
         let mut ranks = Vec::new();
         for dp in like(position.dp, span.dp, layout.dp) {
             for cp in like(position.cp, span.cp, layout.cp) {
-                if layout.expert_tp > 1 || layout.ep == 1 {
+                if layout.ep == 1 {
                     ranks.push(layout.rank(Position { dp, cp, ..position }));
                 } else {
-                    let tps = like(position.tp, span.tp, layout.tp);
+                    let cuts = like(position.tp / layout.expert_tp, span.tp, layout.tp / layout.expert_tp);
+                    let tps = cuts.map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
                     ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
                 }
             }
