@@ -140,24 +140,40 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
     let Some(engine) = engine else { return own.cloned() };
     let decodes = |profile: &&Profile| profile.decode_attention.is_some() || !profile.decode.is_empty();
-    let measured = parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| with_fused_reduces(found, gpu));
+    let measured =
+        parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| with_fused_reduces(found, gpu, engine));
     measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
 }
 
-/// A profile with all-reduces that compute norms: FlashInfer has TensorRT-LLM's kernel of them (`trtllm_allreduce_fusion`).
-fn with_fused_reduces(profile: &Profile, gpu: &str) -> Profile {
+/// What a norm takes inside of an all-reduce, seconds: as long as by itself in a captured graph, for tables time the all-reduce alone (`AllReduceFusionOp.NONE` in
+/// their collector). With a norm it takes 8.7 us on eight B200, where the table says 5.9 (sgl-project/sglang #7621). On two H100 it takes 10 us and not 4.5
+/// with 512 KiB (vllm-project/vllm #22086).
+const NORM_S: f64 = 2.6e-6;
+
+/// A profile with all-reduces that compute norms: FlashInfer has TensorRT-LLM's kernel of them (`trtllm_allreduce_fusion`). vLLM keeps its own above sizes
+/// that were tuned so that the faster one runs (`FI_ALLREDUCE_FUSION_MAX_SIZE_MB` in vllm/config/compilation.py).
+fn with_fused_reduces(profile: &Profile, gpu: &str, engine: &str) -> Profile {
     let mut profile = profile.clone();
     let kernels = parsed_of_engine(gpu, "trtllm").map_or(&[][..], |found| &found.collectives);
-    let own = kernels.iter().filter(|curve| curve.kind == names::CUSTOM_ALL_REDUCE);
-    let fused = own.map(|curve| CollectiveCurve { kind: names::FUSED_ALL_REDUCE.to_owned(), ..curve.clone() });
-    profile.collectives.extend(fused);
+    for curve in kernels.iter().filter(|curve| curve.kind == names::CUSTOM_ALL_REDUCE) {
+        let mut fused = CollectiveCurve { kind: names::FUSED_ALL_REDUCE.to_owned(), ..curve.clone() };
+        let is_own = |own: &&CollectiveCurve| {
+            (&own.kind, own.n_ranks, own.n_nodes, &own.bytes)
+                == (&curve.kind, curve.n_ranks, curve.n_nodes, &curve.bytes)
+        };
+        if let Some(own) = profile.collectives.iter().find(is_own).filter(|_| engine == "vllm") {
+            fused.seconds.iter_mut().zip(&own.seconds).for_each(|(fused, own)| *fused = fused.min(*own));
+        }
+        fused.seconds.iter_mut().for_each(|seconds| *seconds += NORM_S);
+        profile.collectives.push(fused);
+    }
     profile
 }
 
 /// Tables of an engine on the neighbour of a GPU, lent.
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
     let lender = neighbour(gpu);
-    let mut profile = with_fused_reduces(parsed_of_engine(lender, engine)?, lender);
+    let mut profile = with_fused_reduces(parsed_of_engine(lender, engine)?, lender, engine);
     let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);
     if has_new_units && engine == "trtllm" {
         with_narrow_experts(&mut profile);
@@ -266,8 +282,8 @@ mod tests {
                     "gemm" if name == "b200" => 0.10,
                     "grouped-gemm" => 0.20,
                     // What is left of a block that was launched kernel by kernel, of two models; on this card few rows are above the host's time.
-                    "attention-selected-fp8" if name == "b200-sglang" => 0.37,
-                    "attention-selected" | "attention-selected-fp8" => 0.30,
+                    "attention-selected-fp8" if name == "b200-sglang" => 0.31,
+                    "attention-selected" | "attention-selected-fp8" => 0.22,
                     "scan-delta" => 0.12,
                     "attention-512" | "attention-mla" | "attention-mla-fp8" => 0.12,
                     // Triton's kernel, which the makers of models with such heads do not use there.

@@ -62,7 +62,7 @@ enum Row {
 /// Every key of engines.
 const ROWS: [(&str, Row); 53] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
-    ("engine.all_reduce", Row::Told([Only("auto"), By(reduces_sglang), Only("auto")])),
+    ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -211,7 +211,16 @@ fn sizes_sglang(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// Norms inside of all-reduces, or not.
+/// Norms inside of all-reduces, or not (vLLM, `PassConfig`).
+fn reduces_vllm(value: &Value) -> Option<Vec<String>> {
+    let is_fused = match value.as_str()? {
+        "auto" => return Some(Vec::new()),
+        word => word == "fused",
+    };
+    let config = serde_json::json!({ "pass_config": { "fuse_allreduce_rms": is_fused } });
+    Some(one(format!("--compilation-config '{config}'")))
+}
+
 fn reduces_sglang(value: &Value) -> Option<Vec<String>> {
     match value.as_str()? {
         "auto" => Some(Vec::new()),
@@ -441,6 +450,9 @@ mod tests {
         assert_eq!(told("engine.chunk_sizes", equal_time(), "vllm"), None);
         let fused = told("engine.all_reduce", "fused".into(), "sglang");
         assert_eq!(fused.as_deref(), Some("--enable-flashinfer-allreduce-fusion"));
+        let separate = told("engine.all_reduce", "separate".into(), "vllm");
+        let words = "--compilation-config '{\"pass_config\":{\"fuse_allreduce_rms\":false}}'";
+        assert_eq!(separate.as_deref(), Some(words));
         assert_eq!(told("engine.all_reduce", "separate".into(), "trtllm"), None);
         let threshold = told("engine.chunk_tokens", 256.into(), "vllm");
         assert_eq!(threshold.as_deref(), Some("--long-prefill-token-threshold 256"));

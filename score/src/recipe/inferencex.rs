@@ -211,7 +211,8 @@ pub(super) static RECIPES: [Recipe; 42] = [
         of: Of { card: "b", ..LLAMA_VLLM.of },
         sequences_max: Some(fixed(512)),
         prompt_graphs: Some(PromptGraphs::None),
-        source: "@ 2582bce40^, 70b_fp8_b200_docker.sh and 70b_fp4_b200_docker.sh: FULL_DECODE_ONLY",
+        all_reduce: Asked::Fused,
+        source: "@ 2582bce40^, 70b_fp8_b200_docker.sh and 70b_fp4_b200_docker.sh: FULL_DECODE_ONLY, enable_fi_allreduce_fusion",
         ..LLAMA_VLLM
     },
     LLAMA_VLLM,

@@ -205,7 +205,7 @@ const VLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     fusion: Fusion::Norms,
     census: census::VLLM,
-    reduces: Reduces::Own,
+    reduces: Reduces::OnRequest,
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
     detokenizer: Detokenizer {
@@ -271,15 +271,29 @@ const TRTLLM: EnginePreset = EnginePreset {
              overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
 };
 
+const VLLM_ASYNC: EnginePreset = EnginePreset {
+    since: Version(0, 14, 0),
+    engine_loop: EngineLoop::Asynchronous,
+    shared_beside: 256,
+    source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as in 0.11.1",
+    ..VLLM
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 8] = [
+pub static PRESETS: [EnginePreset; 10] = [
     EnginePreset {
-        since: Version(0, 14, 0),
-        engine_loop: EngineLoop::Asynchronous,
-        shared_beside: 256,
-        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as in 0.11.1",
-        ..VLLM
+        since: Version(0, 19, 0),
+        reduces: Reduces::Dense,
+        source: "as 0.17, and all-reduces with norms on B300 too (#37755, #37756)",
+        ..VLLM_ASYNC
     },
+    EnginePreset {
+        since: Version(0, 17, 0),
+        reduces: Reduces::FirstOfBlackwell,
+        source: "as 0.14, and norms inside of all-reduces of dense models by default (#34299)",
+        ..VLLM_ASYNC
+    },
+    VLLM_ASYNC,
     EnginePreset {
         since: Version(0, 11, 1),
         expert_rows: Some((128, 8)),
@@ -324,8 +338,10 @@ const KNOWN: [(&str, [Version; 2]); 3] = [
     ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
 ];
 
-/// First days of releases from which on a preset differs, with the release before. Source: release notes of sgl-project/sglang, v0.5.10.
-const RELEASES: [(&str, &str, Version); 1] = [("sglang", "2026-04-06", Version(0, 5, 9))];
+/// First days of releases from which on a preset differs, with the release before. Source: release notes of sgl-project/sglang, v0.5.10; the first published run of
+/// vLLM 0.17 (SemiAnalysisAI/InferenceX @ a58dedd5a).
+const RELEASES: [(&str, &str, Version); 2] =
+    [("sglang", "2026-04-06", Version(0, 5, 9)), ("vllm", "2026-03-11", Version(0, 16, 0))];
 
 /// Newest release of an engine on a day such as `2026-04-05`.
 pub fn newest_on(name: &str, day: &str) -> Version {

@@ -3,6 +3,9 @@
 //! `SGLang` has two kernels of its own, one after the other, and takes `FlashInfer`'s where that may compute the norm behind it. Source: sgl-project/sglang
 //! v0.5.6 to v0.5.10, python/sglang/srt/server_args.py (`enable_flashinfer_allreduce_fusion`, by architecture), layers/communicator.py and
 //! layers/layernorm.py; distributed/device_communicators/custom_all_reduce.py (`SGLANG_USE_JIT_ALL_REDUCE`).
+//!
+//! vLLM takes it with dense models where an option asks for it (`fuse_allreduce_rms`, before `enable_fi_allreduce_fusion`), and by itself from 0.17 on. Behind experts it
+//! has no norm to compute (#34109). Source: vllm-project/vllm #34299, docs/design/fusions.md of v0.18; B300 has no sizes for it before v0.19 (#37755, #37756).
 
 use engine::Model;
 use engine::cost::reduce::ReduceKernel;
@@ -16,9 +19,9 @@ pub enum Asked {
     /// Nobody does: the engine's version decides.
     #[default]
     Auto,
-    /// `--enable-flashinfer-allreduce-fusion`.
+    /// `--enable-flashinfer-allreduce-fusion` of `SGLang`, `fuse_allreduce_rms` of vLLM.
     Fused,
-    /// `--enforce-disable-flashinfer-allreduce-fusion`.
+    /// `--enforce-disable-flashinfer-allreduce-fusion`, or that option switched off.
     Separate,
 }
 
@@ -33,6 +36,12 @@ impl Asked {
 pub enum Reduces {
     /// The engine's own, as its newest tables have it.
     Own,
+    /// The same, but `FlashInfer`'s with dense models where an option asks for it. Not with gated delta nets, whose norms it cannot compute.
+    OnRequest,
+    /// `FlashInfer`'s with these by itself on Hopper and Blackwell, but for B300 and GB300.
+    FirstOfBlackwell,
+    /// The same on these as well.
+    Dense,
     /// The one that the engine had before. `FlashInfer`'s, which computes the norm behind it, where an option asks for it, and by itself with DeepSeek-V3,
     /// Kimi-K2.5 and gpt-oss on Blackwell.
     Few,
@@ -48,19 +57,28 @@ impl Reduces {
     pub fn kernel(self, model: &Model, gpu: &Gpu, ranks: u32, asked: Asked) -> ReduceKernel {
         let is_listed = model.experts.is_some() && model.index.is_none();
         let is_first = model.latent.is_some() || model.experts.is_some_and(|experts| experts.biased);
-        let by_itself = match self {
+        let has_norms = model.linear.is_none();
+        let is_dense = has_norms && model.experts.is_none();
+        let (by_itself, computes_norms) = match self {
             Self::Own => return ReduceKernel::Own,
-            Self::Few => is_listed && is_first && gpu.peak_fp4.is_some(),
-            Self::Experts | Self::AllExperts => is_listed,
+            Self::OnRequest => (false, is_dense),
+            Self::FirstOfBlackwell => (!gpu.name.ends_with("b300"), is_dense),
+            Self::Dense => (true, is_dense),
+            Self::Few => (is_listed && is_first && gpu.peak_fp4.is_some(), true),
+            Self::Experts => (is_listed, has_norms),
+            Self::AllExperts => (is_listed, true),
         };
         let fuses = match asked {
             Asked::Auto => by_itself,
             Asked::Fused => true,
             Asked::Separate => false,
         };
-        let computes_norms = self != Self::Experts || model.linear.is_none();
         let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access;
-        if fuses && computes_norms && has_kernel { ReduceKernel::Fused } else { ReduceKernel::Earlier }
+        match self {
+            _ if fuses && computes_norms && has_kernel => ReduceKernel::Fused,
+            Self::Few | Self::Experts | Self::AllExperts => ReduceKernel::Earlier,
+            _ => ReduceKernel::Own,
+        }
     }
 }
 
@@ -109,9 +127,31 @@ mod tests {
         assert_eq!(kernel("0.5.9", "qwen3.5-397b-a17b", "b200", (1, Asked::Fused)), ReduceKernel::Earlier);
         assert_eq!(kernel("0.5.9", "deepseek-v3", "b200", (4, Asked::Fused)), ReduceKernel::Earlier);
         assert_eq!(kernel("0.5.10", "deepseek-v3", "b200", (1, Asked::Separate)), ReduceKernel::Earlier);
-        let own = named("vllm", Version::NEWEST).expect("listed").reduces;
+        let own = named("trtllm", Version::NEWEST).expect("listed").reduces;
         let (model, gpu) = (engine::model::embedded("deepseek-v3"), hw::catalog::gpu("b200"));
         assert_eq!(own.kernel(&model.expect("embedded"), &gpu.expect("listed"), 1, Asked::Fused), ReduceKernel::Own);
+    }
+
+    #[test]
+    fn vllm_fuses_where_it_is_asked_and_by_itself_later() {
+        use Asked::{Auto, Fused, Separate};
+        for (version, name, card, asked, fuses) in [
+            ("0.16.0", "llama-3-8b", "b200", Auto, false),
+            ("0.16.0", "llama-3-8b", "b200", Fused, true),
+            ("0.17.0", "llama-3-8b", "h100-sxm", Auto, true),
+            ("0.17.0", "llama-3-8b", "h100-sxm", Separate, false),
+            ("0.17.0", "deepseek-v3", "b200", Fused, false),
+            ("0.18.2", "llama-3-8b", "b300", Auto, false),
+            ("0.19.0", "llama-3-8b", "b300", Auto, true),
+            ("0.19.0", "qwen3.5-397b-a17b", "b200", Auto, false),
+            ("0.19.0", "llama-3-8b", "a100-sxm-80g", Fused, false),
+        ] {
+            let (model, gpu) = (engine::model::embedded(name), hw::catalog::gpu(card));
+            let reduces = named("vllm", Version::parse(version)).expect("listed").reduces;
+            let found = reduces.kernel(&model.expect("embedded"), &gpu.expect("listed"), 1, asked);
+            let wanted = if fuses { ReduceKernel::Fused } else { ReduceKernel::Own };
+            assert_eq!(found, wanted, "{version} {name} {card}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! - **NVFP4 products of TensorRT-LLM** are timed with the kernel that comes first: nothing tunes it (no `autotune` in collector/trtllm/collect_gemm.py). Few
 //!   rows read 2 TB/s of weights on B200, where other engines read 4. A server tries its kernels when it starts (`enable_autotuner`). So a shape has the
 //!   time of the faster one of its own kernel and that of SGLang, which has the same library by way of FlashInfer (CUTLASS, up to 0.5.10).
+//! - **NVFP4 products of vLLM** are those of its oldest table (0.19 on B200), by CUTLASS in FlashInfer. The published runs are of 0.19 and before. Newer versions have
+//!   kernels written in `CuteDSL`, which take half as long for some shapes of few rows.
 
 use std::collections::BTreeMap;
 
@@ -60,6 +62,8 @@ const WITHOUT_QUANTISATION: &str =
 /// What is done to NVFP4 products of TensorRT-LLM.
 const TUNED: &str =
     "the faster one of its own and SGLang's kernel of the same library for a shape; its own rows are not tuned";
+/// Why an older table of vLLM stands in for its NVFP4 products.
+const OF_PUBLISHED_RUNS: &str = "its newest rows are of a kernel that the published runs had not";
 /// Most rows and most elements of a row with which a product does nothing but launch.
 const LAUNCH_ALONE: [f64; 2] = [16.0, 1024.0];
 /// Bytes that the quantisation of an element reads and writes.
@@ -73,7 +77,11 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
     let Some((table, path)) = source.table("gemm", source.engine, FILE)? else { return Ok(part) };
     for (word, format) in FORMATS {
         let quantises = source.engine == "trtllm" && format == Format::Fp8;
-        let stand_in = if format == Format::Fp8Block { stand_in(source, &table, word)? } else { None };
+        let stand_in = match format {
+            Format::Fp8Block => stand_in(source, &table, word)?,
+            Format::Nvfp4 if source.engine == "vllm" => oldest(source)?.filter(|(older, _)| older.1 != path),
+            _ => None,
+        };
         let other = if quantises { source.table("gemm", "sglang", FILE)? } else { None };
         let (table, path, why) =
             stand_in.as_ref().map_or((&table, &path, ""), |((table, path), why)| (table, path, *why));
@@ -129,6 +137,12 @@ fn older_in_a_graph(source: &Source<'_>, word: &str) -> Result<Option<(Table, St
         }
     }
     Ok(None)
+}
+
+/// An engine's oldest table.
+fn oldest(source: &Source<'_>) -> Result<Option<StandIn>, ImportError> {
+    let last = source.versions("gemm", source.engine, FILE).last().transpose()?;
+    Ok(last.map(|found| (found, OF_PUBLISHED_RUNS)))
 }
 
 /// Whether products that do nothing but launch take as long as a host needs to launch them.

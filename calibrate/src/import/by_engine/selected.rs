@@ -36,7 +36,7 @@ const WITH_INDEX: &str = "dsa_nsa";
 const ABOVE_HOST: f64 = 1.5;
 const START_S: f64 = 2e-6;
 const LENGTH_KNOTS: [f64; 5] = [2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];
-const HEADS_KNOTS: [f64; 3] = [8.0, 32.0, 128.0];
+const HEADS_KNOTS: [f64; 3] = [8.0, 64.0, 128.0];
 
 /// A measured block.
 struct Block {

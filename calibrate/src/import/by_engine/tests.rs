@@ -73,7 +73,7 @@ fn errors_on_unseen_shapes_stay_below_their_ceilings() {
             for (name, operator) in &profile.operators {
                 let error = operator.residuals.median_error;
                 // What is left of a block that was launched kernel by kernel, of two models.
-                let most = if name.starts_with("attention-selected") { 0.30 } else { 0.12 };
+                let most = if name.starts_with("attention-selected") { 0.22 } else { 0.12 };
                 assert!(error < most, "{card} {engine} {name}: {error}");
             }
             for (name, law) in &profile.decode {
@@ -330,4 +330,30 @@ fn states_scans_and_selected_keys_take_what_tables_say() {
     let lent = Profiled::borrowed(&shipped("b200", "sglang"), &b300);
     assert_eq!(lent.mixed(&chunk).expect("lent").source, Source::WithinGeneration);
     assert!(Profiled::new(&shipped("a100-sxm", "sglang"), &cluster("a100-sxm")).mixed(&chunk).is_none());
+}
+
+/// `dsa_context_module_perf` (0.5.10) of two models on H200: microseconds of a whole block with its products in 16 bits. Eight heads take nearly as long as 64,
+/// because the kernel fills them up.
+#[test]
+fn prompts_that_attend_to_selected_keys_take_what_the_tables_of_both_models_say() {
+    let model = Profiled::new(&shipped("h200-sxm", "sglang"), &cluster("h200-sxm"));
+    for (name, tp, tokens, us) in [
+        ("glm-5", 8, 8192, 5853.0),
+        ("glm-5", 8, 16_384, 13_426.0),
+        ("glm-5", 1, 8192, 10_390.0),
+        ("deepseek-v3.2", 16, 8192, 6250.0),
+        ("deepseek-v3.2", 2, 8192, 7770.0),
+        ("deepseek-v3.2", 1, 8192, 13_880.0),
+    ] {
+        let of = engine::model::embedded(name).expect("embedded");
+        let shard = Shard::forward(&of, Dtype::Bf16, tp);
+        let mut products = layer::before_mixing(&shard, Mixer::Selected(2048), tokens, PassKind::Forward);
+        let k = layer::mixed_width(&shard, Mixer::Full) / u64::from(tp);
+        products.push((Op::Gemm { m: tokens, n: of.hidden, k, format: Format::Bf16 }, 1));
+        products.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
+        let chunk = MixedChunk::of(&shard, Mixer::Selected(2048), 0, tokens).expect("longer than what is selected");
+        let found =
+            (model.mixed(&chunk).expect("measured").time + model.estimate(&Op::Sequence(products)).time).get() * 1e6;
+        assert!((found / us - 1.0).abs() < 0.15, "{name}, {tp} GPUs, {tokens} tokens: {found} us of {us}");
+    }
 }

@@ -10,7 +10,7 @@ use crate::mixing;
 use crate::model::{LinearRule, Mixer, Model};
 use crate::shard::Shard;
 use crate::state::State;
-use crate::task::{Document, Ops};
+use crate::task::{Document, Op, Ops};
 
 /// What mixes the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub struct MixedChunk {
     /// Place on the axes of the surface: tokens of a scan or length of a document, heads, heads per key head.
     pub at: [f64; 3],
 }
+
+/// Heads that kernels of selected keys compute together; fewer are filled up. `FlashMLA`'s take 64 on Hopper and 128 on Blackwell, which the surface tells apart
+/// (`required_padding` in `_forward_flashmla_sparse` of `SGLang`'s `nsa_backend.py`).
+const PICKED_HEADS: u64 = 64;
 
 /// Names of the axes, in the order of `MixedChunk::at`.
 pub const AXES: [&str; 3] = ["length", "heads", "heads per key head"];
@@ -57,10 +61,20 @@ impl MixedChunk {
                 let length = 2.0 * hw::real(document.pairs) / hw::real(new);
                 let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
                 let at = [length, hw::real(heads), 1.0];
-                Some(Self { kernel: MixingKernel::Selected(shard.formats.kv), parts: parts(), at })
+                let mut parts = parts();
+                parts.iter_mut().for_each(|(op, _)| absorb(op, shard.model));
+                Some(Self { kernel: MixingKernel::Selected(shard.formats.kv), parts, at })
             }
             _ => None,
         }
+    }
+}
+
+/// Attention to selected keys is to latent vectors as they are kept, which all heads share: scores over a vector and its positions, values of the vector.
+fn absorb(op: &mut Op, model: &Model) {
+    if let (Op::Attention { n_heads, n_kv_heads, head_dim, .. }, Some(latent)) = (op, model.latent) {
+        (*n_heads, *n_kv_heads) = (n_heads.next_multiple_of(PICKED_HEADS), 1);
+        *head_dim = latent.kv_rank + latent.rope_dim / 2;
     }
 }
 
@@ -89,5 +103,9 @@ mod tests {
         // A whole causal document is as long as it is, but for the diagonal; 64 heads over eight GPUs.
         assert_eq!(at(0, 4096), Some([4097.0, 8.0, 1.0]));
         assert!(at(2048, 1).is_some() && MixedChunk::of(&shard, Mixer::Full, 0, 9000).is_none());
+        // Eight heads are filled up to 64. Each takes 576 elements of a key and 512 of a value, 544 on average.
+        let found = MixedChunk::of(&shard, Mixer::Selected(2048), 0, 4096).expect("longer than what is selected");
+        let pairs = 2048 * 2049 / 2 + 2048 * 2048;
+        assert!((found.parts[0].0.flops() - 4.0 * 64.0 * 544.0 * hw::real(pairs)).abs() < 1.0, "{:?}", found.parts[0]);
     }
 }

@@ -66,7 +66,8 @@ fn a_version_takes_the_newest_preset_that_is_not_newer() {
 fn a_build_without_a_version_is_no_newer_than_its_day() {
     let days = ["2025-11-18", "2026-04-05", "2026-04-06", ""];
     assert_eq!(days.map(|day| newest_on("sglang", day) == Version(0, 5, 9)), [true, true, false, false]);
-    assert_eq!(newest_on("vllm", "2025-11-18"), Version::NEWEST);
+    assert_eq!(newest_on("vllm", "2025-11-18"), Version(0, 16, 0));
+    assert_eq!(newest_on("trtllm", "2025-11-18"), Version::NEWEST);
 }
 
 #[test]
