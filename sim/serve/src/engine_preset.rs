@@ -9,6 +9,7 @@ use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
+use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
@@ -64,6 +65,8 @@ pub struct EnginePreset {
     pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
+    /// Which rank of data-parallel attention computes a prompt for another worker.
+    pub prompt_rank: PromptRank,
     /// Where tokens become text.
     pub detokenizer: Detokenizer,
     /// Where this stands.
@@ -208,6 +211,7 @@ const VLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
+    prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
@@ -234,6 +238,7 @@ const SGLANG: EnginePreset = EnginePreset {
     reduces: Reduces::Few,
     shared_beside: 0,
     memory: MemoryRule::Reserve,
+    prompt_rank: PromptRank::Drawn,
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
@@ -262,6 +267,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
+    prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,
