@@ -23,6 +23,7 @@ use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
+use serve::step_cost::prompt_exchange::PromptExchange;
 
 use crate::client::{self, Client};
 use crate::reason::Reason;
@@ -86,6 +87,7 @@ pub struct Part {
     shared_beside: u32,
     shared_among_routed: bool,
     routing: Routing,
+    prompt_exchange: PromptExchange,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
 }
@@ -131,6 +133,7 @@ impl Setup {
             shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
             routing: part.routing.clone(),
+            prompt_exchange: part.prompt_exchange,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }
@@ -314,6 +317,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
+        prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })
 }
 

@@ -13,6 +13,7 @@ use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
+use crate::step_cost::prompt_exchange::PromptExchange;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
@@ -65,6 +66,8 @@ pub struct EnginePreset {
     pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
+    /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
+    pub prompt_exchange: PromptExchange,
     /// Which rank of data-parallel attention computes a prompt for another worker.
     pub prompt_rank: PromptRank,
     /// Where tokens become text.
@@ -211,6 +214,7 @@ const VLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
+    prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the API server",
@@ -238,6 +242,7 @@ const SGLANG: EnginePreset = EnginePreset {
     reduces: Reduces::Few,
     shared_beside: 0,
     memory: MemoryRule::Reserve,
+    prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -267,6 +272,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
+    prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the proxy",
