@@ -58,6 +58,8 @@ pub struct Setup {
     pub constants: EngineConstants,
     /// Engines through which a request goes one after another (`n_starts`).
     pub n_starts: u32,
+    /// How its frontends choose a worker.
+    pub router: &'static str,
 }
 
 /// Equal workers.
@@ -220,6 +222,7 @@ fn laid_out(
         lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
+        router: recipe::frontends::router(run),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
@@ -359,7 +362,9 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found =
         capacity::by_rule(&config, rule, [beside, reserve]).map_err(|refused| Reason::Memory { what: refused.why })?;
-    let blocks = found.blocks(part.limits.block_tokens);
+    let published = asked.split.and_then(|split| split.side(part.role)?.kv_tokens);
+    let most = published.map_or(u32::MAX, |tokens| tokens.saturating_mul(found.n_ranks) / part.limits.block_tokens);
+    let blocks = found.blocks(part.limits.block_tokens).min(most);
     let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
     let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);
     let held = u64::from(tokens) * u64::from(part.limits.block_tokens);

@@ -27,6 +27,8 @@ pub struct Side {
     pub sequences: u32,
     /// Iterations that only decode between two looks for requests.
     pub looks: NonZeroU32,
+    /// Tokens of keys and values that a rank holds at most, where that was said.
+    pub kv_tokens: Option<u32>,
     /// Places of experts where the engine moves them, so that GPUs have equal load; else 0.
     places: u32,
 }
@@ -152,7 +154,7 @@ fn table() -> &'static [Split] {
 
 fn row(line: &'static str) -> Split {
     let cells: Vec<&str> = line.split('\t').collect();
-    let [places, looks] = [16, 18].map(|column| pair(cells[column]));
+    let [places, looks, kv_tokens] = [16, 18, 20].map(|column| pair(cells[column]));
     Split {
         engine: cells[0],
         model: cells[1],
@@ -160,16 +162,18 @@ fn row(line: &'static str) -> Split {
         format: cells[3],
         lengths: [count(cells[4]), count(cells[5])],
         in_flight: cells[15].split(' ').map(count).collect(),
-        prefill: side(&cells[6..9], (Some(count(cells[9])), count(cells[10])), places[0], looks[0]),
-        decode: side(&cells[11..14], (None, count(cells[14])), places[1], looks[1]),
+        prefill: side(&cells[6..9], (Some(count(cells[9])), count(cells[10])), [places[0], looks[0], kv_tokens[0]]),
+        decode: side(&cells[11..14], (None, count(cells[14])), [places[1], looks[1], kv_tokens[1]]),
         drafts: count(cells[17]),
         prompt_exchange: exchange(cells[19]),
     }
 }
 
-fn side(cells: &[&str], (tokens, sequences): (Option<u32>, u32), places: u32, looks: u32) -> Side {
+fn side(cells: &[&str], (tokens, sequences): (Option<u32>, u32), [places, looks, kv_tokens]: [u32; 3]) -> Side {
+    let [workers, gpus, ranks] = [0, 1, 2].map(|column| count(cells[column]));
     let looks = NonZeroU32::new(looks).expect("a look now and then");
-    Side { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]), tokens, sequences, looks, places }
+    let kv_tokens = (kv_tokens > 0).then_some(kv_tokens);
+    Side { workers, gpus, ranks, tokens, sequences, looks, kv_tokens, places }
 }
 
 /// `sum` of workers whose ranks add up buffers, `-` of all others.

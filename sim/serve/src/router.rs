@@ -3,6 +3,7 @@
 //! A router sees the replicas as they are when the request arrives, and may choose among the candidates: those that run, have the right
 //! role and take new requests. Ties go to the lowest index, unless a policy says otherwise.
 
+mod frontends;
 mod interleaved;
 mod least_loaded;
 mod least_memory;
@@ -70,8 +71,13 @@ pub struct RouterKind {
 }
 
 /// Every routing policy.
-pub static ROUTERS: [RouterKind; 8] = [
+pub static ROUTERS: [RouterKind; 9] = [
     RouterKind { name: "round-robin", about: "replicas in turn", make: |_| Box::<round_robin::RoundRobin>::default() },
+    RouterKind {
+        name: "frontends",
+        about: "replicas in turn, by ten frontends that each have turns of their own",
+        make: |seed| Box::new(frontends::Frontends::new(seed)),
+    },
     RouterKind { name: "random", about: "any replica, evenly", make: |seed| Box::new(random::Random::new(seed)) },
     RouterKind {
         name: "least-loaded",
