@@ -122,7 +122,7 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let warm_up = setup.client.warm_up(setup.in_flight);
     let users = Users::Held { n: setup.in_flight, ramp: Seconds::ZERO, warm_up };
     let held = Held { users, start, tokenize: setup.constants.tokenize, seed: 0 };
-    let mut router = (router::named(setup.router).expect("listed").make)(0);
+    let mut router = router::frontends(setup.n_frontends, 0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), users.begun(&requests))
 }

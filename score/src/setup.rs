@@ -36,6 +36,8 @@ use crate::run::{Run, Shape, Worker, Workers};
 const RESERVED_GIB: f64 = 1.15;
 /// GPUs that NVLink joins where a rack is one domain.
 const RACK: u32 = 72;
+/// GPUs of one host of such a rack.
+const TRAY: u32 = 4;
 /// GPUs of a node elsewhere.
 const NODE: u32 = 8;
 
@@ -58,8 +60,8 @@ pub struct Setup {
     pub constants: EngineConstants,
     /// Engines through which a request goes one after another (`n_starts`).
     pub n_starts: u32,
-    /// How its frontends choose a worker.
-    pub router: &'static str,
+    /// Frontends that each deal out their requests in turn.
+    pub n_frontends: u32,
 }
 
 /// Equal workers.
@@ -222,7 +224,7 @@ fn laid_out(
         lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
-        router: recipe::frontends::router(run),
+        n_frontends: recipe::frontends::of(run, client, if run.card.starts_with("gb") { TRAY } else { NODE }),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;

@@ -15,6 +15,7 @@ mod round_robin;
 
 use crate::assignment::Assignment;
 use crate::replica::Replica;
+pub use frontends::FRONTENDS;
 
 /// What a router sees.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +77,7 @@ pub static ROUTERS: [RouterKind; 9] = [
     RouterKind {
         name: "frontends",
         about: "replicas in turn, by ten frontends that each have turns of their own",
-        make: |seed| Box::new(frontends::Frontends::new(seed)),
+        make: |seed| frontends(frontends::FRONTENDS, seed),
     },
     RouterKind { name: "random", about: "any replica, evenly", make: |seed| Box::new(random::Random::new(seed)) },
     RouterKind {
@@ -110,6 +111,11 @@ pub static ROUTERS: [RouterKind; 9] = [
         make: |_| Box::<interleaved::Interleaved>::default(),
     },
 ];
+
+/// So many frontends that each deal out their requests in turn; one alone is a single round.
+pub fn frontends(n: u32, seed: u64) -> Box<dyn Router> {
+    if n > 1 { Box::new(frontends::Frontends::new(n, seed)) } else { Box::<round_robin::RoundRobin>::default() }
+}
 
 /// A router by name.
 pub fn named(name: &str) -> Option<&'static RouterKind> {

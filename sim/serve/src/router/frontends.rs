@@ -8,30 +8,30 @@ use engine::random::{self, Stream};
 
 use crate::router::{Router, View};
 
-/// Frontends: one, and those that are added unless a recipe says otherwise.
-const N: usize = 10;
+/// Frontends where nobody says how many: one, and those that recipes add.
+pub const FRONTENDS: u32 = 10;
 
 /// The policy.
 pub(super) struct Frontends {
     stream: Stream,
     /// Turns of every frontend, by stage.
-    next: [[usize; N]; 2],
-    /// Frontend of every request, so that one that was dealt by a frontend goes on there.
+    next: [Vec<usize>; 2],
+    /// Frontend of every request: one that it has sent to a prompt's replica goes on there.
     of: Vec<Option<usize>>,
 }
 
 impl Frontends {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(n: u32, seed: u64) -> Self {
         let mut stream = random::stream(seed, "frontends");
-        // They do not begin together: each has served warm-up requests of its own.
-        let next = [(); 2].map(|()| [(); N].map(|()| drawn(&mut stream, 1 << 20)));
+        // They do not begin together: each has served requests of its own.
+        let next = [(); 2].map(|()| (0..n.max(1)).map(|_| drawn(&mut stream, 1 << 20)).collect());
         Self { stream, next, of: Vec::new() }
     }
 
     fn frontend_of(&mut self, request: u32) -> usize {
-        let request = request as usize;
+        let (request, n) = (request as usize, self.next[0].len() as u64);
         self.of.resize(self.of.len().max(request + 1), None);
-        *self.of[request].get_or_insert_with(|| drawn(&mut self.stream, N as u64))
+        *self.of[request].get_or_insert_with(|| drawn(&mut self.stream, n))
     }
 }
 
