@@ -25,10 +25,6 @@ pub const REQUESTS_MAX: u32 = 20_000;
 /// Bytes per second that a GPU of a node sends to another node, as a share of its port.
 const PORT_REACHED: f64 = 0.75;
 
-/// How the frontend of split workers chooses one of them: Dynamo's default (`--router-mode round-robin` in components/src/dynamo/frontend/main.py of
-/// ai-dynamo/dynamo @ 0179043ab53f). Workers of one engine alone have nothing to choose.
-const ROUTER: &str = "round-robin";
-
 /// What costs leave unexplained: 5 % and 95 % quantiles of measured over predicted TTFT of the given runs on H100 and H200. The interval is at
 /// least that wide.
 const UNEXPLAINED_TTFT: [f64; 2] = [0.6, 3.0];
@@ -126,7 +122,7 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let warm_up = setup.client.warm_up(setup.in_flight);
     let users = Users::Held { n: setup.in_flight, ramp: Seconds::ZERO, warm_up };
     let held = Held { users, start, tokenize: setup.constants.tokenize, seed: 0 };
-    let mut router = (router::named(ROUTER).expect("listed").make)(0);
+    let mut router = router::frontends(setup.n_frontends, 0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), users.begun(&requests))
 }

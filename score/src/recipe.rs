@@ -5,6 +5,7 @@
 
 mod aiperf;
 pub mod drafts;
+pub mod frontends;
 mod inferencex;
 pub mod layouts;
 pub mod split;

@@ -23,6 +23,7 @@ use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
+use serve::step_cost::prompt_exchange::PromptExchange;
 
 use crate::client::{self, Client};
 use crate::reason::Reason;
@@ -35,6 +36,8 @@ use crate::run::{Run, Shape, Worker, Workers};
 const RESERVED_GIB: f64 = 1.15;
 /// GPUs that NVLink joins where a rack is one domain.
 const RACK: u32 = 72;
+/// GPUs of one host of such a rack.
+const TRAY: u32 = 4;
 /// GPUs of a node elsewhere.
 const NODE: u32 = 8;
 
@@ -57,6 +60,8 @@ pub struct Setup {
     pub constants: EngineConstants,
     /// Engines through which a request goes one after another (`n_starts`).
     pub n_starts: u32,
+    /// Frontends that each deal out their requests in turn.
+    pub n_frontends: u32,
 }
 
 /// Equal workers.
@@ -86,6 +91,7 @@ pub struct Part {
     shared_beside: u32,
     shared_among_routed: bool,
     routing: Routing,
+    prompt_exchange: PromptExchange,
     /// Tokens of an iteration that are enough where nobody is computed again.
     tokens_asked: u32,
 }
@@ -131,6 +137,7 @@ impl Setup {
             shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
             routing: part.routing.clone(),
+            prompt_exchange: part.prompt_exchange,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }
@@ -217,6 +224,7 @@ fn laid_out(
         lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
+        n_frontends: recipe::frontends::of(run, client, if run.card.starts_with("gb") { TRAY } else { NODE }),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
@@ -296,6 +304,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             kv_blocks: 0,
             recv_interval: looks,
             gather: recipe.gather(tokens_asked, shape.groups),
+            prompt_rank: preset.prompt_rank,
             shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY
         },
@@ -313,6 +322,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
+        prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })
 }
 
@@ -354,7 +364,9 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found =
         capacity::by_rule(&config, rule, [beside, reserve]).map_err(|refused| Reason::Memory { what: refused.why })?;
-    let blocks = found.blocks(part.limits.block_tokens);
+    let published = asked.split.and_then(|split| split.side(part.role)?.kv_tokens);
+    let most = published.map_or(u32::MAX, |tokens| tokens.saturating_mul(found.n_ranks) / part.limits.block_tokens);
+    let blocks = found.blocks(part.limits.block_tokens).min(most);
     let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
     let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);
     let held = u64::from(tokens) * u64::from(part.limits.block_tokens);

@@ -11,6 +11,7 @@ use engine::Model;
 use engine::cost::experts::Routing;
 use serve::engine_preset;
 use serve::replica::Role;
+use serve::step_cost::prompt_exchange::PromptExchange;
 
 use crate::run::{Run, Shape, Worker, Workers};
 
@@ -26,6 +27,8 @@ pub struct Side {
     pub sequences: u32,
     /// Iterations that only decode between two looks for requests.
     pub looks: NonZeroU32,
+    /// Tokens of keys and values that a rank holds at most, where that was said.
+    pub kv_tokens: Option<u32>,
     /// Places of experts where the engine moves them, so that GPUs have equal load; else 0.
     places: u32,
 }
@@ -44,6 +47,18 @@ pub struct Split {
     decode: Side,
     /// Tokens that are drafted for each verification; 0 where none are.
     pub drafts: u32,
+    /// How ranks of attention exchange tokens of prompts with experts.
+    pub prompt_exchange: PromptExchange,
+}
+
+/// First day on which the configurations of SGLang on GB200 say how workers are cut. Before, their degrees "do nothing" beside scripts that have others
+/// (InferenceX, nvidia-master.yaml @ c040b5cf2, replaced by 2767db504), and the table has these degrees.
+const CUT_SINCE: &str = "2026-02-07";
+
+/// Whether the table says how the workers of a run were cut.
+fn says_cut(run: &Run) -> bool {
+    let is_of_scripts = run.engine == "sglang" && run.card == "gb200" && !run.measured.is_empty();
+    !is_of_scripts || run.measured.as_str() >= CUT_SINCE
 }
 
 impl Split {
@@ -74,7 +89,8 @@ impl Split {
 
     fn fits(&self, run: &Run, [prefill, decode]: [&Worker; 2]) -> bool {
         let laid = self.prefill.is_of(prefill) && self.decode.is_of(decode);
-        self.drafts == 0 && self.is_for(run) && laid && self.decode.ranks == decode.shape().groups
+        let is_cut = !says_cut(run) || self.decode.ranks == decode.shape().groups;
+        self.drafts == 0 && self.is_for(run) && laid && is_cut
     }
 
     /// Whether workers lie on so many GPUs, however many workers and ranks of attention there are: the table writes one rank where the configurations of
@@ -107,7 +123,13 @@ impl Side {
 pub fn of(run: &Run) -> Option<&'static Split> {
     match &run.workers {
         Workers::Whole(_) => None,
-        Workers::Split { prefill, decode } => table().iter().find(|split| split.fits(run, [prefill, decode])),
+        Workers::Split { prefill, decode } => {
+            let fitting = || table().iter().filter(|split| split.fits(run, [prefill, decode]));
+            // Of configurations that differ in how prompts are computed, the one that the table has.
+            let ranks = prefill.shape().groups;
+            let stated = fitting().find(|split| says_cut(run) && split.prefill.ranks == ranks);
+            stated.or_else(|| fitting().next())
+        }
     }
 }
 
@@ -132,7 +154,7 @@ fn table() -> &'static [Split] {
 
 fn row(line: &'static str) -> Split {
     let cells: Vec<&str> = line.split('\t').collect();
-    let [places, looks] = [16, 18].map(|column| pair(cells[column]));
+    let [places, looks, kv_tokens] = [16, 18, 20].map(|column| pair(cells[column]));
     Split {
         engine: cells[0],
         model: cells[1],
@@ -140,15 +162,23 @@ fn row(line: &'static str) -> Split {
         format: cells[3],
         lengths: [count(cells[4]), count(cells[5])],
         in_flight: cells[15].split(' ').map(count).collect(),
-        prefill: side(&cells[6..9], (Some(count(cells[9])), count(cells[10])), places[0], looks[0]),
-        decode: side(&cells[11..14], (None, count(cells[14])), places[1], looks[1]),
+        prefill: side(&cells[6..9], (Some(count(cells[9])), count(cells[10])), [places[0], looks[0], kv_tokens[0]]),
+        decode: side(&cells[11..14], (None, count(cells[14])), [places[1], looks[1], kv_tokens[1]]),
         drafts: count(cells[17]),
+        prompt_exchange: exchange(cells[19]),
     }
 }
 
-fn side(cells: &[&str], (tokens, sequences): (Option<u32>, u32), places: u32, looks: u32) -> Side {
+fn side(cells: &[&str], (tokens, sequences): (Option<u32>, u32), [places, looks, kv_tokens]: [u32; 3]) -> Side {
+    let [workers, gpus, ranks] = [0, 1, 2].map(|column| count(cells[column]));
     let looks = NonZeroU32::new(looks).expect("a look now and then");
-    Side { workers: count(cells[0]), gpus: count(cells[1]), ranks: count(cells[2]), tokens, sequences, looks, places }
+    let kv_tokens = (kv_tokens > 0).then_some(kv_tokens);
+    Side { workers, gpus, ranks, tokens, sequences, looks, kv_tokens, places }
+}
+
+/// `sum` of workers whose ranks add up buffers, `-` of all others.
+fn exchange(cell: &str) -> PromptExchange {
+    if cell == "sum" { PromptExchange::Summed } else { PromptExchange::Gathered }
 }
 
 /// What a prefill and a decode worker have.

@@ -20,7 +20,7 @@ pub use lifted::{Lifted, of_engines};
 pub use lower::{Unplayable, fleet};
 pub use stations::{LayerTimes, Messages, STATION_BATCHER, stations};
 
-use crate::replica::{Gather, Role};
+use crate::replica::{Gather, PromptRank, Role};
 
 /// Schema of a deployment's file.
 pub const SCHEMA: &str = "skrull-sim/deployment/1";
@@ -182,6 +182,9 @@ pub struct EngineOptions {
     /// How long prompts wait for others while sequences decode; `None` does not let them wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_wait: Option<Gather>,
+    /// Which rank of data-parallel attention computes a prompt, on a replica that computes prompts for others.
+    #[serde(default, skip_serializing_if = "is_even")]
+    pub prompt_rank: PromptRank,
 }
 
 /// What moves from one replica to another: keys and values from prefill to decode, activations between parts of the layers.
@@ -214,6 +217,11 @@ const fn every() -> NonZeroU32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_every(interval: &NonZeroU32) -> bool {
     *interval == every()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_even(rank: &PromptRank) -> bool {
+    *rank == PromptRank::Even
 }
 
 const fn one() -> f64 {

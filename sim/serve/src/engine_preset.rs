@@ -9,9 +9,11 @@ use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
+use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
+use crate::step_cost::prompt_exchange::PromptExchange;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
@@ -64,6 +66,10 @@ pub struct EnginePreset {
     pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
+    /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
+    pub prompt_exchange: PromptExchange,
+    /// Which rank of data-parallel attention computes a prompt for another worker.
+    pub prompt_rank: PromptRank,
     /// Where tokens become text.
     pub detokenizer: Detokenizer,
     /// Where this stands.
@@ -208,6 +214,8 @@ const VLLM: EnginePreset = EnginePreset {
     reduces: Reduces::OnRequest,
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
+    prompt_exchange: PromptExchange::Gathered,
+    prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
@@ -234,6 +242,8 @@ const SGLANG: EnginePreset = EnginePreset {
     reduces: Reduces::Few,
     shared_beside: 0,
     memory: MemoryRule::Reserve,
+    prompt_exchange: PromptExchange::Summed,
+    prompt_rank: PromptRank::Drawn,
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
@@ -262,6 +272,8 @@ const TRTLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
+    prompt_exchange: PromptExchange::Gathered,
+    prompt_rank: PromptRank::Even,
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,

@@ -51,6 +51,7 @@ pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
 pub use queue::Order;
+pub use ranks::PromptRank;
 use ranks::Ranks;
 pub(crate) use token_log::TokenLog;
 
@@ -141,7 +142,7 @@ pub struct Replica<'a> {
     n_gathered: u32,
     /// Iterations for which they have waited since every rank had one.
     n_more: u32,
-    /// Only where prompts wait until every rank of data-parallel attention has one.
+    /// Only where prompts wait for ranks of data-parallel attention.
     ranks: Option<Box<Ranks>>,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
@@ -260,7 +261,7 @@ impl<'a> Replica<'a> {
             looks: Looks::default(),
             n_gathered: 0,
             n_more: 0,
-            ranks: Ranks::of(limits.gather, engine.table.lanes().ranks),
+            ranks: Ranks::of((limits.gather, limits.prompt_rank), Role::Both, engine.table.lanes().ranks),
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

@@ -3,6 +3,7 @@
 //! A router sees the replicas as they are when the request arrives, and may choose among the candidates: those that run, have the right
 //! role and take new requests. Ties go to the lowest index, unless a policy says otherwise.
 
+mod frontends;
 mod interleaved;
 mod least_loaded;
 mod least_memory;
@@ -14,6 +15,7 @@ mod round_robin;
 
 use crate::assignment::Assignment;
 use crate::replica::Replica;
+pub use frontends::FRONTENDS;
 
 /// What a router sees.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +72,13 @@ pub struct RouterKind {
 }
 
 /// Every routing policy.
-pub static ROUTERS: [RouterKind; 8] = [
+pub static ROUTERS: [RouterKind; 9] = [
     RouterKind { name: "round-robin", about: "replicas in turn", make: |_| Box::<round_robin::RoundRobin>::default() },
+    RouterKind {
+        name: "frontends",
+        about: "replicas in turn, by ten frontends that each have turns of their own",
+        make: |seed| frontends(frontends::FRONTENDS, seed),
+    },
     RouterKind { name: "random", about: "any replica, evenly", make: |seed| Box::new(random::Random::new(seed)) },
     RouterKind {
         name: "least-loaded",
@@ -104,6 +111,11 @@ pub static ROUTERS: [RouterKind; 8] = [
         make: |_| Box::<interleaved::Interleaved>::default(),
     },
 ];
+
+/// So many frontends that each deal out their requests in turn; one alone is a single round.
+pub fn frontends(n: u32, seed: u64) -> Box<dyn Router> {
+    if n > 1 { Box::new(frontends::Frontends::new(n, seed)) } else { Box::<round_robin::RoundRobin>::default() }
+}
 
 /// A router by name.
 pub fn named(name: &str) -> Option<&'static RouterKind> {

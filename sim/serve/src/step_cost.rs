@@ -23,6 +23,7 @@ pub mod host;
 pub mod lanes;
 pub mod least;
 mod prefill;
+pub mod prompt_exchange;
 mod replica_config;
 mod shared_experts;
 pub mod stages;
@@ -55,6 +56,8 @@ pub struct StepTable {
     tokens: Vec<Tick>,
     /// The same where one rank of data-parallel attention has the tokens and all others none, at most as long; empty without such ranks.
     alone: Vec<Tick>,
+    /// What an iteration with prompts exchanges longer, by tokens of all ranks; empty where it exchanges as any other does.
+    exchanged: Vec<Tick>,
     /// Head and sampler, by tokens that are sampled.
     head: Vec<Tick>,
     /// Decode attention of all layers.
@@ -182,6 +185,7 @@ impl StepTable {
         let lanes = deployment.lanes();
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
+        let exchanged = prompt_exchange::added(&writer, tokens_max as usize * lanes.ranks as usize);
         let head = filled(sampled, |n| writer.head(n));
         // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
@@ -198,6 +202,7 @@ impl StepTable {
         Self {
             tokens,
             alone,
+            exchanged,
             head,
             decode,
             prefill,
@@ -252,6 +257,7 @@ impl StepTable {
         Self {
             tokens: (0..=1 << 16).map(|m| step + per_token * m).collect(),
             alone: Vec::new(),
+            exchanged: Vec::new(),
             head: vec![Tick::ZERO; 2],
             decode: DecodeTicks::linear(Tick::from_seconds(per_cached_token)),
             prefill: Prefill::NONE,
@@ -465,7 +471,8 @@ impl StepTable {
         // So it has the drafts of every micro-batch, as the head's tokens are there.
         let drafts = self.drafts(n_decode, load.n_chunk_tokens) * u64::from(self.lanes.in_flight(load.n_decode).max(1));
         let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
-        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters;
+        let exchanged = self.exchanged(load, n_decode);
+        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters + exchanged;
         if self.lanes == Lanes::ONE {
             let prefill: Tick = chunks.map(|placed| self.prefill.ticks(placed.chunk)).sum();
             let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
@@ -507,6 +514,15 @@ impl StepTable {
 
     fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {
         self.decode.fixed(n_decode, n_chunks)
+    }
+
+    /// What an iteration with prompts exchanges longer than another one, with so many sequences on every rank.
+    fn exchanged(&self, load: &StepLoad, n_decode: u32) -> Tick {
+        if load.n_chunks == 0 || self.exchanged.is_empty() {
+            return Tick::ZERO;
+        }
+        let decoding = n_decode * self.lanes.ranks * self.tokens_per_sequence();
+        at(&self.exchanged, u64::from(load.n_chunk_tokens) + u64::from(decoding))
     }
 
     fn tokens_at(&self, m: u64) -> Tick {

@@ -7,7 +7,7 @@ use hw::Seconds;
 use serve::deployment::{self, Deployment, EngineOptions, LayerTimes, Messages, Route, STATION_BATCHER};
 use serve::fleet::dynamics::Failures;
 use serve::pool::{NodeType, Pool};
-use serve::replica::Role;
+use serve::replica::{PromptRank, Role};
 
 use super::flow::goes_on;
 use super::routes::routes;
@@ -192,6 +192,7 @@ impl Machines {
                 prefix_cache: false,
                 recv_interval: std::num::NonZeroU32::MIN,
                 batch_wait: None,
+                prompt_rank: PromptRank::Even,
             },
         })
     }

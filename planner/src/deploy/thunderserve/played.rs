@@ -12,7 +12,7 @@ use serve::fleet::Fleet;
 use serve::fleet::dynamics::Failures;
 use serve::pool::Answer;
 use serve::records::Record;
-use serve::replica::Role;
+use serve::replica::{PromptRank, Role};
 use serve::request::{Request, Requests};
 use serve::router;
 use serve::step_cost::StepTable;
@@ -182,6 +182,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
         prefix_cache: working.prefix_cache,
         recv_interval: std::num::NonZeroU32::MIN,
         batch_wait: None,
+        prompt_rank: PromptRank::Even,
     }
 }
 

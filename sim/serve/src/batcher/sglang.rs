@@ -2,7 +2,7 @@
 //!
 //! Source: sgl-project/sglang, `python/sglang/srt/managers/scheduler.py` (`get_next_batch_to_run`) and `schedule_policy.py` (`PrefillAdder`,
 //! Apache-2.0), without `--enable-mixed-chunk`: a prompt that was cut goes on first, then others fill the chunk; decoding goes on when no
-//! prompt can be admitted. Approximation: memory is reserved for the whole prompt, not for a share of the output to come.
+//! prompt can be admitted. A worker that computes prompts for others does so on the ranks of attention that were drawn for them (`replica/ranks.rs`). Approximation: memory is reserved for the whole prompt, not for a share of the output to come.
 
 use crate::replica::batcher::Batcher;
 use crate::replica::{Composed, Replica};
@@ -26,6 +26,9 @@ impl Batcher for Sglang {
     }
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
+        if replica.draws_ranks() {
+            return replica.compute_on_drawn(composed, self);
+        }
         let tokens_max = replica.tokens_max();
         replica.continue_prefills(composed, tokens_max);
         while composed.n_preempted == 0 {

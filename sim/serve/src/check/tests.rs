@@ -4,6 +4,7 @@ use hw::Bytes;
 
 use super::*;
 use crate::deployment::{EngineOptions, Link};
+use crate::replica::PromptRank;
 
 fn model() -> Model {
     engine::model::embedded("llama-30b").expect("embedded")
@@ -36,6 +37,7 @@ fn options(kv_tokens: u64) -> EngineOptions {
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
         batch_wait: None,
+        prompt_rank: PromptRank::Even,
     }
 }
 

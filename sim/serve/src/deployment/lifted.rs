@@ -5,7 +5,7 @@
 use engine::model::Model;
 
 use super::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
-use crate::replica::{Limits, Role};
+use crate::replica::{Limits, PromptRank, Role};
 use crate::step_cost::ReplicaConfig;
 
 /// Equal replicas of an engine.
@@ -59,6 +59,7 @@ impl Lifted<'_> {
             prefix_cache: limits.shares_prefixes,
             recv_interval: limits.recv_interval,
             batch_wait: limits.gather,
+            prompt_rank: if self.role == Role::Prefill { limits.prompt_rank } else { PromptRank::Even },
         }
     }
 

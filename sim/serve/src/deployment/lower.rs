@@ -97,6 +97,7 @@ fn limits(options: &EngineOptions) -> Limits {
         shares_prefixes: options.prefix_cache,
         recv_interval: options.recv_interval,
         gather: options.batch_wait,
+        prompt_rank: options.prompt_rank,
         ..Limits::ROOMY
     }
 }

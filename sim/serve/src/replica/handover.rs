@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Phase, Replica, Slot, Waiting};
+use super::{Phase, Ranks, Replica, Slot, Waiting};
 use crate::records::Records;
 use hw::Tick;
 
@@ -107,6 +107,8 @@ impl Replica<'_> {
 
     /// Gives an idle replica its role.
     pub fn with_role(mut self, role: Role) -> Self {
+        let limits = &self.engine.limits;
+        self.ranks = Ranks::of((limits.gather, limits.prompt_rank), role, self.engine.table.lanes().ranks);
         self.handover.role = role;
         self
     }

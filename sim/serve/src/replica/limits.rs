@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Gather, Order};
+use super::{Gather, Order, PromptRank};
 use crate::adapters::AdapterLimits;
 use crate::kv::remote::Remote;
 use crate::kv::tiers::{N_TIERS, Tier};
@@ -57,6 +57,8 @@ pub struct Limits {
     pub recv_interval: NonZeroU32,
     /// How long prompts wait for others, where they do.
     pub gather: Option<Gather>,
+    /// Which rank of data-parallel attention computes a prompt, on a replica that computes prompts for others.
+    pub prompt_rank: PromptRank,
     /// Room for adapters, where the engine serves some beside the model.
     pub adapters: Option<AdapterLimits>,
     /// Tokens of the largest image that the model takes: an iteration may encode as many whatever its own are; 0 without an encoder.
@@ -81,6 +83,7 @@ impl Limits {
         remote: None,
         recv_interval: NonZeroU32::MIN,
         gather: None,
+        prompt_rank: PromptRank::Even,
         adapters: None,
         image_tokens_max: 0,
     };

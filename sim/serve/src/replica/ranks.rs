@@ -1,11 +1,32 @@
-//! Ranks of data-parallel attention, where prompts wait until every rank has one.
+//! Ranks of data-parallel attention, where prompts wait for them.
 //!
-//! A request goes to the rank with the fewest and stays there. Every rank has tokens and places of its own. Elsewhere ranks are not told apart: sequences
-//! are spread evenly (`step_cost/lanes.rs`). Source: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/` (Apache-2.0), `executor_request_queue.py`
-//! (`_balance_requests_across_ranks`) and `py_executor.py` (`_balance_adp_requests`). Approximation: memory is that of all ranks together.
-//! Invariant: who has blocks here is on one rank.
+//! Either prompts wait until every rank has one. Then a request goes to the rank with the fewest and stays there. Or a rank was drawn for a request before it
+//! came, and it waits for that one while others may be idle. Every rank has tokens and places of its own. Elsewhere ranks are not told apart: sequences
+//! are spread evenly (`step_cost/lanes.rs`).
+//!
+//! Sources: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/` (Apache-2.0), `executor_request_queue.py` (`_balance_requests_across_ranks`) and
+//! `py_executor.py` (`_balance_adp_requests`). sgl-project/sglang v0.5.5 to v0.5.8 (Apache-2.0), `data_parallel_controller.py`: a worker that computes prompts for
+//! others sends a request to rank `bootstrap_room % n`, whatever `--load-balance-method` says (`_handle_load_balance_method` in server_args.py). Routers draw the
+//! room: `random.randint(0, 2**63 - 1)` in dynamo/sglang/request_handlers/handler_base.py of ai-dynamo 0.8.1, `rand::rng().random()` in its
+//! prefill_router.rs. Approximation: memory is that of all ranks together. Invariant: who has blocks here is on one rank.
 
-use super::{Composed, Cut, Gather, Replica, Reserve, Waiting};
+use engine::random::{self, Stream};
+
+use super::batcher::Batcher;
+use super::{Composed, Cut, Gather, Replica, Reserve, Role, Waiting};
+
+hw::words! {
+    /// Which rank computes a prompt, on a replica that computes prompts for others.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PromptRank: word {
+        /// Any: ranks have as many tokens.
+        #[default]
+        Even = "even",
+        /// One that was drawn for the request.
+        Drawn = "drawn",
+    }
+}
 
 /// Which rank has which sequence.
 #[derive(Clone, Debug)]
@@ -14,6 +35,8 @@ pub(super) struct Ranks {
     n: Vec<u32>,
     /// Rank of every slot that has blocks.
     of_slot: Vec<Option<u32>>,
+    /// Draws of requests, where these decide.
+    drawn: Option<Stream>,
 }
 
 /// Somebody who waits, with a rank.
@@ -25,10 +48,19 @@ struct Queued {
 }
 
 impl Ranks {
-    /// Of an engine whose prompts wait for ranks, where there are several.
-    pub(super) fn of(gather: Option<Gather>, n_ranks: u32) -> Option<Box<Self>> {
-        let is_asked = matches!(gather, Some(Gather::Ranks { .. })) && n_ranks > 1;
-        is_asked.then(|| Box::new(Self { n: vec![0; n_ranks as usize], of_slot: Vec::new() }))
+    /// Of a replica whose prompts wait for ranks, where there are several.
+    pub(super) fn of((gather, rank): (Option<Gather>, PromptRank), role: Role, n_ranks: u32) -> Option<Box<Self>> {
+        let waits = matches!(gather, Some(Gather::Ranks { .. }));
+        let is_drawn = !waits && rank == PromptRank::Drawn && role == Role::Prefill;
+        let drawn = is_drawn.then(|| random::stream(0, "prompt ranks"));
+        let ranks = || Box::new(Self { n: vec![0; n_ranks as usize], of_slot: Vec::new(), drawn });
+        ((waits || is_drawn) && n_ranks > 1).then(ranks)
+    }
+
+    /// Rank that was drawn for a request.
+    fn drawn(&self, request: u32) -> Option<usize> {
+        let mut stream = self.drawn.as_ref()?.branch(request.into());
+        usize::try_from(stream.below(self.n.len() as u64)).ok()
     }
 
     fn enter(&mut self, id: u32, rank: usize) {
@@ -53,8 +85,47 @@ impl Replica<'_> {
     }
 
     /// Whether prompts wait until every rank has one.
-    pub const fn tells_ranks_apart(&self) -> bool {
-        self.ranks.is_some()
+    pub fn tells_ranks_apart(&self) -> bool {
+        self.ranks.as_ref().is_some_and(|ranks| ranks.drawn.is_none())
+    }
+
+    /// Whether a rank was drawn for every prompt.
+    pub fn draws_ranks(&self) -> bool {
+        self.ranks.as_ref().is_some_and(|ranks| ranks.drawn.is_some())
+    }
+
+    /// Gives chunks to prompts on the ranks that were drawn for them: to those under way, then to whoever waits, as far as every rank has room.
+    pub fn compute_on_drawn(&mut self, composed: &mut Composed, policy: &dyn Batcher) {
+        let Some(ranks) = &self.ranks else { return };
+        let mut left = vec![self.engine.limits.tokens_max; ranks.n.len()];
+        let mut n = vec![0; ranks.n.len()];
+        for index in 0..self.prefilling.len() {
+            let Some(&id) = self.prefilling.get(index) else { return };
+            let rank = self.rank_of(id).expect("a prompt under way is on a rank") as usize;
+            n[rank] += 1;
+            let before = composed.n_chunk_tokens;
+            if left[rank] > 0 && !self.give_chunk(composed, id, left[rank]) {
+                return;
+            }
+            left[rank] -= composed.n_chunk_tokens - before;
+        }
+        let (places, wish) = (self.engine.limits.sequences_max, (policy.reserve(), policy.cut()));
+        let mut at = 0;
+        while at + self.n_unseen < self.waiting.len() && composed.n_preempted == 0 {
+            let request = self.who(self.waiting[at]);
+            let rank = self.ranks.as_ref().and_then(|ranks| ranks.drawn(request)).expect("a rank of every request");
+            if left[rank] == 0 || n[rank] >= places {
+                at += 1;
+                continue;
+            }
+            let before = composed.n_chunk_tokens;
+            if !self.admit_at(composed, at, left[rank], wish) {
+                break;
+            }
+            left[rank] -= composed.n_chunk_tokens - before;
+            n[rank] += 1;
+            self.enter_rank(composed, rank);
+        }
     }
 
     /// A sequence gives its place up.

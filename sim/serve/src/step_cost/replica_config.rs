@@ -10,6 +10,7 @@ use super::adapter_room::AdapterRoom;
 use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{EngineLoop, Host};
+use super::prompt_exchange::PromptExchange;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::experts::balance::Room;
@@ -67,6 +68,8 @@ pub struct ReplicaConfig<'a> {
     pub prompt_attention: PromptKernel,
     /// How tokens spread over experts.
     pub routing: Routing,
+    /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
+    pub prompt_exchange: PromptExchange,
     /// Experts of a layer that are kept once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant_experts: Option<u32>,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
@@ -132,6 +135,7 @@ impl<'a> ReplicaConfig<'a> {
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
+            prompt_exchange: PromptExchange::Gathered,
             redundant_experts: None,
             graph_sizes: Vec::new(),
             prompt_graph_tokens: 0,

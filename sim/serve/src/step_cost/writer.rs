@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hw::{GroupShape, Seconds};
 
+use crate::step_cost::prompt_exchange::{PromptExchange, sums};
 use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
@@ -357,6 +358,24 @@ impl<'a> Writer<'a> {
         let (bytes, shape) = (gathered * wide * self.shard.dtype.bytes(), self.deployment.attention_shape());
         let of = |kind| (Op::Collective { kind, bytes, shape }, n_expert);
         vec![of(Collective::AllGather), of(Collective::ReduceScatter)]
+    }
+
+    /// Both ways of exchanging so many tokens of prompts of all ranks: by sums, and by a gather and a scatter. None where nothing is summed.
+    pub(super) fn prompt_exchange(&self, total: u64) -> Option<[Ops; 2]> {
+        let (ranks, experts) = (self.deployment.lanes().ranks, self.shard.model.experts?);
+        let is_summed = self.deployment.prompt_exchange == PromptExchange::Summed;
+        if !is_summed || ranks < 2 || self.sends_to_experts(experts) {
+            return None;
+        }
+        let n_expert = self.kinds.iter().filter(|kind| kind.layer.has_experts()).map(|kind| kind.n).sum();
+        let wide = experts.latent.unwrap_or(self.shard.model.hidden);
+        let summed = sums(total * wide * self.shard.dtype.bytes(), n_expert, self.deployment.expert_shape());
+        Some([summed, self.expert_exchange(total.div_ceil(ranks.into()), ranks)])
+    }
+
+    /// How long operations last, without a note of where the time comes from.
+    pub(super) fn lasting(&self, ops: Ops) -> Seconds {
+        self.end(&self.cost.estimate(&Op::Sequence(ops)))
     }
 
     /// What the exchange of the busiest GPU carries over what a rank with `m` tokens sends, where so many ranks have tokens. Its experts are sent

@@ -4,6 +4,7 @@ use hw::Seconds;
 
 use super::*;
 use crate::deployment::{Machine, Range, Route, Stage};
+use crate::replica::PromptRank;
 
 fn options() -> EngineOptions {
     EngineOptions {
@@ -19,6 +20,7 @@ fn options() -> EngineOptions {
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
         batch_wait: None,
+        prompt_rank: PromptRank::Even,
     }
 }
 
