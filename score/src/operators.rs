@@ -111,8 +111,7 @@ impl Datasheets {
             Datasheet { flops_per_s: 1.0, bytes_per_s: 1.0 }
         });
         let [b, m, n, k] = sizes;
-        let is_product = matches!(op, "bmm" | "linear");
-        let (flops, bytes) = if is_product {
+        let (flops, bytes) = if is_product(op) {
             (2.0 * b * m * n * k, BYTES * b * (m * k + k * n + m * n))
         } else {
             (0.0, BYTES * tensors(op) * b * m)
@@ -144,9 +143,20 @@ fn delivered(device: &str) -> f64 {
 fn operator(cells: &mut Cells<'_>, datasheets: &Datasheets) -> Operator {
     let [device, op] = ["device", "op"].map(|column| cells.word(column).to_owned());
     let [b, m, n, k, h] = ["b", "m", "n", "k", "h"].map(|name| f64::from(cells.count(name).unwrap_or(1).max(1)));
-    let sizes = if matches!(op.as_str(), "bmm" | "linear") { [b, m, n, k] } else { [b, h, 1.0, 1.0] };
+    let sizes = if is_product(&op) { [b, m, n, k] } else { [b, h, 1.0, 1.0] };
     let operator = datasheets.operator(cells, &device, &op, sizes);
     Operator { measured_s: cells.seconds("latency_ms"), ..operator }
+}
+
+/// Whether an operator multiplies matrices.
+pub(crate) fn is_product(op: &str) -> bool {
+    matches!(op, "bmm" | "linear")
+}
+
+impl Operator {
+    pub(crate) fn is_product(&self) -> bool {
+        is_product(&self.op)
+    }
 }
 
 /// Tensors that an element-wise operator reads and writes: two inputs, or one.
@@ -162,7 +172,7 @@ pub fn predict(operators: &[Operator]) -> Vec<Predicted> {
         device: operator.device.clone(),
         op: operator.op.clone(),
         measured_s: operator.measured_s,
-        predicted_s: time(operator, &known),
+        predicted_s: time_without(operator, &known, &operator.device),
     };
     operators.par_iter().map(of).collect()
 }
@@ -179,24 +189,29 @@ pub(crate) fn by_device(operators: &[Operator]) -> Known<'_> {
     known
 }
 
-/// Time of an operator as the other devices say.
-pub(crate) fn time(operator: &Operator, known: &Known<'_>) -> Option<f64> {
-    efficiency(operator, known).map(|efficiency| operator.least_s / efficiency)
+/// Time of an operator without what is known of one device.
+pub(crate) fn time_without(operator: &Operator, known: &Known<'_>, left_out: &str) -> Option<f64> {
+    efficiency(operator, known, left_out).map(|efficiency| operator.least_s / efficiency)
 }
 
-/// The middle of the other devices' efficiencies, those of the same maker where there are any.
-fn efficiency(operator: &Operator, known: &Known<'_>) -> Option<f64> {
-    let is_other = |(of, _): &(&(&str, &str), &Vec<&Operator>)| of.0 == operator.op && of.1 != operator.device;
+/// The device's own efficiency where it is not left out and was measured. Else the middle of the others' efficiencies, those of the same maker where
+/// there are any.
+fn efficiency(operator: &Operator, known: &Known<'_>, left_out: &str) -> Option<f64> {
+    let (op, device) = (operator.op.as_str(), operator.device.as_str());
+    if let Some(own) = known.get(&(op, device)).filter(|_| device != left_out) {
+        return Some(libm::exp(nearest(operator, own)));
+    }
+    let is_other = |(of, _): &(&(&str, &str), &Vec<&Operator>)| of.0 == op && of.1 != left_out;
     let others: Vec<(&str, f64)> =
         known.iter().filter(is_other).map(|(of, all)| (of.1, nearest(operator, all))).collect();
     let own_maker: Vec<f64> =
-        others.iter().filter(|(device, _)| maker(device) == maker(&operator.device)).map(|(_, log)| *log).collect();
+        others.iter().filter(|(other, _)| maker(other) == maker(device)).map(|(_, log)| *log).collect();
     let logs = if own_maker.is_empty() { others.iter().map(|(_, log)| *log).collect() } else { own_maker };
     mean(&logs).map(libm::exp)
 }
 
 /// Whose device it is.
-fn maker(device: &str) -> &'static str {
+pub(crate) fn maker(device: &str) -> &'static str {
     if device.starts_with("AMD") { "AMD" } else { "NVIDIA" }
 }
 
