@@ -50,7 +50,7 @@ impl Reduces {
             Self::Experts => has_norms && (is_asked || is_listed),
             Self::AllExperts => is_asked || is_listed,
         };
-        let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access;
+        let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access && gpu.has_own_link();
         match self {
             _ if fuses && has_kernel => ReduceKernel::Fused,
             Self::Few | Self::Experts | Self::AllExperts => ReduceKernel::Earlier,
@@ -119,6 +119,7 @@ mod tests {
             ("0.19.0", "llama-3-8b", "b300", false, true),
             ("0.19.0", "qwen3.5-397b-a17b", "b200", false, false),
             ("0.19.0", "llama-3-8b", "a100-sxm-80g", true, false),
+            ("0.19.0", "llama-3-8b", "l40s", true, false),
         ] {
             let (model, gpu) = (engine::model::embedded(name), hw::catalog::gpu(card));
             let reduces = named("vllm", Version::parse(version)).expect("listed").reduces;
