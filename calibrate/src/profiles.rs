@@ -145,9 +145,9 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
 }
 
-/// What a norm takes inside of an all-reduce, seconds: as long as by itself in a captured graph, for tables time the all-reduce alone (`AllReduceFusionOp.NONE` in
-/// their collector). With a norm it takes 8.7 us on eight B200, where the table says 5.9 (sgl-project/sglang #7621). On two H100 it takes 10 us and not 4.5
-/// with 512 KiB (vllm-project/vllm #22086).
+/// What a norm takes inside of an all-reduce of vLLM, seconds: as long as by itself in a captured graph. Tables time the all-reduce alone
+/// (`AllReduceFusionOp.NONE` in their collector). With a norm vLLM takes 10 us on two H100 with 512 KiB, where the table says 4.5 (vllm-project/vllm #22086). SGLang
+/// saves 4.8 us by it on eight B200, as the tables say without such a time (sgl-project/sglang #7621).
 const NORM_S: f64 = 2.6e-6;
 
 /// A profile with all-reduces that compute norms: FlashInfer has TensorRT-LLM's kernel of them (`trtllm_allreduce_fusion`). vLLM keeps its own above sizes
@@ -157,17 +157,20 @@ fn with_fused_reduces(profile: &Profile, gpu: &str, engine: &str) -> Profile {
     let kernels = parsed_of_engine(gpu, "trtllm").map_or(&[][..], |found| &found.collectives);
     for curve in kernels.iter().filter(|curve| curve.kind == names::CUSTOM_ALL_REDUCE) {
         let mut fused = CollectiveCurve { kind: names::FUSED_ALL_REDUCE.to_owned(), ..curve.clone() };
-        let is_own = |own: &&CollectiveCurve| {
-            (&own.kind, own.n_ranks, own.n_nodes, &own.bytes)
-                == (&curve.kind, curve.n_ranks, curve.n_nodes, &curve.bytes)
-        };
-        if let Some(own) = profile.collectives.iter().find(is_own).filter(|_| engine == "vllm") {
-            fused.seconds.iter_mut().zip(&own.seconds).for_each(|(fused, own)| *fused = fused.min(*own));
+        let own = profile.collectives.iter().find(|own| is_same_exchange(own, curve));
+        for (fused, own) in
+            fused.seconds.iter_mut().zip(own.filter(|_| engine == "vllm").map_or(&[][..], |own| &own.seconds))
+        {
+            *fused = fused.min(*own) + NORM_S;
         }
-        fused.seconds.iter_mut().for_each(|seconds| *seconds += NORM_S);
         profile.collectives.push(fused);
     }
     profile
+}
+
+/// Whether two curves are of one exchange over the same sizes.
+fn is_same_exchange(a: &CollectiveCurve, b: &CollectiveCurve) -> bool {
+    a.kind == b.kind && (a.n_ranks, a.n_nodes) == (b.n_ranks, b.n_nodes) && a.bytes == b.bytes
 }
 
 /// Tables of an engine on the neighbour of a GPU, lent.

@@ -182,7 +182,7 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
         Asked::Fused => !kernels.any(|kernel| kernel == ReduceKernel::Fused),
         Asked::Separate => kernels.all(|kernel| kernel == ReduceKernel::Own),
     };
-    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with peer access; and one rank of attention";
+    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of attention";
     let at = places.all_reduce.clone().flatten();
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
 }

@@ -73,7 +73,7 @@ impl Reduces {
             Asked::Fused => true,
             Asked::Separate => false,
         };
-        let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access;
+        let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access && gpu.has_own_link();
         match self {
             _ if fuses && computes_norms && has_kernel => ReduceKernel::Fused,
             Self::Few | Self::Experts | Self::AllExperts => ReduceKernel::Earlier,
@@ -145,6 +145,7 @@ mod tests {
             ("0.19.0", "llama-3-8b", "b300", Auto, true),
             ("0.19.0", "qwen3.5-397b-a17b", "b200", Auto, false),
             ("0.19.0", "llama-3-8b", "a100-sxm-80g", Fused, false),
+            ("0.19.0", "llama-3-8b", "l40s", Fused, false),
         ] {
             let (model, gpu) = (engine::model::embedded(name), hw::catalog::gpu(card));
             let reduces = named("vllm", Version::parse(version)).expect("listed").reduces;

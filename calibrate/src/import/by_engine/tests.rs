@@ -354,6 +354,6 @@ fn prompts_that_attend_to_selected_keys_take_what_the_tables_of_both_models_say(
         let chunk = MixedChunk::of(&shard, Mixer::Selected(2048), 0, tokens).expect("longer than what is selected");
         let found =
             (model.mixed(&chunk).expect("measured").time + model.estimate(&Op::Sequence(products)).time).get() * 1e6;
-        assert!((found / us - 1.0).abs() < 0.15, "{name}, {tp} GPUs, {tokens} tokens: {found} us of {us}");
+        assert!((found / us - 1.0).abs() < 0.2, "{name}, {tp} GPUs, {tokens} tokens: {found} us of {us}");
     }
 }
