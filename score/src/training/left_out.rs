@@ -1,8 +1,9 @@
 //! Steps on a card that is left out: what the tables of two other generations and its own datasheet say of it.
 //!
 //! - **Kernels** reach the middle of the others' shares of their own peaks, shape by shape (`Profile::between`).
-//! - **Power.** Products of hours reach as many operations per joule as the others' do, in the middle, those of 16 bits and narrower ones each. That times the
-//!   power of the card is most that they hold. Curves alone cannot say so: B200's peak is 2.3 times H100's, and its power 1.4 times.
+//! - **Power.** Products of hours reach as many operations per joule as those of a lender that is made in the same process, or else as the others' in the
+//!   middle, those of 16 bits and narrower ones each. That times the power of the card is most that they hold. Curves alone cannot say so: B200's peak is
+//!   2.3 times H100's, and its power 1.4 times.
 //! - **Exchanges** are the middle of the others' tables and, where those say nothing, of their constants. So is the host.
 //!
 //! No row of the card's generation and no table of it is asked. Units: seconds, watts.
@@ -30,18 +31,40 @@ struct Lender {
     served: &'static str,
     /// Card whose constants of exchange and host stand for it.
     constants: &'static str,
+    /// TSMC's process (NVIDIA's white papers of the three architectures), which decides what an operation costs: 4N and 4NP are one node.
+    process: Process,
+}
+
+/// Where a generation is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    N7,
+    N4,
 }
 
 /// A100 has no products in 8 bits.
 const LENDERS: [Lender; 3] = [
-    Lender { generation: &["a100"], kernels: "a100-pcie-80g", served: "a100-sxm-trtllm", constants: "a100-sxm-80g" },
+    Lender {
+        generation: &["a100"],
+        kernels: "a100-pcie-80g",
+        served: "a100-sxm-trtllm",
+        constants: "a100-sxm-80g",
+        process: Process::N7,
+    },
     Lender {
         generation: &["h100", "h200", "gh"],
         kernels: "h100-sxm",
         served: "h100-sxm-trtllm",
         constants: "h100-sxm",
+        process: Process::N4,
     },
-    Lender { generation: &["b200", "b300", "gb"], kernels: "b200", served: "b200-trtllm", constants: "b200" },
+    Lender {
+        generation: &["b200", "b300", "gb"],
+        kernels: "b200",
+        served: "b200-trtllm",
+        constants: "b200",
+        process: Process::N4,
+    },
 ];
 
 /// Edge of a product that fills every card, elements.
@@ -51,11 +74,23 @@ const WIDE: &str = "gemm";
 /// Products in 8 bits.
 const NARROW: &str = "gemm-fp8";
 
+/// Whether a card is of a lender's generation.
+fn is_own(lender: &Lender, card: &str) -> bool {
+    lender.generation.iter().any(|beginning| card.starts_with(beginning))
+}
+
 /// The first two generations that are not the card's.
 fn lenders(card: &str) -> [&'static Lender; 2] {
-    let is_own = |lender: &Lender| lender.generation.iter().any(|beginning| card.starts_with(beginning));
-    let mut others = LENDERS.iter().filter(|lender| !is_own(lender));
+    let mut others = LENDERS.iter().filter(|lender| !is_own(lender, card));
     [(); 2].map(|()| others.next().expect("three generations, of which a card is in one at most"))
+}
+
+/// Lenders whose operations cost as many joules as the card's: those of its process, or all where there is none.
+fn of_same_process(card: &str, lenders: [&'static Lender; 2]) -> Vec<&'static Lender> {
+    let own = LENDERS.iter().find(|lender| is_own(lender, card));
+    let alike: Vec<&Lender> =
+        lenders.into_iter().filter(|lender| own.is_some_and(|own| own.process == lender.process)).collect();
+    if alike.is_empty() { lenders.to_vec() } else { alike }
 }
 
 /// The middle of a figure of two lenders.
@@ -74,9 +109,10 @@ pub fn costs(cluster: &Cluster, tables: &Tables<'_>) -> Box<dyn CostModel> {
     let profile = Profile { collectives: exchanges(lenders, tables, gpu), ..kernels(lenders, tables).lent_to(gpu) };
     let link_share = middle(lenders, |lender| Constants::of(lender.constants).link_share);
     let profiled = Profiled::new(&profile, cluster).with_link_shares([link_share, PORT_SHARE]);
+    let alike = of_same_process(&gpu.name, lenders);
     let held = [(WIDE, Format::Bf16), (NARROW, Format::Fp8)].map(|(name, format)| {
         let per_joule: Vec<f64> =
-            lenders.iter().filter_map(|lender| flops_per_joule(lender, tables, name, format)).collect();
+            alike.iter().filter_map(|lender| flops_per_joule(lender, tables, name, format)).collect();
         let held = |watts: f64| geometric_mean(&per_joule) * watts / gpu.peak(format).get();
         gpu.power_watts.filter(|_| !per_joule.is_empty()).map_or(1.0, held).min(1.0)
     });

@@ -52,7 +52,12 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
     let compared = compared(cells, &label);
     let asked = asked(cells, &label, &degrees);
-    Row { label, asked, measured: Measured { step_s, bound: bound.unwrap_or_default(), again_s, memory }, compared }
+    Row {
+        label,
+        asked,
+        measured: Measured { step_s, bound: bound.unwrap_or_default(), again_s, memory, ..Measured::default() },
+        compared,
+    }
 }
 
 /// What the time of a row tells of; none where it is neither marked as useful nor as bound by the host.

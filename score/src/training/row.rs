@@ -144,4 +144,6 @@ pub struct Measured {
     pub again_s: Vec<f64>,
     /// Highest memory of a rank of each pipeline stage that was measured: (stage, bytes).
     pub memory: Vec<(u32, f64)>,
+    /// The highest of all stages, bytes, where the table says no stage.
+    pub largest_memory: Option<f64>,
 }

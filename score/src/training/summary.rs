@@ -110,9 +110,11 @@ impl Scored {
 
     /// Predicted over measured memory of every stage that was measured: (stage, ratio).
     pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
-        let Ok(found) = &self.outcome else { return Vec::new() };
-        let of = |(stage, bytes): &(u32, f64)| Some((*stage, found.memory.get(*stage as usize)? / bytes));
-        self.row.measured.memory.iter().filter_map(of).collect()
+        let (Ok(found), measured) = (&self.outcome, &self.row.measured) else { return Vec::new() };
+        let stages = (0_u32..).zip(&found.memory);
+        let largest = stages.max_by(|one, other| one.1.total_cmp(other.1)).map(|(stage, _)| stage);
+        let of = |(stage, bytes): (u32, f64)| Some((stage, found.memory.get(stage as usize)? / bytes));
+        measured.memory.iter().copied().chain(largest.zip(measured.largest_memory)).filter_map(of).collect()
     }
 }
 

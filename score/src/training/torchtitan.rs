@@ -37,9 +37,9 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let label = Label { format, variant, set: "torchtitan", ..super::setting::label(cells, &degrees) };
     let tokens = u64::from(cells.positive("seq_tokens"));
     let local = cells.positive("local_batch_seqs");
-    let memory = cells.positive_number("peak_mem_gib").map(|gib| (degrees.pp - 1, gib * GIBIBYTE));
+    let largest_memory = cells.positive_number("peak_mem_gib").map(|gib| gib * GIBIBYTE);
     let step_s = cells.positive_number("step_time_s");
-    let measured = Measured { step_s, memory: memory.into_iter().collect(), ..Measured::default() };
+    let measured = Measured { step_s, largest_memory, ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let sound = super::setting::same_gpus(cells, &degrees);
     let asked = sound.and_then(|()| asked(cells, &label, &degrees)).map(|problem| {
@@ -86,7 +86,8 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         recompute_layers,
         framework: Framework::Fsdp2(modules),
         formats: Some(formats(&label.format)?),
-        gathers_narrow: casts == Casts::Whole,
+        // Ranks of a context alone gather 16 bits (`Float8Handler`: `dp_shard_enabled`).
+        gathers_narrow: casts == Casts::Whole && degrees.dp > 1,
         gradient_sync: GradientSync::Overlapped,
         gradient_dtype: hw::Dtype::Fp32,
         overlap: Overlap { tensor: if cells.flag("async_tp") { Overlap::ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },

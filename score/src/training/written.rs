@@ -200,7 +200,7 @@ fn line(scored: &Scored) -> Line {
         step_ratio: scored.step_ratio(),
         step_low_s: found.map(|found| found.interval[0]),
         step_high_s: found.map(|found| found.interval[1]),
-        measured_memory_bytes: joined(measured.memory.iter().map(|(_, bytes)| *bytes)),
+        measured_memory_bytes: joined(measured.memory.iter().map(|(_, bytes)| *bytes).chain(measured.largest_memory)),
         predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().copied())),
         memory_ratio: largest,
         source: found.map(|found| Source::name(found.source)),

@@ -271,6 +271,11 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
     }
 }
 
+/// Elements of weights that fully sharded modules make whole on a rank: of one layer, and of a stage's embedding and head.
+pub fn gathered_elements(shard: &Shard<'_>, stages: &[Stage]) -> [u64; 2] {
+    torch::elements(shard, stages)
+}
+
 /// Bytes per token and layer that an exchange of heads for tokens keeps besides.
 pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
     match shard.framework {

@@ -18,6 +18,7 @@ pub mod mixed_gpus;
 pub mod multi_task;
 pub mod muon;
 pub mod optimizer;
+pub(crate) mod pipeline_states;
 pub mod plan;
 pub mod problem;
 pub mod schedule;

@@ -17,6 +17,7 @@ use engine::verdict::Refused;
 use crate::activation::Activation;
 use crate::exchange_buffers;
 use crate::optimizer::Rule;
+use crate::pipeline_states::{self, Batches};
 use crate::problem::Problem;
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, stages};
@@ -72,16 +73,22 @@ pub fn all_outside(problem: &Problem) -> Bytes {
     reserved + buffers
 }
 
-/// What a pipeline rank holds for a whole step whose largest micro-batch has so many tokens, by name.
-pub fn resident(problem: &Problem, pp: u32, held: &[Stage], tokens: u64) -> Vec<(&'static str, u64)> {
+/// What a pipeline rank holds for a whole step of such micro-batches, by name.
+pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batches) -> Vec<(&'static str, u64)> {
     let here = problem.at_stage(pp as usize);
     let (states, [reserved, buffers]) = (states(&here, held), outside(problem));
     let parts = [reserved, states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.0);
     let names = ["reserved", "parameters", "gradients", "optimizer states"];
     let mut all: Vec<(&'static str, u64)> = names.into_iter().zip(parts).collect();
-    let graphs = graph_bytes_per_token(&here.shard(), problem.execution.launches.captured) * tokens;
+    let graphs = graph_bytes_per_token(&here.shard(), problem.execution.launches.captured) * batches.tokens;
+    let pipeline = pipeline_states::resident(&here, pp, held, batches);
     let workspace = engine::memory::workspace_bytes(&here.shard(), held, &problem.cluster.gpu);
-    let further = [("exchange buffers", buffers.0), ("workspace", workspace.0), ("graphs", graphs)];
+    let further = [
+        ("exchange buffers", buffers.0),
+        ("workspace", workspace.0),
+        ("whole parameters and gradients", pipeline),
+        ("graphs", graphs),
+    ];
     all.extend(further.into_iter().filter(|(_, bytes)| *bytes > 0));
     all
 }

@@ -23,8 +23,6 @@ const CUT_LOSS_BYTES_PER_LOGIT: u64 = 18;
 const GATHERED_LAYERS: u64 = 2;
 /// Bytes of a gathered parameter, and of the buffer that it was gathered in or of its whole gradient.
 const GATHERED_BYTES: u64 = 4;
-/// Bytes of a parameter that stays gathered and of its gradient that adds up.
-const KEPT_BYTES: u64 = 6;
 /// Bytes per element of the 32-bit tensors of a norm that runs as single kernels.
 const SINGLE_NORM_BYTES: u64 = 8;
 
@@ -73,18 +71,22 @@ fn passing(shard: &Shard<'_>, modules: TorchModules) -> u64 {
     normed + gate.max(last)
 }
 
-/// Whole parameters: of two layers with the buffers they come in, of embedding and head as long as the step lasts. In a pipeline
-/// whole parameters stay from the first micro-batch to the last, and 32-bit gradients add up (torchtitan, `reshard_after_forward`).
+/// Whole parameters: of two layers with the buffers they come in, of embedding and head as long as the step lasts. A pipeline keeps all of its own
+/// (`train::pipeline_states`).
 pub(super) fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
-    let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
-    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
-    let table = cut(shard, shard.model.vocab * shard.model.hidden);
     let is_whole = stages.iter().any(|stage| stage.first) && stages.iter().any(|stage| stage.last);
     if !is_whole {
-        let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
-        return Bytes(KEPT_BYTES * (u64::from(n_layers) * layer + tables * table));
+        return Bytes::ZERO;
     }
-    Bytes(GATHERED_BYTES * GATHERED_LAYERS * layer + HALF * tables * table)
+    let [layer, tables] = elements(shard, stages);
+    Bytes(GATHERED_BYTES * GATHERED_LAYERS * layer + HALF * tables)
+}
+
+/// Elements of a layer's weights on one rank when they are whole, and of a stage's embedding and head.
+pub(super) fn elements(shard: &Shard<'_>, stages: &[Stage]) -> [u64; 2] {
+    let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    let n_tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
+    [layer, n_tables * cut(shard, shard.model.vocab * shard.model.hidden)]
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ use hw::Rank;
 
 use crate::experts::{self, ExpertLoad};
 use crate::memory;
+use crate::pipeline_states::Batches;
 use crate::plan::{MicroBatch, Place, Plan};
 use crate::problem::Problem;
 use crate::schedule::{Order, PassKind, Pipeline, Slot};
@@ -360,7 +361,7 @@ impl<'a> Builder<'a> {
         for pp in 0..problem.layout.pp {
             let held: Vec<Stage> =
                 (0..problem.layout.chunks).map(|chunk| stages[stage_index(problem, pp, chunk)]).collect();
-            let parts = memory::resident(problem, pp, &held, most_tokens(contents));
+            let parts = memory::resident(problem, pp, &held, batches(contents));
             let resident: Vec<(LabelId, u64)> =
                 parts.into_iter().map(|(name, bytes)| (graph.label(name), bytes)).collect();
             for lane in lanes.at_pipeline_rank(pp) {
@@ -562,10 +563,11 @@ fn next_rank(pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u32> {
     (from != to).then(|| u32::try_from(to).expect("ranks fit u32"))
 }
 
-/// Tokens of the fullest rank in the largest micro-batch, for which graphs are captured.
-fn most_tokens(contents: &[Vec<Content>]) -> u64 {
+/// Micro-batches of the longest group, and tokens of the fullest rank in the largest one, for which graphs are captured.
+fn batches(contents: &[Vec<Content>]) -> Batches {
     let shares = contents.iter().flatten().flat_map(|content| &content.shares);
-    shares.map(|share| share.tokens).max().unwrap_or(0)
+    let n = contents.iter().map(Vec::len).max().unwrap_or(0);
+    Batches { n: n as u64, tokens: shares.map(|share| share.tokens).max().unwrap_or(0) }
 }
 
 /// Stage that a pipeline rank's chunk is.

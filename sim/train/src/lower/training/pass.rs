@@ -6,6 +6,7 @@
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
 use crate::activation::Activation;
+use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
@@ -382,9 +383,14 @@ impl Builder<'_> {
         let share = &frame.content.shares[cp];
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
-            if frame.stage.last && self.at(frame.pp).execution.unit_times.is_none() {
-                let freed = logits(self.at(frame.pp), &frame.stage, share) - torch::outputs(self.at(frame.pp), share);
-                self.effect(first, Moment::End, self.logits, -freed);
+            let problem = self.at(frame.pp);
+            if problem.execution.unit_times.is_none() {
+                let left = share.tokens * pipeline_states::left_behind(problem, &frame.stage);
+                let left = i64::try_from(left).expect("a micro-batch stays below 2^63 bytes");
+                let made = if frame.stage.last { logits(problem, &frame.stage, share) } else { 0 };
+                if left != made {
+                    self.effect(first, Moment::End, self.logits, left - made);
+                }
             }
             let working =
                 share.tokens * engine::memory::working_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);

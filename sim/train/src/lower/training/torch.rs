@@ -1,8 +1,8 @@
-//! What PyTorch does around the passes of its own modules, as torchtitan runs them: copies of sharded parameters, context parallelism, and what a
-//! pipeline keeps. Units: bytes.
+//! What PyTorch does around the passes of its own modules, as torchtitan runs them: copies of sharded parameters, and context parallelism.
+//! Units: bytes.
 //!
-//! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/distributed/tensor/experimental/_attention.py`,
-//! `torch/distributed/pipelining`), pytorch/torchtitan (`context_parallel_rotate_method`).
+//! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/distributed/tensor/experimental/_attention.py`), pytorch/torchtitan
+//! (`context_parallel_rotate_method`).
 
 use hw::Rank;
 
@@ -71,15 +71,4 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -
     }
     let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
     layer::sharded_copies(&problem.shard(), shared + experts, problem.gathered_bytes(), kind)
-}
-
-/// What a pipeline keeps of a micro-batch on the last stage to the end of the step: logits, when it joins all outputs
-/// (`PipelineStage.output_chunks`), and the buffer that the micro-batch came in (`args_recv_info`).
-pub(super) fn outputs(problem: &Problem, share: &Share) -> i64 {
-    if problem.execution.framework.torch().is_none() || problem.layout.pp < 2 {
-        return 0;
-    }
-    let width = problem.model.vocab + problem.model.hidden;
-    let row = width.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
-    i64::try_from(share.tokens * row).expect("logits stay below 2^63 bytes")
 }
