@@ -60,7 +60,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 52] = [
+const ROWS: [(&str, Row); 53] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
@@ -106,6 +106,7 @@ const ROWS: [(&str, Row); 52] = [
     ("engine.preemption", Row::Told([Only("recompute"), Only("recompute"), Only("recompute")])),
     ("engine.prefill_attention", Row::Nowhere),
     ("engine.prefix_cache", Row::Held),
+    ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
     ("engine.recv_interval", Row::Told([OnlyNumber(1), Flag("--scheduler-recv-interval"), OnlyNumber(1)])),

@@ -15,7 +15,7 @@ use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
-use serve::replica::{Gather, Limits, Order, Preemption};
+use serve::replica::{Gather, Limits, Order, Preemption, PromptRank};
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
@@ -293,6 +293,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let gather = batch_wait(&mut section, None, small(tokens_max));
+    let rank = preset.map_or(PromptRank::Even, |preset| preset.prompt_rank);
+    let prompt_rank = section.one_of("prompt_rank", rank, &PromptRank::WORDS);
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
@@ -319,6 +321,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         eviction,
         recv_interval,
         gather,
+        prompt_rank,
         ..Limits::ROOMY
     };
     EngineSection {

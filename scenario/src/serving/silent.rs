@@ -5,7 +5,7 @@ use engine::formats::Formats;
 use engine::model::{Model, published_weights};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
-use serve::replica::{Gather, Limits};
+use serve::replica::{Gather, Limits, Role};
 
 use super::kernels::Weights;
 use super::{Serving, ServingChoice};
@@ -19,6 +19,7 @@ pub struct Places {
     weights: Option<Place>,
     tiers: Option<Place>,
     dataset: Option<Place>,
+    prompt_rank: Option<Place>,
     experts: [(&'static str, Option<Place>); 3],
 }
 
@@ -32,6 +33,7 @@ impl Places {
             weights: at("model", "weights"),
             tiers: at("engine", "tiers"),
             dataset: at("trace", "dataset_prompts"),
+            prompt_rank: at("engine", "prompt_rank"),
             experts,
         }
     }
@@ -122,6 +124,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_tiers(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
+    found.extend(idle_rank(serving, places));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
@@ -165,6 +168,23 @@ fn idle_wait(serving: &Serving) -> Option<Finding> {
     let what = "`batch_wait` with `until = \"ranks\"` changes nothing: attention has one rank";
     let help = "it needs experts over more GPUs than attention: `ep` above `tp`";
     Some(Finding::warning(Code::NoEffect, None, what).help(help))
+}
+
+/// Ranks are drawn for prompts on replicas that compute prompts alone, under the one policy that looks at them.
+fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.prompt_rank.clone()?;
+    let has_ranks = |choice: &ServingChoice| {
+        let prompts = |group: &&super::ServingGroup| group.role == Role::Prefill;
+        let ranks = |group| serving.deployment_of(choice, group).lanes().ranks;
+        choice.batcher.name() == "sglang"
+            && serving.groups_of(choice).into_iter().filter(prompts).any(|group| ranks(group) > 1)
+    };
+    if serving.plain().any(has_ranks) {
+        return None;
+    }
+    let help =
+        "it needs `policy = \"sglang\"`, replicas with `role = \"prefill\"`, and several ranks there: `ep` above `tp`";
+    Some(Finding::warning(Code::NoEffect, at, "`prompt_rank` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.
