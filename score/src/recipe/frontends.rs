@@ -31,7 +31,6 @@ pub fn of(run: &Run, client: &Client, gpus_per_node: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::recipe::split::tests::HEADER;
 
     /// Of a prompt's worker on four GPUs and so many others on eight.
