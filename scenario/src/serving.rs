@@ -351,6 +351,7 @@ impl Serving {
             census: self.engine.preset.map_or(census::NONE, |preset| preset.census),
             all_reduce,
             shared_beside: self.engine.preset.map_or(0, |preset| preset.shared_beside),
+            prompt_exchange: self.engine.preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),

@@ -288,13 +288,11 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let graph_sizes = captured(asked, tensor);
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
-    let n_gpus = shape.gpus * shape.stages;
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
-    let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
     Ok(Part {
         role,
         n: n * copies,
-        cluster: hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node),
+        cluster: cluster(asked, shape.gpus * shape.stages),
         degrees: [tensor, shape.stages, expert],
         limits: Limits {
             sequences_max,
@@ -324,6 +322,12 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
         prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })
+}
+
+/// GPUs that a worker takes: those of a rack are one domain.
+fn cluster(asked: &Asked<'_>, n_gpus: u32) -> Cluster {
+    let per_node = if asked.run.card.starts_with("gb") { RACK } else { NODE };
+    hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node)
 }
 
 /// Batches that the engine captured on so many GPUs.

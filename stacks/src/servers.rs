@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use serve::deployment::{Deployment, EngineOptions, Replica};
-use serve::replica::Gather;
-use serve::replica::Role;
+use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
@@ -131,6 +130,8 @@ pub(crate) enum Unsayable {
     Nodes { n_gpus: u32, per_node: u32 },
     #[error("prompts that wait for others (`batch_wait`), which TensorRT-LLM alone has")]
     BatchWait,
+    #[error("prompts that wait for ranks that were drawn (`prompt_rank`), which SGLang alone has")]
+    PromptRank,
     #[error("looks for requests every {0} iterations (`recv_interval`), which SGLang alone has")]
     RecvInterval(std::num::NonZeroU32),
     #[error("{ranks} groups of attention of {tensor} GPUs each: TensorRT-LLM's have one")]
@@ -147,6 +148,9 @@ pub(crate) enum Unsayable {
 fn host_options(engine: &EngineOptions, target: &str) -> Result<(), Unsayable> {
     if engine.batch_wait.is_some() && target != "trtllm" {
         return Err(Unsayable::BatchWait);
+    }
+    if engine.prompt_rank == PromptRank::Drawn && target != "sglang" {
+        return Err(Unsayable::PromptRank);
     }
     if engine.recv_interval.get() > 1 && target != "sglang" {
         return Err(Unsayable::RecvInterval(engine.recv_interval));

@@ -60,7 +60,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 53] = [
+const ROWS: [(&str, Row); 54] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.batch_wait", Row::Held),
@@ -107,6 +107,7 @@ const ROWS: [(&str, Row); 53] = [
     ("engine.preemption", Row::Told([Only("recompute"), Only("recompute"), Only("recompute")])),
     ("engine.prefill_attention", Row::Nowhere),
     ("engine.prefix_cache", Row::Held),
+    ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
     ("engine.recv_interval", Row::Told([OnlyNumber(1), Flag("--scheduler-recv-interval"), OnlyNumber(1)])),

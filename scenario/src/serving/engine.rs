@@ -16,7 +16,7 @@ use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
-use serve::replica::{Gather, Limits, Order, Preemption};
+use serve::replica::{Gather, Limits, Order, Preemption, PromptRank};
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
@@ -228,6 +228,17 @@ pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u
     (iterations > 0).then_some(gather)
 }
 
+/// What requests wait for: a look of the host, others, a rank of attention.
+fn waits(section: &mut Section<'_>, tokens_max: u32, preset: Option<&EnginePreset>) -> Limits {
+    let rank = preset.map_or(PromptRank::Even, |preset| preset.prompt_rank);
+    Limits {
+        recv_interval: recv_interval(section, NonZeroU32::MIN),
+        gather: batch_wait(section, None, tokens_max),
+        prompt_rank: section.one_of("prompt_rank", rank, &PromptRank::WORDS),
+        ..Limits::ROOMY
+    }
+}
+
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -295,8 +306,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
-    let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
-    let gather = batch_wait(&mut section, None, small(tokens_max));
+    let waits = waits(&mut section, small(tokens_max), preset);
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
@@ -321,9 +331,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         order,
         shares_prefixes,
         eviction,
-        recv_interval,
-        gather,
-        ..Limits::ROOMY
+        ..waits
     };
     EngineSection {
         tensor_degree,

@@ -7,7 +7,7 @@ use engine::model::{Model, published_weights};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
-use serve::replica::{Gather, Limits};
+use serve::replica::{Gather, Limits, Role};
 
 use super::kernels::Weights;
 use super::{Serving, ServingChoice, ServingGroup};
@@ -22,6 +22,7 @@ pub struct Places {
     tiers: Option<Place>,
     all_reduce: Option<Place>,
     dataset: Option<Place>,
+    prompt_rank: Option<Place>,
     experts: [(&'static str, Option<Place>); 3],
 }
 
@@ -36,6 +37,7 @@ impl Places {
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
             dataset: at("trace", "dataset_prompts"),
+            prompt_rank: at("engine", "prompt_rank"),
             experts,
         }
     }
@@ -127,6 +129,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_reduces(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
+    found.extend(idle_rank(serving, places));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
@@ -185,6 +188,23 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
     let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of attention";
     let at = places.all_reduce.clone().flatten();
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
+}
+
+/// Ranks are drawn for prompts on replicas that compute prompts alone, under the one policy that looks at them.
+fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.prompt_rank.clone()?;
+    let has_ranks = |choice: &ServingChoice| {
+        let prompts = |group: &&super::ServingGroup| group.role == Role::Prefill;
+        let ranks = |group| serving.deployment_of(choice, group).lanes().ranks;
+        choice.batcher.name() == "sglang"
+            && serving.groups_of(choice).into_iter().filter(prompts).any(|group| ranks(group) > 1)
+    };
+    if serving.plain().any(has_ranks) {
+        return None;
+    }
+    let help =
+        "it needs `policy = \"sglang\"`, replicas with `role = \"prefill\"`, and several ranks there: `ep` above `tp`";
+    Some(Finding::warning(Code::NoEffect, at, "`prompt_rank` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.

@@ -12,11 +12,8 @@ use crate::client::Client;
 use crate::run::{Run, Worker, Workers};
 
 /// Runs with several frontends: engine, beginning of the card, format or any, first day.
-const SEVERAL: [(&str, &str, &str, &str); 3] = [
-    ("sglang", "", "", "2025-12-05"),
-    ("trtllm", "gb200", "", "2026-01-30"),
-    ("trtllm", "b200", "fp4", "2026-01-30"),
-];
+const SEVERAL: [(&str, &str, &str, &str); 3] =
+    [("sglang", "", "", "2025-12-05"), ("trtllm", "gb200", "", "2026-01-30"), ("trtllm", "b200", "fp4", "2026-01-30")];
 
 /// Frontends of a run on nodes of so many GPUs.
 pub fn of(run: &Run, client: &Client, gpus_per_node: u32) -> u32 {
@@ -34,14 +31,14 @@ pub fn of(run: &Run, client: &Client, gpus_per_node: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::recipe::split::tests::HEADER;
 
     /// Of a prompt's worker on four GPUs and so many others on eight.
     fn of(engine: &str, card: &str, day: &str, n_decode: u32) -> u32 {
         let source = format!("db-dump/x; silicon_concurrency=7; measured={day}");
-        let line =
-            format!("a,{source},{engine},1.0,org/M,{card},fp8,disagg,1024,8192,fp8,fp8,,,1,1,4,1,1,1,1,{n_decode},8,1,8,1,433,11\n");
+        let line = format!(
+            "a,{source},{engine},1.0,org/M,{card},fp8,disagg,1024,8192,fp8,fp8,,,1,1,4,1,1,1,1,{n_decode},8,1,8,1,433,11\n"
+        );
         let run = crate::run::read(&format!("{HEADER}{line}")).expect("a table").remove(0);
         super::of(&run, crate::client::of(&run.source, &run.measured), 4)
     }

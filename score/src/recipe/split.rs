@@ -234,6 +234,39 @@ pub(crate) mod tests {
         assert!(!found.is_empty() && found.iter().all(|found| *found == (16, 16)), "{found:?}");
     }
 
+    /// A run of SGLang whose prompts' worker has four GPUs and such ranks, and whose four others have four GPUs each.
+    fn of_sglang(
+        card: &str,
+        day: &str,
+        (in_flight, n_decode): (u32, u32),
+        degrees: [&str; 2],
+    ) -> Option<&'static Split> {
+        let source = format!("db-dump/2026-04-27; silicon_concurrency={in_flight}; measured={day}");
+        let [prefill, decode] = degrees;
+        let line = format!(
+            "a,{source},sglang,0.5,deepseek-ai/DeepSeek-V3,{card},fp4,disagg,8192,1024,nvfp4,nvfp4,,,,1,{prefill},1,4,1,{n_decode},{decode},2571,11.5\n"
+        );
+        of(&crate::run::read(&format!("{HEADER}{line}")).expect("a table")[0])
+    }
+
+    #[test]
+    fn degrees_that_do_nothing_are_not_asked() {
+        // gb200-fp4/8k1k/low-latency @ fbb628e7 computes prompts and tokens by tensor groups of four GPUs. The table has ranks of attention.
+        let of_day = |day: &str| of_sglang("gb200", day, (64, 4), ["1,4", "1,4,4,1"]);
+        let found = of_day("2025-12-21").expect("published");
+        assert_eq!((found.prefill.ranks, found.decode.ranks, found.prefill.kv_tokens), (1, 1, Some(32_768)));
+        assert_eq!(of_day("2026-02-08"), None);
+    }
+
+    #[test]
+    fn of_two_configurations_of_a_load_the_stated_one_holds() {
+        // b200-fp4/8k1k has 64 in flight over one worker of each kind, with and without ranks of attention.
+        let of_ranks = |degrees| of_sglang("b200", "2026-02-11", (64, 1), [degrees, "8,1,1,8"]).expect("published");
+        let (ranks, whole) = (of_ranks("1,4"), of_ranks("4,1"));
+        assert_eq!((ranks.prefill.ranks, ranks.prompt_exchange), (4, PromptExchange::Summed));
+        assert_eq!((whole.prefill.ranks, whole.prompt_exchange), (1, PromptExchange::Gathered));
+    }
+
     #[test]
     fn workers_of_racks_look_seldom_where_they_have_one_rank() {
         let of = |card: &str| {

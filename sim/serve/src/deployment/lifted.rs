@@ -59,7 +59,11 @@ impl Lifted<'_> {
             prefix_cache: limits.shares_prefixes,
             recv_interval: limits.recv_interval,
             batch_wait: limits.gather,
-            prompt_rank: if self.role == Role::Prefill { limits.prompt_rank } else { PromptRank::Even },
+            prompt_rank: if self.role == Role::Prefill && self.config.lanes().ranks > 1 {
+                limits.prompt_rank
+            } else {
+                PromptRank::Even
+            },
         }
     }
 

@@ -3,6 +3,7 @@
 mod changes;
 mod clients;
 mod clock;
+mod drawn;
 mod lending;
 mod lent_attention;
 mod models;

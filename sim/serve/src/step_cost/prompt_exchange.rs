@@ -11,8 +11,8 @@
 use engine::task::{Collective, Op, Ops};
 use hw::{Seconds, Tick};
 
-use super::writer::Writer;
 use super::filled;
+use super::writer::Writer;
 
 hw::words! {
     /// How tokens of an iteration with prompts go to experts and back.

@@ -2,6 +2,7 @@
 
 mod compressed;
 mod counted;
+mod exchange;
 mod shared;
 mod terms;
 

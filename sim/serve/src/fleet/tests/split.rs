@@ -34,7 +34,7 @@ fn fleet(engine: &Engine, n: u32, m: u32, link: Link) -> Fleet {
     }
 }
 
-const FREE: Link =
+pub(super) const FREE: Link =
     Link { from: 0, to: 1, bytes_per_s: None, wire: None, latency_s: 0.0, wire_ratio: 1.0, pack_s_per_token: 0.0 };
 
 fn at(seconds: f64, prompt: u32, output: u32) -> Request {
