@@ -178,7 +178,7 @@ impl Layout {
         let cp = min(self.cp, self.ep / tp);
         let dp = self.ep / tp / cp;
         let whole = tp * cp * dp == self.ep
-            && self.tp.is_multiple_of(self.expert_tp)
+            && (self.ep == 1 || self.tp.is_multiple_of(self.expert_tp))
             && cuts.is_multiple_of(tp)
             && self.cp.is_multiple_of(cp)
             && self.dp.is_multiple_of(dp);
@@ -274,6 +274,8 @@ mod tests {
         assert_eq!(of(8, 2), Some(ExpertSpan { tp: 2, cp: 2, dp: 2 }));
         assert_eq!(of(8, 4), Some(ExpertSpan { tp: 1, cp: 2, dp: 4 }));
         assert_eq!(of(8, 3), None);
+        // Without groups of experts nothing is cut.
+        assert_eq!(of(1, 8), Some(ExpertSpan { tp: 1, cp: 1, dp: 1 }));
         assert_eq!(of(6, 1), None);
     }
 }
