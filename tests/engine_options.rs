@@ -102,7 +102,7 @@ fn an_engine_is_asked_for_norms_inside_of_all_reduces() {
     let asked = |word: &str| tpot_ms(&[sglang[0], sglang[1], &format!("engine.all_reduce='{word}'")]);
     // gpt-oss is in the list of models for which SGLang does so by itself. It has 72 norms behind all-reduces, and an older kernel otherwise.
     assert_eq!(asked("fused"), asked("auto"));
-    assert!(asked("separate") > asked("fused") * 1.02, "{} ms against {} ms", asked("separate"), asked("fused"));
+    assert!(asked("separate") > asked("fused"), "{} ms against {} ms", asked("separate"), asked("fused"));
     // vLLM has neither option.
     let (source, folder) = scenario::find("serving/formats").expect("shipped");
     let set = vec!["engine.all_reduce='fused'".to_owned()];

@@ -65,12 +65,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
-    // The one that forbids it wins, as in SGLang.
-    if flags.is("enforce-disable-flashinfer-allreduce-fusion") {
-        server.key("all_reduce", "\"separate\"", "--enforce-disable-flashinfer-allreduce-fusion");
-    } else if flags.is("enable-flashinfer-allreduce-fusion") {
-        server.key("all_reduce", "\"fused\"", "--enable-flashinfer-allreduce-fusion");
-    }
+    reduces(&mut server, &flags);
     redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
@@ -88,6 +83,15 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
     }
     (server, flags)
+}
+
+/// Norms inside of all-reduces. The flag that forbids them wins, as in SGLang.
+fn reduces(server: &mut Server, flags: &Flags<'_>) {
+    if flags.is("enforce-disable-flashinfer-allreduce-fusion") {
+        server.key("all_reduce", "\"separate\"", "--enforce-disable-flashinfer-allreduce-fusion");
+    } else if flags.is("enable-flashinfer-allreduce-fusion") {
+        server.key("all_reduce", "\"fused\"", "--enable-flashinfer-allreduce-fusion");
+    }
 }
 
 /// `--enable-eplb --ep-num-redundant-experts 32`; without a number none lies twice.

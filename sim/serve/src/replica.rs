@@ -261,7 +261,7 @@ impl<'a> Replica<'a> {
             looks: Looks::default(),
             n_gathered: 0,
             n_more: 0,
-            ranks: Ranks::of((limits.gather, limits.prompt_rank), Role::Both, engine.table.lanes().ranks),
+            ranks: Ranks::of((limits.gather, limits.prompt_rank), false, engine.table.lanes().ranks),
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

@@ -185,7 +185,7 @@ impl StepTable {
         let lanes = deployment.lanes();
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
-        let exchanged = prompt_exchange::added(&writer, tokens_max as usize * lanes.ranks as usize);
+        let exchanged = writer.sums_added(tokens_max as usize * lanes.ranks as usize);
         let head = filled(sampled, |n| writer.head(n));
         // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();

@@ -108,7 +108,8 @@ impl Replica<'_> {
     /// Gives an idle replica its role.
     pub fn with_role(mut self, role: Role) -> Self {
         let limits = &self.engine.limits;
-        self.ranks = Ranks::of((limits.gather, limits.prompt_rank), role, self.engine.table.lanes().ranks);
+        let is_for_others = role == Role::Prefill;
+        self.ranks = Ranks::of((limits.gather, limits.prompt_rank), is_for_others, self.engine.table.lanes().ranks);
         self.handover.role = role;
         self
     }

@@ -13,7 +13,7 @@
 use engine::random::{self, Stream};
 
 use super::batcher::Batcher;
-use super::{Composed, Cut, Gather, Replica, Reserve, Role, Waiting};
+use super::{Composed, Cut, Gather, Replica, Reserve, Waiting};
 
 hw::words! {
     /// Which rank computes a prompt, on a replica that computes prompts for others.
@@ -48,10 +48,14 @@ struct Queued {
 }
 
 impl Ranks {
-    /// Of a replica whose prompts wait for ranks, where there are several.
-    pub(super) fn of((gather, rank): (Option<Gather>, PromptRank), role: Role, n_ranks: u32) -> Option<Box<Self>> {
+    /// Of a replica whose prompts wait for ranks, where there are several; whether it computes prompts for others.
+    pub(super) fn of(
+        (gather, rank): (Option<Gather>, PromptRank),
+        is_for_others: bool,
+        n_ranks: u32,
+    ) -> Option<Box<Self>> {
         let waits = matches!(gather, Some(Gather::Ranks { .. }));
-        let is_drawn = !waits && rank == PromptRank::Drawn && role == Role::Prefill;
+        let is_drawn = !waits && rank == PromptRank::Drawn && is_for_others;
         let drawn = is_drawn.then(|| random::stream(0, "prompt ranks"));
         let ranks = || Box::new(Self { n: vec![0; n_ranks as usize], of_slot: Vec::new(), drawn });
         ((waits || is_drawn) && n_ranks > 1).then(ranks)

@@ -9,10 +9,6 @@
 //! do not. Units: tokens of all ranks together.
 
 use engine::task::{Collective, Op, Ops};
-use hw::{Seconds, Tick};
-
-use super::filled;
-use super::writer::Writer;
 
 hw::words! {
     /// How tokens of an iteration with prompts go to experts and back.
@@ -24,19 +20,6 @@ hw::words! {
         /// By sums over a buffer of all tokens.
         Summed = "summed",
     }
-}
-
-/// What sums take longer than a gather and a scatter, by tokens of all ranks, at most so many; empty where nothing is summed.
-pub(super) fn added(writer: &Writer<'_>, tokens_max: usize) -> Vec<Tick> {
-    let ways = |total: u64| writer.prompt_exchange(total);
-    if ways(1).is_none() {
-        return Vec::new();
-    }
-    let longer = |total: u64| {
-        let [summed, gathered] = ways(total).unwrap_or_default().map(|ops| writer.lasting(ops));
-        (summed - gathered).max(Seconds::ZERO)
-    };
-    filled(tokens_max, longer)
 }
 
 /// Sums in so many layers over so many GPUs, and the zeros in front of the first one.

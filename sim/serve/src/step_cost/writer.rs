@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use hw::{GroupShape, Seconds};
+use hw::{GroupShape, Seconds, Tick};
 
 use crate::step_cost::prompt_exchange::{PromptExchange, sums};
-use crate::step_cost::{Chunk, ReplicaConfig};
+use crate::step_cost::{Chunk, ReplicaConfig, filled};
 use engine::cost::experts::counts::{self, BusiestRank};
 use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
 use engine::cost::mixed::MixedChunk;
@@ -361,7 +361,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Both ways of exchanging so many tokens of prompts of all ranks: by sums, and by a gather and a scatter. None where nothing is summed.
-    pub(super) fn prompt_exchange(&self, total: u64) -> Option<[Ops; 2]> {
+    fn prompt_exchange(&self, total: u64) -> Option<[Ops; 2]> {
         let (ranks, experts) = (self.deployment.lanes().ranks, self.shard.model.experts?);
         let is_summed = self.deployment.prompt_exchange == PromptExchange::Summed;
         if !is_summed || ranks < 2 || self.sends_to_experts(experts) {
@@ -373,8 +373,17 @@ impl<'a> Writer<'a> {
         Some([summed, self.expert_exchange(total.div_ceil(ranks.into()), ranks)])
     }
 
+    /// What sums take longer than a gather and a scatter, by tokens of all ranks, at most so many; empty where nothing is summed.
+    pub(super) fn sums_added(&self, tokens_max: usize) -> Vec<Tick> {
+        let longer = |total: u64| {
+            let [summed, gathered] = self.prompt_exchange(total).unwrap_or_default().map(|ops| self.lasting(ops));
+            (summed - gathered).max(Seconds::ZERO)
+        };
+        if self.prompt_exchange(1).is_some() { filled(tokens_max, longer) } else { Vec::new() }
+    }
+
     /// How long operations last, without a note of where the time comes from.
-    pub(super) fn lasting(&self, ops: Ops) -> Seconds {
+    fn lasting(&self, ops: Ops) -> Seconds {
         self.end(&self.cost.estimate(&Op::Sequence(ops)))
     }
 
