@@ -37,6 +37,9 @@ const FEW: u64 = 128;
 /// Costs of an engine on a machine.
 pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
+/// Kernels of a line.
+type Reader = fn(&mut Cells<'_>) -> Vec<Kernel>;
+
 /// What ran.
 #[derive(Clone, Debug)]
 enum Ran {
@@ -59,8 +62,7 @@ pub struct Kernel {
 /// Kernels of a table; `None` where its header is of another one.
 pub fn read(text: &str) -> Option<Result<Vec<Kernel>, Vec<Fault>>> {
     let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    let tables: [(&[&str], fn(&mut Cells<'_>) -> Vec<Kernel>); 3] =
-        [(&ATTENTION, attention), (&LINEAR, linear), (&EXPERTS, experts)];
+    let tables: [(&[&str], Reader); 3] = [(&ATTENTION, attention), (&LINEAR, linear), (&EXPERTS, experts)];
     let (needed, of) = tables.into_iter().find(|(needed, _)| needed.iter().all(|name| names.contains(name)))?;
     Some(Table::read(text, needed).and_then(|table| table.read_rows(of)).map(|rows| rows.concat()))
 }
