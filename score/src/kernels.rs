@@ -5,17 +5,15 @@
 
 use engine::cost::CostModel;
 use engine::task::{Document, Op, Pass, PassKind};
-use hw::{Cluster, Dtype, Format};
+use hw::{Dtype, Format};
 
 use crate::operators::Predicted;
-use crate::table::{Cells, Fault, Table};
+use crate::table::{Cells, Fault, Table, has_columns};
+use crate::training::play::Costs;
 
 /// Columns that tell the table from every other, and without which nothing can be said.
 pub(crate) const NEEDED: [&str; 11] =
     ["gpu", "op", "stage", "batch", "groups", "m", "k", "n", "seq_tokens", "qk_head_dim", "time_ms"];
-
-/// Costs of a machine.
-pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
 /// A kernel as it was measured.
 #[derive(Clone, Debug)]
@@ -32,9 +30,7 @@ pub struct Kernel {
 
 /// Kernels of a table; `None` where its header is of another one.
 pub fn read(text: &str) -> Option<Result<Vec<Kernel>, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    let is_known = NEEDED.iter().all(|name| names.contains(name));
-    is_known.then(|| Table::read(text, &NEEDED).and_then(|table| table.read_rows(kernel)))
+    has_columns(text, &NEEDED).then(|| Table::read(text, &NEEDED).and_then(|table| table.read_rows(kernel)))
 }
 
 fn kernel(cells: &mut Cells<'_>) -> Kernel {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::operators::{self, Datasheets, Known, Operator, Predicted};
 use crate::summary::median;
-use crate::table::{Beside, Cells, Fault, Table};
+use crate::table::{Beside, Cells, Fault, Table, has_columns};
 use modules::{Family, Run};
 
 /// Columns that tell the table from every other, and without which nothing can be said.
@@ -40,8 +40,7 @@ pub struct Networks {
 
 /// Runs of a table; `None` where its header is of another one.
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Networks, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    NEEDED.iter().all(|name| names.contains(name)).then(|| networks(text, beside))
+    has_columns(text, &NEEDED).then(|| networks(text, beside))
 }
 
 fn networks(text: &str, beside: &Beside<'_>) -> Result<Networks, Vec<Fault>> {

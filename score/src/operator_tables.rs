@@ -2,13 +2,14 @@
 
 use crate::operators::{self, Predicted};
 use crate::table::{Beside, Fault};
+use crate::training::play::Costs;
 use crate::{networks, served};
 
 /// What is predicted of every operator, and what its device is called in the heading.
 pub type Found = (Vec<Predicted>, &'static str);
 
 /// Operators of a table; `None` where its header is of another one. `costs` are those of a serving engine.
-pub fn read(text: &str, beside: &Beside<'_>, costs: &served::Costs<'_>) -> Option<Result<Found, Vec<Fault>>> {
+pub fn read(text: &str, beside: &Beside<'_>, costs: &Costs<'_>) -> Option<Result<Found, Vec<Fault>>> {
     if let Some(found) = operators::read(text, beside) {
         return Some(found.map(|found| (operators::predict(&found), operators::LEFT_OUT)));
     }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::summary::{mean, median};
-use crate::table::{Beside, Cells, Fault, Table, read_beside};
+use crate::table::{Beside, Cells, Fault, Table, has_columns, read_beside};
 use crate::text::percent_1;
 
 /// Datasheets, in a file beside the table.
@@ -82,8 +82,7 @@ pub struct Group {
 
 /// Operators of a table; `None` where its header is of another one. `beside` reads the datasheets.
 pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Operator>, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    NEEDED.iter().all(|name| names.contains(name)).then(|| operators(text, beside))
+    has_columns(text, &NEEDED).then(|| operators(text, beside))
 }
 
 fn operators(text: &str, beside: &Beside<'_>) -> Result<Vec<Operator>, Vec<Fault>> {

@@ -5,7 +5,7 @@
 
 use serve::engine_preset::{self, Version};
 
-use crate::table::{Cells, Fault, Table};
+use crate::table::{Cells, Fault, Table, header};
 
 /// Columns without which nothing can be said.
 const NEEDED: [&str; 11] = [
@@ -24,11 +24,7 @@ const NEEDED: [&str; 11] = [
 
 /// Whether a table has columns of measured serving runs.
 pub fn is_known(text: &str) -> bool {
-    text.lines()
-        .next()
-        .unwrap_or("")
-        .split(',')
-        .any(|name| NEEDED.contains(&name.trim()) && name.trim().starts_with("silicon"))
+    header(text).iter().any(|name| NEEDED.contains(name) && name.starts_with("silicon"))
 }
 
 /// A measured run.

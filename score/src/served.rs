@@ -8,10 +8,11 @@ use engine::cost::CostModel;
 use engine::cost::decode::{DecodeShape, Reads};
 use engine::cost::experts::{FusedExperts, Tactic};
 use engine::task::{Document, Op, Pass};
-use hw::{Cluster, Dtype, Format};
+use hw::{Dtype, Format};
 
 use crate::operators::Predicted;
-use crate::table::{Cells, Fault, Table};
+use crate::table::{Cells, Fault, Table, has_columns};
+use crate::training::play::Costs;
 
 /// Columns that tell the three tables from every other, and without which nothing can be said.
 const ATTENTION: [&str; 9] = [
@@ -33,9 +34,6 @@ const EXPERTS: [&str; 7] =
 const ALIKE: [(&str, &str); 2] = [("A800", "A100"), ("H800", "H100")];
 /// Tokens up to which a launch is most of a kernel that was timed between events.
 const FEW: u64 = 128;
-
-/// Costs of an engine on a machine.
-pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
 /// Kernels of a line.
 type Reader = fn(&mut Cells<'_>) -> Vec<Kernel>;
@@ -61,9 +59,8 @@ pub struct Kernel {
 
 /// Kernels of a table; `None` where its header is of another one.
 pub fn read(text: &str) -> Option<Result<Vec<Kernel>, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
     let tables: [(&[&str], Reader); 3] = [(&ATTENTION, attention), (&LINEAR, linear), (&EXPERTS, experts)];
-    let (needed, of) = tables.into_iter().find(|(needed, _)| needed.iter().all(|name| names.contains(name)))?;
+    let (needed, of) = tables.into_iter().find(|(needed, _)| has_columns(text, needed))?;
     Some(Table::read(text, needed).and_then(|table| table.read_rows(of)).map(|rows| rows.concat()))
 }
 

@@ -41,6 +41,17 @@ pub fn listed(path: &str, faults: &[Fault]) -> String {
     lines.join("\n  ")
 }
 
+/// Names of the columns of a text.
+pub(crate) fn header(text: &str) -> Vec<&str> {
+    text.lines().next().unwrap_or("").split(',').map(str::trim).collect()
+}
+
+/// Whether a text has all of these columns, by which its table is told from every other.
+pub(crate) fn has_columns(text: &str, needed: &[&str]) -> bool {
+    let names = header(text);
+    needed.iter().all(|name| names.contains(name))
+}
+
 /// Rows of a table under the names of its header.
 #[derive(Debug)]
 pub struct Table {

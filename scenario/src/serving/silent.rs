@@ -194,7 +194,7 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
 fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.prompt_rank.clone()?;
     let has_ranks = |choice: &ServingChoice| {
-        let prompts = |group: &&super::ServingGroup| group.role == Role::Prefill;
+        let prompts = |group: &&ServingGroup| group.role == Role::Prefill;
         let ranks = |group| serving.deployment_of(choice, group).lanes().ranks;
         choice.batcher.name() == "sglang"
             && serving.groups_of(choice).into_iter().filter(prompts).any(|group| ranks(group) > 1)

@@ -18,7 +18,7 @@ use super::play::Costs;
 use super::reason::Reason;
 use super::setting::{Degrees, Machine};
 use crate::operators::Predicted;
-use crate::table::{Cells, Fault, Table};
+use crate::table::{Cells, Fault, Table, has_columns};
 
 /// Columns that tell the table from every other, and without which nothing can be said.
 pub(crate) const NEEDED: [&str; 11] = [
@@ -51,9 +51,7 @@ pub struct ExpertLayer {
 
 /// Layers of a table; `None` where its header is of another one.
 pub fn read(text: &str) -> Option<Result<Vec<ExpertLayer>, Vec<Fault>>> {
-    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
-    let is_known = NEEDED.iter().all(|name| names.contains(name));
-    is_known.then(|| Table::read(text, &NEEDED).and_then(|table| table.read_rows(layer)))
+    has_columns(text, &NEEDED).then(|| Table::read(text, &NEEDED).and_then(|table| table.read_rows(layer)))
 }
 
 fn layer(cells: &mut Cells<'_>) -> ExpertLayer {

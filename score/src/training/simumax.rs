@@ -93,8 +93,7 @@ fn execution() -> Execution {
 
 /// The cut models. The 405B shape has 16 key-value heads there, DeepSeek one dense layer. A model that the catalogue lacks has what its line states.
 fn model(cells: &mut Cells<'_>, word: &str, n_layers: u64) -> Result<Model, Reason> {
-    let name = if word == "llama3-405b" { "llama-3.1-405b" } else { word };
-    let Some(known) = engine::model::of_checkpoint(name) else { return stated(cells, word, n_layers) };
+    let Some(known) = engine::model::of_checkpoint(word) else { return stated(cells, word, n_layers) };
     let n_kv_heads = cells.count("kv_heads").map_or(known.n_kv_heads, u64::from);
     let n_dense = u64::from(known.latent.is_some());
     Ok(Model { n_kv_heads, ..models::cut(&known.name, n_layers, n_dense) })

@@ -2,7 +2,7 @@
 
 use super::row::Row;
 use super::{bridge, megatron, sailor, simumax, torchtitan};
-use crate::table::{Beside, Fault, Table};
+use crate::table::{Beside, Fault, Table, header};
 
 /// Rows of a table, with files beside it where it needs them.
 type Rows = fn(&Table, &Beside<'_>) -> Result<Vec<Row>, Vec<Fault>>;
@@ -109,10 +109,6 @@ pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
 /// Every table of measured steps by its name, with the columns that tell it from others.
 pub fn known_tables() -> Vec<String> {
     TABLES.iter().map(|known| format!("{} ({})", known.name, known.header.join(", "))).collect()
-}
-
-fn header(text: &str) -> Vec<&str> {
-    text.lines().next().unwrap_or("").split(',').map(str::trim).collect()
 }
 
 fn known(names: &[&str]) -> Option<&'static Known> {

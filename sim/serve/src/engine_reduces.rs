@@ -13,22 +13,18 @@ use hw::Gpu;
 
 use crate::step_cost::fusion::Fusion;
 
-/// Whether somebody asks for norms inside of all-reduces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asked {
-    /// Nobody does: the engine's version decides.
-    #[default]
-    Auto,
-    /// `--enable-flashinfer-allreduce-fusion` of `SGLang`, `fuse_allreduce_rms` of vLLM.
-    Fused,
-    /// `--enforce-disable-flashinfer-allreduce-fusion`, or that option switched off.
-    Separate,
-}
-
-impl Asked {
-    /// Words of a scenario.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("fused", Self::Fused), ("separate", Self::Separate)];
+hw::words! {
+    /// Whether somebody asks for norms inside of all-reduces.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Asked: word {
+        /// Nobody does: the engine's version decides.
+        #[default]
+        Auto = "auto",
+        /// `--enable-flashinfer-allreduce-fusion` of `SGLang`, `fuse_allreduce_rms` of vLLM.
+        Fused = "fused",
+        /// `--enforce-disable-flashinfer-allreduce-fusion`, or that option switched off.
+        Separate = "separate",
+    }
 }
 
 /// Which kernels add up what a tensor group computed, inside a node.

@@ -3,9 +3,10 @@
 use super::{Model, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue, and checkpoints whose runs are known by another name.
-const ALIKE: [(&str, &str); 9] = [
+const ALIKE: [(&str, &str); 10] = [
     ("llama-3.1-8b", "llama-3-8b"),
     ("llama-3.1-70b", "llama-3-70b"),
+    ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
     ("nemotron-3.5-lightning-30b-a3b", "nemotron-3-nano-30b-a3b"),

@@ -10,16 +10,14 @@
 
 use engine::task::{Collective, Op, Ops};
 
-hw::words! {
-    /// How tokens of an iteration with prompts go to experts and back.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum PromptExchange: word {
-        /// As those of any other iteration.
-        #[default]
-        Gathered = "gathered",
-        /// By sums over a buffer of all tokens.
-        Summed = "summed",
-    }
+/// How tokens of an iteration with prompts go to experts and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptExchange {
+    /// As those of any other iteration.
+    #[default]
+    Gathered,
+    /// By sums over a buffer of all tokens.
+    Summed,
 }
 
 /// Sums in so many layers over so many GPUs, and the zeros in front of the first one.
