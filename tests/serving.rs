@@ -69,6 +69,28 @@ fn a_group_looks_for_requests_as_often_as_it_says() {
 }
 
 #[test]
+fn prompts_wait_for_ranks_that_were_drawn_where_a_scenario_or_its_engine_says_so() {
+    let ttft_s = |engine: &str| {
+        let text = format!(
+            "kind = \"serving\"\n[model]\nname = \"qwen3-30b-a3b\"\n[trace]\nprompt_tokens = 2000\noutput_tokens = 20\nrequests = 200\n\
+             rate_per_s = 40.0\n[engine]\ntp = 1\nep = 4\n{engine}[[fleet.group]]\nname = \"prefill\"\ngpu = \"h100-sxm\"\n\
+             role = \"prefill\"\n[[fleet.group]]\nname = \"decode\"\ngpu = \"h100-sxm\"\nrole = \"decode\"\n[policies]\n\
+             run = [\"sglang\"]\n"
+        );
+        let source = diagnostic::Source { path: "ranks.toml".to_owned(), text };
+        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));
+        let result = checked.scenario.expect("a good scenario").run(&|_| {});
+        result.results[0].metrics["ttft_s.mean"]
+    };
+    let [even, drawn] = ["even", "drawn"].map(|rank| ttft_s(&format!("prompt_rank = \"{rank}\"\n")));
+    assert!(drawn > 1.1 * even, "{even} s and {drawn} s");
+    assert_eq!(ttft_s(""), even, "without an engine's name");
+    let [own, otherwise] = ["", "prompt_rank = \"even\"\n"].map(|key| ttft_s(&format!("name = \"sglang\"\n{key}")));
+    assert!(own > 1.1 * otherwise, "{otherwise} s and {own} s");
+}
+
+#[test]
 fn a_fleet_whose_clock_ends_is_infeasible_and_says_how_many_are_left() {
     // Iterations of a second, one sequence at a time, a thousand output tokens: 208.5 days are 18,000 requests.
     let row = |requests: &str| {
