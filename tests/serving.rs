@@ -1,6 +1,8 @@
 //! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
 
-use input::diagnostic;
+use std::path::Path;
+
+use input::diagnostic::{self, Source};
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
@@ -118,6 +120,10 @@ fn a_fleet_whose_clock_ends_is_infeasible_and_says_how_many_are_left() {
 fn what_is_wrong_is_named_with_the_nearest_right_name() {
     for (set, expected) in [
         ("engine.max_sequnces=3", "did you mean `max_sequences`?"),
+        ("engine.tensor_parallel_size=2", "here it is `tp`"),
+        ("trace.max_num_seqs=3", "here it is `engine.max_sequences`"),
+        ("pool=3", "here it is `fleet`"),
+        ("model.name=Qwen/Qwen3-32B-FP8", "this checkpoint has the shape of `qwen3-32b`"),
         ("trace.lengths=azure-con", "did you mean `azure-conv`?"),
         ("fleet.router=least-laoded", "did you mean `least-loaded`?"),
         ("policies.run=['vllm-v2']", "did you mean `vllm-v1`?"),
@@ -148,6 +154,30 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
     ] {
         let text = messages(&[set]);
         assert!(text.contains(expected), "{set}:\n{text}");
+    }
+}
+
+#[test]
+fn an_engine_by_its_name_batches_as_it_does_and_no_other_policy_is_asked_for() {
+    let text = |engine: &str, policies: &str| {
+        format!(
+            "kind = \"serving\"\n[model]\nname = \"qwen3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[engine]\n{engine}\n[trace]\n\
+             prompt_tokens = 64\noutput_tokens = 8\nrequests = 16\nrate_per_s = 4\n{policies}"
+        )
+    };
+    let checked = |text: String| {
+        let source = Source { path: "own.toml".to_owned(), text };
+        kinds::check(source, Path::new(""), &Overrides::default())
+    };
+    for (name, batcher) in [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm")] {
+        let scenario = checked(text(&format!("name = \"{name}\""), "")).scenario.expect("a good scenario");
+        assert_eq!(scenario.choices(), [batcher]);
+    }
+    let variant = "[[policies.variant]]\nname = \"mine\"\npolicy = \"sarathi\"\n";
+    for (engine, policies) in [("tp = 1", ""), ("name = \"vllm\"", variant)] {
+        let checked = checked(text(engine, policies));
+        assert!(checked.scenario.is_none(), "{engine} {policies}");
+        assert!(diagnostic::render(&checked.source, &checked.findings).contains("key `policies.run` is missing"));
     }
 }
 

@@ -130,7 +130,7 @@ fn experts(training: &str, experts: &str) -> scenario::training::Scenario {
     let text = format!(
         "kind = \"training\"\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n[parallel]\nep = 16\nzero = 1\n\
          [training]\nframework = \"megatron-core\"\nbatch_size = 16\nbucket_tokens = 2048\nrecompute = \"full\"\n{training}\n[experts]\n{experts}\n\
-         [workload]\ntokens = 2048\n[policies]\nrun = [\"megatron\"]\n"
+         [workload]\ntokens = 2048\n"
     );
     let source = input::diagnostic::Source { path: "experts.toml".to_owned(), text };
     super::training(kinds::check(source, super::root(), &Overrides::default()))

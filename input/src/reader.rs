@@ -11,6 +11,7 @@ use std::ops::Range;
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
+use crate::borrowed;
 use crate::diagnostic::{Code, Finding, nearest};
 pub use asked::{items, number};
 use laid::{forget_places, insert, json};
@@ -488,8 +489,13 @@ impl Section<'_> {
         for key in std::mem::take(&mut self.table).into_keys() {
             let what = format!("unknown key `{}`", self.full(&key.name));
             let asked = self.asked.clone();
+            let meant = borrowed::meant(&key.name, &self.name, &asked);
             let finding = unknown(Code::UnknownKey, what, &key.name, asked, place(key.span));
-            self.find(finding);
+            self.find(if meant.is_empty() {
+                finding
+            } else {
+                finding.label(format!("here it is `{}`", meant.join("` or `")))
+            });
         }
     }
 }

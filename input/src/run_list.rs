@@ -21,6 +21,21 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
     run_list_among(section, plain, variants, &|_, _| None)
 }
 
+/// The same where one policy is meant if the section names none and has no variants.
+pub fn run_list_or<T: Clone>(
+    section: &mut Section<'_>,
+    plain: Vec<(&str, T)>,
+    variants: Vec<(String, T)>,
+    usual: Option<&str>,
+) -> RunList<T> {
+    let usual = usual.filter(|_| !section.has("run") && variants.is_empty());
+    let meant = usual.and_then(|usual| plain.iter().find(|(name, _)| *name == usual));
+    let Some((name, choice)) = meant else { return run_list(section, plain, variants) };
+    section.lists_names("run");
+    let choices = vec![((*name).to_owned(), choice.clone())];
+    RunList { baseline: baseline(section, vec![*name]), choices }
+}
+
 /// The same where names that are not in the lists may mean something elsewhere.
 pub fn run_list_among<T: Clone>(
     section: &mut Section<'_>,

@@ -6,8 +6,8 @@ use engine::Model;
 use engine::formats::Formats;
 
 use super::formats;
-use input::diagnostic::{Code, Finding};
-use input::reader::{Place, Section, unknown};
+use input::diagnostic::{Code, Finding, nearest};
+use input::reader::{Place, Section};
 use input::text_file;
 
 /// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
@@ -82,20 +82,33 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
             }
             Ok(text) => of_config(section, &path, &text, at),
         },
-        (Some((name, at)), None) => {
-            let model = engine::model::embedded(&name);
-            if model.is_none() {
-                section.find(unknown(
-                    Code::UnknownModel,
-                    format!("unknown model `{name}`"),
-                    &name,
-                    engine::model::embedded_names(),
-                    at,
-                ));
+        (Some((name, at)), None) => match of_name(&name, at) {
+            Ok(model) => Some(model),
+            Err(finding) => {
+                section.find(finding);
+                None
             }
-            model
-        }
+        },
     }
+}
+
+/// The shipped model of a name. The name of a checkpoint on a hub is answered with the model that has its shape: what else such a name
+/// says, a format say, is for the scenario to say.
+pub fn of_name(name: &str, at: Place) -> Result<Model, Finding> {
+    engine::model::embedded(name).ok_or_else(|| {
+        let names = engine::model::embedded_names();
+        let alike = engine::model::of_checkpoint(name);
+        let near = alike.as_ref().map(|model| model.name.as_str()).or_else(|| nearest(name, names.iter().copied()));
+        let label = match near {
+            Some(near) if name.contains('/') && alike.is_some() => format!("this checkpoint has the shape of `{near}`"),
+            Some(near) => format!("did you mean `{near}`?"),
+            None => String::new(),
+        };
+        Finding::error(Code::UnknownModel, at, format!("unknown model `{name}`")).label(label).help(format!(
+            "`skrull-sim list models` shows the {} shipped models; `config` of `[model]` reads any other from its config.json",
+            names.len()
+        ))
+    })
 }
 
 /// A model of a configuration; what is wrong with it, and what is left out of it, are findings.

@@ -100,12 +100,13 @@ pub fn model(reader: &mut Reader<'_>, fleet: &FleetSection, folder: &Path) -> Op
 }
 
 fn known_model(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<Model> {
-    let model = engine::model::embedded(name);
-    if model.is_none() {
-        let what = format!("unknown model `{name}`");
-        reader.find(unknown(Code::UnknownModel, what, name, engine::model::embedded_names(), at.clone()));
+    match crate::model::of_name(name, at.clone()) {
+        Ok(model) => Some(model),
+        Err(finding) => {
+            reader.find(finding);
+            None
+        }
     }
-    model
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's

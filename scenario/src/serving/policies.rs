@@ -10,7 +10,7 @@ use super::kv::KvTerms;
 use super::way::way;
 use input::diagnostic::Code;
 use input::reader::Section;
-use input::run_list::{RunList, run_list};
+use input::run_list::{RunList, run_list_or};
 
 /// What the section says.
 pub struct Policies {
@@ -53,7 +53,9 @@ pub fn policies(
         candidate: None,
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
-    let RunList { choices: asked, baseline } = run_list(&mut section, plain, variants);
+    // An engine by its name batches as it does, unless the section says otherwise.
+    let own = engine.preset.map(|preset| preset.batcher);
+    let RunList { choices: asked, baseline } = run_list_or(&mut section, plain, variants, own);
     section.finish();
     let (mut choices, mut names) = (Vec::new(), Vec::new());
     for (name, asked) in asked {

@@ -12,7 +12,10 @@ use super::{PolicyChoice, compression, parallel};
 use crate::recompute;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, place_of, unknown};
-use input::run_list::{RunList, run_list};
+use input::run_list::{RunList, run_list_or};
+
+/// What a framework does by itself: sequences packed in their order.
+const USUAL: &str = "megatron";
 
 /// Reads the section.
 pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Option<&Gpu>) -> Asked {
@@ -33,7 +36,7 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Op
         };
         plain.push((name, choice));
     }
-    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    let RunList { choices, baseline } = run_list_or(&mut section, plain, variants, Some(USUAL));
     section.finish();
     Asked { policies: choices.into_iter().map(|(_, choice)| choice).collect(), baseline, objective }
 }

@@ -1,0 +1,170 @@
+//! Words that other tools have for a key: an unknown key is answered with the key that it means here.
+
+/// A word of another tool in small letters with underscores, and the keys that mean it: `section.key`, or a section alone.
+const BORROWED: &[(&str, &[&str])] = &[
+    // Sections.
+    ("load", &["trace"]),
+    ("traffic", &["trace"]),
+    ("pool", &["fleet"]),
+    ("workers", &["fleet"]),
+    ("server", &["engine"]),
+    ("hardware", &["cluster"]),
+    ("parallelism", &["parallel", "engine"]),
+    ("data", &["workload", "trace"]),
+    ("dataset", &["workload", "trace"]),
+    ("sla", &["slo"]),
+    // Degrees, as launch scripts of Megatron-LM, vLLM, SGLang and TensorRT-LLM call them.
+    ("tensor_parallel", &["parallel.tp", "engine.tp"]),
+    ("tensor_parallel_size", &["parallel.tp", "engine.tp"]),
+    ("tensor_model_parallel_size", &["parallel.tp", "engine.tp"]),
+    ("tp_size", &["parallel.tp", "engine.tp"]),
+    ("tp", &["parallel.tp", "engine.tp"]),
+    ("pipeline_parallel", &["parallel.pp", "engine.pp"]),
+    ("pipeline_parallel_size", &["parallel.pp", "engine.pp"]),
+    ("pipeline_model_parallel_size", &["parallel.pp", "engine.pp"]),
+    ("pp_size", &["parallel.pp", "engine.pp"]),
+    ("pp", &["parallel.pp", "engine.pp"]),
+    ("expert_parallel", &["parallel.ep", "engine.ep"]),
+    ("expert_parallel_size", &["parallel.ep", "engine.ep"]),
+    ("expert_model_parallel_size", &["parallel.ep", "engine.ep"]),
+    ("ep_size", &["parallel.ep", "engine.ep"]),
+    ("ep", &["parallel.ep", "engine.ep"]),
+    ("data_parallel", &["parallel.dp"]),
+    ("data_parallel_size", &["parallel.dp", "fleet.replicas"]),
+    ("dp_size", &["parallel.dp", "fleet.replicas"]),
+    ("dp", &["parallel.dp", "fleet.replicas"]),
+    ("context_parallel", &["parallel.cp"]),
+    ("context_parallel_size", &["parallel.cp"]),
+    ("cp", &["parallel.cp"]),
+    ("expert_tensor_parallel_size", &["parallel.expert_tp"]),
+    ("virtual_pipeline_size", &["parallel.chunks"]),
+    ("vpp", &["parallel.chunks"]),
+    ("fsdp", &["parallel.zero"]),
+    ("zero_stage", &["parallel.zero"]),
+    // Machines.
+    ("gpus", &["cluster.nodes", "cluster.gpus_per_node"]),
+    ("num_gpus", &["cluster.nodes", "cluster.gpus_per_node"]),
+    ("world_size", &["cluster.nodes", "cluster.gpus_per_node"]),
+    ("num_nodes", &["cluster.nodes"]),
+    ("nnodes", &["cluster.nodes"]),
+    ("gpu_type", &["cluster.gpu"]),
+    ("device", &["cluster.gpu"]),
+    ("num_replicas", &["fleet.replicas"]),
+    // Formats.
+    ("precision", &["training.products", "model.weights"]),
+    ("dtype", &["training.dtype", "model.weights"]),
+    ("quantization", &["model.weights", "training.products"]),
+    ("kv_cache_dtype", &["model.weights.kv"]),
+    // Steps of training.
+    ("global_batch_size", &["training.batch_size"]),
+    ("gbs", &["training.batch_size"]),
+    ("micro_batch_size", &["training.bucket_tokens"]),
+    ("mbs", &["training.bucket_tokens"]),
+    ("sequence", &["workload.tokens"]),
+    ("sequence_length", &["workload.tokens"]),
+    ("seq_length", &["workload.tokens"]),
+    ("seq_len", &["workload.tokens"]),
+    ("activation_checkpointing", &["training.recompute"]),
+    ("gradient_checkpointing", &["training.recompute"]),
+    ("recompute_granularity", &["training.recompute"]),
+    // Engines.
+    ("max_num_seqs", &["engine.max_sequences"]),
+    ("max_batch_size", &["engine.max_sequences"]),
+    ("max_running_requests", &["engine.max_sequences"]),
+    ("max_num_tokens", &["engine.max_tokens"]),
+    ("max_num_batched_tokens", &["engine.max_tokens"]),
+    ("chunked_prefill_size", &["engine.chunk_tokens"]),
+    ("max_model_len", &["engine.max_context"]),
+    ("max_seq_len", &["engine.max_context"]),
+    ("context_length", &["engine.max_context", "workload.tokens"]),
+    ("gpu_memory_utilization", &["engine.memory_ratio"]),
+    ("mem_fraction_static", &["engine.memory_ratio"]),
+    ("free_gpu_memory_fraction", &["engine.memory_ratio"]),
+    ("block_size", &["engine.block_tokens"]),
+    ("page_size", &["engine.block_tokens"]),
+    ("enable_prefix_caching", &["engine.prefix_cache"]),
+    ("prefix_caching", &["engine.prefix_cache"]),
+    ("speculative", &["engine.speculation"]),
+    ("lora", &["engine.adapters", "optimizer.trains"]),
+    // Requests.
+    ("rps", &["trace.rate_per_s"]),
+    ("qps", &["trace.rate_per_s"]),
+    ("rate", &["trace.rate_per_s"]),
+    ("request_rate", &["trace.rate_per_s"]),
+    ("requests_per_s", &["trace.rate_per_s"]),
+    ("num_requests", &["trace.requests"]),
+    ("num_prompts", &["trace.requests"]),
+    ("isl", &["trace.prompt_tokens"]),
+    ("input_len", &["trace.prompt_tokens"]),
+    ("input_tokens", &["trace.prompt_tokens"]),
+    ("prompt_len", &["trace.prompt_tokens"]),
+    ("osl", &["trace.output_tokens"]),
+    ("output_len", &["trace.output_tokens"]),
+    ("max_concurrency", &["trace.concurrency"]),
+    ("in_flight", &["trace.concurrency"]),
+    ("users", &["trace.concurrency"]),
+    ("burstiness", &["trace.cv"]),
+];
+
+/// The keys that `word` of another tool means: of `section` where it has one in `asked`, else of other sections. Empty where no tool is
+/// known to have the word.
+pub(crate) fn meant(word: &str, section: &str, asked: &[&str]) -> Vec<&'static str> {
+    let word = word.to_lowercase().replace('-', "_");
+    let keys = BORROWED.iter().find(|(borrowed, _)| *borrowed == word).map_or(&[][..], |(_, keys)| keys);
+    let here: Vec<&str> =
+        keys.iter().filter_map(|key| inside(key, section)).filter(|key| asked.contains(key)).collect();
+    if !here.is_empty() || section.is_empty() {
+        return here;
+    }
+    keys.iter().copied().filter(|key| key.contains('.')).collect()
+}
+
+/// The key's name inside of `section`, if it is one of its keys; the empty section holds sections.
+fn inside(key: &'static str, section: &str) -> Option<&'static str> {
+    match key.rsplit_once('.') {
+        Some((owner, name)) => (owner == section).then_some(name),
+        None => section.is_empty().then_some(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_key_of_its_own_section_first_and_of_others_else() {
+        assert_eq!(meant("tensor-parallel-size", "engine", &["tp", "pp"]), ["tp"]);
+        assert_eq!(meant("precision", "training", &["products", "steps"]), ["products"]);
+        assert_eq!(meant("sequence", "training", &["products"]), ["workload.tokens"]);
+        assert_eq!(meant("TP", "cluster", &["gpu"]), ["parallel.tp", "engine.tp"]);
+    }
+
+    #[test]
+    fn a_section_is_named_only_where_the_kind_has_it() {
+        assert_eq!(meant("load", "", &["trace", "fleet"]), ["trace"]);
+        assert_eq!(meant("load", "", &["workload"]), [""; 0]);
+        assert_eq!(meant("load", "engine", &["tp"]), [""; 0]);
+        assert_eq!(meant("nonsense", "engine", &["tp"]), [""; 0]);
+    }
+
+    #[test]
+    fn no_word_stands_twice() {
+        let mut words: Vec<&str> = BORROWED.iter().map(|(word, _)| *word).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), BORROWED.len());
+    }
+
+    #[test]
+    fn every_key_is_one_of_the_page_of_keys() {
+        let page = include_str!("../../docs/keys.md");
+        for key in BORROWED.iter().flat_map(|(_, keys)| keys.iter()) {
+            let (section, name) = key.rsplit_once('.').unwrap_or((key, "name"));
+            let rows = page
+                .split_once(&format!("## `{section}`\n"))
+                .map(|(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
+            let rows = rows.unwrap_or_else(|| panic!("no section `{section}`"));
+            assert!(!key.contains('.') || rows.contains(&format!("| `{name}` |")), "no key `{key}`");
+        }
+    }
+}
