@@ -34,7 +34,7 @@ pub const NARROW_WEIGHTS: &str = "`int8-weights`, `int4` and `mxfp4` keep weight
 
 /// A format that a card does not multiply, in words; nothing where it multiplies all.
 pub fn misfit(formats: &Formats, gpu: &Gpu) -> Option<String> {
-    let format = formats.products().into_iter().find(|format| !gpu.multiplies(*format))?;
+    let format = formats.products().into_iter().chain(formats.output).find(|format| !gpu.multiplies(*format))?;
     Some(format!("`{}` multiplies no {}", gpu.name, format.word()))
 }
 
@@ -84,5 +84,5 @@ fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));
-    Formats { attention, dense, experts, head, kv: all.kv }
+    Formats { attention, output: None, dense, experts, head, kv: all.kv }
 }

@@ -4,11 +4,15 @@ use std::path::Path;
 
 use engine::Model;
 use engine::formats::Formats;
+use serde_json::Value;
 
 use super::formats;
 use input::diagnostic::{Code, Finding, nearest};
 use input::reader::{Place, Section};
 use input::text_file;
+
+/// What NVIDIA's Model Optimizer writes beside a checkpoint's `config.json`.
+const FORMATS: &str = "hf_quant_config.json";
 
 /// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
@@ -80,7 +84,13 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                 section.wrong(Code::UnreadableModel, at, format!("cannot read `{path}`: {error}"));
                 None
             }
-            Ok(text) => of_config(section, &path, &text, at),
+            Ok(text) => match with_formats(text, &folder.join(&path).with_file_name(FORMATS)) {
+                Ok(text) => of_config(section, &path, &text, at),
+                Err(why) => {
+                    section.wrong(Code::UnreadableModel, at, format!("`{FORMATS}` beside `{path}`: {why}"));
+                    None
+                }
+            },
         },
         (Some((name, at)), None) => match of_name(&name, at) {
             Ok(model) => Some(model),
@@ -109,6 +119,20 @@ pub fn of_name(name: &str, at: Place) -> Result<Model, Finding> {
             names.len()
         ))
     })
+}
+
+/// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both.
+fn with_formats(text: String, beside: &Path) -> Result<String, String> {
+    // What is no configuration is told by whoever reads it.
+    let Ok(Value::Object(mut config)) = serde_json::from_str(&text) else { return Ok(text) };
+    if config.contains_key("quantization_config") || !beside.is_file() {
+        return Ok(text);
+    }
+    let found = text_file::read(beside).map_err(|error| error.to_string())?;
+    let found: Value = serde_json::from_str(&found).map_err(|error| format!("not valid JSON: {error}"))?;
+    let formats = found.get("quantization").ok_or("key `quantization` is missing")?;
+    config.insert("quantization_config".to_owned(), formats.clone());
+    Ok(Value::Object(config).to_string())
 }
 
 /// A model of a configuration; what is wrong with it, and what is left out of it, are findings.

@@ -7,6 +7,8 @@ use hw::{Dtype, Format};
 pub struct Formats {
     /// Projections around attention.
     pub attention: Format,
+    /// The one behind attention, where it is in another format than those in front.
+    pub output: Option<Format>,
     /// Dense feed-forwards and shared experts.
     pub dense: Format,
     /// Routed experts.
@@ -25,7 +27,12 @@ impl Formats {
 
     /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
     pub fn weights(format: Format, dtype: Dtype) -> Self {
-        Self { attention: format, dense: format, experts: format, head: dtype.into(), kv: dtype }
+        Self { attention: format, output: None, dense: format, experts: format, head: dtype.into(), kv: dtype }
+    }
+
+    /// Format of the projection behind attention.
+    pub fn behind(&self) -> Format {
+        self.output.unwrap_or(self.attention)
     }
 
     /// Formats of products, each once.

@@ -287,13 +287,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
 
 /// Width of what a mixer gives its output projection.
 pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
-    let model = shard.model;
-    match (mixer, model.linear, model.state_space) {
-        (Mixer::Linear, Some(linear), _) => linear.value_width(),
-        (Mixer::StateSpace, _, Some(space)) => space.width(),
-        (Mixer::Convolution, _, _) => model.hidden,
-        _ => model.latent.map_or(model.heads(mixer).mixed_width(), |latent| model.n_heads * latent.value_dim),
-    }
+    shard.model.mixed_width(mixer)
 }
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {

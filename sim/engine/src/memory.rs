@@ -101,10 +101,12 @@ pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
         n_layers.iter().map(|(n, experts)| f64::from(*n) * model.mean(*experts, part)).sum::<f64>() / tensor
     };
     let (attention, dense) = (of(Model::mixer_parameters), of(Model::dense_parameters));
+    let output = if formats.output.is_some() { of(Model::output_parameters) } else { 0.0 };
     let has_head = stage.last && !(model.tied && stage.first);
     let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
     let rest = (shared - attention - dense - head).max(0.0);
-    formats.attention.weight_bytes(attention)
+    formats.attention.weight_bytes(attention - output)
+        + formats.behind().weight_bytes(output)
         + formats.dense.weight_bytes(dense)
         + formats.experts.weight_bytes(routed)
         + formats.head.weight_bytes(head)

@@ -78,7 +78,9 @@ pub const LACKING: [Lacking; 12] = [
 pub fn lacking(engine: &str, formats: &Formats, has_experts: bool, gpu: &Gpu) -> Vec<&'static Lacking> {
     let has_kernel = |row: &Lacking| row.newest_cards_have_it && gpu.peak_fp4.is_some();
     let is_used = |row: &Lacking| match row.part {
-        Part::Linear => [formats.attention, formats.dense, formats.head].map(Format::word).contains(&row.format),
+        Part::Linear => {
+            [formats.attention, formats.behind(), formats.dense, formats.head].map(Format::word).contains(&row.format)
+        }
         Part::Experts => has_experts && formats.experts.word() == row.format,
         Part::Kv => row.format == "int8" && formats.kv == Dtype::Int8,
     };

@@ -341,7 +341,9 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     given.extend(loss(execution.loss));
     let dropout = problem.shard().dropout();
     given.extend([("attention-dropout", dropout.attention), ("hidden-dropout", dropout.residual)].map(rate));
-    let is_mixed = |formats: &Formats| formats.attention != formats.dense || formats.experts != formats.dense;
+    let is_mixed = |formats: &Formats| {
+        formats.behind() != formats.dense || formats.attention != formats.dense || formats.experts != formats.dense
+    };
     let odd = [
         (problem.n_predicting() > 0, "layers that predict further tokens"),
         (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),

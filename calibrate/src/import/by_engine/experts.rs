@@ -30,6 +30,9 @@ const FORMATS: [(&[&str], Format); 6] = [
 ];
 /// End of the names of kernels that stand in for a model's own, with another activation.
 const APPROXIMATION: &str = "_situ_as_silu";
+/// A kernel that was timed without its tuner: experts with one scale on Hopper read weights at a seventh of what the same library's kernel does with
+/// scales of blocks. A server tunes it when it starts (`flashinfer_autotune` of vLLM's `kernel_warmup.py`), and before 0.16 Triton's ran.
+const UNTUNED: &str = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts";
 /// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
 const PLAIN_TOP_K: u64 = 22;
 const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
@@ -131,7 +134,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
     for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
         let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| hw::whole(columns[column][row]));
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
-        let Some(routing) = routing(&spread[row]).filter(|_| !kernels[row].ends_with(APPROXIMATION)) else { continue };
+        let Some(routing) = routing(&spread[row]).filter(|_| is_timed(&kernels[row])) else { continue };
         let is_grouped = is_grouped((source.engine, &kernels[row], format), sizes);
         let batch = [tokens, top_k, n_experts, ep];
         let computed = drawn.entry((batch, spread[row].as_str(), is_grouped)).or_insert_with(|| {
@@ -158,6 +161,11 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         });
     }
     Ok(found)
+}
+
+/// Whether rows of a kernel are those of a server.
+fn is_timed(kernel: &str) -> bool {
+    !kernel.ends_with(APPROXIMATION) && kernel != UNTUNED
 }
 
 /// Whether a router with groups lies between the experts that a table's distribution gives a token and the kernel.

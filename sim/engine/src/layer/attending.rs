@@ -36,7 +36,7 @@ pub(super) fn before(writer: &mut Writer<'_>, mixer: Mixer) {
 
 /// Projections behind attention, whose heads give so many elements of a token.
 pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
-    let (model, format) = (writer.shard.model, writer.shard.formats.attention);
+    let (model, format) = (writer.shard.model, writer.shard.formats.behind());
     writer.enter(format);
     let Some(compressed) = model.compressed.filter(|_| mixer.attends()) else {
         writer.row(model.hidden, width);

@@ -3,7 +3,7 @@
 use super::{Model, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue, and checkpoints whose runs are known by another name.
-const ALIKE: [(&str, &str); 10] = [
+const ALIKE: [(&str, &str); 24] = [
     ("llama-3.1-8b", "llama-3-8b"),
     ("llama-3.1-70b", "llama-3-70b"),
     ("llama-3-405b", "llama-3.1-405b"),
@@ -13,11 +13,25 @@ const ALIKE: [(&str, &str); 10] = [
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v3.1", "deepseek-v3"),
     ("kimi-k2.5", "kimi-k2"),
+    ("kimi-k2.6", "kimi-k2.5"),
+    ("kimi-k2.7", "kimi-k2.5"),
+    ("kimi-k2.7-code", "kimi-k2.5"),
+    ("glm-4.6", "glm-4.5"),
+    ("glm-4.7", "glm-4.5"),
     ("glm-5.1", "glm-5"),
+    ("minimax-m2.1", "minimax-m2.5"),
+    ("minimax-m2.7", "minimax-m2.5"),
+    ("qwen3-coder-30b-a3b", "qwen3-30b-a3b"),
+    ("qwen3-coder-next", "qwen3-next-80b-a3b"),
+    ("qwen3.6-27b", "qwen3.5-27b"),
+    ("qwen3.6-35b-a3b", "qwen3.5-35b-a3b"),
+    ("llama-4-scout-17b-16e", "llama-4-scout"),
+    ("nemotron-h-56b-base-8k", "nemotron-h-56b"),
+    ("step-3.7-flash", "step-3.5-flash"),
 ];
 
 /// Parts of a name that say how a model was trained, packed or made narrow, and nothing of its shape.
-const NO_SHAPE: [&str; 27] = [
+const NO_SHAPE: [&str; 30] = [
     "awq",
     "base",
     "bf16",
@@ -37,8 +51,11 @@ const NO_SHAPE: [&str; 27] = [
     "kv",
     "mxfp4",
     "nvfp4",
+    "pertensor",
     "pretrain",
+    "pt",
     "quantized",
+    "static",
     "terminus",
     "thinking",
     "turbo",

@@ -12,6 +12,7 @@ mod parts;
 mod patterns;
 mod quantization;
 mod reader;
+mod searched;
 mod types;
 mod vision;
 
@@ -155,7 +156,11 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let n_kv_heads = reader.optional(&["num_key_value_heads", "num_attention_groups"]).unwrap_or(n_heads);
+    let n_kv_heads = match family {
+        Family::Searched => searched::n_kv_heads(n_heads, reader),
+        _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
+    };
+    let n_kv_heads = n_kv_heads.unwrap_or(n_heads);
     let head_dim = reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
     let plain =

@@ -151,6 +151,21 @@ impl Model {
         }
     }
 
+    /// Width of what mixing the tokens of a layer gives, in front of the output projection.
+    pub fn mixed_width(&self, mixer: Mixer) -> u64 {
+        match (mixer, self.linear, self.state_space) {
+            (Mixer::Linear, Some(linear), _) => linear.value_width(),
+            (Mixer::StateSpace, _, Some(space)) => space.width(),
+            (Mixer::Convolution, _, _) => self.hidden,
+            _ => self.latent.map_or(self.heads(mixer).mixed_width(), |latent| self.n_heads * latent.value_dim),
+        }
+    }
+
+    /// Parameters of the projection behind what mixes the tokens of a layer.
+    pub fn output_parameters(&self, layer: Layer) -> u64 {
+        if layer.mixer == Mixer::Off { 0 } else { self.hidden * self.mixed_width(layer.mixer) }
+    }
+
     /// Parameters of a feed-forward from so wide tokens to them.
     const fn feed_forward_parameters(&self, hidden: u64, intermediate: u64) -> u64 {
         let matrices = if self.gated { 3 } else { 2 };

@@ -1,12 +1,17 @@
 //! Widths of feed-forwards and experts.
 
 use super::reader::Reader;
+use super::searched;
 use super::types::{Family, Type};
 use crate::model::Experts;
 
 /// Width of the dense feed-forward, and the experts.
 pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
     let family = of.family;
+    if family == Family::Searched {
+        let _ = reader.value("intermediate_size");
+        return (searched::width(hidden, reader), None);
+    }
     let n_routed = n_routed(family, reader);
     let width = reader.uniform(&["moe_intermediate_size", "expert_ffn_hidden_size"]);
     let dense = match family {
@@ -39,7 +44,7 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         shared_intermediate,
         shared_gate: has_gate,
         normed: matches!(family, Family::Gemma4 | Family::Gemma4Unified),
-        latent: reader.optional(&["moe_latent_size"]),
+        latent: reader.optional(&["moe_latent_size", "routed_expert_hidden_size"]),
         biased: family == Family::GptOss,
         clamped: family == Family::GptOss,
         fp32_router: family == Family::MiniMax,

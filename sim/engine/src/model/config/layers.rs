@@ -5,6 +5,7 @@
 use super::listed::{listed, window};
 use super::patterns;
 use super::reader::Reader;
+use super::searched;
 use super::types::{Family, Type};
 use crate::model::{FeedForward, Layer, Mixer, Pattern};
 
@@ -33,6 +34,11 @@ pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_expe
     if family == Family::NemotronH || family == Family::Megatron && reader.has("hybrid_override_pattern") {
         let blocks = blocks(reader);
         return (blocks.len().max(1) as u64, Pattern::of_layers(&blocks));
+    }
+    if family == Family::Searched {
+        let layers = searched::layers(reader);
+        let _ = reader.optional(&["num_hidden_layers"]);
+        return (layers.len().max(1) as u64, Pattern::of_layers(&layers));
     }
     let n = match family {
         // A layer has two attentions and two feed-forwards, and its experts run beside the second half.

@@ -12,6 +12,7 @@ use crate::model::{FeedForward, Layer, Mixer, Model, OutputGate};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Attention,
+    Output,
     Dense,
     Experts,
 }
@@ -19,7 +20,8 @@ pub(super) enum Part {
 impl Part {
     pub(super) const fn words(self) -> &'static str {
         match self {
-            Self::Attention => "weights around attention",
+            Self::Attention => "weights in front of attention",
+            Self::Output => "weights behind attention",
             Self::Dense => "weights of dense feed-forwards",
             Self::Experts => "weights of experts",
         }
@@ -42,7 +44,7 @@ pub(super) fn of(model: &Model) -> Vec<Module> {
         let mut push = |part, (name, parameters): (&str, u64)| {
             modules.push(Module { part, name: format!("layers.{index}.{name}"), parameters });
         };
-        mixing(model, layer).into_iter().for_each(|module| push(Part::Attention, module));
+        mixing(model, layer).into_iter().for_each(|module| push(around(module.0), module));
         dense(model, layer).into_iter().for_each(|module| push(Part::Dense, module));
         let experts = model.experts.filter(|_| layer.has_experts());
         let parameters = experts.map_or(0, |experts| experts.n_routed * model.expert_parameters());
@@ -56,6 +58,12 @@ pub(super) fn of(model: &Model) -> Vec<Module> {
         }
     }
     modules
+}
+
+/// The part of a projection around what mixes tokens: names of those behind it begin with an `o`.
+fn around(name: &str) -> Part {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    if last.starts_with('o') || last.starts_with("wo") { Part::Output } else { Part::Attention }
 }
 
 /// Projections around what mixes the tokens of a layer.

@@ -47,13 +47,14 @@ impl Scheme {
     pub(super) fn apply(&self, model: &mut Model) {
         let mut formats = Formats { kv: self.kv, ..Formats::of(Dtype::Bf16) };
         let weights = self.weights(model);
-        for part in [Part::Attention, Part::Dense, Part::Experts] {
+        for part in [Part::Attention, Part::Output, Part::Dense, Part::Experts] {
             let of_part = weights.iter().filter(|((known, _), _)| *known == part);
             let most = of_part.clone().max_by_key(|(_, n)| **n);
             // A part that the model lacks has the format of the last one that it has.
             let most = most.map_or(formats.dense, |((_, format), _)| *format);
             match part {
                 Part::Attention => (formats.attention, formats.dense) = (most, most),
+                Part::Output => formats.output = Some(most).filter(|format| *format != formats.attention),
                 Part::Dense => formats.dense = most,
                 Part::Experts => formats.experts = most,
             }

@@ -42,6 +42,7 @@ pub(super) enum Family {
     FalconH1,
     Jamba,
     Lightning,
+    Searched,
     Megatron,
 }
 
@@ -107,6 +108,7 @@ const OLMO2: Type = Type { qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LL
 const LLAMA4: Type = Type { family: Family::Llama4, ..LLAMA };
 const GLM4_MOE: Type =
     Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, balanced: true, ..LLAMA };
+const DEEPSEEK_V4: Type = Type { family: Family::DeepseekV4, balanced: true, ..LLAMA };
 const LATENT: Type = Type { family: Family::Latent, balanced: true, ..LLAMA };
 const GEMMA4: Type = Type { family: Family::Gemma4, tied: true, norms: Norms::Around, ..NORMED };
 const MINIMAX_M3: Type = Type { family: Family::MiniMaxM3, balanced: true, ..NORMED };
@@ -117,7 +119,7 @@ const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 107] = [
+pub(super) const TYPES: [(&str, Type); 110] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -130,8 +132,10 @@ pub(super) const TYPES: [(&str, Type); 107] = [
     ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
     ("deepseek_v2", Type { balanced: false, ..LATENT }),
     ("deepseek_v3", LATENT),
+    // DeepSeek-V4 where SGLang's authors published it in 8 bits.
+    ("deepseek_ref", DEEPSEEK_V4),
     ("deepseek_v32", SPARSE_LATENT),
-    ("deepseek_v4", Type { family: Family::DeepseekV4, balanced: true, ..LLAMA }),
+    ("deepseek_v4", DEEPSEEK_V4),
     ("dots1", Type { balanced: true, ..QWEN3 }),
     ("ernie4_5", TIED),
     ("ernie4_5_moe", Type { n_dense: 1, balanced: true, ..TIED }),
@@ -185,6 +189,8 @@ pub(super) const TYPES: [(&str, Type); 107] = [
             ..LLAMA
         },
     ),
+    // Qwen2's layers, and one that predicts a token more.
+    ("mimo", QWEN2),
     (
         "mimo_v2_flash",
         Type {
@@ -210,6 +216,7 @@ pub(super) const TYPES: [(&str, Type); 107] = [
     ("mistral4", Type { balanced: false, ..LATENT }),
     ("mixtral", MISTRAL),
     ("nemotron", Type { gated: false, ..LLAMA }),
+    ("nemotron-nas", Type { family: Family::Searched, ..LLAMA }),
     ("nemotron_h", Type { family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
     ("olmo", LLAMA),
     ("olmo2", OLMO2),
