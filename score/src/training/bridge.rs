@@ -185,7 +185,10 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
     execution.adapters = (cells.word("task") == "lora").then_some(ADAPTERS);
-    execution.layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
+    execution.layers = match cells.word("pipeline_layout") {
+        "" => super::releases::layers_beside_ends(cells, &model, degrees),
+        text => super::setting::stage_layers(text, degrees, &model)?,
+    };
     let mut problem = machine.problem(model, degrees, execution)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
@@ -194,14 +197,15 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     }
     if cells.flag("fsdp") {
         problem.layout.zero = Zero::Parameters;
+        problem.layout.replicate = super::releases::copies(cells, degrees.n_gpus());
+        problem.execution.offload += super::releases::streamed_share(cells, &problem);
     }
     Ok(problem)
 }
 
 /// What graphs replay by a recipe.
 fn graphs(cells: &Cells<'_>) -> Graphs {
-    let modules: Vec<&str> = cells.word("cuda_graph_scope").split('+').collect();
-    Graphs::of_options(cells.word("cuda_graph_impl"), &modules)
+    Graphs::of_options(cells.word("cuda_graph_impl"), &super::releases::graph_modules(cells))
 }
 
 /// Share of activations in host memory: those of so many layers (`cpu_offloading_num_layers`).
