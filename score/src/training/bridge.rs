@@ -149,7 +149,9 @@ impl Printed {
         let n_documents = self.n_documents;
         let sizes = [self.micro_batch * n_documents, n_micro_batches];
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
-        let kernels = if problem.model.sinks { Kernels::Unlisted } else { Kernels::OfOtherAge };
+        // Nor is attention to compressed tokens.
+        let is_unlisted = problem.model.sinks || problem.model.compressed.is_some();
+        let kernels = if is_unlisted { Kernels::Unlisted } else { Kernels::OfOtherAge };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }
 }
@@ -180,7 +182,8 @@ fn one_after_another(execution: &mut Execution) {
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = model(&label.model)?.with_predicting(cells.word("mtp_layers").parse().unwrap_or(0));
+    let n_predicting = cells.word("mtp_layers").parse().unwrap_or_else(|_| super::releases::predicting_layers(cells));
+    let model = model(&label.model)?.with_predicting(n_predicting);
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
@@ -261,9 +264,10 @@ fn is_flex(cells: &Cells<'_>) -> bool {
 const ADAPTERS: Adapters = Adapters { rank: 16, beside: AdaptedProducts::QueryKeyValue };
 
 /// Kernels of the loss: all benchmarks take Transformer Engine's, those of Nemotron the compiled ones (`perf_recipes/_common.py`,
-/// `nemotronh/common.py` @ 067f987df03b).
+/// `nemotronh/common.py` @ 067f987df03b), as those of DeepSeek-V4 (`gb200/deepseek_v4.py`).
 fn loss(label: &Label) -> Loss {
-    if label.model.starts_with("Nemotron") { Loss::Compiled } else { Loss::InPlace }
+    let is_compiled = label.model.starts_with("Nemotron") || label.model.starts_with("DeepSeekV4");
+    if is_compiled { Loss::Compiled } else { Loss::InPlace }
 }
 
 /// States of the optimizer. What a row does not state is 32 bits wide, as Megatron-Core's are.
@@ -319,6 +323,7 @@ fn model(word: &str) -> Result<Model, Reason> {
         "LLAMA3_70B" => "llama-3.1-70b",
         "LLAMA3.1_405B" => "llama-3.1-405b",
         "DeepSeekV3" => "deepseek-v3",
+        "DeepSeekV4_Flash" => "deepseek-v4-flash",
         "GPT_OSS_120B" => "gpt-oss-120b",
         "Qwen3_30B_a3B" => "qwen3-30b-a3b",
         "Qwen3_235B_a22B" => "qwen3-235b-a22b",

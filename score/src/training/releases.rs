@@ -134,6 +134,12 @@ pub(super) fn graph_modules<'a>(cells: &'a Cells<'_>) -> Vec<&'a str> {
     modules.to_vec()
 }
 
+/// Layers that predict further tokens where no recipe sets them: as many as the model's own configuration has (`num_nextn_predict_layers`;
+/// `deepseek_v4_bridge.py` at v0.6.0).
+pub(super) fn predicting_layers(cells: &Cells<'_>) -> u64 {
+    u64::from(cells.word("model") == "DeepSeekV4_Flash")
+}
+
 /// Copies of sharded states on so many GPUs: sharded inside of a rack, and copied from rack to rack.
 pub(super) fn copies(cells: &Cells<'_>, n_gpus: u32) -> u32 {
     if cells.word("model") == "Nemotron_3_Ultra" { (n_gpus / GPUS_OF_A_COPY).max(1) } else { 1 }
