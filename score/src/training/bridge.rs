@@ -51,6 +51,10 @@ const ROTATED_AT_ONCE: &str = "26.04";
 /// tokens; weighted by their length, as attention is, they are longer.
 const PACKED_TOKENS: u32 = 256;
 
+/// First release that is no older than every table. SimuMax's of B200 have Transformer Engine 2.11, release 26.02 has 2.12, and 25.11 has 2.9
+/// (docs/releases/software-versions.md).
+const FIRST_WITH_TABLES: &str = "26.02";
+
 /// First release whose scripts apply every flex backend that a recipe names (`set_workload_base_configs` at v0.4.0; `apply_flex_dispatcher_backend`).
 const FLEX_BY_BACKEND: &str = "26.04";
 
@@ -151,7 +155,11 @@ impl Printed {
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
         // Nor is attention to compressed tokens.
         let is_unlisted = problem.model.sinks || problem.model.compressed.is_some();
-        let kernels = if is_unlisted { Kernels::Unlisted } else { Kernels::OfOtherAge };
+        let kernels = match cells.word("release") {
+            _ if is_unlisted => Kernels::Unlisted,
+            release if release < FIRST_WITH_TABLES => Kernels::OfFirstReleases,
+            _ => Kernels::OfOtherAge,
+        };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }
 }

@@ -98,6 +98,8 @@ pub enum Kernels {
     Usual,
     /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and releases of Bridge span a year.
     OfOtherAge,
+    /// The same of libraries that are older than every table.
+    OfFirstReleases,
     /// Deterministic ones, and those of an attention that is unfused or has sinks, which no table has.
     Unlisted,
 }
