@@ -158,7 +158,7 @@ impl Printed {
         let kernels = match cells.word("release") {
             _ if is_unlisted => Kernels::Unlisted,
             release if release < FIRST_WITH_TABLES => Kernels::OfFirstReleases,
-            _ => Kernels::OfOtherAge,
+            _ => Kernels::OfLaterReleases,
         };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }
