@@ -146,16 +146,18 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
-/// Layers with a state are computed on whole sequences.
+/// Layers with a state, or with keys of several tokens together, are computed on whole sequences.
 fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let model = &problem.model;
     let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::StateSpace | Mixer::Linear));
+    let n_together = model.count(model.n_layers, |layer| layer.mixer.kept_together() > 1);
     // Formulas have no times for such layers at all, which the model was refused for.
     let is_timed = problem.execution.framework != Framework::Formulas;
-    if n > 0 && is_timed && problem.layout.cp > 1 {
-        let what =
-            format!("context parallel {}, and {n} layers of `{}` carry a state along", problem.layout.cp, model.name);
-        let help = "sequences are not cut where layers have a state: `cp = 1`";
+    if n + n_together > 0 && is_timed && problem.layout.cp > 1 {
+        let (n, do_what) =
+            if n > 0 { (n, "carry a state along") } else { (n_together, "keep keys of several tokens together") };
+        let what = format!("context parallel {}, and {n} layers of `{}` {do_what}", problem.layout.cp, model.name);
+        let help = "sequences are not cut where layers have a state or such keys: `cp = 1`";
         reader.refuse(Code::UnsupportedModel, at.cp.clone(), what, help);
     }
 }

@@ -51,6 +51,10 @@ const ROTATED_AT_ONCE: &str = "26.04";
 /// tokens; weighted by their length, as attention is, they are longer.
 const PACKED_TOKENS: u32 = 256;
 
+/// First release that is no older than every table. SimuMax's of B200 have Transformer Engine 2.11, release 26.02 has 2.12, and 25.11 has 2.9
+/// (docs/releases/software-versions.md).
+const FIRST_WITH_TABLES: &str = "26.02";
+
 /// First release whose scripts apply every flex backend that a recipe names (`set_workload_base_configs` at v0.4.0; `apply_flex_dispatcher_backend`).
 const FLEX_BY_BACKEND: &str = "26.04";
 
@@ -149,7 +153,13 @@ impl Printed {
         let n_documents = self.n_documents;
         let sizes = [self.micro_batch * n_documents, n_micro_batches];
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
-        let kernels = if problem.model.sinks { Kernels::Unlisted } else { Kernels::OfOtherAge };
+        // Nor is attention to compressed tokens.
+        let is_unlisted = problem.model.sinks || problem.model.compressed.is_some();
+        let kernels = match cells.word("release") {
+            _ if is_unlisted => Kernels::Unlisted,
+            release if release < FIRST_WITH_TABLES => Kernels::OfFirstReleases,
+            _ => Kernels::OfLaterReleases,
+        };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }
 }
@@ -180,12 +190,16 @@ fn one_after_another(execution: &mut Execution) {
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let model = model(&label.model)?.with_predicting(cells.word("mtp_layers").parse().unwrap_or(0));
+    let n_predicting = cells.word("mtp_layers").parse().unwrap_or_else(|_| super::releases::predicting_layers(cells));
+    let model = model(&label.model)?.with_predicting(n_predicting);
     let mut execution = execution(cells, label)?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
     execution.adapters = (cells.word("task") == "lora").then_some(ADAPTERS);
-    execution.layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
+    execution.layers = match cells.word("pipeline_layout") {
+        "" => super::releases::layers_beside_ends(cells, &model, degrees),
+        text => super::setting::stage_layers(text, degrees, &model)?,
+    };
     let mut problem = machine.problem(model, degrees, execution)?;
     let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
@@ -194,14 +208,15 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     }
     if cells.flag("fsdp") {
         problem.layout.zero = Zero::Parameters;
+        problem.layout.replicate = super::releases::copies(cells, degrees.n_gpus());
+        problem.execution.offload += super::releases::streamed_share(cells, &problem);
     }
     Ok(problem)
 }
 
 /// What graphs replay by a recipe.
 fn graphs(cells: &Cells<'_>) -> Graphs {
-    let modules: Vec<&str> = cells.word("cuda_graph_scope").split('+').collect();
-    Graphs::of_options(cells.word("cuda_graph_impl"), &modules)
+    Graphs::of_options(cells.word("cuda_graph_impl"), &super::releases::graph_modules(cells))
 }
 
 /// Share of activations in host memory: those of so many layers (`cpu_offloading_num_layers`).
@@ -257,9 +272,10 @@ fn is_flex(cells: &Cells<'_>) -> bool {
 const ADAPTERS: Adapters = Adapters { rank: 16, beside: AdaptedProducts::QueryKeyValue };
 
 /// Kernels of the loss: all benchmarks take Transformer Engine's, those of Nemotron the compiled ones (`perf_recipes/_common.py`,
-/// `nemotronh/common.py` @ 067f987df03b).
+/// `nemotronh/common.py` @ 067f987df03b), as those of DeepSeek-V4 (`gb200/deepseek_v4.py`).
 fn loss(label: &Label) -> Loss {
-    if label.model.starts_with("Nemotron") { Loss::Compiled } else { Loss::InPlace }
+    let is_compiled = label.model.starts_with("Nemotron") || label.model.starts_with("DeepSeekV4");
+    if is_compiled { Loss::Compiled } else { Loss::InPlace }
 }
 
 /// States of the optimizer. What a row does not state is 32 bits wide, as Megatron-Core's are.
@@ -315,6 +331,7 @@ fn model(word: &str) -> Result<Model, Reason> {
         "LLAMA3_70B" => "llama-3.1-70b",
         "LLAMA3.1_405B" => "llama-3.1-405b",
         "DeepSeekV3" => "deepseek-v3",
+        "DeepSeekV4_Flash" => "deepseek-v4-flash",
         "GPT_OSS_120B" => "gpt-oss-120b",
         "Qwen3_30B_a3B" => "qwen3-30b-a3b",
         "Qwen3_235B_a22B" => "qwen3-235b-a22b",

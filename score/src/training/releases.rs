@@ -1,10 +1,15 @@
-//! What a release's own recipes say and its page or the table does not: layouts, dispatchers, output heads in 8 bits, and fused experts.
+//! What a release's own recipes say and its page or the table does not: layouts, dispatchers, output heads in 8 bits, fused experts, modules of graphs,
+//! copies of sharded states, activations in host memory, and stages without a layer.
 //!
 //! Sources: NVIDIA-NeMo/Megatron-Bridge, `scripts/performance/configs/qwen/qwen3_workload_base_configs.py` at v0.3.1, the tag of release 26.02.01. Its page
 //! still has the layouts of v0.3.0. `configs/gpt_oss/gpt_oss_workload_base_configs.py` at v0.4.0, v0.5.0 and v0.5.1; `gpt_oss_llm_pretrain.py` and
 //! `configs/deepseek/deepseek_llm_pretrain.py` at v0.5.0 and v0.5.1; `perf_recipes` at v0.6.0. Fused experts
-//! are `cutedsl_fused_grouped_mlp` of `configs/{gpt_oss,qwen,deepseek}` at v0.5.0 and v0.5.1, and `use_transformer_engine_op_fuser` at v0.6.0. A script runs the
-//! recipe.
+//! are `cutedsl_fused_grouped_mlp` of `configs/{gpt_oss,qwen,deepseek}` at v0.5.0 and v0.5.1, and `use_transformer_engine_op_fuser` at v0.6.0. All recipes of
+//! these tags were read for it, those of cards and models without a row too. A script runs the recipe.
+
+use engine::Model;
+use hw::Dtype;
+use train::Problem;
 
 use super::setting::Degrees;
 use crate::table::Cells;
@@ -59,7 +64,7 @@ static NARROW_HEADS: [[&str; 3]; 5] = [
 ];
 
 /// The same of recipes that fuse the products of experts (`cutedsl_fused_grouped_mlp`).
-static FUSED_EXPERTS: [[&str; 3]; 13] = [
+static FUSED_EXPERTS: [[&str; 3]; 17] = [
     ["GPT_OSS_120B", "GB200", "26.06"],
     ["GPT_OSS_120B", "GB300", "26.06"],
     ["Qwen3_30B_a3B", "GB200", "26.06"],
@@ -73,7 +78,23 @@ static FUSED_EXPERTS: [[&str; 3]; 13] = [
     ["DeepSeekV3", "GB200", "26.06"],
     ["DeepSeekV3", "GB300", "26.06"],
     ["DeepSeekV3", "B300", "26.06.01"],
+    ["DeepSeekV4_Flash", "GB200", "26.08"],
+    ["DeepSeekV4_Flash", "GB300", "26.08"],
+    ["Nemotron_3_Ultra", "GB200", "26.08"],
+    ["Nemotron_3_Ultra", "GB300", "26.08"],
 ];
+
+/// Modules that graphs of a hybrid replay where the table has none: recipes of v0.6.0 set them by a function of their own (`set_cuda_graph_modules`;
+/// `perf_recipes/nemotronh`). On H100 routers are left to the host, and in 8 bits attention too.
+const GRAPHS_OF_HYBRIDS: [&str; 4] = ["attn", "mamba", "moe_router", "moe_preprocess"];
+
+/// GPUs of a rack that one copy of sharded states lies on (`_GB300_NVLINK_DOMAIN_GPUS`, `num_distributed_optimizer_instances`; `nemotronh/common.py` at
+/// v0.6.0).
+const GPUS_OF_A_COPY: u32 = 64;
+
+/// Models whose embedding and loss each stand in for a layer where stages are cut (`account_for_{embedding,loss}_in_pipeline_split` of their recipes at all
+/// tags; `get_num_layers_to_build` of Megatron-Core).
+const ENDS_AS_LAYERS: [&str; 2] = ["LLAMA3.1_405B", "Qwen3_235B_a22B"];
 
 /// Whether a row's recipe names HybridEP, where the table could not know.
 pub(super) fn names_hybrid_ep(cells: &Cells<'_>) -> bool {
@@ -98,9 +119,136 @@ fn is_since(cells: &Cells<'_>, recipes: &[[&str; 3]]) -> bool {
     cells.word("precision") == "FP8-MX" && recipes.iter().any(is_its)
 }
 
+/// Modules that the graphs of a row replay.
+pub(super) fn graph_modules<'a>(cells: &'a Cells<'_>) -> Vec<&'a str> {
+    let named = cells.word("cuda_graph_scope");
+    let is_lost = named.is_empty() && cells.word("cuda_graph_impl") == "transformer_engine";
+    if !is_lost || !cells.word("model").starts_with("Nemotron") {
+        return named.split('+').collect();
+    }
+    let modules = match (cells.word("gpu"), cells.word("precision")) {
+        ("H100", "FP8-CS") => &GRAPHS_OF_HYBRIDS[1..2],
+        ("H100", _) => &GRAPHS_OF_HYBRIDS[..2],
+        _ => &GRAPHS_OF_HYBRIDS[..],
+    };
+    modules.to_vec()
+}
+
+/// Layers that predict further tokens where no recipe sets them: as many as the model's own configuration has (`num_nextn_predict_layers`;
+/// `deepseek_v4_bridge.py` at v0.6.0).
+pub(super) fn predicting_layers(cells: &Cells<'_>) -> u64 {
+    u64::from(cells.word("model") == "DeepSeekV4_Flash")
+}
+
+/// Copies of sharded states on so many GPUs: sharded inside of a rack, and copied from rack to rack.
+pub(super) fn copies(cells: &Cells<'_>, n_gpus: u32) -> u32 {
+    if cells.word("model") == "Nemotron_3_Ultra" { (n_gpus / GPUS_OF_A_COPY).max(1) } else { 1 }
+}
+
+/// Share of activations that a recipe with sharded states sends to the host module by module (`fine_grained_activation_offloading`): what experts'
+/// first products give in Nemotron 3 Ultra (`fused_group_mlp`), and inputs and outputs of attention in DeepSeek-V3 (`core_attn`, `attn_proj`).
+pub(super) fn streamed_share(cells: &Cells<'_>, problem: &Problem) -> f64 {
+    let model = &problem.model;
+    let per_token = match cells.word("model") {
+        "Nemotron_3_Ultra" => experts_inside(model),
+        "DeepSeekV3" if cells.word("gpu") == "GB300" => around_attention(model),
+        _ => return 0.0,
+    };
+    let kept: u64 = train::stage::stages(problem)
+        .iter()
+        .map(|stage| train::memory::activation_bytes_per_token(problem, stage))
+        .sum();
+    let streamed = per_token * Dtype::Bf16.bytes() / u64::from(problem.layout.tp);
+    (hw::real(streamed) / hw::real(kept.max(1))).min(1.0)
+}
+
+/// Elements of a token between both products of its experts, in all layers.
+fn experts_inside(model: &Model) -> u64 {
+    let products = if model.gated { 2 } else { 1 };
+    model.experts.map_or(0, |experts| model.n_expert_layers() * experts.top_k * experts.intermediate * products)
+}
+
+/// Elements of a token's queries, keys, values and outputs of latent attention, in all layers.
+fn around_attention(model: &Model) -> u64 {
+    let width = |latent: engine::model::LatentAttention| 2 * (latent.nope_dim + latent.rope_dim + latent.value_dim);
+    model.n_layers * model.n_heads * model.latent.map_or(0, width)
+}
+
+/// Layers of each stage where embedding and loss stand in for one each; empty where they do not, or where stages are no equal ones with them.
+pub(super) fn layers_beside_ends(cells: &Cells<'_>, model: &Model, degrees: &Degrees) -> Vec<u32> {
+    let n_stages = degrees.pp * degrees.chunks;
+    let n_places = u32::try_from(model.n_layers).expect("few layers") + 2;
+    if n_stages < 2 || !n_places.is_multiple_of(n_stages) || !ENDS_AS_LAYERS.contains(&cells.word("model")) {
+        return Vec::new();
+    }
+    let mut layers = vec![n_places / n_stages; n_stages as usize];
+    for end in [0, layers.len() - 1] {
+        layers[end] -= 1;
+    }
+    layers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HEAD: &str = "row,release,task,model,gpu,gpus,precision,global_batch_seqs,micro_batch_seqs,seq_tokens,step_time_s,\
+                        tp_gpus,pp_stages,vp_chunks,ep_gpus,dp_replicas,fsdp,cuda_graph_impl,mtp_layers";
+
+    /// What a line of Bridge's table asks to be played.
+    fn asked(line: &str) -> Problem {
+        let rows = super::super::tables::read(&format!("{HEAD}\n{line}\n"), &|_| None)
+            .expect("Bridge's table")
+            .expect("a row");
+        let asked = rows.into_iter().next().expect("a row").asked.expect("a layout");
+        let super::super::row::Asked::Layout(run) = asked else { panic!("a layout") };
+        run.problem
+    }
+
+    #[test]
+    fn embedding_and_loss_may_stand_on_stages_without_a_layer() {
+        // Llama 3.1 405B has 126 layers on 16 ranks of eight stages.
+        let problem = asked("1,26.08,pretrain,LLAMA3.1_405B,GB200,128,FP8-MX,128,1,8192,1,4,16,8,1,2,0,none,");
+        let layers = &problem.execution.layers;
+        assert_eq!((layers.len(), layers.iter().sum::<u32>()), (128, 126));
+        assert_eq!((layers[0], layers[1], layers[127]), (0, 1, 0));
+        // Qwen3 235B has 94 on eight ranks of three: four places on each stage.
+        let problem = asked("1,26.08,pretrain,Qwen3_235B_a22B,GB200,256,FP8-MX,8192,1,4096,1,1,8,3,32,32,0,none,");
+        let layers = &problem.execution.layers;
+        assert_eq!((layers[0], layers[1], layers[23]), (3, 4, 3));
+        // Llama 3 70B does not count them.
+        let problem = asked("1,26.08,pretrain,LLAMA3_70B,GB200,64,FP8-MX,128,1,8192,1,2,4,5,1,8,0,none,");
+        assert!(problem.execution.layers.is_empty());
+    }
+
+    #[test]
+    fn sharded_states_of_a_model_are_copied_from_rack_to_rack_and_activations_go_to_the_host() {
+        let problem = asked("1,26.08,pretrain,Nemotron_3_Ultra,GB300,256,FP8-MX,256,1,8192,1,1,1,1,64,256,1,none,2");
+        assert_eq!((problem.layout.replicate, problem.layout.n_shards(), problem.layout.n_expert_shards()), (4, 64, 1));
+        assert!(problem.execution.experts.fused);
+        // 48 layers and two that predict, 22 experts of 5120 elements in 16 bits: 11 MB of a token.
+        let kept: u64 = train::stage::stages(&problem)
+            .iter()
+            .map(|stage| train::memory::activation_bytes_per_token(&problem, stage))
+            .sum();
+        let streamed = problem.execution.offload * hw::real(kept);
+        assert!((streamed / (50.0 * 22.0 * 5120.0 * 2.0) - 1.0).abs() < 1e-9, "{streamed}");
+        let whole = asked("1,26.08,pretrain,LLAMA3_70B,GB300,64,FP8-CS,128,2,8192,1,1,1,1,1,64,1,none,");
+        assert_eq!((whole.layout.replicate, whole.execution.offload), (1, 0.0));
+    }
+
+    #[test]
+    fn graphs_of_hybrids_have_the_modules_of_their_recipe() {
+        let graphs = |card, format| {
+            let line = format!(
+                "1,26.08,pretrain,Nemotron_3_Nano,{card},8,{format},512,2,8192,1,1,1,1,8,8,0,transformer_engine,"
+            );
+            asked(&line).execution.launches.captured
+        };
+        let (blackwell, hopper) = (graphs("GB200", "FP8-MX"), [graphs("H100", "BF16"), graphs("H100", "FP8-CS")]);
+        assert!(blackwell.attention && blackwell.router);
+        assert!(hopper[0].attention && !hopper[0].router && !hopper[1].attention);
+    }
 
     #[test]
     fn a_recipe_keeps_the_number_of_gpus() {

@@ -96,8 +96,12 @@ pub enum Kernels {
     /// Those of the library's choice, as in tables.
     #[default]
     Usual,
-    /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and releases of Bridge span a year.
+    /// The same of libraries of another age than the tables': tests run in nightly and in older containers.
     OfOtherAge,
+    /// The same of releases of Bridge that are older than every table.
+    OfFirstReleases,
+    /// The same of later releases of Bridge.
+    OfLaterReleases,
     /// Deterministic ones, and those of an attention that is unfused or has sinks, which no table has.
     Unlisted,
 }

@@ -173,7 +173,7 @@ impl Machine {
 
     /// The problem of a model on it, with a distributed optimizer; sequences come with the plan.
     pub(super) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
-        check(&model, degrees)?;
+        check(&model, degrees, !execution.layers.is_empty())?;
         let not_timed = model.not_trained();
         if !not_timed.is_empty() {
             return Err(Reason::Layers { what: not_timed });
@@ -209,12 +209,13 @@ impl Machine {
     }
 }
 
-fn check(model: &Model, degrees: &Degrees) -> Result<(), Reason> {
+/// Whether a model can be cut so. Stages whose layers are listed may have none, as those of an embedding or a loss alone.
+fn check(model: &Model, degrees: &Degrees, lists_layers: bool) -> Result<(), Reason> {
     let refused = |what: String| Err(Reason::Degrees { what });
     if !model.n_heads.is_multiple_of(u64::from(degrees.tp)) {
         return refused(format!("{} heads over {} GPUs", model.n_heads, degrees.tp));
     }
-    if model.n_layers < u64::from(degrees.pp * degrees.chunks) {
+    if model.n_layers < u64::from(degrees.pp * degrees.chunks) && !lists_layers {
         return refused(format!("{} layers in {} stages", model.n_layers, degrees.pp * degrees.chunks));
     }
     match model.experts {

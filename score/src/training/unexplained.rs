@@ -15,8 +15,14 @@ use super::row::{Kernels, Run};
 /// By how much kernels are off that the card's own tables have.
 const OWN: f64 = 0.06;
 /// By how much more where libraries are of another age than the tables'. Two prints of one setting by different releases lie 10.6 % apart in the mean
-/// (Bridge's table, `order.rs`). Normal errors of which two differ by that stay within 15.5 % nine times of ten.
+/// (Bridge's table, `order.rs`), those of other recipes with them. Normal errors of which two differ by that stay within 15.5 % nine times of ten.
 const OTHER_AGE: f64 = 0.155;
+/// The same of releases of Bridge from 26.02 on. Where recipes agree too, their prints of one setting lie 3.9 % apart in the mean (110 pairs), which is 5.7 % for nine of
+/// ten.
+const LATER_RELEASES: f64 = 0.057;
+/// The same of the first releases, whose libraries are older than every table. Their prints lie 11.4 % from other ones of the same recipe in the mean (five pairs
+/// of releases 25.09 and 25.11). Without the part of later releases that is 22.7 % for nine of ten.
+const FIRST_RELEASES: f64 = 0.227;
 /// By how much more where another card of the generation lent them. Nine products of ten of H100 and H200 lie within 11 to 22 % of each other, three
 /// engines and three formats each, and 16 % in the middle (aiconfigurator, `gemm_perf`, from 512 rows on).
 const WITHIN_GENERATION: f64 = 0.16;
@@ -36,6 +42,8 @@ pub fn half_width(metrics: &Metrics, run: &Run) -> f64 {
         Kernels::Usual => Some(0.0),
         // Releases change one library at a time, so each kind of kernels has its own age.
         Kernels::OfOtherAge => Some(OTHER_AGE),
+        Kernels::OfFirstReleases => Some(FIRST_RELEASES),
+        Kernels::OfLaterReleases => Some(LATER_RELEASES),
         // What ran is in no table: all of it is off together.
         Kernels::Unlisted => None,
     };

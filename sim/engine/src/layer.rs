@@ -175,6 +175,14 @@ impl<'a> Writer<'a> {
         self.traffic((self.tokens * width).div_ceil(cut));
     }
 
+    /// A kernel of backward that moves so many elements of norms or residuals.
+    fn backward_residual(&mut self, width: u64) {
+        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
+        if self.kind != PassKind::Weight {
+            self.push(Op::Elementwise { bytes: (self.tokens * width).div_ceil(cut) * self.shard.dtype.bytes() });
+        }
+    }
+
     /// Products of one input by several matrices, cut by columns: one product where the framework joins the matrices.
     fn columns(&mut self, widths: &[u64], k: u64) {
         if self.shard.framework.torch().is_none() {
@@ -330,7 +338,7 @@ fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
     for (kind, n) in model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| kind.mixer.attends()) {
         n_layers += n;
         let most = kind.mixer.attended_max().map_or(u64::MAX, |tokens| tokens.saturating_mul(document.queries));
-        pairs += n * document.pairs.min(most);
+        pairs += n * (document.pairs / kind.mixer.kept_together()).min(most);
     }
     Document { pairs: pairs / n_layers.max(1), ..document }
 }

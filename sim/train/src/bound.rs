@@ -30,7 +30,7 @@ use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
 use engine::layer;
-use engine::task::{Collective, Document, Op, Pass};
+use engine::task::{Collective, Document, Op, Ops, Pass};
 
 /// Ratio of neighbouring sizes on the grid.
 const GRID: f64 = 1.02;
@@ -216,10 +216,12 @@ impl<'a> Floor<'a> {
     fn attention_passes_s(&self, tokens: u64) -> [f64; 2] {
         let masked = if self.problem.execution.attention == AttentionKernel::Unfused { 0.5 } else { 1.0 };
         let documents = [Document::causal(tokens)];
+        let least = |ops: Ops| ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>();
         [Pass::Forward, Pass::Backward].map(|pass| {
-            let ops = layer::attention(&self.problem.shard(), &documents, 1, pass);
-            let layer_s = ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>();
-            layer_s * self.n_attending() * masked
+            if let Some(ops) = hybrid::compressed_attention(&self.problem, documents[0], pass) {
+                return least(ops) * masked;
+            }
+            least(layer::attention(&self.problem.shard(), &documents, 1, pass)) * self.n_attending() * masked
         })
     }
 

@@ -81,7 +81,8 @@ fn matrices(shard: &Shard<'_>, stage: &Stage, with_experts: bool, qkv: Qkv) -> V
     let n_layers = if with_experts { stage.n_expert } else { stage.n_dense };
     let load = Some(&ExpertLoad::EVEN).filter(|_| with_experts);
     let mut found = weights(layer::before_attention(shard, 1, PassKind::Forward), n_layers);
-    let is_joined = shard.model.latent.is_none() && shard.framework.torch().is_none();
+    let is_joined =
+        shard.model.latent.is_none() && shard.model.compressed.is_none() && shard.framework.torch().is_none();
     if is_joined && qkv == Qkv::Split {
         let joined = found.remove(0);
         found.splice(0..0, split(shard, joined));

@@ -42,9 +42,18 @@ pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
         writer.row(model.hidden, width);
         return adapters::output(writer, mixer, width);
     };
-    // The rotation of values is undone, and groups of heads are multiplied by a matrix each: as many products as of one matrix with all columns.
-    writer.elementwise(2 * model.n_heads * compressed.rope_dim);
+    // The rotation of values is undone, and groups of heads are multiplied by a matrix each: as many products as of one matrix with all columns. Megatron-Core
+    // writes all values anew, as attention's backward reads them, and multiplies groups in 16 bits (`deepseek_v4_hybrid_attention.py`).
+    let rotated = match writer.shard.framework {
+        Framework::Formulas => compressed.rope_dim,
+        Framework::MegatronCore | Framework::Fsdp2(_) => {
+            writer.enter(writer.shard.dtype.into());
+            model.head_dim
+        }
+    };
+    writer.elementwise(2 * model.n_heads * rotated);
     writer.column(compressed.n_groups * compressed.group_rank, width / compressed.n_groups.max(1));
+    writer.enter(format);
     writer.row(model.hidden, compressed.n_groups * compressed.group_rank);
 }
 

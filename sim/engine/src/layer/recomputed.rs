@@ -3,7 +3,7 @@
 use super::attending::latent_copies;
 use super::{Writer, attention, experts, feed_forward, torch};
 use crate::memory;
-use crate::model::LatentAttention;
+use crate::model::{CompressedAttention, LatentAttention};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, ExpertLoad, Shard};
 use crate::task::{Document, Ops, Pass, PassKind};
@@ -41,6 +41,9 @@ fn recomputed_module(
         (Module::Norms, ..) if model.state_space.is_some() => writer.residual(2 * model.hidden),
         (Module::Norms, ..) => writer.residual(4 * model.hidden),
         (Module::UpProjections, _, Some(latent), _) => up_projections(&mut writer, latent),
+        (Module::UpProjections, ..) if let Some(compressed) = model.compressed => {
+            queries_and_key(&mut writer, compressed)
+        }
         (Module::FeedForward, ..) => feed_forward(&mut writer, model.intermediate),
         (Module::Experts, Some(experts), _, Some(load)) => experts::feed_forward(&mut writer, experts, *load),
         (Module::ExpertActivation, Some(experts), _, Some(load)) => experts::activation(&mut writer, experts, *load),
@@ -60,6 +63,15 @@ fn up_projections(writer: &mut Writer<'_>, latent: LatentAttention) {
     writer.column(model.n_heads * (latent.nope_dim + latent.rope_dim), latent.q_rank.unwrap_or(model.hidden));
     writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
     writer.elementwise(latent_copies(writer.shard, latent));
+}
+
+/// The same of compressed attention: queries with their norms, and the key of a token (`DSv4HybridSelfAttention` of the branch `dev`).
+fn queries_and_key(writer: &mut Writer<'_>, compressed: CompressedAttention) {
+    let model = writer.shard.model;
+    writer.enter(writer.shard.formats.attention);
+    writer.column(model.n_heads * model.head_dim, compressed.q_rank);
+    writer.elementwise(2 * model.n_heads * model.head_dim);
+    writer.gemm(model.head_dim, model.hidden);
 }
 
 fn norms_and_activation(shard: &Shard<'_>, tokens: u64, with_experts: bool) -> Ops {

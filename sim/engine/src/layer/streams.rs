@@ -15,8 +15,12 @@ pub(super) fn around(writer: &mut Writer<'_>, is_mixer: bool) {
             // part's result (vLLM `mhc_pre_tilelang`, `mhc_post_tilelang`).
             writer.enter(writer.shard.dtype.into());
             writer.gemm((2 + n) * n, n * hidden);
-            writer.residual((n + 1) * hidden);
-            writer.residual((2 * n + 1) * hidden);
+            if writer.kind == PassKind::Forward {
+                writer.residual((n + 1) * hidden);
+                writer.residual((2 * n + 1) * hidden);
+            } else {
+                writer.backward_residual(mixed_backward(n) * hidden);
+            }
         }
         Some(Streams::Gated { n, rank }) => {
             writer.residual(2 * n * hidden);
@@ -28,6 +32,13 @@ pub(super) fn around(writer: &mut Writer<'_>, is_mixer: bool) {
         }
         Some(Streams::Alternating { n, rank }) => alternate(writer, n, rank, is_mixer),
     }
+}
+
+/// Tensors of a token that the backward of mixed streams moves beside its product: the gradient of the joined one, streams and their gradient; twice a
+/// gradient of all streams with what goes into them, for the streams and for their weights; and the sum of three gradients of the streams (Megatron-LM's
+/// branch `dev` @ d48bd6be0a, `fused_mhc_kernels.py`, `hyper_connection.py`).
+const fn mixed_backward(n: u64) -> u64 {
+    3 * (2 * n + 1) + 4 * n
 }
 
 /// Predicts all streams in front of a layer, with a residual of low rank beside attention; corrects them behind it.

@@ -20,7 +20,7 @@ use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_wei
 use super::{LayerActivation, mixers, torch};
 use crate::launch::Captured;
 use crate::loss::{self, Loss};
-use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
+use crate::model::{CompressedAttention, Experts, FeedForward, LatentAttention, Layer, Mixer, Streams};
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
@@ -112,6 +112,7 @@ fn dropped(shard: &Shard<'_>, kept: &Kept, modules: Modules, with_experts: bool)
         // What attention gives is the input of the projection behind it.
         Module::CoreAttention => cut(shard, SOFTMAX_BYTES * model.n_heads),
         Module::Norms => kept.norms,
+        Module::UpProjections if model.compressed.is_some() => cut(shard, HALF * (model.n_heads + 1) * model.head_dim),
         Module::UpProjections => model.latent.map_or(0, |latent| expanded(shard, latent)),
         Module::FeedForward => kept.projected + kept.activated,
         Module::Experts => kept.routed + kept.projected + kept.activated,
@@ -133,15 +134,21 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         return of_hybrid(shard, with_experts);
     }
     let norms = serial(shard, 2 * HALF * model.hidden);
-    let (attention, compressed) =
-        model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
+    let (attention, compressed) = match (model.latent, model.compressed) {
+        (Some(latent), _) => latent_attention(shard, latent),
+        (None, Some(compressed)) => compressed_attention(shard, compressed),
+        (None, None) => (attention(shard), 0),
+    };
+    // Each half of a layer keeps all streams in place of one.
+    let streams = model.streams.map_or(1, Streams::n);
     let feed_forward = match model.experts {
         Some(experts) if with_experts => of_experts(shard, experts),
         _ => dense(shard, model.intermediate),
     };
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
     let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
-    Kept { residuals: norms + super::dropout_masks(shard), norms: gathered, attention, compressed, ..feed_forward }
+    let residuals = streams * norms + super::dropout_masks(shard);
+    Kept { residuals, norms: gathered, attention, compressed, ..feed_forward }
 }
 
 /// The mean layer of a model whose layers mix tokens in several ways. Each part of a layer has a norm and a residual of its own.
@@ -189,6 +196,14 @@ fn latent_attention(shard: &Shard<'_>, latent: LatentAttention) -> (u64, u64) {
     let (key, value) = (n_heads * (latent.nope_dim + latent.rope_dim), n_heads * latent.value_dim);
     let compressed = 2 * HALF * (latent.q_rank.unwrap_or(0) + latent.kv_rank);
     (cut(shard, HALF * (2 * key + 2 * value) + SOFTMAX_BYTES * n_heads), serial(shard, compressed))
+}
+
+/// Compressed attention: queries, outputs and these once more without their rotation, a key, and what groups of heads are projected to; and the compressed
+/// query around its norm.
+fn compressed_attention(shard: &Shard<'_>, compressed: CompressedAttention) -> (u64, u64) {
+    let model = shard.model;
+    let width = (3 * model.n_heads + 1) * model.head_dim + compressed.n_groups * compressed.group_rank;
+    (cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads), serial(shard, 2 * HALF * compressed.q_rank))
 }
 
 /// A dense feed-forward: what the first product writes, and what the second reads.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{FeedForward, Layer, LinearRule, Mixer, Model, OutputGate, Pattern};
+use super::{FeedForward, Layer, LinearRule, Mixer, Model, OutputGate, Pattern, Streams};
 
 /// A layer of a hybrid that is attention alone, and one that is experts alone.
 const OF_HYBRID: [Layer; 2] = [
@@ -11,29 +11,44 @@ const OF_HYBRID: [Layer; 2] = [
 ];
 
 impl Model {
-    /// The model with so many layers that predict a further token each, behind its own: as its others, or attention and experts in a hybrid
-    /// with state-space layers. They are counted among its layers, and each sends its output through the head (Megatron-Core,
+    /// The model with so many layers that predict a further token each, behind its own: as its others, attention and experts in a hybrid
+    /// with state-space layers, or a window alone beside compressed attention (DeepSeek-V4's `compress_ratios` end with its 0). They are counted among its layers, and each sends its output through the head (Megatron-Core,
     /// `MultiTokenPredictionBlock`).
     ///
     /// # Panics
     /// With layers that no memory holds.
     pub fn with_predicting(self, n: u64) -> Self {
-        if n == 0 || self.state_space.is_none() {
+        let windowed =
+            self.window_beside_compressed().map(|tokens| Layer { mixer: Mixer::Window(tokens), ..Layer::EXPERTS });
+        let further: &[Layer] = match (&windowed, self.state_space) {
+            (Some(layer), _) => std::slice::from_ref(layer),
+            (None, Some(_)) => &OF_HYBRID,
+            (None, None) => &[],
+        };
+        if n == 0 || further.is_empty() {
             return Self { n_layers: self.n_layers + n, n_predicting: n, ..self };
         }
         let mut layers: Vec<Layer> = (0..self.n_layers).map(|index| self.layers.layer(index)).collect();
-        (0..n).for_each(|_| layers.extend(OF_HYBRID));
+        (0..n).for_each(|_| layers.extend(further));
         Self { n_layers: layers.len() as u64, layers: Pattern::of_layers(&layers), n_predicting: n, ..self }
     }
 
+    /// Tokens that layers of compressed attention keep by themselves.
+    fn window_beside_compressed(&self) -> Option<u64> {
+        self.layers.kinds().into_iter().find_map(|layer| match layer.mixer {
+            Mixer::Compressed { window, .. } => Some(window),
+            _ => None,
+        })
+    }
+
     /// What a training step has no time for, in words; empty where there is nothing. Steps of Megatron-Core and of PyTorch modules have
-    /// windows, linear attention and state spaces.
+    /// windows, compressed and linear attention, and state spaces.
     pub fn not_trained(&self) -> String {
         let words = |layer: Layer| match layer.mixer {
             Mixer::Chunked(_) => Some("attention in chunks"),
             Mixer::Selected(_) | Mixer::Reselected(_) => Some("attention to selected tokens"),
-            Mixer::Full | Mixer::Window(_) | Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
-            Mixer::Compressed { .. } => Some("attention to compressed tokens"),
+            Mixer::Full | Mixer::Window(_) | Mixer::Compressed { .. } => None,
+            Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
             Mixer::Reused(_) => Some("attention to another layer's keys"),
             Mixer::Joint => Some("attention beside a state space"),
             Mixer::Convolution => Some("convolutions as mixers"),
@@ -49,7 +64,7 @@ impl Model {
         let parts = [
             (self.heads_by_layer.is_some(), "heads that differ by layer or in keys and values"),
             (self.output_gate == OutputGate::Heads, "a gate of a number per head"),
-            (self.streams.is_some(), "several residual streams"),
+            (self.streams.is_some_and(|streams| !matches!(streams, Streams::Mixed { .. })), "several residual streams"),
             (self.layer_inputs.is_some(), "inputs of every layer"),
             (self.experts.is_some_and(|experts| experts.normed), "experts with norms of their own"),
             (is_lightning, "lightning attention"),
@@ -84,7 +99,7 @@ mod tests {
             ("nemotron-3-nano-30b-a3b", ""),
             ("glm-5", "attention to selected tokens"),
             ("longcat-flash", ""),
-            ("deepseek-v4-flash", "attention to compressed tokens, several residual streams"),
+            ("deepseek-v4-flash", ""),
             ("mimo-v2-flash", "heads that differ by layer or in keys and values"),
             ("jamba-v0.1", "Mamba-1"),
         ] {

@@ -18,6 +18,7 @@
 mod attention;
 mod beside;
 mod chains;
+mod compressed;
 mod durations;
 mod exchange;
 pub(crate) mod hybrid;

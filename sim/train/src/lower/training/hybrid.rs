@@ -12,7 +12,7 @@ use engine::model::{FeedForward, Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
-use super::{Builder, Share};
+use super::{Builder, Share, compressed};
 use crate::problem::Problem;
 use crate::stage::Stage;
 
@@ -81,10 +81,21 @@ struct Count {
     n: u32,
 }
 
-/// Whether some layer lacks attention or a feed-forward.
+/// Whether some layer lacks attention or a feed-forward, or layers have attention of several kinds to tokens that are kept together.
 pub(crate) fn is_hybrid(model: &Model) -> bool {
     let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
-    model.layers.kinds().iter().any(lacks)
+    model.compressed.is_some() || model.layers.kinds().iter().any(lacks)
+}
+
+/// Attention of one document in all layers of a model of compressed attention; none for another model.
+pub(crate) fn compressed_attention(problem: &Problem, document: Document, pass: Pass) -> Option<Ops> {
+    let model = &problem.model;
+    model.compressed?;
+    let of = |(layer, n): (Layer, u64)| {
+        let n = u32::try_from(n).expect("layers fit u32");
+        layer::repeated(&compressed::mixed(&problem.shard(), layer.mixer, &[document], pass), n)
+    };
+    Some(model.kinds(0, model.n_layers).into_iter().flat_map(of).collect())
 }
 
 /// Layers in a pass over documents of so many tokens together.
@@ -162,6 +173,9 @@ fn mixed(shard: &Shard<'_>, mixer: Mixer, documents: &[Document], kind: PassKind
         PassKind::Backward | PassKind::Input => Pass::Backward,
         PassKind::Weight => return Vec::new(),
     };
+    if shard.model.compressed.is_some() {
+        return compressed::mixed(shard, mixer, documents, pass);
+    }
     if mixer.attends() {
         return layer::attention(shard, documents, 1, pass);
     }
