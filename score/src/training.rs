@@ -26,6 +26,7 @@ pub(crate) mod setting;
 pub mod simumax;
 pub mod summary;
 pub mod tables;
+mod t5;
 mod test_hosts;
 pub mod text;
 pub mod torchtitan;

@@ -8,7 +8,7 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
-    AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
+    Problem, AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
 };
 
 use super::reason::Reason;
@@ -122,7 +122,7 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
     let model = megatron_shapes::model(cells, degrees)?;
     let micro_batch = cells.positive("micro_batch_seqs");
-    let tokens = u64::from(cells.positive("seq_tokens"));
+    let tokens = u64::from(megatron_shapes::last(cells, "seq_tokens"));
     let mut execution = execution(cells)?;
     execution.wide_layers = wide_layers(cells, &model);
     let layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
@@ -131,7 +131,7 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     }
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
-    problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
+    problem.layout.zero = zero(cells)?;
     let copies = megatron_shapes::flag(cells, "num-distributed-optimizer-instances").and_then(|text| text.parse().ok());
     problem.layout.replicate = copies.filter(|n| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
     let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
@@ -143,7 +143,41 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let (each, host_off) = test_hosts::launch(cells, &problem);
     problem.execution.launches = Launches { each, captured: captured(cells) };
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
-    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_off, host_waits_s, other: None })
+    let encoder = megatron_shapes::encoder(cells);
+    let of_encoder = encoder.map_or(0.0, |encoder| encoder.held(&problem, micro_batch, tokens));
+    let beside = of_encoder + deferred(cells, &problem, n_micro_batches, u64::from(micro_batch) * tokens);
+    // What runs is not known of an encoder, and not how attention looks both ways.
+    let is_whole = encoder.is_none() && cells.word("kind") != "bert";
+    let usual = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
+    Ok(Run { kernels, host_off, host_waits_s, beside, is_whole, ..usual })
+}
+
+/// What is cut over replicas: by the optimizer, or by Megatron FSDP (`--data-parallel-sharding-strategy`).
+fn zero(cells: &Cells<'_>) -> Result<Zero, Reason> {
+    if !cells.flag("fsdp") {
+        return Ok(if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off });
+    }
+    match cells.word("sharding_strategy") {
+        "" | "no_shard" => Ok(Zero::Off),
+        "optim" => Ok(Zero::OptimizerStates),
+        "optim_grads" => Ok(Zero::Gradients),
+        "optim_grads_params" => Ok(Zero::Parameters),
+        word => Err(Reason::Option { what: format!("Megatron FSDP with {word}") }),
+    }
+}
+
+/// Gradients of logits in 16 bits that wait for the product that makes the head's gradient (`--defer-embedding-wgrad-compute`; Megatron-Core,
+/// `LinearWithGradAccumulationAndAsyncCommunication`, `grad_output_buffer`), beside those of the micro-batch that runs. At most as many micro-batches as
+/// `--wgrad-deferral-limit` says; 0 is all.
+fn deferred(cells: &Cells<'_>, problem: &Problem, n_micro_batches: u32, tokens: u64) -> f64 {
+    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") != Some("true") {
+        return 0.0;
+    }
+    let limit = megatron_shapes::flag(cells, "wgrad-deferral-limit").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let most = n_micro_batches.saturating_sub(1);
+    let n_waiting = if limit == 0 { most } else { most.min(limit) };
+    let logits = tokens * problem.model.vocab / u64::from(problem.layout.tp);
+    f64::from(n_waiting) * hw::real(problem.dtype.bytes() * logits)
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
@@ -164,9 +198,6 @@ fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
 }
 
 fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
-    if cells.flag("fsdp") {
-        return Err(Reason::Option { what: "Megatron FSDP".to_owned() });
-    }
     let formats = match cells.word("fp8_recipe") {
         "" if megatron_shapes::flag(cells, "fp4-recipe") == Some("nvfp4") => {
             Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..Formats::weights(Format::Nvfp4, Dtype::Bf16) }
@@ -177,9 +208,6 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         "mxfp8" => Formats::weights(Format::Mxfp8, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
-    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") == Some("true") {
-        return Err(Reason::Option { what: "--defer-embedding-wgrad-compute".to_owned() });
-    }
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
         layers: uneven_layers(cells),
