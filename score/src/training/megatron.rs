@@ -8,9 +8,11 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
-    Problem, AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
+    AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
+    Problem,
 };
 
+use super::beside;
 use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
@@ -143,11 +145,9 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let (each, host_off) = test_hosts::launch(cells, &problem);
     problem.execution.launches = Launches { each, captured: captured(cells) };
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
-    let encoder = megatron_shapes::encoder(cells);
-    let of_encoder = encoder.map_or(0.0, |encoder| encoder.held(&problem, micro_batch, tokens));
-    let beside = of_encoder + deferred(cells, &problem, n_micro_batches, u64::from(micro_batch) * tokens);
-    // What runs is not known of an encoder, and not how attention looks both ways.
-    let is_whole = encoder.is_none() && cells.word("kind") != "bert";
+    let beside = beside_a_gpt(cells, &problem, micro_batch, n_micro_batches, tokens);
+    // The times of an encoder and of the attention across are not known, and not those of attention that looks both ways.
+    let is_whole = !matches!(cells.word("kind"), "bert" | "t5");
     let usual = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
     Ok(Run { kernels, host_off, host_waits_s, beside, is_whole, ..usual })
 }
@@ -166,18 +166,17 @@ fn zero(cells: &Cells<'_>) -> Result<Zero, Reason> {
     }
 }
 
-/// Gradients of logits in 16 bits that wait for the product that makes the head's gradient (`--defer-embedding-wgrad-compute`; Megatron-Core,
-/// `LinearWithGradAccumulationAndAsyncCommunication`, `grad_output_buffer`), beside those of the micro-batch that runs. At most as many micro-batches as
-/// `--wgrad-deferral-limit` says; 0 is all.
-fn deferred(cells: &Cells<'_>, problem: &Problem, n_micro_batches: u32, tokens: u64) -> f64 {
-    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") != Some("true") {
-        return 0.0;
-    }
+/// What the last stage holds beside a GPT.
+fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_batches: u32, tokens: u64) -> f64 {
+    let all = u64::from(micro_batch) * tokens;
+    let is = |name: &str| megatron_shapes::flag(cells, name) == Some("true");
     let limit = megatron_shapes::flag(cells, "wgrad-deferral-limit").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let most = n_micro_batches.saturating_sub(1);
-    let n_waiting = if limit == 0 { most } else { most.min(limit) };
-    let logits = tokens * problem.model.vocab / u64::from(problem.layout.tp);
-    f64::from(n_waiting) * hw::real(problem.dtype.bytes() * logits)
+    let waiting =
+        if is("defer-embedding-wgrad-compute") { beside::deferred(problem, limit, n_micro_batches, all) } else { 0.0 };
+    let head =
+        if cells.word("kind") == "bert" { beside::bert_head(problem, !is("bert-no-binary-head"), all) } else { 0.0 };
+    let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
+    waiting + head + encoder
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).

@@ -3,10 +3,10 @@
 use engine::Model;
 use engine::model::{Experts, LatentAttention, Layer, Pattern};
 
+use super::beside::Encoder;
 use super::models;
 use super::reason::Reason;
 use super::setting::Degrees;
-use super::t5::Encoder;
 use crate::table::Cells;
 
 /// Vocabulary of BERT's tokenizer in lower case (`pretrain_bert.py`; google-bert/bert-large-uncased, config.json).
