@@ -176,7 +176,9 @@ fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_
     let head =
         if cells.word("kind") == "bert" { beside::bert_head(problem, !is("bert-no-binary-head"), all) } else { 0.0 };
     let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
-    waiting + head + encoder
+    let gathers_narrow = is("fp8-param-gather") || is("fp4-param-gather");
+    let copies = if gathers_narrow { 0.0 } else { beside::narrow_weights(problem) };
+    waiting + head + encoder + copies
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
