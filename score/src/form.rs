@@ -64,7 +64,7 @@ impl Form {
     pub fn operators(self, predicted: &[Predicted], device: &str) -> String {
         let groups = operators::groups(predicted);
         match self {
-            Self::Table | Self::Markdown => operators::markdown(&groups, device),
+            Self::Table | Self::Markdown => operators::markdown(&groups, device) + &operators::reasons(predicted),
             Self::Json => written::rows_as_json(&groups),
             Self::Csv => written::rows_as_csv(predicted),
         }

@@ -89,6 +89,7 @@ pub fn predict(kernels: &[Kernel], costs: &Costs<'_>) -> Vec<Predicted> {
             op: kernel.name.clone(),
             measured_s: kernel.measured_s,
             predicted_s: predicted,
+            reason: None,
         }
     };
     kernels.iter().map(of).collect()

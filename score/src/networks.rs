@@ -1,17 +1,26 @@
 //! Whole models on devices that are left out: the sum of their operators, each from its datasheet and the other devices' efficiencies.
 //!
 //! Source: sitar-lab/NeuSight @ 6945927d9afc, end to end runs in 32 bits without an optimizer. Operators are those of the models' own modules
-//! (`modules.rs`). Where no device of a maker has measured products, whole runs on its other devices say how much longer they take than as the
+//! (`modules.rs`, `switch.rs`), or those of Megatron-LM and what ranks exchange where there are several GPUs (`ranks.rs`). Where no device of a maker has measured products, whole runs on its other devices say how much longer they take than as the
 //! other maker's shares say. Nothing is fitted to the device that is left out. Units: seconds.
 
+mod kernel;
 mod modules;
+mod ranks;
+mod switch;
 
 use std::collections::BTreeMap;
+
+use engine::cost::collective::{self, Network as Reached};
+use hw::{Cluster, GroupShape};
 
 use crate::operators::{self, Datasheets, Known, Operator, Predicted};
 use crate::summary::median;
 use crate::table::{Beside, Cells, Fault, Table, has_columns};
+use crate::training::reason::Reason;
+use kernel::{Kernel, Sizes};
 use modules::{Family, Run};
+use ranks::{Degrees, Step};
 
 /// Columns that tell the table from every other, and without which nothing can be said.
 pub(crate) const NEEDED: [&str; 11] =
@@ -27,9 +36,33 @@ pub struct Network {
     /// Model, whether it is trained, and whether its kernels are fused.
     name: String,
     measured_s: f64,
-    /// Operators with how often they run; none where the model has parts that are not known.
-    operators: Option<Vec<(f64, Operator)>>,
+    /// What runs, or why it cannot be said.
+    work: Result<Work, Reason>,
 }
+
+/// Operators with how often they run, and what ranks exchange.
+#[derive(Clone, Debug)]
+struct Work {
+    operators: Vec<(f64, Operator)>,
+    exchanges: Vec<Exchanged>,
+}
+
+/// Exchanges of a size: how often, seconds of one, and what runs beside it.
+#[derive(Clone, Debug)]
+struct Exchanged {
+    n: f64,
+    time_s: f64,
+    behind: Option<Operator>,
+}
+
+/// Cards by the device's name, as the catalogue has them with their links.
+const CARDS: [(&str, &str); 5] = [
+    ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+    ("NVIDIA A100-SXM4-40GB", "a100-sxm-40g"),
+    ("NVIDIA A100-PCIE-40GB", "a100-pcie-40g"),
+    ("NVIDIA A100 80GB PCIe", "a100-pcie-80g"),
+    ("NVIDIA L4", "l4"),
+];
 
 /// Runs of a table with the measured operators beside it.
 #[derive(Clone, Debug)]
@@ -56,26 +89,90 @@ fn networks(text: &str, beside: &Beside<'_>) -> Result<Networks, Vec<Fault>> {
 fn network(cells: &mut Cells<'_>, datasheets: &Datasheets) -> Network {
     let [device, model, mode] = ["device", "model", "mode"].map(|column| cells.word(column).to_owned());
     let is_fused = cells.flag("fused");
-    let mut of = |column: &str| f64::from(cells.positive(column));
-    let of_family = |family: Family| Run {
-        family,
-        is_trained: mode == "train",
-        is_fused,
-        tokens: of("seq_tokens"),
-        batch: of("batch_seqs"),
-        layers: of("layers"),
-        hidden: of("hidden"),
-        heads: of("heads"),
-        vocab: of("vocab"),
+    let sizes = {
+        let mut of = |column: &str| f64::from(cells.positive(column));
+        Sizes {
+            tokens: of("seq_tokens"),
+            batch: of("batch_seqs"),
+            layers: of("layers"),
+            hidden: of("hidden"),
+            heads: of("heads"),
+            vocab: of("vocab"),
+        }
     };
-    let run = Family::named(&model).map(of_family).filter(|_| cells.word("gpus") == "1");
-    let operators = run.map(|run| {
-        let kernels = modules::kernels(&run);
-        kernels.iter().map(|kernel| (kernel.n, datasheets.operator(cells, &device, kernel.op, kernel.sizes))).collect()
-    });
+    let is_trained = mode == "train";
+    let work = if cells.word("gpus") == "1" {
+        let kernels = kernels_of(&model, is_trained, is_fused, sizes);
+        kernels.map(|kernels| Work { operators: timed(&kernels, &device, cells, datasheets), exchanges: vec![] })
+    } else {
+        on_ranks(&model, &device, is_trained, sizes, cells, datasheets)
+    };
     let fused = if is_fused { " fused" } else { "" };
-    let name = format!("{mode} {model}{fused}");
-    Network { line: cells.line, device, name, measured_s: cells.seconds("e2e_ms"), operators }
+    let name = format!("{mode} {model}{fused}{}", layout(cells));
+    Network { line: cells.line, device, name, measured_s: cells.seconds("e2e_ms"), work }
+}
+
+/// Degrees above 1.
+fn layout(cells: &Cells<'_>) -> String {
+    let of = |name: &str| match cells.word(name) {
+        "" | "1" => String::new(),
+        n => format!(" {name}{n}"),
+    };
+    ["dp", "tp", "pp"].map(of).concat()
+}
+
+/// Kernels of a model on one GPU.
+fn kernels_of(model: &str, is_trained: bool, is_fused: bool, sizes: Sizes) -> Result<Vec<Kernel>, Reason> {
+    if model == SWITCH {
+        return Ok(switch::kernels(&sizes, is_trained));
+    }
+    let family = Family::named(model).ok_or_else(|| Reason::Model { word: model.to_owned() })?;
+    Ok(modules::kernels(&Run { family, is_trained, is_fused, sizes }))
+}
+
+/// The model with experts, whose widths no column states.
+const SWITCH: &str = "switchxl4";
+
+fn timed(kernels: &[Kernel], device: &str, cells: &mut Cells<'_>, datasheets: &Datasheets) -> Vec<(f64, Operator)> {
+    let of = |kernel: &Kernel| (kernel.n, datasheets.operator(cells, device, kernel.op, kernel.sizes));
+    kernels.iter().map(of).collect()
+}
+
+/// A run on several GPUs of a node: a GPT that trains.
+fn on_ranks(
+    model: &str,
+    device: &str,
+    is_trained: bool,
+    sizes: Sizes,
+    cells: &mut Cells<'_>,
+    datasheets: &Datasheets,
+) -> Result<Work, Reason> {
+    if Family::named(model) != Some(Family::Gpt) || !is_trained {
+        let what = "a model on several GPUs that is no GPT in training".to_owned();
+        return Err(Reason::Option { what });
+    }
+    let [dp, tp, pp] = ["dp", "tp", "pp"].map(|column| cells.count(column).unwrap_or(1).max(1));
+    let gpus = cells.positive("gpus");
+    if dp.saturating_mul(tp).saturating_mul(pp) != gpus {
+        return Err(Reason::Degrees { what: format!("{dp} · {tp} · {pp} on {gpus} GPUs") });
+    }
+    let step = Step::new(sizes, Degrees { dp, tp, pp }).map_err(|what| Reason::Degrees { what })?;
+    let card = CARDS.iter().find(|(name, _)| *name == device);
+    let gpu = card.and_then(|(_, card)| hw::catalog::gpu(card));
+    let link = || Reason::Link { between: format!("{gpus} {device}") };
+    let node = hw::catalog::cluster(&gpu.ok_or_else(link)?, 1, gpus);
+    let mut exchanges = Vec::new();
+    for exchange in step.exchanges() {
+        let behind = exchange.behind.map(|kernel| datasheets.operator(cells, device, kernel.op, kernel.sizes));
+        exchanges.push(Exchanged { n: exchange.n, time_s: seconds(&node, &exchange), behind });
+    }
+    Ok(Work { operators: timed(&step.kernels(), device, cells, datasheets), exchanges })
+}
+
+/// Time of an exchange inside a node, as its datasheet and the usual share of its links say.
+fn seconds(node: &Cluster, exchange: &ranks::Exchange) -> f64 {
+    let shape = GroupShape { n_ranks: exchange.ranks, n_nodes: 1 };
+    collective::time(node, &Reached::assumed(node), exchange.kind, hw::whole(exchange.bytes), shape).0.get()
 }
 
 /// Times of a run without what is known of a device: of its products, and of the rest.
@@ -88,13 +185,21 @@ struct Parts {
 impl Network {
     fn without(&self, left_out: &str, known: &Known<'_>) -> Option<Parts> {
         let mut parts = Parts { products_s: 0.0, others_s: 0.0 };
-        for (n, operator) in self.operators.as_ref()? {
+        let work = self.work.as_ref().ok()?;
+        for (n, operator) in &work.operators {
             let time = n * operators::time_without(operator, known, left_out)?;
             if operator.is_product() {
                 parts.products_s += time;
             } else {
                 parts.others_s += time;
             }
+        }
+        for exchange in &work.exchanges {
+            let hidden = exchange
+                .behind
+                .as_ref()
+                .map_or(Some(0.0), |beside| operators::time_without(beside, known, left_out))?;
+            parts.others_s += exchange.n * (exchange.time_s - hidden).max(0.0);
         }
         Some(parts)
     }
@@ -132,6 +237,7 @@ pub fn predict(networks: &Networks) -> Vec<Predicted> {
         op: run.name.clone(),
         measured_s: run.measured_s,
         predicted_s: time(run),
+        reason: run.work.as_ref().err().map(Reason::words),
     };
     networks.runs.iter().map(of).collect()
 }
@@ -204,12 +310,50 @@ mod tests {
     }
 
     #[test]
-    fn training_is_longer_fused_is_shorter_and_experts_have_no_prediction() {
+    fn training_is_longer_fused_is_shorter_and_an_unknown_model_has_its_reason() {
         let rows =
             ["inf,8,1,0", "train,8,1,0", "inf,8,1,1"].map(|middle| format!("two,bert_mine,{middle},1,1,16,2,32,1\n"));
-        let found = read_rows(&(rows.concat() + "two,switchxl4,inf,8,1,0,1,1,16,2,32,1\n"));
+        let found = read_rows(&(rows.concat() + "two,t5,inf,8,1,0,1,1,16,2,32,1\n"));
         let times: Vec<Option<f64>> = found.iter().map(|row| row.predicted_s).collect();
         assert!(times[1] > times[0].map(|time| 2.0 * time) && times[2] < times[0] && times[3].is_none(), "{times:?}");
+        assert_eq!(found[3].reason.as_deref(), Some("a model whose shape is not known: t5"));
+    }
+
+    #[test]
+    fn ranks_need_a_link_and_degrees_that_make_their_number() {
+        let head = "device,model,mode,seq_tokens,batch_seqs,fused,gpus,dp,tp,pp,layers,hidden,heads,vocab,e2e_ms";
+        let sheets = |name: &str| {
+            let found = beside(name)?;
+            let more = "NVIDIA H100 80GB HBM3,2,2\n";
+            Some(if name == "neusight_devices.csv" { found + more } else { found + "one,tanh,100,,,,100,1\n" })
+        };
+        let of = |device: &str, model: &str, mode: &str, cut: &str| {
+            let text = format!("{head}\n{device},{model},{mode},8,4,0,4,{cut},4,16,4,32,1\n");
+            let found = read(&text, &sheets).expect("a table of networks").expect("no fault");
+            predict(&found).remove(0)
+        };
+        let card = "NVIDIA H100 80GB HBM3";
+        assert!(of(card, "gpt_mine", "train", "4,1,1").predicted_s.is_some());
+        assert_eq!(of(card, "gpt_mine", "train", "1,4,1").op, "train gpt_mine tp4");
+        for (device, model, mode, cut, reason) in [
+            ("two", "gpt_mine", "train", "4,1,1", "cards between which no link is stated: 4 two"),
+            (
+                card,
+                "gpt_mine",
+                "train",
+                "2,1,1",
+                "degrees that do not divide the model or the batch: 2 · 1 · 1 on 4 GPUs",
+            ),
+            (
+                card,
+                "gpt_mine",
+                "inf",
+                "4,1,1",
+                "an option that is not modelled: a model on several GPUs that is no GPT in training",
+            ),
+        ] {
+            assert_eq!(of(device, model, mode, cut).reason.as_deref(), Some(reason));
+        }
     }
 
     /// Measured runs; none where the tables are absent.

@@ -61,6 +61,8 @@ pub struct Predicted {
     pub measured_s: f64,
     /// As the other devices say; absent where no other one ran the operator.
     pub predicted_s: Option<f64>,
+    /// Why there is none, where that is known of the row.
+    pub reason: Option<String>,
 }
 
 /// Errors of an operator on a device that was left out.
@@ -172,6 +174,7 @@ pub fn predict(operators: &[Operator]) -> Vec<Predicted> {
         op: operator.op.clone(),
         measured_s: operator.measured_s,
         predicted_s: time_without(operator, &known, &operator.device),
+        reason: None,
     };
     operators.par_iter().map(of).collect()
 }
@@ -270,6 +273,19 @@ pub fn markdown(groups: &[Group], device: &str) -> String {
         text += &format!("| {device} | {op} | {n_predicted}/{n_rows} | {median} | {mean} |\n");
     }
     text
+}
+
+/// Rows without a prediction by their reason; nothing where there are none.
+pub fn reasons(predicted: &[Predicted]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in predicted.iter().filter_map(|row| row.reason.as_deref()) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    if counts.is_empty() {
+        return String::new();
+    }
+    let rows: String = counts.iter().map(|(reason, n)| format!("| {n} | {reason} |\n")).collect();
+    format!("\n| rows without prediction | reason |\n|---|---|\n{rows}")
 }
 
 #[cfg(test)]

@@ -174,6 +174,7 @@ pub fn predict(kernels: &[Kernel], costs: &Costs<'_>) -> Vec<Predicted> {
             op: kernel.name.clone(),
             measured_s: kernel.measured_s,
             predicted_s: cost.and_then(|cost| time(&kernel.ran, cost)),
+            reason: None,
         });
     }
     found

@@ -4,6 +4,7 @@
 //! `megatron.rs`, `sailor.rs`): a problem as it was run, or a reason why there is none (`reason.rs`). `play.rs` predicts its step and its memory, `summary.rs`
 //! sets them beside the measurement, `text.rs` and `written.rs` write them. Units: seconds, bytes.
 
+mod beside;
 pub mod bridge;
 pub mod constants;
 pub mod dominant;

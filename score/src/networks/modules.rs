@@ -2,28 +2,13 @@
 //!
 //! Sources: huggingface/transformers v4.35.2 (`models/{bert,gpt2,opt}`, `activations.py`), with attention that is not fused; pytorch/pytorch v2.1 (`matmul`
 //! copies what it cannot view, `tools/autograd/derivatives.yaml`); sitar-lab/NeuSight @ 6945927d9afc, `neusight/Tracing/trace.py`: which class of a model
-//! runs, and that gradients add up from step to step. Sizes are b, m, n, k of products (m rows of n columns by n of k), rows and width of others.
+//! runs, and that gradients add up from step to step.
 
-/// Words of operators with one input or one tensor more: what they compute does not matter, as bytes bound them.
-const UNARY: &str = "addu";
-const BINARY: &str = "mul";
-/// Tensors that dropout moves over those of an operator with one input: its mask has a byte per element.
-const DROPOUT: f64 = 9.0 / 8.0;
-/// The same of the gradient of a maximum: two comparisons, a half, a choice and a fill (`maximum` of `derivatives.yaml`).
+use super::kernel::{BINARY, DROPOUT, Kernel, NORM_BACKWARD, ONE_WAY, SOFTMAX_BACKWARD, Sizes, UNARY};
+
+/// Tensors that the gradient of a maximum moves over those of an operator with one input: two comparisons, a half, a choice and a fill (`maximum` of
+/// `derivatives.yaml`).
 const MAXIMUM_BACKWARD: f64 = 40.0 / 8.0;
-/// The same of a sum over rows, and of a fill: they read or write alone.
-const ONE_WAY: f64 = 0.5;
-/// Backward of a softmax over forward: gradient and result are read. Of a norm: gradient and input are read twice.
-const SOFTMAX_BACKWARD: f64 = 1.5;
-const NORM_BACKWARD: f64 = 2.5;
-
-/// An operator that runs so often.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Kernel {
-    pub(super) n: f64,
-    pub(super) op: &'static str,
-    pub(super) sizes: [f64; 4],
-}
 
 /// Whose modules a model has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +33,7 @@ pub(super) struct Run {
     pub(super) is_trained: bool,
     /// Compiled: what is no product runs in the kernels beside it.
     pub(super) is_fused: bool,
-    pub(super) tokens: f64,
-    pub(super) batch: f64,
-    pub(super) layers: f64,
-    pub(super) hidden: f64,
-    pub(super) heads: f64,
-    pub(super) vocab: f64,
+    pub(super) sizes: Sizes,
 }
 
 /// Every kernel of a run: forward, and backward where it trains.
@@ -76,42 +56,19 @@ pub(super) fn kernels(run: &Run) -> Vec<Kernel> {
 }
 
 impl Run {
-    fn rows(&self) -> f64 {
-        self.tokens * self.batch
-    }
-
-    /// An operator over the residual stream, so often in every layer.
-    fn narrow(&self, n: f64, op: &'static str) -> Kernel {
-        Kernel { n: n * self.layers, op, sizes: [self.rows(), self.hidden, 1.0, 1.0] }
-    }
-
-    /// Over what the first product of the feed-forward writes.
-    fn wide(&self, n: f64, op: &'static str) -> Kernel {
-        Kernel { n: n * self.layers, op, sizes: [self.rows(), 4.0 * self.hidden, 1.0, 1.0] }
-    }
-
-    /// Over the scores of attention.
-    fn scores(&self, n: f64, op: &'static str) -> Kernel {
-        Kernel { n: n * self.layers, op, sizes: [self.batch * self.heads * self.tokens, self.tokens, 1.0, 1.0] }
-    }
-
     /// Heads that lie apart are copied for a batched product of several sequences. OPT does so for one as well (`_shape`).
     fn copies_heads(&self) -> bool {
-        self.batch > 1.0 || self.family == Family::Opt
-    }
-
-    /// Norms of all layers, and the last one.
-    fn norms(&self) -> Kernel {
-        Kernel { n: 2.0 * self.layers + 1.0, ..self.narrow(0.0, "ln") }
+        self.sizes.batch > 1.0 || self.family == Family::Opt
     }
 }
 
 fn products(run: &Run) -> Vec<Kernel> {
-    let Run { family, hidden, layers, tokens, .. } = *run;
-    let linear = |n: f64, from: f64, to: f64| Kernel { n, op: "linear", sizes: [1.0, run.rows(), from, to] };
-    let groups = run.batch * run.heads;
+    let family = run.family;
+    let Sizes { hidden, layers, tokens, batch, heads, vocab } = run.sizes;
+    let linear = |n: f64, from: f64, to: f64| Kernel::linear(n, run.sizes.rows(), from, to);
+    let groups = batch * heads;
     let batched = |n: f64, k: f64| Kernel { n: layers, op: "bmm", sizes: [groups, tokens, n, k] };
-    let head_dim = hidden / run.heads;
+    let head_dim = hidden / heads;
     let projections = match family {
         Family::Gpt => vec![linear(layers, hidden, 3.0 * hidden), linear(layers, hidden, hidden)],
         Family::Bert | Family::Opt => vec![linear(4.0 * layers, hidden, hidden)],
@@ -120,8 +77,8 @@ fn products(run: &Run) -> Vec<Kernel> {
     // BERT classifies a sequence by its first token unless it trains; then a layer more stands before the vocabulary.
     let head = match (family, run.is_trained) {
         (Family::Bert, false) => vec![],
-        (Family::Bert, true) => vec![linear(1.0, hidden, hidden), linear(1.0, hidden, run.vocab)],
-        _ => vec![linear(1.0, hidden, run.vocab)],
+        (Family::Bert, true) => vec![linear(1.0, hidden, hidden), linear(1.0, hidden, vocab)],
+        _ => vec![linear(1.0, hidden, vocab)],
     };
     let attention = [batched(head_dim, tokens), batched(tokens, head_dim)];
     projections.into_iter().chain(feed_forward).chain(head).chain(attention).collect()
@@ -130,18 +87,20 @@ fn products(run: &Run) -> Vec<Kernel> {
 /// What is no product. Scores are scaled and masked, or masked and bounded from below (OPT, which scales its queries).
 fn forward(run: &Run) -> Vec<Kernel> {
     let mut all = vec![
-        run.scores(2.0, UNARY),
-        run.scores(1.0, "softmax"),
+        run.sizes.scores(2.0, UNARY),
+        run.sizes.scores(1.0, "softmax"),
         // Query, key and value by head, and the result by token.
-        run.narrow(if run.copies_heads() { 4.0 } else { 1.0 }, UNARY),
-        run.narrow(2.0, "add"),
-        run.norms(),
+        run.sizes.narrow(if run.copies_heads() { 4.0 } else { 1.0 }, UNARY),
+        run.sizes.narrow(2.0, "add"),
+        run.sizes.norms(),
     ];
     match run.family {
-        Family::Bert => all.push(run.wide(1.0, "gelu")),
+        Family::Bert => all.push(run.sizes.wide(1.0, "gelu")),
         // `0.5 x (1 + tanh(c (x + d x³)))`, operation by operation.
-        Family::Gpt => all.extend([run.wide(5.0, UNARY), run.wide(1.0, "tanh"), run.wide(2.0, BINARY)]),
-        Family::Opt => all.extend([run.wide(1.0, "relu"), run.narrow(1.0, UNARY)]),
+        Family::Gpt => {
+            all.extend([run.sizes.wide(5.0, UNARY), run.sizes.wide(1.0, "tanh"), run.sizes.wide(2.0, BINARY)])
+        }
+        Family::Opt => all.extend([run.sizes.wide(1.0, "relu"), run.sizes.narrow(1.0, UNARY)]),
     }
     all
 }
@@ -149,38 +108,37 @@ fn forward(run: &Run) -> Vec<Kernel> {
 /// A compiler's kernels: scale, mask and softmax are one, norms add the residual. Operands of batched products are copied as before.
 fn fused(run: &Run) -> Vec<Kernel> {
     vec![
-        run.scores(1.0, "softmax"),
-        run.wide(1.0, "gelu"),
-        run.narrow(if run.copies_heads() { 4.0 } else { 1.0 }, UNARY),
-        run.narrow(2.0, UNARY),
-        run.norms(),
+        run.sizes.scores(1.0, "softmax"),
+        run.sizes.wide(1.0, "gelu"),
+        run.sizes.narrow(if run.copies_heads() { 4.0 } else { 1.0 }, UNARY),
+        run.sizes.narrow(2.0, UNARY),
+        run.sizes.norms(),
     ]
 }
 
 /// Dropout of scores and of what is added to the residual; as many bytes in backward. OPT drops no scores.
 fn dropout(run: &Run) -> Vec<Kernel> {
-    let residual = run.narrow(2.0 * DROPOUT, UNARY);
+    let residual = run.sizes.narrow(2.0 * DROPOUT, UNARY);
     match run.family {
         Family::Opt => vec![residual],
-        Family::Bert | Family::Gpt => vec![residual, run.scores(DROPOUT, UNARY)],
+        Family::Bert | Family::Gpt => vec![residual, run.sizes.scores(DROPOUT, UNARY)],
     }
 }
 
 /// Backward of what is no product, the loss's over the logits, and what adds gradients of weights to those of the step before.
 fn backward(run: &Run) -> Vec<Kernel> {
-    let Run { layers, hidden, vocab, .. } = *run;
-    let logits = |n: f64, op: &'static str| Kernel { n, op, sizes: [run.rows(), vocab, 1.0, 1.0] };
+    let Sizes { layers, hidden, vocab, batch, .. } = run.sizes;
+    let logits = |n: f64, op: &'static str| Kernel::flat(n, op, run.sizes.rows(), vocab);
     // The table of words has a gradient as embedding and one as head, which is filled first.
     let table = vocab * hidden;
-    let weights =
-        |n: f64, op: &'static str, elements: f64| Kernel { n, op, sizes: [elements / hidden, hidden, 1.0, 1.0] };
-    let norms = run.norms();
+    let weights = |n: f64, op: &'static str, elements: f64| Kernel::flat(n, op, elements / hidden, hidden);
+    let norms = run.sizes.norms();
     let mut all = vec![
-        run.scores(SOFTMAX_BACKWARD, "softmax"),
-        run.narrow(if run.batch > 1.0 { 4.0 } else { 3.0 }, UNARY),
+        run.sizes.scores(SOFTMAX_BACKWARD, "softmax"),
+        run.sizes.narrow(if batch > 1.0 { 4.0 } else { 3.0 }, UNARY),
         Kernel { n: NORM_BACKWARD * norms.n, ..norms },
         // Gradients of biases: nine widths of them in a layer.
-        run.narrow(9.0 * ONE_WAY, UNARY),
+        run.sizes.narrow(9.0 * ONE_WAY, UNARY),
         logits(SOFTMAX_BACKWARD, "softmax"),
         logits(ONE_WAY, UNARY),
         weights(1.0, "add", 12.0 * layers * hidden * hidden + 2.0 * table),
@@ -188,19 +146,21 @@ fn backward(run: &Run) -> Vec<Kernel> {
     ];
     match run.family {
         // Query, key and value are products of their own: their gradients are added, as those around both residuals are.
-        Family::Bert => all.extend([run.scores(1.0, UNARY), run.wide(1.0, BINARY), run.narrow(4.0, "add")]),
+        Family::Bert => {
+            all.extend([run.sizes.scores(1.0, UNARY), run.sizes.wide(1.0, BINARY), run.sizes.narrow(4.0, "add")])
+        }
         Family::Gpt => all.extend([
-            run.scores(2.0, UNARY),
-            run.wide(4.0, BINARY),
-            run.wide(5.0, UNARY),
-            run.wide(2.0, "add"),
-            run.narrow(2.0, "add"),
+            run.sizes.scores(2.0, UNARY),
+            run.sizes.wide(4.0, BINARY),
+            run.sizes.wide(5.0, UNARY),
+            run.sizes.wide(2.0, "add"),
+            run.sizes.narrow(2.0, "add"),
         ]),
         Family::Opt => all.extend([
-            run.scores(MAXIMUM_BACKWARD, UNARY),
-            run.wide(1.0, BINARY),
-            run.narrow(4.0, "add"),
-            run.narrow(1.0, UNARY),
+            run.sizes.scores(MAXIMUM_BACKWARD, UNARY),
+            run.sizes.wide(1.0, BINARY),
+            run.sizes.narrow(4.0, "add"),
+            run.sizes.narrow(1.0, UNARY),
         ]),
     }
     all
@@ -211,19 +171,8 @@ mod tests {
     use super::*;
 
     fn run(family: Family, is_trained: bool) -> Run {
-        let sizes = Run {
-            family,
-            is_trained,
-            is_fused: false,
-            tokens: 8.0,
-            batch: 2.0,
-            layers: 3.0,
-            hidden: 16.0,
-            heads: 4.0,
-            vocab: 32.0,
-        };
-        assert!(sizes.rows() == 16.0);
-        sizes
+        let sizes = Sizes { tokens: 8.0, batch: 2.0, layers: 3.0, hidden: 16.0, heads: 4.0, vocab: 32.0 };
+        Run { family, is_trained, is_fused: false, sizes }
     }
 
     /// Multiplications of all products, twice.
@@ -263,7 +212,7 @@ mod tests {
     fn heads_of_one_sequence_are_not_copied() {
         let copies = |family| {
             let narrow = |batch| {
-                let all = kernels(&Run { batch, ..run(family, false) });
+                let all = kernels(&Run { sizes: Sizes { batch, ..run(family, false).sizes }, ..run(family, false) });
                 let of = |kernel: &&Kernel| kernel.op == UNARY && kernel.sizes[1] == 16.0;
                 all.iter().filter(of).map(|kernel| kernel.n).sum::<f64>()
             };

@@ -106,6 +106,7 @@ pub fn predicted(layers: &[ExpertLayer], costs: &Costs<'_>) -> Vec<Predicted> {
         op: layer.name.clone(),
         measured_s: layer.measured_s,
         predicted_s: layer.ran.as_ref().ok().map(|(problem, tokens)| seconds(problem, *tokens, costs)),
+        reason: layer.ran.as_ref().err().map(Reason::words),
     };
     layers.iter().map(of).collect()
 }

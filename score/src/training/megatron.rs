@@ -9,8 +9,10 @@ use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
     AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
+    Problem,
 };
 
+use super::beside;
 use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
@@ -122,7 +124,7 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
     let model = megatron_shapes::model(cells, degrees)?;
     let micro_batch = cells.positive("micro_batch_seqs");
-    let tokens = u64::from(cells.positive("seq_tokens"));
+    let tokens = u64::from(megatron_shapes::last(cells, "seq_tokens"));
     let mut execution = execution(cells)?;
     execution.wide_layers = wide_layers(cells, &model);
     let layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
@@ -131,7 +133,7 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     }
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
-    problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
+    problem.layout.zero = zero(cells)?;
     let copies = megatron_shapes::flag(cells, "num-distributed-optimizer-instances").and_then(|text| text.parse().ok());
     problem.layout.replicate = copies.filter(|n| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
     let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
@@ -143,7 +145,40 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let (each, host_off) = test_hosts::launch(cells, &problem);
     problem.execution.launches = Launches { each, captured: captured(cells) };
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
-    Ok(Run { problem, micro_batch, n_micro_batches, tokens, kernels, host_off, host_waits_s, other: None })
+    let beside = beside_a_gpt(cells, &problem, micro_batch, n_micro_batches, tokens);
+    // The times of an encoder and of the attention across are not known, and not those of attention that looks both ways.
+    let is_whole = !matches!(cells.word("kind"), "bert" | "t5");
+    let usual = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
+    Ok(Run { kernels, host_off, host_waits_s, beside, is_whole, ..usual })
+}
+
+/// What is cut over replicas: by the optimizer, or by Megatron FSDP (`--data-parallel-sharding-strategy`).
+fn zero(cells: &Cells<'_>) -> Result<Zero, Reason> {
+    if !cells.flag("fsdp") {
+        return Ok(if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off });
+    }
+    match cells.word("sharding_strategy") {
+        "" | "no_shard" => Ok(Zero::Off),
+        "optim" => Ok(Zero::OptimizerStates),
+        "optim_grads" => Ok(Zero::Gradients),
+        "optim_grads_params" => Ok(Zero::Parameters),
+        word => Err(Reason::Option { what: format!("Megatron FSDP with {word}") }),
+    }
+}
+
+/// What the last stage holds beside a GPT.
+fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_batches: u32, tokens: u64) -> f64 {
+    let all = u64::from(micro_batch) * tokens;
+    let is = |name: &str| megatron_shapes::flag(cells, name) == Some("true");
+    let limit = megatron_shapes::flag(cells, "wgrad-deferral-limit").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let waiting =
+        if is("defer-embedding-wgrad-compute") { beside::deferred(problem, limit, n_micro_batches, all) } else { 0.0 };
+    let head =
+        if cells.word("kind") == "bert" { beside::bert_head(problem, !is("bert-no-binary-head"), all) } else { 0.0 };
+    let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
+    let gathers_narrow = is("fp8-param-gather") || is("fp4-param-gather");
+    let copies = if gathers_narrow { 0.0 } else { beside::narrow_weights(problem) };
+    waiting + head + encoder + copies
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
@@ -164,9 +199,6 @@ fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
 }
 
 fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
-    if cells.flag("fsdp") {
-        return Err(Reason::Option { what: "Megatron FSDP".to_owned() });
-    }
     let formats = match cells.word("fp8_recipe") {
         "" if megatron_shapes::flag(cells, "fp4-recipe") == Some("nvfp4") => {
             Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..Formats::weights(Format::Nvfp4, Dtype::Bf16) }
@@ -177,9 +209,6 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         "mxfp8" => Formats::weights(Format::Mxfp8, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
-    if megatron_shapes::flag(cells, "defer-embedding-wgrad-compute") == Some("true") {
-        return Err(Reason::Option { what: "--defer-embedding-wgrad-compute".to_owned() });
-    }
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
         layers: uneven_layers(cells),

@@ -3,11 +3,14 @@
 use engine::Model;
 use engine::model::{Experts, LatentAttention, Layer, Pattern};
 
+use super::beside::Encoder;
 use super::models;
 use super::reason::Reason;
 use super::setting::Degrees;
 use crate::table::Cells;
 
+/// Vocabulary of BERT's tokenizer in lower case (`pretrain_bert.py`; google-bert/bert-large-uncased, config.json).
+const BERT_VOCABULARY: u64 = 30_522;
 /// Vocabulary of Mixtral's tokenizer (mistralai/Mixtral-8x22B-v0.1, config.json).
 const MIXTRAL_VOCABULARY: u64 = 32_000;
 
@@ -16,11 +19,27 @@ pub(super) fn flag<'c>(cells: &'c Cells<'_>, name: &str) -> Option<&'c str> {
     cells.word("other_flags").split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// A count of the model, or of its decoder where a cell has one of the encoder and one of the decoder, as `512+128`.
+pub(super) fn last(cells: &mut Cells<'_>, column: &str) -> u32 {
+    let text = cells.word(column).to_owned();
+    let found = text.rsplit('+').next().and_then(|last| last.parse().ok()).filter(|n| *n > 0);
+    if found.is_none() {
+        cells.fault(column, format!("`{text}` is not a count"));
+    }
+    found.unwrap_or(1)
+}
+
+/// The encoder of a row that has one.
+pub(super) fn encoder(cells: &Cells<'_>) -> Option<Encoder> {
+    let first = |column: &str| cells.word(column).split_once('+')?.0.parse::<u32>().ok();
+    Some(Encoder { n_layers: first("layers")?, tokens: u64::from(first("seq_tokens")?) })
+}
+
 /// The model of a row.
 pub(super) fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, Reason> {
     let kind = cells.word("kind").to_owned();
     let model = match kind.as_str() {
-        "gpt" | "moe" => stated(cells)?,
+        "gpt" | "moe" | "bert" | "t5" => stated(cells)?,
         "nemotron" => hybrid(cells)?,
         _ => return Err(Reason::Kind { word: kind }),
     };
@@ -50,9 +69,13 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
     let is_mixtral = cells.word("test").starts_with("mixtral");
     let latent = cells.flag("mla").then(|| latent(cells));
     let n_dense = dense_layers(cells);
+    let n_layers = u64::from(last(cells, "layers"));
+    let is_bert = cells.word("kind") == "bert";
+    let extra = flag(cells, "vocab-extra-ids").and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut of = |name: &str| cells.count(name).map(u64::from);
-    let vocab = of("vocab").or(is_mixtral.then_some(MIXTRAL_VOCABULARY)).ok_or(Reason::Vocabulary)?;
-    let [n_layers, hidden, intermediate] = ["layers", "hidden", "ffn"].map(|name| of(name).unwrap_or(1));
+    let usual = if is_bert { Some(BERT_VOCABULARY) } else { is_mixtral.then_some(MIXTRAL_VOCABULARY) };
+    let vocab = of("vocab").or(usual).ok_or(Reason::Vocabulary)? + extra;
+    let [hidden, intermediate] = ["hidden", "ffn"].map(|name| of(name).unwrap_or(1));
     let [n_heads, n_kv_heads, head_dim] = ["heads", "kv_heads", "head_dim"].map(|name| of(name).unwrap_or(1));
     let experts = of("experts").map(|n_routed| {
         let (top_k, width) = (of("topk").unwrap_or(1), of("moe_ffn").unwrap_or(intermediate));

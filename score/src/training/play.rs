@@ -32,8 +32,8 @@ pub struct Predicted {
     pub says: Says,
     /// With every cost at its low and at its high end.
     pub interval: [f64; 2],
-    /// Highest memory of a rank of every pipeline stage, bytes.
-    pub memory: Vec<f64>,
+    /// Highest memory of a rank of every pipeline stage, bytes; none where the row leaves it open.
+    pub memory: Vec<Option<f64>>,
     /// Weakest source of the costs.
     pub source: Source,
     /// What takes the largest part of the step.
@@ -49,6 +49,8 @@ pub enum Says {
     Value,
     /// An interval alone, because the row leaves open what ran.
     Interval,
+    /// Nothing, because only memory is known.
+    Nothing,
 }
 
 /// Predicts a row; between both runs where it may have been one or the other.
@@ -82,19 +84,21 @@ fn predict_stages(step: &TimedStep) -> Predicted {
     }
 }
 
-/// From the fewest GPUs whose memory holds the step to the most that have a micro-batch each. No value is chosen, and no memory: it
-/// depends on the number as well.
+/// From the fewest GPUs whose memory holds the step to the most that have a micro-batch each. No value is chosen. Memory is said of a stage that has the same with
+/// both.
 fn predict_counts(runs: &[Run], costs: &Costs<'_>) -> Predicted {
     let most = predict_run(runs.last().expect("some number of GPUs"), costs);
     let fits = |found: &(&Run, Predicted)| {
         let there = hw::real(found.0.problem.cluster.gpu.memory.0);
-        found.1.memory.iter().all(|bytes| *bytes <= there)
+        found.1.memory.iter().flatten().all(|bytes| *bytes <= there)
     };
     let fewest = runs.iter().map(|run| (run, predict_run(run, costs))).find(fits);
     let fewest = fewest.map_or_else(|| most.clone(), |(_, found)| found);
     let interval = [most.interval[0].min(fewest.interval[0]), most.interval[1].max(fewest.interval[1])];
     let step_s = (interval[0] * interval[1]).sqrt();
-    Predicted { step_s, says: Says::Interval, interval, memory: Vec::new(), ..fewest }
+    let memory = fewest.memory.iter().zip(&most.memory).map(|(one, other)| one.filter(|_| one == other)).collect();
+    let says = if fewest.says == Says::Value { Says::Interval } else { fewest.says };
+    Predicted { step_s, says, interval, memory, ..fewest }
 }
 
 impl Predicted {
@@ -137,12 +141,15 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
         let stage = &mut memory[lane.stage as usize];
         *stage = stage.max(hw::real(played.timeline.peak_memory_bytes(index) - unseen));
     }
+    *memory.last_mut().expect("a stage") += asked.beside;
+    let memory = memory.into_iter().map(Some).collect();
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
     let open = libm::exp(unexplained::half_width(&metrics, asked));
     let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
-    Predicted { step_s, says: Says::Value, interval, memory, source: metrics.source, dominant, why: metrics.why }
+    let says = if asked.is_whole { Says::Value } else { Says::Nothing };
+    Predicted { step_s, says, interval, memory, source: metrics.source, dominant, why: metrics.why }
 }
 
 /// The problem with the sequences of one step.

@@ -64,6 +64,14 @@ hw::words! {
 }
 
 impl Reason {
+    /// What it is, and what it is about in this row.
+    pub fn words(&self) -> String {
+        match self.detail() {
+            detail if detail.is_empty() => self.about().to_owned(),
+            detail => format!("{}: {detail}", self.about()),
+        }
+    }
+
     /// What it is about in this row, where that says more.
     pub fn detail(&self) -> String {
         match self {

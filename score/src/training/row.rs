@@ -86,6 +86,10 @@ pub struct Run {
     pub host_off: f64,
     /// Time of a step in which the device waits for its host to do something else than launch passes, seconds.
     pub host_waits_s: f64,
+    /// What the last stage holds beside the problem, bytes.
+    pub beside: f64,
+    /// Whether the problem has all that runs; without it nothing is said of the step.
+    pub is_whole: bool,
     /// What may have been run instead, where a row does not say it; the interval then holds both.
     pub other: Option<Box<Other>>,
 }

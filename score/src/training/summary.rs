@@ -104,16 +104,17 @@ impl Scored {
 
     /// Whether the measured step lies in the interval.
     pub fn is_covered(&self) -> Option<bool> {
-        let (found, measured) = (self.outcome.as_ref().ok()?, self.row.measured.step_s?);
+        let found = self.outcome.as_ref().ok().filter(|found| found.says != Says::Nothing)?;
+        let measured = self.row.measured.step_s?;
         Some(holds(found.interval, measured))
     }
 
     /// Predicted over measured memory of every stage that was measured: (stage, ratio).
     pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
         let (Ok(found), measured) = (&self.outcome, &self.row.measured) else { return Vec::new() };
-        let stages = (0_u32..).zip(&found.memory);
-        let largest = stages.max_by(|one, other| one.1.total_cmp(other.1)).map(|(stage, _)| stage);
-        let of = |(stage, bytes): (u32, f64)| Some((stage, found.memory.get(stage as usize)? / bytes));
+        let stages = (0_u32..).zip(&found.memory).filter_map(|(stage, bytes)| Some((stage, (*bytes)?)));
+        let largest = stages.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(stage, _)| stage);
+        let of = |(stage, bytes): (u32, f64)| Some((stage, (*found.memory.get(stage as usize)?)? / bytes));
         measured.memory.iter().copied().chain(largest.zip(measured.largest_memory)).filter_map(of).collect()
     }
 }

@@ -237,7 +237,7 @@ fn markdown_row(scored: &Scored) -> String {
     let ratios = scored.memory_ratios();
     let gib: Vec<String> = ratios
         .iter()
-        .map(|(stage, _)| format!("{:.2}", found.memory[*stage as usize] / super::setting::GIBIBYTE))
+        .filter_map(|(stage, _)| Some(format!("{:.2}", found.memory[*stage as usize]? / super::setting::GIBIBYTE)))
         .collect();
     let errors: Vec<String> = ratios.iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
     let memory =

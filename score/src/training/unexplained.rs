@@ -97,6 +97,8 @@ impl Run {
             kernels: Kernels::Usual,
             host_off: HOST,
             host_waits_s: 0.0,
+            beside: 0.0,
+            is_whole: true,
             other: None,
         }
     }

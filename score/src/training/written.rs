@@ -183,6 +183,7 @@ fn joined(bytes: impl Iterator<Item = f64>) -> String {
 fn line(scored: &Scored) -> Line {
     let (label, measured) = (&scored.row.label, &scored.row.measured);
     let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let of_step = found.filter(|found| found.says != Says::Nothing);
     let ratios = scored.memory_ratios();
     let largest = ratios.iter().map(|(_, ratio)| *ratio).max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs()));
     Line {
@@ -198,10 +199,10 @@ fn line(scored: &Scored) -> Line {
         measured_step_s: measured.step_s,
         predicted_step_s: found.filter(|found| found.says == Says::Value).map(|found| found.step_s),
         step_ratio: scored.step_ratio(),
-        step_low_s: found.map(|found| found.interval[0]),
-        step_high_s: found.map(|found| found.interval[1]),
+        step_low_s: of_step.map(|found| found.interval[0]),
+        step_high_s: of_step.map(|found| found.interval[1]),
         measured_memory_bytes: joined(measured.memory.iter().map(|(_, bytes)| *bytes).chain(measured.largest_memory)),
-        predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().copied())),
+        predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().flatten().copied())),
         memory_ratio: largest,
         source: found.map(|found| Source::name(found.source)),
         dominant: found.map(|found| found.dominant.word()),

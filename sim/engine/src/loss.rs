@@ -46,6 +46,15 @@ impl Loss {
         }
     }
 
+    /// Bytes per logit that are kept until backward: the exponentials, or logits in whose place the gradient stands.
+    pub const fn kept_per_logit(self) -> u64 {
+        match self {
+            Self::Unfused | Self::Compiled | Self::CompiledReused | Self::Widened => 4,
+            Self::InPlace => 2,
+            Self::WithHead => 0,
+        }
+    }
+
     /// Bytes per logit that kernels read and write in a pass.
     ///
     /// Unfused: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, quotient 8; in backward product 8 and cast 6. Compiled: copy with

@@ -263,8 +263,10 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
         return norm + tokens * in_pieces(shard, vocab) + weight_gradient;
     }
     let loss = logits * shard.loss.held_per_logit();
+    // Losses of further tokens come first, and what they keep waits for backward (`process_mtp_loss`).
+    let predicted = model.n_predicting * logits * shard.loss.kept_per_logit();
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
-    norm + loss.max(HALF * logits + weight_gradient + input_gradient)
+    norm + predicted + loss.max(HALF * logits + weight_gradient + input_gradient)
 }
 
 /// Bytes per token of a head whose logits are made piece by piece: the gathered input, statistics of all pieces, and in backward the logits of a
@@ -339,6 +341,19 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn every_further_token_keeps_what_its_loss_needs() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let of = |n_predicting, loss| {
+            let model = crate::Model { n_predicting, ..model.clone() };
+            head(&Shard { loss, ..shard(&model) }, 100)
+        };
+        let logits = 100 * model.vocab.div_ceil(8);
+        for (loss, kept) in [(Loss::Unfused, 4), (Loss::InPlace, 2), (Loss::WithHead, 0)] {
+            assert_eq!(of(2, loss) - of(0, loss), 2 * kept * logits, "{loss:?}");
+        }
     }
 
     #[test]
