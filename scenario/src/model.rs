@@ -137,3 +137,31 @@ fn of_config(section: &mut Section<'_>, name: &str, text: &str, at: Place) -> Op
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_beside_a_configuration_are_those_of_the_model() {
+        let folder = std::env::temp_dir().join(format!("skrull-sim-formats-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let beside = folder.join(FORMATS);
+        let config = r#"{ "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "intermediate_size": 128, "vocab_size": 100 }"#;
+        let format = |text: &str| {
+            let text = with_formats(text.to_owned(), &beside)?;
+            Ok::<_, String>(Model::from_config("x", &text).expect("read").formats.dense)
+        };
+        assert_eq!(format(config), Ok(hw::Format::Bf16), "there is no file yet");
+        std::fs::write(&beside, r#"{ "quantization": { "quant_algo": "NVFP4", "exclude_modules": ["lm_head"] } }"#)
+            .expect("written");
+        assert_eq!(format(config), Ok(hw::Format::Nvfp4));
+        let own =
+            config.replace("\"model_type\"", "\"quantization_config\": { \"quant_method\": \"fp8\" }, \"model_type\"");
+        assert_eq!(format(&own), Ok(hw::Format::Fp8), "the file's own word comes first");
+        std::fs::write(&beside, "{").expect("written");
+        assert!(format(config).is_err_and(|why| why.starts_with("not valid JSON")));
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}
