@@ -108,14 +108,27 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     }
 }
 
+/// Why the file of formats says none.
+#[derive(Debug, thiserror::Error)]
+enum NoFormats {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unread(#[from] text_file::NoText),
+    /// It is something else.
+    #[error("not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It lacks the key.
+    #[error("key `quantization` is missing")]
+    NoKey,
+}
+
 /// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both.
-fn with_formats(text: String, beside: &Path) -> Result<String, String> {
+fn with_formats(text: String, beside: &Path) -> Result<String, NoFormats> {
     if text.contains("\"quantization_config\"") || !beside.is_file() {
         return Ok(text);
     }
-    let found = text_file::read(beside).map_err(|error| error.to_string())?;
-    let found: Value = serde_json::from_str(&found).map_err(|error| format!("not valid JSON: {error}"))?;
-    let Some(formats) = found.get("quantization") else { return Err("key `quantization` is missing".to_owned()) };
+    let found: Value = serde_json::from_str(&text_file::read(beside)?)?;
+    let formats = found.get("quantization").ok_or(NoFormats::NoKey)?;
     let Some(front) = text.trim_end().strip_suffix('}') else { return Ok(text) };
     Ok(format!("{front}, \"quantization_config\": {formats} }}"))
 }
@@ -150,7 +163,7 @@ mod tests {
         let config = r#"{ "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
             "intermediate_size": 128, "vocab_size": 100 }"#;
         let format = |text: &str| {
-            let text = with_formats(text.to_owned(), &beside)?;
+            let text = with_formats(text.to_owned(), &beside).map_err(|why| why.to_string())?;
             Ok::<_, String>(Model::from_config("x", &text).expect("read").formats.dense)
         };
         assert_eq!(format(config), Ok(hw::Format::Bf16), "there is no file yet");
