@@ -121,16 +121,29 @@ pub fn of_name(name: &str, at: Place) -> Result<Model, Finding> {
     })
 }
 
+/// Why the file of formats says none.
+#[derive(Debug, thiserror::Error)]
+enum NoFormats {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unread(#[from] text_file::NoText),
+    /// It is something else.
+    #[error("not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It lacks the key.
+    #[error("key `quantization` is missing")]
+    NoKey,
+}
+
 /// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both.
-fn with_formats(text: String, beside: &Path) -> Result<String, String> {
+fn with_formats(text: String, beside: &Path) -> Result<String, NoFormats> {
     // What is no configuration is told by whoever reads it.
     let Ok(Value::Object(mut config)) = serde_json::from_str(&text) else { return Ok(text) };
     if config.contains_key("quantization_config") || !beside.is_file() {
         return Ok(text);
     }
-    let found = text_file::read(beside).map_err(|error| error.to_string())?;
-    let found: Value = serde_json::from_str(&found).map_err(|error| format!("not valid JSON: {error}"))?;
-    let formats = found.get("quantization").ok_or("key `quantization` is missing")?;
+    let found: Value = serde_json::from_str(&text_file::read(beside)?)?;
+    let formats = found.get("quantization").ok_or(NoFormats::NoKey)?;
     config.insert("quantization_config".to_owned(), formats.clone());
     Ok(Value::Object(config).to_string())
 }
@@ -150,5 +163,33 @@ fn of_config(section: &mut Section<'_>, name: &str, text: &str, at: Place) -> Op
             }
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_beside_a_configuration_are_those_of_the_model() {
+        let folder = std::env::temp_dir().join(format!("skrull-sim-formats-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let beside = folder.join(FORMATS);
+        let config = r#"{ "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "intermediate_size": 128, "vocab_size": 100 }"#;
+        let format = |text: &str| {
+            let text = with_formats(text.to_owned(), &beside).map_err(|why| why.to_string())?;
+            Ok::<_, String>(Model::from_config("x", &text).expect("read").formats.dense)
+        };
+        assert_eq!(format(config), Ok(hw::Format::Bf16), "there is no file yet");
+        std::fs::write(&beside, r#"{ "quantization": { "quant_algo": "NVFP4", "exclude_modules": ["lm_head"] } }"#)
+            .expect("written");
+        assert_eq!(format(config), Ok(hw::Format::Nvfp4));
+        let own =
+            config.replace("\"model_type\"", "\"quantization_config\": { \"quant_method\": \"fp8\" }, \"model_type\"");
+        assert_eq!(format(&own), Ok(hw::Format::Fp8), "the file's own word comes first");
+        std::fs::write(&beside, "{").expect("written");
+        assert!(format(config).is_err_and(|why| why.starts_with("not valid JSON")));
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -156,11 +156,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let n_kv_heads = match family {
-        Family::Searched => searched::n_kv_heads(n_heads, reader),
-        _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
-    };
-    let n_kv_heads = n_kv_heads.unwrap_or(n_heads);
+    let n_kv_heads = n_kv_heads(family, n_heads, reader);
     let head_dim = reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
     let plain =
@@ -207,6 +203,14 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
     }
+}
+
+fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
+    let stated = match family {
+        Family::Searched => searched::n_kv_heads(n_heads, reader),
+        _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
+    };
+    stated.unwrap_or(n_heads)
 }
 
 /// Whether queries, keys and values have biases, and whether the output projection has one.

@@ -25,7 +25,7 @@ fn read(mut keys: Map<String, Value>) -> Model {
 
 /// Formats in which checkpoints are published that have no 16-bit weights, as `[model] weights` writes them. Source: `quantization_config` of the same
 /// public configurations, and of openai/gpt-oss, moonshotai/Kimi-K2.5 and MiniMaxAI/MiniMax-M2.
-const PUBLISHED: [(&str, &str); 13] = [
+const PUBLISHED: [(&str, &str); 12] = [
     ("deepseek-v3", "\"fp8-block\""),
     ("deepseek-r1", "\"fp8-block\""),
     ("deepseek-v3.2", "\"fp8-block\""),
@@ -33,7 +33,6 @@ const PUBLISHED: [(&str, &str); 13] = [
     ("kimi-k2.5", "{ experts = \"int4\" }"),
     ("gpt-oss-20b", "\"4-bit-experts\""),
     ("gpt-oss-120b", "\"4-bit-experts\""),
-    ("kimi-k3", "\"4-bit-experts\""),
     ("deepseek-v4-flash", "{ format = \"fp8-block\", experts = \"mxfp4\" }"),
     ("deepseek-v4-pro", "{ format = \"fp8-block\", experts = \"mxfp4\" }"),
     ("mimo-v2-flash", "\"fp8-block\""),

@@ -383,4 +383,8 @@ fn experts_that_are_filled_up_take_the_same_time_whatever_the_batch() {
     let least = operations / cluster.gpu.peak(model.formats.experts).get();
     let found = more(1).span().to_seconds().get();
     assert!(found > least && found < 3.0 * least, "{found} s, at least {least}");
+    // The matrices of 255 blocks are read, each for its own rows.
+    let bytes = model.formats.experts.weight_bytes(62.0 * 255.0 * 3.0 * 3072.0 * 1536.0 / 4.0);
+    let read = bytes / cluster.gpu.memory_bandwidth.get();
+    assert!(found > read, "{found} s, at least {read}");
 }

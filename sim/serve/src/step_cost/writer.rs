@@ -173,8 +173,9 @@ impl<'a> Writer<'a> {
         self.own("experts", &self.filled_up(&layer, found), n_layers)
     }
 
-    /// A layer whose kernel fills every expert up to whole blocks of rows, visited or not: at least the products of so many rows, as a dense
-    /// product of the same library takes, and the traffic of the activation between them.
+    /// A layer whose kernel fills every expert up to whole blocks of rows, visited or not: at least the products of so many rows, and the traffic of the
+    /// activation between them. Every expert's matrix is read for its own rows. So they are dense products of the same library with the whole blocks
+    /// of one expert as rows, and the columns of all of them beside each other.
     fn filled_up(&self, layer: &FusedExperts, found: Estimate) -> Estimate {
         let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else {
             return found;
@@ -182,10 +183,12 @@ impl<'a> Writer<'a> {
         let n_experts = self.deployment.replicas_of(experts) / u64::from(self.shard.ep);
         let rows = (layer.tokens * layer.top_k + n_experts * (block - 1)).next_multiple_of(block);
         let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
+        let m = block * (rows / (block * n_experts)).max(1);
+        let columns = |width: u64| width * rows / m;
         let ops = vec![
-            (Op::Gemm { m: rows, n: wide, k: layer.hidden, format }, 1),
+            (Op::Gemm { m, n: columns(wide), k: layer.hidden, format }, 1),
             (Op::Elementwise { bytes: rows * (wide * self.shard.dtype.bytes() + layer.width) }, 1),
-            (Op::Gemm { m: rows, n: layer.hidden, k: layer.width, format }, 1),
+            (Op::Gemm { m, n: columns(layer.hidden), k: layer.width, format }, 1),
         ];
         let filled = self.cost.estimate(&Op::Sequence(ops));
         if filled.time > found.time { filled } else { found }

@@ -449,3 +449,63 @@ fn what_a_type_of_2026_cannot_be_is_a_finding() {
         assert!(findings.contains(part), "{more}: {findings}");
     }
 }
+
+#[test]
+fn models_have_the_parameters_that_their_authors_state() {
+    // Billions of all and of a token, from the model cards; what is beyond half a percent is rounded there.
+    for (name, all, active) in [
+        ("qwen3.5-35b-a3b", 35.0, 3.0),
+        ("qwen3.5-122b-a10b", 122.0, 10.0),
+        ("qwen3-vl-235b-a22b", 235.0, 22.0),
+        ("step-3.5-flash", 196.8, 11.0),
+        ("ernie-4.5-300b-a47b", 300.0, 47.0),
+    ] {
+        let model = crate::model::embedded(name).expect(name);
+        let found = [model.n_parameters(), model.active_parameters()].map(|n| hw::real(n) / 1e9);
+        assert!((found[0] / all - 1.0).abs() < 0.015, "{name}: {found:?}");
+        assert!((found[1] - active).abs() < 0.05 * active + 0.5, "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn layers_that_a_search_chose_have_the_parameters_of_their_blocks() {
+    let model = crate::model::embedded("llama-3.3-nemotron-super-49b").expect("embedded");
+    let (hidden, kv) = (8192, 1024);
+    // Layers by width, as the public file lists them; 49 attend.
+    let widths = [(49, 28_672), (10, 7168), (8, 5632), (6, 2816), (6, 14_336), (1, 17_920)];
+    let wide: u64 = widths.iter().map(|(n, width)| n * 3 * hidden * width).sum();
+    let expected = 49 * (2 * hidden * hidden + 2 * hidden * kv) + wide + 2 * 128_256 * hidden;
+    assert!(model.n_parameters().abs_diff(expected) < expected / 1000, "{}", model.n_parameters());
+    assert_eq!(mixers(&model.name), [(Mixer::Full, 49), (Mixer::Off, 31)]);
+    assert_eq!((model.n_kv_heads, model.n_expert_layers()), (8, 0));
+    let widths = r#""model_type": "nemotron-nas", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1, "vocab_size": 100"#;
+    let block = |attention: &str| format!(r#"{{ "attention": {attention}, "ffn": {{ "ffn_mult": 1.0 }} }}"#);
+    for (blocks, part) in [
+        (block(r#"{ "n_heads_in_group": 2, "window_length": 32 }"#), "`block_configs` is a list with `window_length`"),
+        (r#"{ "attention": { "n_heads_in_group": 2 } }"#.to_owned(), "allowed are blocks with `attention` and `ffn`"),
+        (block(r#"{ "n_heads_in_group": 2 }"#) + ", " + &block(r#"{ "n_heads_in_group": 4 }"#), "one number for all"),
+    ] {
+        let config = format!(r#"{{ {widths}, "block_configs": [{blocks}] }}"#);
+        let findings = Model::from_config("x", &config).expect_err(&config).join("; ");
+        assert!(findings.contains(part), "{config}: {findings}");
+    }
+}
+
+#[test]
+fn the_projection_behind_attention_may_have_a_format_of_its_own() {
+    let of = |left_out: &str| {
+        let quantised = format!(
+            r#""quantization_config": {{ "quant_algo": "NVFP4", "exclude_modules": [{left_out}] }}, "model_type""#
+        );
+        Model::from_config("x", &GLM_5.replace("\"model_type\"", &quantised)).expect("read").formats
+    };
+    // NVIDIA's DeepSeek-V3.1 names the projections in front of attention alone; its GLM-5 names all.
+    let front = r#""*.q_a_proj", "*.q_b_proj", "*.kv_a_proj_with_mqa", "*.kv_b_proj""#;
+    let formats = of(front);
+    assert_eq!(
+        (formats.attention, formats.output, formats.dense),
+        (hw::Format::Bf16, Some(hw::Format::Nvfp4), hw::Format::Nvfp4)
+    );
+    let formats = of(&format!("{front}, \"*.o_proj\""));
+    assert_eq!((formats.attention, formats.output, formats.behind()), (hw::Format::Bf16, None, hw::Format::Bf16));
+}
