@@ -194,10 +194,32 @@ const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 pub(super) const PORT_SHARE: f64 = 0.75;
 
+/// What the other cards of a generation take for a kernel over what B200's tables and both datasheets say of it: products in 8 bits of 2,048 rows and 1,024 columns and
+/// more by cuBLASLt, and forward attention of 4,096 tokens and more in 16 bits. Geometric means over the shapes of tables of the same versions as B200's, of attention
+/// over three engines (ai-dynamo/aiconfigurator @ 095f58a51c4c, `gemm_perf` of TensorRT-LLM 1.3.0rc20, `context_attention_perf`). Exponentials bound forward attention on Blackwell, and
+/// Blackwell Ultra makes twice as many at a time (NVIDIA). No table has the backward of attention.
+static BESIDE_B200: [(&str, [(&str, f64); 3]); 3] = [
+    ("b300", [("gemm-fp8", 0.953), ("attention-128", 0.806), ("attention-64", 0.734)]),
+    ("gb200", [("gemm-fp8", 1.085), ("attention-128", 1.045), ("attention-64", 1.039)]),
+    ("gb300", [("gemm-fp8", 0.976), ("attention-128", 0.832), ("attention-64", 0.784)]),
+];
+
+/// A profile with what tables say of its card beside B200, where B200 lent it.
+fn beside_b200(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    let known = BESIDE_B200.iter().find(|(card, _)| profile.lent_by.as_deref() == Some("b200") && *card == profile.gpu);
+    for (name, factor) in known.iter().flat_map(|(_, factors)| factors) {
+        if let Some(operator) = profile.operators.get_mut(*name) {
+            operator.surface.values.iter_mut().for_each(|value| *value += factor.ln());
+        }
+    }
+    profile
+}
+
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
 pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
-    let profiled = Profiled::new(profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
+    let profiled = Profiled::new(&beside_b200(profile), cluster).with_link_shares([constants.link_share, PORT_SHARE]);
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
     let is_torch = TORCH_CARDS.contains(&cluster.gpu.name.as_str());
     Box::new(if is_torch { held.with_attention(TORCH_ATTENTION) } else { held })
