@@ -194,10 +194,32 @@ const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 pub(super) const PORT_SHARE: f64 = 0.75;
 
+/// What the other cards of a generation take for a kernel over what B200's tables and both datasheets say of it: products in 8 bits of 2,048 rows and 1,024 columns and
+/// more by cuBLASLt, and forward attention of 4,096 tokens and more in 16 bits. Geometric means over the shapes of tables of the same versions as B200's, of attention
+/// over three engines (ai-dynamo/aiconfigurator @ 095f58a51c4c, `gemm_perf` of TensorRT-LLM 1.3.0rc20, `context_attention_perf`). Exponentials bound forward attention on Blackwell, and
+/// Blackwell Ultra makes twice as many at a time (NVIDIA). No table has the backward of attention.
+static BESIDE_B200: [(&str, [(&str, f64); 3]); 3] = [
+    ("b300", [("gemm-fp8", 0.953), ("attention-128", 0.806), ("attention-64", 0.734)]),
+    ("gb200", [("gemm-fp8", 1.085), ("attention-128", 1.045), ("attention-64", 1.039)]),
+    ("gb300", [("gemm-fp8", 0.976), ("attention-128", 0.832), ("attention-64", 0.784)]),
+];
+
+/// A profile with what tables say of its card beside B200, where B200 lent it.
+fn beside_b200(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    let known = BESIDE_B200.iter().find(|(card, _)| profile.lent_by.as_deref() == Some("b200") && *card == profile.gpu);
+    for (name, factor) in known.iter().flat_map(|(_, factors)| factors) {
+        if let Some(operator) = profile.operators.get_mut(*name) {
+            operator.surface.values.iter_mut().for_each(|value| *value += factor.ln());
+        }
+    }
+    profile
+}
+
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
 pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
-    let profiled = Profiled::new(profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
+    let profiled = Profiled::new(&beside_b200(profile), cluster).with_link_shares([constants.link_share, PORT_SHARE]);
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
     let is_torch = TORCH_CARDS.contains(&cluster.gpu.name.as_str());
     Box::new(if is_torch { held.with_attention(TORCH_ATTENTION) } else { held })
@@ -206,6 +228,24 @@ pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cards_beside_b200_take_what_their_own_tables_say() {
+        // In B300's own table products take 0.953 times as long as B200's say; a card's own profile and one that another card lent stay.
+        let text = include_str!("../../../profiles/b200-trtllm.toml");
+        let own = Profile::parse(text).expect("shipped");
+        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+        let time = |profile: &Profile| {
+            let op = engine::task::Op::Gemm { m: 16_384, n: 8192, k: 8192, format: hw::Format::Fp8 };
+            Profiled::new(profile, &hw::catalog::cluster(&gpu("b300"), 1, 8)).estimate(&op).time.get()
+        };
+        let lent = own.lent_to(&gpu("b300"));
+        let ratio = time(&beside_b200(&lent)) / time(&lent);
+        assert!((ratio - 0.953).abs() < 1e-3, "{ratio}");
+        assert_eq!(beside_b200(&own), own);
+        let lent = Profile { gpu: "b300".to_owned(), lent_by: Some("h100-sxm".to_owned()), ..own };
+        assert_eq!(beside_b200(&lent), lent);
+    }
 
     #[test]
     fn every_card_has_one_row_and_every_row_says_what_it_was_fitted_on() {

@@ -192,7 +192,7 @@ pub(super) fn layers_beside_ends(cells: &Cells<'_>, model: &Model, degrees: &Deg
 mod tests {
     use super::*;
 
-    const HEAD: &str = "row,release,task,model,gpu,gpus,precision,global_batch_seqs,micro_batch_seqs,seq_tokens,step_time_s,\
+    const HEAD: &str = "recipe_tag,tokens_per_s_per_gpu_best,row,release,task,model,gpu,gpus,precision,global_batch_seqs,micro_batch_seqs,seq_tokens,step_time_s,\
                         tp_gpus,pp_stages,vp_chunks,ep_gpus,dp_replicas,fsdp,cuda_graph_impl,mtp_layers";
 
     /// What a line of Bridge's table asks to be played.
@@ -208,22 +208,24 @@ mod tests {
     #[test]
     fn embedding_and_loss_may_stand_on_stages_without_a_layer() {
         // Llama 3.1 405B has 126 layers on 16 ranks of eight stages.
-        let problem = asked("1,26.08,pretrain,LLAMA3.1_405B,GB200,128,FP8-MX,128,1,8192,1,4,16,8,1,2,0,none,");
+        let problem = asked("v0.6.0,,1,26.08,pretrain,LLAMA3.1_405B,GB200,128,FP8-MX,128,1,8192,1,4,16,8,1,2,0,none,");
         let layers = &problem.execution.layers;
         assert_eq!((layers.len(), layers.iter().sum::<u32>()), (128, 126));
         assert_eq!((layers[0], layers[1], layers[127]), (0, 1, 0));
         // Qwen3 235B has 94 on eight ranks of three: four places on each stage.
-        let problem = asked("1,26.08,pretrain,Qwen3_235B_a22B,GB200,256,FP8-MX,8192,1,4096,1,1,8,3,32,32,0,none,");
+        let problem =
+            asked("v0.6.0,,1,26.08,pretrain,Qwen3_235B_a22B,GB200,256,FP8-MX,8192,1,4096,1,1,8,3,32,32,0,none,");
         let layers = &problem.execution.layers;
         assert_eq!((layers[0], layers[1], layers[23]), (3, 4, 3));
         // Llama 3 70B does not count them.
-        let problem = asked("1,26.08,pretrain,LLAMA3_70B,GB200,64,FP8-MX,128,1,8192,1,2,4,5,1,8,0,none,");
+        let problem = asked("v0.6.0,,1,26.08,pretrain,LLAMA3_70B,GB200,64,FP8-MX,128,1,8192,1,2,4,5,1,8,0,none,");
         assert!(problem.execution.layers.is_empty());
     }
 
     #[test]
     fn sharded_states_of_a_model_are_copied_from_rack_to_rack_and_activations_go_to_the_host() {
-        let problem = asked("1,26.08,pretrain,Nemotron_3_Ultra,GB300,256,FP8-MX,256,1,8192,1,1,1,1,64,256,1,none,2");
+        let problem =
+            asked("v0.6.0,,1,26.08,pretrain,Nemotron_3_Ultra,GB300,256,FP8-MX,256,1,8192,1,1,1,1,64,256,1,none,2");
         assert_eq!((problem.layout.replicate, problem.layout.n_shards(), problem.layout.n_expert_shards()), (4, 64, 1));
         assert!(problem.execution.experts.fused);
         // 48 layers and two that predict, 22 experts of 5120 elements in 16 bits: 11 MB of a token.
@@ -233,7 +235,7 @@ mod tests {
             .sum();
         let streamed = problem.execution.offload * hw::real(kept);
         assert!((streamed / (50.0 * 22.0 * 5120.0 * 2.0) - 1.0).abs() < 1e-9, "{streamed}");
-        let whole = asked("1,26.08,pretrain,LLAMA3_70B,GB300,64,FP8-CS,128,2,8192,1,1,1,1,1,64,1,none,");
+        let whole = asked("v0.6.0,,1,26.08,pretrain,LLAMA3_70B,GB300,64,FP8-CS,128,2,8192,1,1,1,1,1,64,1,none,");
         assert_eq!((whole.layout.replicate, whole.execution.offload), (1, 0.0));
     }
 
@@ -241,7 +243,7 @@ mod tests {
     fn graphs_of_hybrids_have_the_modules_of_their_recipe() {
         let graphs = |card, format| {
             let line = format!(
-                "1,26.08,pretrain,Nemotron_3_Nano,{card},8,{format},512,2,8192,1,1,1,1,8,8,0,transformer_engine,"
+                "v0.6.0,,1,26.08,pretrain,Nemotron_3_Nano,{card},8,{format},512,2,8192,1,1,1,1,8,8,0,transformer_engine,"
             );
             asked(&line).execution.launches.captured
         };
