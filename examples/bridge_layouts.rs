@@ -88,7 +88,7 @@ fn of_candidate(run: &Run, candidate: &Candidate) -> Run {
 
 /// Memory of the fullest rank.
 fn highest_gib(predicted: &Predicted) -> f64 {
-    predicted.memory.iter().copied().fold(0.0, f64::max) / hw::GIB
+    predicted.memory.iter().flatten().copied().fold(0.0, f64::max) / hw::GIB
 }
 
 fn degrees(layout: &Layout, micro_batch: u64) -> String {

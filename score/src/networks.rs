@@ -156,7 +156,7 @@ fn on_ranks(
     if dp.saturating_mul(tp).saturating_mul(pp) != gpus {
         return Err(Reason::Degrees { what: format!("{dp} · {tp} · {pp} on {gpus} GPUs") });
     }
-    let step = Step::new(sizes, Degrees { dp, tp, pp }).map_err(|what| Reason::Degrees { what })?;
+    let step = Step::new(sizes, Degrees { dp, tp, pp })?;
     let card = CARDS.iter().find(|(name, _)| *name == device);
     let gpu = card.and_then(|(_, card)| hw::catalog::gpu(card));
     let link = || Reason::Link { between: format!("{gpus} {device}") };

@@ -8,6 +8,8 @@
 
 use engine::task::Collective;
 
+use crate::training::reason::Reason;
+
 use super::kernel::{BINARY, DROPOUT, Kernel, NORM_BACKWARD, ONE_WAY, SOFTMAX_BACKWARD, Sizes, UNARY};
 
 /// Bytes of a value.
@@ -53,13 +55,13 @@ pub(super) struct Step {
 
 impl Step {
     /// A step, or what does not divide what.
-    pub(super) fn new(sizes: Sizes, degrees: Degrees) -> Result<Self, String> {
+    pub(super) fn new(sizes: Sizes, degrees: Degrees) -> Result<Self, Reason> {
         let [dp, tp, pp] = [degrees.dp, degrees.tp, degrees.pp].map(f64::from);
         for (what, all, by) in
             [("sequences", sizes.batch, dp), ("heads", sizes.heads, tp), ("layers", sizes.layers, pp)]
         {
             if all % by != 0.0 {
-                return Err(format!("{all} {what} over {by} ranks"));
+                return Err(Reason::Degrees { what: format!("{all} {what} over {by} ranks") });
             }
         }
         let multiple = VOCAB_MULTIPLE * tp;
@@ -234,6 +236,6 @@ mod tests {
     #[test]
     fn what_does_not_divide_is_named() {
         let found = Step::new(SIZES, Degrees { pp: 3, ..ONE }).err();
-        assert_eq!(found.as_deref(), Some("4 layers over 3 ranks"));
+        assert_eq!(found.map(|reason| reason.detail()).as_deref(), Some("4 layers over 3 ranks"));
     }
 }
