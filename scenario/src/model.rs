@@ -137,9 +137,12 @@ enum NoFormats {
 
 /// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both.
 fn with_formats(text: String, beside: &Path) -> Result<String, NoFormats> {
+    if !beside.is_file() {
+        return Ok(text);
+    }
     // What is no configuration is told by whoever reads it.
     let Ok(Value::Object(mut config)) = serde_json::from_str(&text) else { return Ok(text) };
-    if config.contains_key("quantization_config") || !beside.is_file() {
+    if config.contains_key("quantization_config") {
         return Ok(text);
     }
     let found: Value = serde_json::from_str(&text_file::read(beside)?)?;

@@ -3,6 +3,8 @@
 //!
 //! They are of the machine and its software, never of a row or a model.
 
+use std::borrow::Cow;
+
 use engine::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
@@ -205,15 +207,16 @@ static BESIDE_B200: [(&str, [(&str, f64); 3]); 3] = [
 ];
 
 /// A profile with what tables say of its card beside B200, where B200 lent it.
-fn beside_b200(profile: &Profile) -> Profile {
-    let mut profile = profile.clone();
+fn beside_b200(profile: &Profile) -> Cow<'_, Profile> {
     let known = BESIDE_B200.iter().find(|(card, _)| profile.lent_by.as_deref() == Some("b200") && *card == profile.gpu);
-    for (name, factor) in known.iter().flat_map(|(_, factors)| factors) {
+    let Some((_, factors)) = known else { return Cow::Borrowed(profile) };
+    let mut profile = profile.clone();
+    for (name, factor) in factors {
         if let Some(operator) = profile.operators.get_mut(*name) {
             operator.surface.values.iter_mut().for_each(|value| *value += factor.ln());
         }
     }
-    profile
+    Cow::Owned(profile)
 }
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
@@ -242,9 +245,9 @@ mod tests {
         let lent = own.lent_to(&gpu("b300"));
         let ratio = time(&beside_b200(&lent)) / time(&lent);
         assert!((ratio - 0.953).abs() < 1e-3, "{ratio}");
-        assert_eq!(beside_b200(&own), own);
+        assert_eq!(*beside_b200(&own), own);
         let lent = Profile { gpu: "b300".to_owned(), lent_by: Some("h100-sxm".to_owned()), ..own };
-        assert_eq!(beside_b200(&lent), lent);
+        assert_eq!(*beside_b200(&lent), lent);
     }
 
     #[test]

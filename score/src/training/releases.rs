@@ -176,16 +176,11 @@ fn around_attention(model: &Model) -> u64 {
 
 /// Layers of each stage where embedding and loss stand in for one each; empty where they do not, or where stages are no equal ones with them.
 pub(super) fn layers_beside_ends(cells: &Cells<'_>, model: &Model, degrees: &Degrees) -> Vec<u32> {
-    let n_stages = degrees.pp * degrees.chunks;
-    let n_places = u32::try_from(model.n_layers).expect("few layers") + 2;
+    let (n_stages, n_places) = (u64::from(degrees.pp * degrees.chunks), model.n_layers + 2);
     if n_stages < 2 || !n_places.is_multiple_of(n_stages) || !ENDS_AS_LAYERS.contains(&cells.word("model")) {
         return Vec::new();
     }
-    let mut layers = vec![n_places / n_stages; n_stages as usize];
-    for end in [0, layers.len() - 1] {
-        layers[end] -= 1;
-    }
-    layers
+    train::stage::beside_ends(n_places, n_stages, [1, 1])
 }
 
 #[cfg(test)]

@@ -171,16 +171,19 @@ impl<'a> Writer<'a> {
 
     /// A kernel over norms or residuals, which only sequence parallelism cuts.
     fn residual(&mut self, width: u64) {
-        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
-        self.traffic((self.tokens * width).div_ceil(cut));
+        self.traffic(self.residual_elements(width));
     }
 
     /// A kernel of backward that moves so many elements of norms or residuals.
     fn backward_residual(&mut self, width: u64) {
-        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
         if self.kind != PassKind::Weight {
-            self.push(Op::Elementwise { bytes: (self.tokens * width).div_ceil(cut) * self.shard.dtype.bytes() });
+            self.push(Op::Elementwise { bytes: self.residual_elements(width) * self.shard.dtype.bytes() });
         }
+    }
+
+    fn residual_elements(&self, width: u64) -> u64 {
+        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
+        (self.tokens * width).div_ceil(cut)
     }
 
     /// Products of one input by several matrices, cut by columns: one product where the framework joins the matrices.
@@ -260,7 +263,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
     if layer.mixer != Mixer::Off {
-        attending::behind(&mut writer, layer.mixer, mixed_width(shard, layer.mixer));
+        attending::behind(&mut writer, layer.mixer, shard.model.mixed_width(layer.mixer));
         if let (Mixer::Joint, Some(space)) = (layer.mixer, model.state_space) {
             writer.row(model.hidden, space.width());
         }
@@ -291,11 +294,6 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
         writer.residual(4 * model.hidden);
     }
     writer.done()
-}
-
-/// Width of what a mixer gives its output projection.
-pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
-    shard.model.mixed_width(mixer)
 }
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {

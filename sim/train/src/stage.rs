@@ -5,6 +5,21 @@ pub use engine::stage::Stage;
 
 use crate::problem::Problem;
 
+/// Layers of each of so many stages over `n_places`, where an embedding in front and a loss behind may each stand in for a layer (`ends`: 1 where it
+/// does; Megatron-Core, `get_num_layers_to_build`). A stage with an end alone has no layer.
+///
+/// # Panics
+/// Where stages have no equal number of places.
+pub fn beside_ends(n_places: u64, n_stages: u64, ends: [u32; 2]) -> Vec<u32> {
+    assert!(n_places > 0 && n_places.is_multiple_of(n_stages), "{n_places} places in {n_stages} stages");
+    let each = u32::try_from(n_places / n_stages).expect("layer counts are checked by the model reader");
+    let mut layers = vec![each; usize::try_from(n_stages).expect("stages fit usize")];
+    layers[0] -= ends[0];
+    let last = layers.len() - 1;
+    layers[last] -= ends[1];
+    layers
+}
+
 /// Stages of a problem's model, along the path.
 pub fn stages(problem: &Problem) -> Vec<Stage> {
     let (layout, execution) = (&problem.layout, &problem.execution);

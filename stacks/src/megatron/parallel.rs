@@ -95,10 +95,10 @@ impl Degrees {
             return self.of_layout(flags, &text, shape);
         }
         let (pp, n_layers) = (u64::from(self.pp), shape.n_layers);
-        let more = |name: &str, flags: &Flags<'_>| u64::from(flags.is(name));
+        let more = |name: &str, flags: &Flags<'_>| u32::from(flags.is(name));
         let ends =
             [more("account-for-embedding-in-pipeline-split", flags), more("account-for-loss-in-pipeline-split", flags)];
-        let all = n_layers + ends[0] + ends[1];
+        let all = n_layers + u64::from(ends[0] + ends[1]);
         if let Some(chunks) = flags.count("num-virtual-stages-per-pipeline-rank", 1..=1000) {
             self.chunks = u32::try_from(chunks).expect("in range");
         } else if let Some(each) = flags.count("num-layers-per-virtual-pipeline-stage", 1..=10_000) {
@@ -129,11 +129,7 @@ impl Degrees {
             );
             flags.wrong("pipeline-model-parallel-size", what, help);
         } else if ends != [0, 0] && n_stages > 1 {
-            let each = u32::try_from(all / n_stages).unwrap_or(u32::MAX);
-            self.layers = vec![each; usize::try_from(n_stages).unwrap_or(0)];
-            self.layers[0] -= u32::try_from(ends[0]).expect("0 or 1").min(each);
-            let last = self.layers.len() - 1;
-            self.layers[last] -= u32::try_from(ends[1]).expect("0 or 1").min(each);
+            self.layers = train::stage::beside_ends(all, n_stages, ends);
         }
     }
 

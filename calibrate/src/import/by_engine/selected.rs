@@ -61,7 +61,7 @@ impl Block {
     fn products_s(&self, curves: &Profiled) -> f64 {
         let (shard, tokens) = (self.shard(), self.batch * self.length);
         let mut ops = layer::before_mixing(&shard, Mixer::Selected(PICKED), tokens, PassKind::Forward);
-        let k = layer::mixed_width(&shard, Mixer::Full).div_ceil(u64::from(self.tp));
+        let k = shard.model.mixed_width(Mixer::Full).div_ceil(u64::from(self.tp));
         ops.push((Op::Gemm { m: tokens, n: self.model.hidden, k, format: shard.formats.attention }, 1));
         ops.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
         curves.estimate(&Op::Sequence(ops)).time.get()

@@ -348,7 +348,7 @@ fn prompts_that_attend_to_selected_keys_take_what_the_tables_of_both_models_say(
         let of = engine::model::embedded(name).expect("embedded");
         let shard = Shard::forward(&of, Dtype::Bf16, tp);
         let mut products = layer::before_mixing(&shard, Mixer::Selected(2048), tokens, PassKind::Forward);
-        let k = layer::mixed_width(&shard, Mixer::Full) / u64::from(tp);
+        let k = shard.model.mixed_width(Mixer::Full) / u64::from(tp);
         products.push((Op::Gemm { m: tokens, n: of.hidden, k, format: Format::Bf16 }, 1));
         products.retain(|(op, _)| matches!(op, Op::Gemm { .. }));
         let chunk = MixedChunk::of(&shard, Mixer::Selected(2048), 0, tokens).expect("longer than what is selected");

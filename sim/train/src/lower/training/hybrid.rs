@@ -192,7 +192,7 @@ fn mixed(shard: &Shard<'_>, mixer: Mixer, documents: &[Document], kind: PassKind
     };
     let gates = if pass == Pass::Forward { 2 } else { 3 };
     let tensor =
-        n_tokens(documents) * layer::mixed_width(shard, mixer).div_ceil(u64::from(shard.tp)) * shard.dtype.bytes();
+        n_tokens(documents) * shard.model.mixed_width(mixer).div_ceil(u64::from(shard.tp)) * shard.dtype.bytes();
     ops.push((Op::Elementwise { bytes: GATED_TENSORS * tensor * gates / 2 }, 1));
     ops
 }
