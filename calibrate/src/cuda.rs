@@ -29,7 +29,7 @@ use hw::{Bytes, Format};
 
 use self::missing::Missing;
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
-use crate::sample::WATCHDOG;
+use crate::sample::{self, WATCHDOG};
 use attention::Packed;
 use clock::elapsed;
 use driver::record;
@@ -37,7 +37,7 @@ use driver::{Address, Arg, Buffer, Driver, Pinned, guarded, lost};
 use gemm::{Gemm, Operands};
 use launch::kind;
 use nccl::Peers;
-use operands::{ALIGN, Arena, arena_min, footprint, free_grid, grow, long, padded, random, size};
+use operands::{ALIGN, Arena, arena_min, copied, footprint, free_grid, grow, long, padded, random, size};
 
 /// Milliseconds after which times are counted from a later event: a 32-bit number of them keeps 30 ns up to here.
 const STEP_MS: f64 = 250.0;
@@ -87,7 +87,7 @@ impl Cuda {
             let peers = peers.unwrap_or_default();
             let gemm = Gemm::open(&driver)?;
             let operands = random(&driver, arena_min(&driver), "random_bf16", "the first operation")?;
-            Ok(Self {
+            let mut device = Self {
                 facts,
                 gemm,
                 peers,
@@ -102,7 +102,9 @@ impl Cuda {
                 n_marks: 0,
                 last: "none".to_owned(),
                 driver,
-            })
+            };
+            device.facts.mark_s = sample::mark_cost(&mut device)?;
+            Ok(device)
         })
     }
 
@@ -169,11 +171,12 @@ impl Cuda {
                     self.rows.insert(*tokens, self.driver.upload(&rows, "row numbers", &words)?);
                 }
             }
-            Op::Copy { kind: CopyKind::HostToDevice | CopyKind::DeviceToHost, bytes }
-                if self.host.as_ref().is_none_or(|host| host.len < size(*bytes)) =>
+            Op::Copy { kind: kind @ (CopyKind::HostToDevice | CopyKind::DeviceToHost), bytes }
+                if self.host.as_ref().is_none_or(|host| host.len < copied(*kind, *bytes)) =>
             {
                 self.host = None;
-                self.host = Some(self.driver.pinned(size(*bytes).max(arena_min(&self.driver) / 4), &words)?);
+                let len = copied(*kind, *bytes).max(arena_min(&self.driver) / 4);
+                self.host = Some(self.driver.pinned(len, &words)?);
             }
             Op::Collective { kind, bytes, shape } => {
                 if let Some(peers) = &mut self.peers {
@@ -248,6 +251,7 @@ fn facts(driver: &Driver, peers: &Result<Option<Peers>, Missing>) -> Result<Fact
         tile: (128, 128, slots),
         n_devices: peers.as_ref().ok().and_then(Option::as_ref).map_or(1, Peers::len),
         reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
+        mark_s: 0.0,
     })
 }
 

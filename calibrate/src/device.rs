@@ -29,6 +29,8 @@ pub struct Facts {
     pub n_devices: u32,
     /// Kernel that is repeated to see whether the device keeps its speed: bound by its clocks.
     pub reference: Op,
+    /// Seconds that a mark between two kernels adds to them; kernels of a real step follow each other without one.
+    pub mark_s: f64,
 }
 
 /// A point on a stream.

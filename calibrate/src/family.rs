@@ -97,12 +97,15 @@ pub enum Region {
 /// Regions of all families to measure.
 pub type Domain = BTreeMap<Family, Region>;
 
+/// Narrowest matrix of a product that a profile for whatever may come has seen: a head of a small model.
+const WIDTH_MIN: u64 = 64;
+
 /// The domain of a device that is measured for whatever may come: sizes up to `tokens` rows.
 pub fn general(tokens: u64, n_devices: u32) -> Domain {
     let mut domain = Domain::new();
-    domain.insert(Family::Gemm(Format::Bf16), Region::Gemm { sizes: [(1, tokens), (16, tokens), (16, tokens)] });
+    domain.insert(Family::Gemm(Format::Bf16), Region::Gemm { sizes: [(1, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] });
     // Devices without eight-bit products leave these out; their libraries want multiples of 16.
-    domain.insert(Family::Gemm(Format::Fp8), Region::Gemm { sizes: [(16, tokens), (16, tokens), (16, tokens)] });
+    domain.insert(Family::Gemm(Format::Fp8), Region::Gemm { sizes: [(16, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] });
     for pass in [Pass::Forward, Pass::Backward] {
         for wide in [false, true] {
             let dim = if wide { 128 } else { 64 };
@@ -192,10 +195,16 @@ impl Region {
         };
         match (self, family) {
             (Self::Gemm { sizes: [m, n, k] }, Family::Gemm(format)) => {
-                let even = |n: u64| if format == Format::Fp8 { n.next_multiple_of(16) } else { n };
                 let [m, n, k] =
                     [(*m, place[0]), (*n, place[1]), (*k, place[2])].map(|(range, part)| scaled(range, part));
-                Op::Gemm { m: even(m), n: even(n), k: even(k), format }
+                // Eight bits are taken in whole vectors of 16. Widths of models are even in any format, numbers of tokens are not.
+                let even = |n: u64| match format {
+                    Format::Fp8 => n.next_multiple_of(16),
+                    _ if n > WIDTH_MIN => n / 8 * 8,
+                    _ => n,
+                };
+                let m = if format == Format::Fp8 { even(m) } else { m };
+                Op::Gemm { m, n: even(n), k: even(k), format }
             }
             (Self::Attention { heads, queries, documents, keys_ratio }, Family::Attention { pass, .. }) => {
                 let last = heads.len() - 1;

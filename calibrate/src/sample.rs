@@ -119,12 +119,54 @@ fn launches(device: &mut dyn Device, op: &Op, n: u64) -> Result<Vec<(f64, Option
         device.mark(stream)?;
     }
     let marks = device.finish(WATCHDOG)?;
-    let seconds = |from: u64, to: u64| hw::Span::from_ns(to.saturating_sub(from)).to_seconds().get();
+    let mark_s = device.facts().mark_s;
+    let seconds = |from: u64, to: u64| between(from, to, mark_s);
     let launch = |marks: &[u64]| match *marks {
         [before, start, end] => (seconds(start, end), Some(seconds(before, start))),
         _ => (seconds(marks[0], marks[1]), None),
     };
     Ok(marks.chunks_exact(if is_behind { 3 } else { 2 }).map(launch).collect())
+}
+
+/// Seconds of a kernel between two marks, in nanoseconds, without what a mark adds to it.
+pub fn between(from: u64, to: u64, mark_s: f64) -> f64 {
+    (hw::Span::from_ns(to.saturating_sub(from)).to_seconds().get() - mark_s).max(0.0)
+}
+
+/// Bytes of the kernel that shows what a mark costs: it ends after the host has sent the next one, and is as good as constant.
+const MARKED_BYTES: u64 = 64 << 20;
+/// Launches of a chain of them, and how often each chain runs.
+const MARKED: (usize, usize) = (100, 5);
+
+/// What a mark between two kernels adds to them, in seconds: a chain of kernels with marks in between against the same without.
+///
+/// # Errors
+/// When the device fails.
+pub fn mark_cost(device: &mut dyn Device) -> Result<f64, DeviceError> {
+    let op = Op::Elementwise { bytes: MARKED_BYTES };
+    let stream = stream_of(&op);
+    device.reserve(&op)?;
+    let (launches, rounds) = MARKED;
+    let mut chain = |is_marked: bool| {
+        device.mark(stream)?;
+        for index in 1..=launches {
+            device.launch(&op, stream)?;
+            if is_marked || index == launches {
+                device.mark(stream)?;
+            }
+        }
+        let marks = device.finish(WATCHDOG)?;
+        let nanoseconds = marks.last().zip(marks.first()).map_or(0, |(end, start)| end - start);
+        Ok::<_, DeviceError>(hw::Span::from_ns(nanoseconds).to_seconds().get())
+    };
+    // The first of each warms up.
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..=rounds {
+        with.push(chain(true)?);
+        without.push(chain(false)?);
+    }
+    let added = quantile(&with[1..], 0.5) - quantile(&without[1..], 0.5);
+    Ok((added / hw::real(launches as u64)).max(0.0))
 }
 
 /// A line of the log.
@@ -145,22 +187,33 @@ pub struct Log {
     device: String,
 }
 
+/// Samples of a device in a log, and whether its last line is whole. Lines that were cut off are left out.
+fn read(path: &Path, facts: &Facts) -> std::io::Result<(Vec<Sample>, bool)> {
+    let mut earlier = Vec::new();
+    let mut is_whole = true;
+    if let Ok(file) = std::fs::File::open(path) {
+        for line in BufReader::new(file).lines() {
+            let line = line?;
+            let parsed = serde_json::from_str::<Line>(&line);
+            is_whole = parsed.is_ok();
+            earlier.extend(parsed.ok().filter(|line| line.device == facts.name).and_then(|line| line.sample()));
+        }
+    }
+    Ok((earlier, is_whole))
+}
+
+/// Samples that a calibration of this device left beside its profile; none where the file is missing or cannot be read.
+pub fn beside(profile: &Path, facts: &Facts) -> Vec<Sample> {
+    read(&profile.with_extension("samples.jsonl"), facts).map(|(samples, _)| samples).unwrap_or_default()
+}
+
 impl Log {
-    /// Opens a log for more lines; what the same device wrote before comes back. Lines that were cut off are left out.
+    /// Opens a log for more lines; what the same device wrote before comes back.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn open(path: &Path, facts: &Facts) -> std::io::Result<(Self, Vec<Sample>)> {
-        let mut earlier = Vec::new();
-        let mut is_whole = true;
-        if let Ok(file) = std::fs::File::open(path) {
-            for line in BufReader::new(file).lines() {
-                let line = line?;
-                let parsed = serde_json::from_str::<Line>(&line);
-                is_whole = parsed.is_ok();
-                earlier.extend(parsed.ok().filter(|line| line.device == facts.name).and_then(|line| line.sample()));
-            }
-        }
+        let (earlier, is_whole) = read(path, facts)?;
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
         if !is_whole {
             // The next line must not be glued to one that was cut off.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use calibrate::campaign;
 use calibrate::device::Device;
-use calibrate::sample::Sample;
+use calibrate::sample::{self, Log, Sample};
 use engine::cost::profile::Profile;
 use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
 use engine::{CostModel, Timeline};
@@ -16,7 +16,7 @@ use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{failed, fit, measure, open, slug, table};
-use super::{Failure, begin, load, out_dir, print, training, write};
+use super::{Failure, begin, load, out_dir, print, training, unwritable, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::run as pipeline;
@@ -57,6 +57,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         report.refit = refit;
     }
     save(&dir, &report, &ran)?;
+    keep_samples(&dir, &ran, device.as_ref())?;
     show(args, &report, &dir)?;
     if let Some(failure) = stopped {
         return Err(failure);
@@ -121,7 +122,9 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     if let Some(path) = &args.profile {
         let profile = given(path, args, device)?;
         let words = vec![format!("profile {} ({}, {})", path.display(), profile.name, profile.date)];
-        return Ok(Known { profile, samples: Vec::new(), words });
+        // A profile that was measured here has its samples beside it: a refit goes on from them.
+        let samples = sample::beside(path, device.facts());
+        return Ok(Known { profile, samples, words });
     }
     // The plans of the cost model at hand say what to measure; they are made again with what was measured.
     let first = hardware::plans(scenario, pipeline::cost_model(scenario).as_ref());
@@ -225,16 +228,16 @@ fn summary<'a>(validations: impl Iterator<Item = &'a Validation>) -> Errors {
     }
 }
 
+/// What operations of executed plans took, as samples.
+fn executed<'a>(ran: impl Iterator<Item = &'a Ran>) -> Vec<Sample> {
+    let parts = ran.flat_map(|ran| &ran.execution.parts).filter(|part| part.seconds > 0.0);
+    parts.map(|part| Sample { op: part.op.clone(), seconds: part.seconds, spread: 0.0, slowdown: 1.0 }).collect()
+}
+
 /// Fits again with what every other plan measured; the errors of the rest before and after.
 fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -> (Option<Refit>, Profile) {
     let (seen, unseen): (Vec<_>, Vec<_>) = ran.iter().enumerate().partition(|(index, _)| index % 2 == 0);
-    let parts = seen.iter().flat_map(|(_, ran)| &ran.execution.parts);
-    let new = parts.filter(|part| part.seconds > 0.0).map(|part| Sample {
-        op: part.op.clone(),
-        seconds: part.seconds,
-        spread: 0.0,
-        slowdown: 1.0,
-    });
+    let new = executed(seen.iter().map(|(_, ran)| *ran));
     let samples: Vec<Sample> = known.samples.iter().cloned().chain(new).collect();
     let old = known.profile.device.as_ref();
     let header = campaign::Header {
@@ -261,6 +264,19 @@ fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -
         after: summary(after.iter()),
     };
     (Some(refit), profile)
+}
+
+/// Writes what operations of executed plans took, as a calibration writes its samples.
+fn keep_samples(dir: &Path, ran: &[Ran], device: &dyn Device) -> Result<(), Failure> {
+    let path = dir.join("executed.samples.jsonl");
+    let failed = |error: &std::io::Error| unwritable(&path, error);
+    // What an earlier run wrote there would count twice.
+    std::fs::remove_file(&path).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(failed(&error)),
+    })?;
+    let (mut log, _) = Log::open(&path, device.facts()).map_err(|error| failed(&error))?;
+    executed(ran.iter()).iter().try_for_each(|sample| log.append(sample)).map_err(|error| failed(&error))
 }
 
 fn save(dir: &Path, report: &Report, ran: &[Ran]) -> Result<(), Failure> {

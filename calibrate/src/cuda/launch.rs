@@ -7,7 +7,7 @@ use hw::Format;
 use super::Cuda;
 use super::attention::{Backward, Forward, Heads};
 use super::driver::{Address, Arg, Shape};
-use super::operands::{ALIGN, footprint, free_grid, int, long, padded, size};
+use super::operands::{ALIGN, copied, footprint, free_grid, int, long, padded, size};
 use crate::device::{DeviceError, describe};
 
 /// Where bf16 results were written, and how many.
@@ -83,12 +83,16 @@ impl Cuda {
         stream: Stream,
         on: sys::CUstream,
     ) -> Result<Vec<Written>, DeviceError> {
-        let (from, to) = (self.operands.take(bytes.max(1))?, self.results(stream, bytes.max(1))?);
+        let piece = copied(kind, bytes as u64);
+        let (from, to) = (self.operands.take(piece)?, self.results(stream, piece)?);
         let host = || self.host.as_ref().ok_or_else(|| not_reserved(&Op::Copy { kind, bytes: bytes as u64 }));
-        match kind {
-            CopyKind::DeviceToDevice => self.driver.copy(to, from, bytes, on)?,
-            CopyKind::HostToDevice => self.driver.copy_in(to, host()?, bytes, on)?,
-            CopyKind::DeviceToHost => self.driver.copy_out(host()?, from, bytes, on)?,
+        for sent in (0..bytes).step_by(piece) {
+            let bytes = piece.min(bytes - sent);
+            match kind {
+                CopyKind::DeviceToDevice => self.driver.copy(to, from, bytes, on)?,
+                CopyKind::HostToDevice => self.driver.copy_in(to, host()?, bytes, on)?,
+                CopyKind::DeviceToHost => self.driver.copy_out(host()?, from, bytes, on)?,
+            }
         }
         // What comes from the host is whatever the buffer holds.
         Ok(if kind == CopyKind::DeviceToDevice { vec![(to, bytes / 2)] } else { Vec::new() })

@@ -1,6 +1,6 @@
 //! Memory of operations: how many bytes each takes, and buffers that are handed out in turn.
 
-use engine::task::{Op, Pass};
+use engine::task::{CopyKind, Op, Pass};
 use hw::Format;
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
@@ -94,14 +94,25 @@ pub fn footprint(op: &Op) -> (usize, usize) {
             let n = product(&[*tokens, row_bytes.next_multiple_of(16)]);
             (n, n)
         }
-        Op::Copy { bytes, .. } => (size(*bytes).max(1), size(*bytes).max(1)),
+        Op::Copy { kind, bytes } => (copied(*kind, *bytes), copied(*kind, *bytes)),
         _ => (0, 0),
     }
 }
 
-/// Sides of a product as they run: of fp8 the library takes whole vectors of 16 bytes only.
+/// Bytes of a copy to or from the host that have a place of their own at a time. Copies of whole activations are longer than what is free.
+const PIECE: usize = 1 << 30;
+
+/// Bytes of a copy that have a place at a time: all, or a piece where the host is at one end.
+pub fn copied(kind: CopyKind, bytes: u64) -> usize {
+    let bytes = size(bytes).max(1);
+    if kind == CopyKind::DeviceToDevice { bytes } else { bytes.min(PIECE) }
+}
+
+/// Sides of a product as they run: whole vectors of 16 bytes. Of fp8 the library takes no others. Of bf16 it does, with slower kernels that
+/// models do not meet: their widths are such multiples, and the number of tokens, which need not be one, is no stride of theirs.
 pub fn padded<const N: usize>(sides: [u64; N], format: Format) -> [u64; N] {
-    sides.map(|side| if format == Format::Fp8 { side.next_multiple_of(16) } else { side })
+    let vector = if format == Format::Fp8 { 16 } else { 8 };
+    sides.map(|side| side.next_multiple_of(vector))
 }
 
 /// Launch of a kernel that walks so many items with whatever grid it has.
