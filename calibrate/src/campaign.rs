@@ -85,7 +85,8 @@ pub fn measure(
     let reference = device.facts().reference.clone();
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };
-    let mut states = states(device, domain, effort, clock.reference.flops() / seconds);
+    let flops_per_s = clock.reference.flops() / seconds;
+    let mut states = states(device, domain, effort, flops_per_s);
     let n_earlier = earlier.len();
     let mut samples = Vec::new();
     for sample in earlier {
@@ -98,11 +99,14 @@ pub fn measure(
         if begun.elapsed() >= effort.budget.mul_f64(FIRST_LOOK) {
             break "the budget is spent".to_owned();
         }
-        let next = states.iter_mut().enumerate().filter_map(|(index, state)| Some((index, state.next()?)));
-        let Some((index, next)) = next.max_by(|a, b| a.1.deviation.total_cmp(&b.1.deviation)) else {
+        let all = states.iter_mut().enumerate().filter_map(|(index, state)| Some((index, state.next()?)));
+        let all: Vec<(usize, Next)> = all.collect();
+        let is_sure = all.iter().all(|(_, next)| next.deviation * INTERVAL < effort.width);
+        let gain = |next: &Next| next.gain(flops_per_s);
+        let Some((index, next)) = all.into_iter().max_by(|a, b| gain(&a.1).total_cmp(&gain(&b.1))) else {
             break "every candidate is measured".to_owned();
         };
-        if next.deviation * INTERVAL < effort.width {
+        if is_sure {
             break format!("expected times are known within {:.1} %", effort.width * 100.0);
         }
         say(&format!("{} ± {:.0} %", crate::device::describe(&next.op), next.deviation * 164.0));
@@ -145,7 +149,7 @@ fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64
         sizes.sort_by(f64::total_cmp);
         let least = sizes.get(FIRST.min(sizes.len().max(1)) - 1).copied().unwrap_or(0.0);
         all.retain(|op| op.flops() <= (flops_per_s * longest).max(least));
-        State::new(*family, all, longest)
+        State::new(*family, all, longest, flops_per_s, device.facts())
     };
     domain.iter().map(state).collect()
 }
@@ -155,7 +159,8 @@ fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64
 fn suspects(states: &[State]) -> Vec<Op> {
     let mut found: Vec<(f64, &Op)> = Vec::new();
     for state in states {
-        let predicted: Vec<Option<f64>> = match fit::law::operator(&state.rows, &shapes(state.family, None), [""; 3]) {
+        let shape: Vec<Law> = state.shape.clone().into_iter().collect();
+        let predicted: Vec<Option<f64>> = match fit::law::operator(&state.rows, &shape, [""; 3]) {
             Some(operator) => {
                 let law = operator.law.as_ref();
                 let seconds = |row| law.map(|law| fit::law::predicted(law, &operator.surface, row));
@@ -224,13 +229,18 @@ struct State {
     spread: f64,
     /// Seconds that an operation may take.
     longest: f64,
+    /// Rate of the reference kernel.
+    flops_per_s: f64,
+    /// Shape of the law of its family: that of the device's tiles, where it has any.
+    shape: Option<Law>,
     /// The answer of the last round, until a row comes.
     known: Option<Option<Next>>,
 }
 
 impl State {
-    fn new(family: Family, candidates: Vec<Op>, longest: f64) -> Self {
-        Self { family, candidates, rows: Vec::new(), spread: SPREAD.0, longest, known: None }
+    fn new(family: Family, candidates: Vec<Op>, longest: f64, flops_per_s: f64, facts: &Facts) -> Self {
+        let shape = shapes(family, facts).into_iter().take(2).last();
+        Self { family, candidates, rows: Vec::new(), spread: SPREAD.0, longest, flops_per_s, shape, known: None }
     }
 
     fn leave_out(&mut self, op: &Op) {
@@ -247,9 +257,8 @@ impl State {
         }
         self.rows.push(row);
         self.known = None;
-        let shape = shapes(self.family, None);
         // A law runs through a few rows whatever they are: what it leaves says nothing before there are several per coefficient.
-        if let Some(shape) = shape.first().filter(|_| self.rows.len() >= ENOUGH) {
+        if let Some(shape) = self.shape.as_ref().filter(|_| self.rows.len() >= ENOUGH) {
             self.spread = fit::law::spread(&self.rows, shape).max(SPREAD.1);
         }
     }
@@ -261,26 +270,37 @@ impl State {
         let first = self.candidates.get(self.rows.len()).filter(|_| self.rows.len() < FIRST);
         let next = match first {
             Some(op) => Some(Next { op: op.clone(), deviation: 1.0 }),
-            None if shapes(self.family, None).is_empty() => {
+            None if self.shape.is_none() => {
                 let points: Vec<(f64, f64)> = self.rows.iter().map(|row| (row.point[0], row.seconds)).collect();
                 design::for_curve(&self.candidates, &points)
             }
-            None => design::for_law(&self.candidates, &self.rows, self.spread),
+            None => design::for_law(&self.candidates, &self.rows, self.spread, self.flops_per_s),
         };
         self.known = Some(next.clone());
         next
     }
 }
 
-/// Shapes of a family's law; none for what is a curve. With a device's facts, its tiles as well.
-fn shapes(family: Family, facts: Option<&Facts>) -> Vec<Law> {
-    let gemm = |(tile_m, tile_n, slots)| Law::Gemm(GemmLaw { tile_m, tile_n, slots, ..GemmLaw::default() });
+/// Shapes of a family's law, none for what is a curve: one thing after the other, then the device's tiles in waves and, of products, smaller
+/// and wider ones. The library picks among these by rules of its own.
+fn shapes(family: Family, facts: &Facts) -> Vec<Law> {
+    let (m, n, slots) = facts.tile;
+    let is_tiled = facts.tile != (1, 1, 1);
     match family {
         Family::Gemm(_) => {
-            let tiles = facts.map(|facts| facts.tile).filter(|tile| *tile != (1, 1, 1));
-            std::iter::once((1, 1, 1)).chain(tiles).map(gemm).collect()
+            let mut tiles = vec![(1, 1, 1)];
+            tiles.extend(is_tiled.then_some(facts.tile));
+            if slots > 1 {
+                tiles.extend([(m / 2, n / 2, slots), (m / 2, n, slots), (m, n * 2, slots)]);
+            }
+            let gemm =
+                |(tile_m, tile_n, slots)| Law::Gemm(GemmLaw { tile_m, tile_n, slots, ..GemmLaw::default() });
+            tiles.into_iter().map(gemm).collect()
         }
-        Family::Attention { .. } => vec![Law::Attention(AttentionLaw::default())],
+        Family::Attention { .. } => {
+            let rows = [Some(0), (slots > 1).then_some(m)].into_iter().flatten();
+            rows.map(|tile| Law::Attention(AttentionLaw { tile, ..AttentionLaw::default() })).collect()
+        }
         Family::Memory(_) | Family::Collective(..) => Vec::new(),
     }
 }
@@ -355,7 +375,7 @@ fn add(profile: &mut Profile, family: Family, samples: &[&Sample], facts: &Facts
     let row =
         |sample: &&Sample| Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.steady_s() };
     let rows: Vec<Row> = samples.iter().map(row).collect();
-    let shapes = shapes(family, Some(facts));
+    let shapes = shapes(family, facts);
     if !shapes.is_empty() {
         let names = match family {
             Family::Gemm(_) => ["m", "n", "k"],

@@ -277,7 +277,6 @@ fn facts(threads: usize) -> Facts {
         tile: (16, 4, 1),
         n_devices: 1,
         reference: Op::Gemm { m: 256, n: 256, k: 256, format: hw::Format::Bf16 },
-        mark_s: 0.0,
     }
 }
 

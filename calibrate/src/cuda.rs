@@ -60,6 +60,8 @@ pub struct Cuda {
     lines: BTreeMap<usize, Line>,
     events: Vec<sys::CUevent>,
     n_marks: usize,
+    /// What a mark adds to kernels, once it was asked for.
+    mark_s: Option<f64>,
     last: String,
 }
 
@@ -87,7 +89,7 @@ impl Cuda {
             let peers = peers.unwrap_or_default();
             let gemm = Gemm::open(&driver)?;
             let operands = random(&driver, arena_min(&driver), "random_bf16", "the first operation")?;
-            let mut device = Self {
+            Ok(Self {
                 facts,
                 gemm,
                 peers,
@@ -100,11 +102,10 @@ impl Cuda {
                 lines: BTreeMap::new(),
                 events: Vec::new(),
                 n_marks: 0,
+                mark_s: None,
                 last: "none".to_owned(),
                 driver,
-            };
-            device.facts.mark_s = sample::mark_cost(&mut device)?;
-            Ok(device)
+            })
         })
     }
 
@@ -251,7 +252,6 @@ fn facts(driver: &Driver, peers: &Result<Option<Peers>, Missing>) -> Result<Fact
         tile: (128, 128, slots),
         n_devices: peers.as_ref().ok().and_then(Option::as_ref).map_or(1, Peers::len),
         reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
-        mark_s: 0.0,
     })
 }
 
@@ -338,6 +338,15 @@ impl Device for Cuda {
         self.n_marks += 1;
         record(self.events[self.n_marks], on)?;
         Ok(Mark(self.n_marks - 1))
+    }
+
+    fn mark_s(&mut self) -> Result<f64, DeviceError> {
+        if let Some(known) = self.mark_s {
+            return Ok(known);
+        }
+        let found = sample::mark_cost(self)?;
+        self.mark_s = Some(found);
+        Ok(found)
     }
 
     fn wait(&mut self, stream: Stream, mark: Mark) -> Result<(), DeviceError> {

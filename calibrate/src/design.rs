@@ -12,7 +12,10 @@ use crate::fit::law::{Row, axes};
 use crate::fit::neighbours;
 
 /// Places that are looked at in each round.
-const CANDIDATES: u32 = 256;
+const CANDIDATES: u32 = 512;
+/// Seconds of a sample of a short operation, and launches of a long one.
+const SAMPLE_S: f64 = 0.03;
+const LAUNCHES: f64 = 7.0;
 /// Variance of a measurement in units of the prior.
 const NOISE: f64 = 0.05;
 /// Prior pull of neighbouring knots, and of all towards the law.
@@ -28,6 +31,15 @@ pub struct Next {
     pub op: Op,
     /// Relative standard deviation of its predicted time.
     pub deviation: f64,
+}
+
+impl Next {
+    /// What a second of measuring says: a short operation of the same uncertainty first, because many of them fit into the time of a long
+    /// one. Variance falls with time, so its root counts.
+    pub fn gain(&self, flops_per_s: f64) -> f64 {
+        let seconds = SAMPLE_S + LAUNCHES * self.op.flops() / flops_per_s;
+        self.deviation * (SAMPLE_S / seconds).sqrt()
+    }
 }
 
 /// Places of the unit cube that fill it evenly (Halton), after its two ends.
@@ -57,8 +69,9 @@ pub fn candidates(family: Family, region: &Region, fits: impl Fn(&Op) -> bool) -
     ops
 }
 
-/// The candidate that a law's surface knows least of; `spread` is how far measured times lie around the law, relative.
-pub fn for_law(candidates: &[Op], rows: &[Row], spread: f64) -> Option<Next> {
+/// The candidate that a law's surface learns most from in a second; `spread` is how far measured times lie around the law, relative, and
+/// `flops_per_s` about how fast the device is.
+pub fn for_law(candidates: &[Op], rows: &[Row], spread: f64, flops_per_s: f64) -> Option<Next> {
     let points: Vec<Vec<f64>> = candidates.iter().map(Family::point).collect();
     let all: Vec<Row> = candidates
         .iter()
@@ -92,7 +105,7 @@ pub fn for_law(candidates: &[Op], rows: &[Row], spread: f64) -> Option<Next> {
         surface.corners(point).0.into_iter().for_each(|(knot, weight)| c[knot] = weight);
         Next { op: op.clone(), deviation: spread * leverage(&lower, c).sqrt() }
     });
-    judged.max_by(|a, b| a.deviation.total_cmp(&b.deviation))
+    judged.max_by(|a, b| a.gain(flops_per_s).total_cmp(&b.gain(flops_per_s)))
 }
 
 fn cholesky(mut a: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
@@ -158,7 +171,7 @@ mod tests {
         let mut rows: Vec<Row> = Vec::new();
         let mut least = f64::INFINITY;
         for round in 0..60 {
-            let next = for_law(&candidates, &rows, 0.2).expect("candidates are left");
+            let next = for_law(&candidates, &rows, 0.2, 1e12).expect("candidates are left");
             assert!(rows.iter().all(|row| row.op != next.op));
             if round % 20 == 19 {
                 assert!(next.deviation < least, "uncertainty falls as rows come: {} {least}", next.deviation);

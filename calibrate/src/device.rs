@@ -29,8 +29,6 @@ pub struct Facts {
     pub n_devices: u32,
     /// Kernel that is repeated to see whether the device keeps its speed: bound by its clocks.
     pub reference: Op,
-    /// Seconds that a mark between two kernels adds to them; kernels of a real step follow each other without one.
-    pub mark_s: f64,
 }
 
 /// A point on a stream.
@@ -94,6 +92,14 @@ pub trait Device {
     /// # Errors
     /// When the device cannot take it.
     fn mark(&mut self, stream: Stream) -> Result<Mark, DeviceError>;
+
+    /// Seconds that a mark between two kernels adds to them; those of a real step follow each other without one.
+    ///
+    /// # Errors
+    /// When the device fails while it is measured.
+    fn mark_s(&mut self) -> Result<f64, DeviceError> {
+        Ok(0.0)
+    }
 
     /// Lets a stream wait for a mark.
     ///

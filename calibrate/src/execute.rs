@@ -245,7 +245,7 @@ fn pass<'a>(
             (pass.start[task], pass.end[task]) = (marks[start] - origin, marks[end] - origin);
         }
         if let Some(times) = &mut times {
-            let mark_s = device.facts().mark_s;
+            let mark_s = device.mark_s()?;
             for (op, start, end) in sent.parts {
                 times.entry(op).or_default().push(sample::between(marks[start], marks[end], mark_s));
             }

@@ -109,6 +109,7 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
 fn launches(device: &mut dyn Device, op: &Op, n: u64) -> Result<Vec<(f64, Option<f64>)>, DeviceError> {
     let (stream, reference) = (stream_of(op), device.facts().reference.clone());
     let is_behind = stream == Stream::Compute && *op != reference;
+    let mark_s = device.mark_s()?;
     for _ in 0..n {
         if is_behind {
             device.mark(stream)?;
@@ -119,7 +120,6 @@ fn launches(device: &mut dyn Device, op: &Op, n: u64) -> Result<Vec<(f64, Option
         device.mark(stream)?;
     }
     let marks = device.finish(WATCHDOG)?;
-    let mark_s = device.facts().mark_s;
     let seconds = |from: u64, to: u64| between(from, to, mark_s);
     let launch = |marks: &[u64]| match *marks {
         [before, start, end] => (seconds(start, end), Some(seconds(before, start))),
@@ -202,9 +202,9 @@ fn read(path: &Path, facts: &Facts) -> std::io::Result<(Vec<Sample>, bool)> {
     Ok((earlier, is_whole))
 }
 
-/// Samples that a calibration of this device left beside its profile; none where the file is missing or cannot be read.
-pub fn beside(profile: &Path, facts: &Facts) -> Vec<Sample> {
-    read(&profile.with_extension("samples.jsonl"), facts).map(|(samples, _)| samples).unwrap_or_default()
+/// Samples of a device in a log; none where the file is missing or cannot be read.
+pub fn of_log(path: &Path, facts: &Facts) -> Vec<Sample> {
+    read(path, facts).map(|(samples, _)| samples).unwrap_or_default()
 }
 
 impl Log {

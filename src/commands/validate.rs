@@ -123,7 +123,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
         let profile = given(path, args, device)?;
         let words = vec![format!("profile {} ({}, {})", path.display(), profile.name, profile.date)];
         // A profile that was measured here has its samples beside it: a refit goes on from them.
-        let samples = sample::beside(path, device.facts());
+        let samples = sample::of_log(&path.with_extension("samples.jsonl"), device.facts());
         return Ok(Known { profile, samples, words });
     }
     // The plans of the cost model at hand say what to measure; they are made again with what was measured.

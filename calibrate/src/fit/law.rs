@@ -125,8 +125,7 @@ fn coefficients(rows: &[&Row], shape: &Law) -> Law {
     if features[0].memory.is_empty() {
         return sides(rows, &features, shape, vec![false; rows.len()]).1;
     }
-    // Multiply-adds per byte: the fewer, the sooner memory bounds.
-    let density = |features: &Features| features.compute[1] / features.memory[5];
+    let density = |features: &Features| shape.density(features);
     let mut densities: Vec<f64> = features.iter().map(density).collect();
     densities.sort_by(f64::total_cmp);
     let guesses = [0, 2, 5, 8].map(|tenths| {

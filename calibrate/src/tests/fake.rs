@@ -46,7 +46,6 @@ impl Fake {
             tile: (1, 1, 1),
             n_devices: 1,
             reference: Op::Gemm { m: 256, n: 256, k: 256, format: Format::Bf16 },
-            mark_s: 0.0,
         }
     }
 }

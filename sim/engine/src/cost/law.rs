@@ -8,7 +8,7 @@ use hw::real;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::unusable::Unusable;
-use crate::task::Op;
+use crate::task::{Document, Op, Pass};
 
 /// Most rows or columns of a tile, and most tiles at once; no device comes near, and products of them stay in 64 bits.
 const SIZE_MAX: u64 = 1 << 16;
@@ -54,6 +54,9 @@ pub struct GemmLaw {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionLaw {
+    /// Rows of a tile, where tiles run at once on many units; 0 where one row follows the other.
+    #[serde(default)]
+    pub tile: u64,
     /// Launch.
     pub start_s: f64,
     /// Per document and head.
@@ -66,6 +69,9 @@ pub struct AttentionLaw {
     pub query_s: f64,
     /// Per key, key-value head and element.
     pub key_s: f64,
+    /// Per step and element of a head of the longest tile: no number of units makes it shorter.
+    #[serde(default)]
+    pub path_s: f64,
 }
 
 /// What the coefficients multiply: one row for each side of the maximum.
@@ -82,7 +88,10 @@ impl Law {
     pub fn coefficients(&self) -> Vec<f64> {
         match self {
             Self::Gemm(g) => vec![g.start_s, g.multiply_s, g.left_s, g.right_s, g.out_s, g.byte_s],
-            Self::Attention(a) => vec![a.start_s, a.document_s, a.pair_s, a.score_s, a.query_s, a.key_s],
+            Self::Attention(a) => {
+                let all = vec![a.start_s, a.document_s, a.pair_s, a.score_s, a.query_s, a.key_s, a.path_s];
+                if a.tile == 0 { all[..6].to_vec() } else { all }
+            }
         }
     }
 
@@ -91,14 +100,23 @@ impl Law {
     /// # Panics
     /// When they are not as many as the law has.
     pub fn with(&self, coefficients: &[f64]) -> Self {
-        let [a, b, c, d, e, g] = *coefficients else { panic!("six coefficients, found {}", coefficients.len()) };
+        let [a, b, c, d, e, g, ref path @ ..] = *coefficients else {
+            panic!("six coefficients or more, found {}", coefficients.len())
+        };
         match *self {
             Self::Gemm(law) => {
                 Self::Gemm(GemmLaw { start_s: a, multiply_s: b, left_s: c, right_s: d, out_s: e, byte_s: g, ..law })
             }
-            Self::Attention(_) => {
-                Self::Attention(AttentionLaw { start_s: a, document_s: b, pair_s: c, score_s: d, query_s: e, key_s: g })
-            }
+            Self::Attention(AttentionLaw { tile, .. }) => Self::Attention(AttentionLaw {
+                tile,
+                start_s: a,
+                document_s: b,
+                pair_s: c,
+                score_s: d,
+                query_s: e,
+                key_s: g,
+                path_s: path.first().copied().unwrap_or(0.0),
+            }),
         }
     }
 
@@ -116,14 +134,29 @@ impl Law {
                     memory: vec![1.0, 0.0, 0.0, 0.0, 0.0, bytes],
                 })
             }
-            (Self::Attention(_), Op::Attention { documents, n_heads, n_kv_heads, head_dim, .. }) => {
-                let sum = |of: fn(&crate::task::Document) -> u64| documents.iter().map(|d| real(of(d))).sum::<f64>();
+            (Self::Attention(law), Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. }) => {
+                let sum = |of: fn(&Document) -> u64| documents.iter().map(|d| real(of(d))).sum::<f64>();
                 let (heads, wide) = (real(*n_heads), real(*head_dim));
-                let pairs = sum(|d| d.pairs) * heads;
                 let queries = sum(|d| d.queries) * heads * wide;
                 let keys = sum(|d| d.keys) * real(*n_kv_heads) * wide;
-                let documents = real(documents.len() as u64) * heads;
-                Some(Features { compute: vec![1.0, documents, pairs * wide, pairs, queries, keys], memory: Vec::new() })
+                let each = real(documents.len() as u64) * heads;
+                if law.tile == 0 {
+                    let pairs = sum(|d| d.pairs) * heads;
+                    let compute = vec![1.0, each, pairs * wide, pairs, queries, keys];
+                    return Some(Features { compute, memory: Vec::new() });
+                }
+                let pairs = documents.iter().map(|d| in_tiles(d, law.tile)).sum::<f64>() * heads;
+                let group = (n_heads / n_kv_heads.max(&1)).max(1);
+                let steps = |d: &Document| match pass {
+                    Pass::Forward => past(d) + real(d.queries),
+                    Pass::Backward => real(d.queries * group),
+                };
+                let longest = documents.iter().map(steps).fold(0.0, f64::max);
+                let longest = (longest / real(law.tile)).ceil() * real(law.tile);
+                Some(Features {
+                    compute: vec![1.0, each, pairs * wide, pairs, queries, keys, 0.0],
+                    memory: vec![1.0, 0.0, 0.0, 0.0, queries, keys, longest * wide],
+                })
             }
             _ => None,
         }
@@ -137,6 +170,14 @@ impl Law {
         Some((coefficients[0], total(&features.compute).max(total(&features.memory)) - coefficients[0]))
     }
 
+    /// How much work an operation has beside what bounds it otherwise; the less, the sooner the other side counts. For first guesses.
+    pub fn density(&self, features: &Features) -> f64 {
+        match self {
+            Self::Gemm(_) => features.compute[1] / features.memory[5],
+            Self::Attention(_) => features.compute[2] / features.memory[6],
+        }
+    }
+
     /// What is wrong with the coefficients, if anything.
     ///
     /// # Errors
@@ -147,6 +188,11 @@ impl Law {
         {
             return Err(Unusable::range("tiles and slots", 1, SIZE_MAX));
         }
+        if let Self::Attention(law) = self
+            && law.tile > SIZE_MAX
+        {
+            return Err(Unusable::range("rows of a tile", 0, SIZE_MAX));
+        }
         if !self.coefficients().iter().all(|value| (0.0..=COEFFICIENT_S_MAX).contains(value)) {
             return Err(Unusable::range("every coefficient", 0, format!("{COEFFICIENT_S_MAX:e}")));
         }
@@ -154,12 +200,26 @@ impl Law {
     }
 }
 
+/// Keys before the first query of a whole causal chunk with the same pairs: a zigzag share of a document has fewer than its keys say.
+fn past(document: &Document) -> f64 {
+    let queries = document.queries.max(1);
+    (real(document.pairs) / real(queries) - real(queries + 1) / 2.0).max(0.0)
+}
+
+/// Query-key pairs that causal tiles of so many rows compute: a tile's last row sees the most keys, and all of its rows see as many.
+fn in_tiles(document: &Document, tile: u64) -> f64 {
+    let queries = document.queries.max(1);
+    let n = queries.div_ceil(tile);
+    // Tiles end after 1, 2, … n times their rows; the last one ends with the document, at half a tile.
+    let ends = real(tile) * real(n * (n + 1)) / 2.0 - real(n * tile - queries.next_multiple_of((tile / 2).max(1)));
+    real(tile) * (real(n) * past(document) + ends)
+}
+
 #[cfg(test)]
 mod tests {
     use hw::Format;
 
     use super::*;
-    use crate::task::{Document, Pass};
 
     #[test]
     fn a_product_fills_whole_tiles_in_whole_waves_and_is_bound_by_the_slower_side() {
