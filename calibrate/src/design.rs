@@ -193,4 +193,16 @@ mod tests {
         let Op::Elementwise { bytes } = next.op else { panic!("{next:?}") };
         assert!((64_000..16_000_000).contains(&bytes), "{bytes}");
     }
+
+    #[test]
+    fn of_two_that_are_as_unsure_the_short_one_is_measured() {
+        let next = |n| Next { op: Op::Gemm { m: n, n, k: n, format: Format::Bf16 }, deviation: 0.1 };
+        let rate = 1e14;
+        assert!(next(64).gain(rate) > next(8192).gain(rate));
+        // What takes no time beside the rest of a sample makes no difference.
+        assert!((next(64).gain(rate) / next(128).gain(rate) - 1.0).abs() < 1e-3);
+        // A long one is worth it where it is far less sure.
+        let unsure = Next { deviation: 0.5, ..next(8192) };
+        assert!(unsure.gain(rate) > next(64).gain(rate));
+    }
 }

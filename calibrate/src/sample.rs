@@ -134,9 +134,9 @@ pub fn between(from: u64, to: u64, mark_s: f64) -> f64 {
 }
 
 /// Bytes of the kernel that shows what a mark costs: it ends after the host has sent the next one, and is as good as constant.
-const MARKED_BYTES: u64 = 64 << 20;
+const MARKED_BYTES: u64 = 32 << 20;
 /// Launches of a chain of them, and how often each chain runs.
-const MARKED: (usize, usize) = (100, 5);
+const MARKED: (usize, usize) = (30, 3);
 
 /// What a mark between two kernels adds to them, in seconds: a chain of kernels with marks in between against the same without.
 ///

@@ -10,6 +10,9 @@ use super::parallel::Places;
 use input::diagnostic::Code;
 use input::reader::Reader;
 
+/// The policy that pads its micro-batches to their full length.
+const PADS: &str = "megatron";
+
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
 pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
     if !ranks(reader, problem, at) {
@@ -32,7 +35,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
         }
     }
     if reader.n_errors() == before {
-        memory_and_lengths(reader, problem);
+        memory_and_lengths(reader, problem, policies.iter().all(|choice| choice.policy == PADS));
     }
 }
 
@@ -200,14 +203,28 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
-fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
+/// Tokens of a micro-batch where the file says none: what memory holds. A policy that pads to it would pad sequences that are all alike to a
+/// length that nobody asked for, so those fill it with whole ones, no more than a replica has. A framework takes one, as its own default is.
+fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
+    let capacity = memory::token_capacity(problem);
+    let lengths = &problem.workload.lengths;
+    let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
+    let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else { return capacity };
+    let replicas = usize::try_from(problem.layout.dp).unwrap_or(1).max(1);
+    let of_replica = problem.workload.batch_size.div_ceil(replicas) as u64;
+    let held = if problem.execution.framework == Framework::Formulas { capacity / shard.max(1) } else { 1 };
+    // One that does not fit is said where lengths are looked at.
+    if shard > capacity { capacity } else { held.min(of_replica).max(1) * shard }
+}
+
+fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, pads: bool) {
     let layout = problem.layout;
     if problem.execution.unit_times.is_none()
         && let Err(why) = memory::fits(problem)
     {
         reader.wrong(Code::ModelTooLarge, None, why.why);
     } else if problem.bucket_tokens == 0 {
-        problem.bucket_tokens = memory::token_capacity(problem);
+        problem.bucket_tokens = usual_bucket(problem, pads);
     }
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let capacity = problem.bucket_tokens * u64::from(layout.cp);

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// Names as profilers of NVIDIA's cards print them.
-    const NAMES: [(&str, Option<&str>, Term); 26] = [
+    const NAMES: [(&str, Option<&str>, Term); 30] = [
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize2x1x1_execute", None, Term::Product),
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT", None, Term::Product),
         ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", None, Term::Product),
@@ -176,6 +176,14 @@ mod tests {
         ),
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>", None, Term::Elementwise),
         ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", None, Term::Elementwise),
+        (
+            "triton_poi_fused__scaled_dot_product_flash_attention_backward__to_copy_clone_expand_4",
+            None,
+            Term::Elementwise,
+        ),
+        ("void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>", None, Term::Elementwise),
+        ("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16>", None, Term::Elementwise),
+        ("void at::native::(anonymous namespace)::compute_grad_weight<c10::BFloat16, long>", None, Term::Embedding),
         ("void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16>", None, Term::Embedding),
         (
             "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>",

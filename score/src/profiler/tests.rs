@@ -142,3 +142,26 @@ fn what_is_no_trace_is_refused() {
     let why = read(std::io::BufReader::new(long)).expect_err("it has no end");
     assert!(why.to_string().contains("one event is longer than 16 MiB"), "{why}");
 }
+
+/// Two traces of whole steps of PyTorch on cards of this project's own runs: every kernel has a term, and the terms have the sums that adding up the
+/// kernels of a name by hand gives, in milliseconds.
+#[test]
+fn kernels_of_real_steps_have_terms() {
+    let cases = [
+        ("h100-sxm/trace-eager.json.gz", [140.10, 14.26, 44.03]),
+        ("h200-sxm/trace-compiled.json.gz", [156.71, 14.38, 44.59]),
+    ];
+    for (file, expected) in cases {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiles/measured").join(file);
+        let packed = std::fs::File::open(path).expect("a trace of the repository");
+        let text = std::io::BufReader::new(packed::Unpacked::new(packed));
+        let found = measured(read(text).expect("a trace")).expect("a step");
+        let ms = |term: Term| found.terms.get(&term).map_or(0.0, |took| took.seconds.iter().sum::<f64>() * 1e3);
+        let sums = [Term::Product, Term::AttentionForward, Term::AttentionBackward].map(ms);
+        for (sum, expected) in sums.iter().zip(expected) {
+            assert!((sum - expected).abs() < 0.02, "{file}: {sums:?}");
+        }
+        assert!(ms(Term::Unknown) < 0.001 * found.steps[0] * 1e3, "{file}: {} ms without a term", ms(Term::Unknown));
+        assert!(ms(Term::Embedding) > 0.3, "the embedding's backward: {}", ms(Term::Embedding));
+    }
+}

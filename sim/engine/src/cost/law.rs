@@ -247,4 +247,40 @@ mod tests {
         // Two documents times two heads; six pairs and one, two heads of four.
         assert_eq!(Law::Attention(law).seconds(&op), Some((0.0, 40.0 + 7.0 * 8.0)));
     }
+
+    /// Pairs of tiles, counted tile by tile: a tile computes whole columns of half its rows, up to the last key that one of its rows sees.
+    #[test]
+    fn tiles_compute_what_counting_them_says() {
+        for (past, queries) in [(0, 1), (0, 128), (0, 129), (0, 1000), (256, 300), (64, 64)] {
+            let counted: u64 = (0..u64::div_ceil(queries, 128))
+                .map(|tile| 128 * (past + queries.min(128 * (tile + 1)).next_multiple_of(64)))
+                .sum();
+            let found = in_tiles(&Document::chunk(past, queries), 128);
+            assert!((found / real(counted) - 1.0).abs() < 1e-9, "{past} {queries}: {found} {counted}");
+        }
+    }
+
+    #[test]
+    fn no_number_of_units_makes_the_longest_tile_shorter() {
+        let law = AttentionLaw { tile: 128, start_s: 1.0, pair_s: 5e-4, path_s: 1.0, ..AttentionLaw::default() };
+        let attention = |documents: Vec<Document>, pass| Op::Attention {
+            documents,
+            n_heads: 4,
+            n_kv_heads: 2,
+            head_dim: 1,
+            kv: hw::Dtype::Bf16,
+            pass,
+        };
+        let seconds = |documents, pass| Law::Attention(law).seconds(&attention(documents, pass)).map(|(_, rest)| rest);
+        // A block of the forward pass walks over all keys; one of the backward pass over the queries of both heads that share its keys.
+        assert_eq!(seconds(vec![Document::causal(256)], Pass::Forward), Some(256.0));
+        assert_eq!(seconds(vec![Document::causal(256)], Pass::Backward), Some(512.0));
+        // A second document beside it takes no longer, until there is work for all units.
+        assert_eq!(seconds(vec![Document::causal(256), Document::causal(100)], Pass::Forward), Some(256.0));
+        let many = seconds(vec![Document::causal(256); 100], Pass::Forward).expect("attention");
+        assert!((many - 5e-4 * 4.0 * 100.0 * 128.0 * (128.0 + 256.0)).abs() < 1e-6, "{many}");
+        // Half of the pairs of a zigzag share are seen by no one.
+        let share = Document::zigzag(512, 2);
+        assert_eq!(seconds(vec![share], Pass::Forward), Some(384.0), "{share:?}");
+    }
 }
