@@ -198,7 +198,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
-        profile: of_card.map(|_| calibrate::profiles::training(&problem.cluster.gpu)).or(cost.profile),
+        profile: of_card
+            .map(|_| calibrate::profiles::training(&problem.cluster.gpu, problem.execution.framework))
+            .or(cost.profile),
         problem,
         search,
         objective,
