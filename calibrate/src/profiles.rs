@@ -67,8 +67,8 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 }
 
 /// Kernels of training under a framework on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. On
-/// Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have
-/// kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
+/// Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by
+/// cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
 /// So is attention of narrow heads (`with_narrow_heads`).
 ///
 /// # Panics
@@ -78,7 +78,7 @@ pub fn training(gpu: &hw::Gpu, framework: Framework) -> Profile {
     let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
-    with_measured(&mut profile, framework);
+    with_measured(&mut profile, name, framework);
     if let Some(served) = parsed_of_engine(&profile.gpu, CUBLAS) {
         for (format, narrow) in NARROW.iter().filter_map(|format| served.operators.get_key_value(*format)) {
             profile.operators.entry(format.clone()).or_insert_with(|| narrow.clone());
@@ -91,20 +91,22 @@ pub fn training(gpu: &hw::Gpu, framework: Framework) -> Profile {
     if own.is_some() { profile } else { profile.lent_to(gpu) }
 }
 
-/// Cards of one die, whose kernels of training this project measured (`calibrate/torch/operators.py`).
-const HOPPER: [&str; 2] = ["h100-sxm", "h200-sxm"];
+/// Card whose kernels of training this project measured (`calibrate/torch/operators.py`). An H200 is the same die.
+const HOPPER: &str = "h100-sxm";
 /// What was measured: the libraries of training, and FlashAttention 2, which PyTorch's own modules run on Hopper.
 const MEASURED: [&str; 2] = ["training", "flash"];
 
-/// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's modules
-/// have attention of FlashAttention 2, and experts in one launch. Transformer Engine multiplies expert by expert.
-fn with_measured(profile: &mut Profile, framework: Framework) {
-    if !HOPPER.contains(&profile.gpu.as_str()) {
+/// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's
+/// modules have experts in one launch, and on Hopper attention of FlashAttention 2. It was written for Ampere, so its share of Hopper's peak says nothing of another
+/// generation. Transformer Engine multiplies expert by expert. Nobody's framework keeps what the card's profile has, which also serves: its attention knows short prompts.
+fn with_measured(profile: &mut Profile, card: &str, framework: Framework) {
+    if framework == Framework::Formulas || !hw::catalog::same_generation(&profile.gpu, HOPPER) {
         return;
     }
     let is_torch = framework.torch().is_some();
-    let of_card = |what: &&str| parsed_of_engine(&profile.gpu, what).or_else(|| parsed_of_engine(HOPPER[0], what));
-    let all: Vec<&Profile> = MEASURED.iter().take(if is_torch { 2 } else { 1 }).filter_map(of_card).collect();
+    let n_measured = if is_torch && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
+    let of_card = |what: &&str| parsed_of_engine(&profile.gpu, what).or_else(|| parsed_of_engine(HOPPER, what));
+    let all: Vec<&Profile> = MEASURED.iter().take(n_measured).filter_map(of_card).collect();
     for (name, operator) in all.into_iter().flat_map(|measured| &measured.operators) {
         if is_torch || !name.starts_with(names::GROUPED_GEMM) {
             profile.operators.insert(name.clone(), operator.clone());
@@ -112,8 +114,7 @@ fn with_measured(profile: &mut Profile, framework: Framework) {
     }
 }
 
-/// What a lender has: kernels of its libraries of training by the name of a card, or the profile of that name. FlashAttention 2 was written for Ampere, so
-/// its share of Hopper's peak says nothing of another card.
+/// What a lender has: kernels of its libraries of training by the name of a card, or the profile of that name.
 ///
 /// # Panics
 /// Without such a profile.
@@ -390,7 +391,7 @@ mod tests {
             for (pass, measured) in [Pass::Forward, Pass::Backward].into_iter().zip(measured) {
                 let documents = vec![Document::causal(8192)];
                 let op = Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, kv: Dtype::Bf16, pass };
-                for card in HOPPER {
+                for card in ["h100-sxm", "h200-sxm"] {
                     let found = ms(card, framework, &op);
                     assert!((found / measured - 1.0).abs() < 0.03, "{card} {framework:?} {pass:?}: {found}");
                 }

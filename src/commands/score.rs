@@ -4,8 +4,7 @@ use std::fmt::Display;
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::calibrated::Calibrated;
-use engine::cost::profile::Profile;
+use engine::cost::{calibrated::Calibrated, profile::Profile};
 use engine::shard::Framework;
 use hw::Cluster;
 use indicatif::ProgressBar;
