@@ -105,11 +105,12 @@ fn with_measured(profile: &mut Profile, card: &str, framework: Framework) {
     }
     let is_torch = framework.torch().is_some();
     let n_measured = if is_torch && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
-    let of_card = |what: &&str| parsed_of_engine(&profile.gpu, what).or_else(|| parsed_of_engine(HOPPER, what));
-    let all: Vec<&Profile> = MEASURED.iter().take(n_measured).filter_map(of_card).collect();
-    for (name, operator) in all.into_iter().flat_map(|measured| &measured.operators) {
-        if is_torch || !name.starts_with(names::GROUPED_GEMM) {
-            profile.operators.insert(name.clone(), operator.clone());
+    for what in &MEASURED[..n_measured] {
+        let measured = parsed_of_engine(&profile.gpu, what).or_else(|| parsed_of_engine(HOPPER, what));
+        for (name, operator) in measured.iter().flat_map(|measured| &measured.operators) {
+            if is_torch || !name.starts_with(names::GROUPED_GEMM) {
+                profile.operators.insert(name.clone(), operator.clone());
+            }
         }
     }
 }
@@ -379,13 +380,15 @@ mod tests {
         assert!((share - 240.0 / 416.0).abs() < 0.02, "{share}");
     }
 
+    /// An operation of training on a card under a framework, milliseconds.
+    fn ms(card: &str, framework: Framework, op: &Op) -> f64 {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        Profiled::new(&training(&gpu, framework), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op).time.get() * 1e3
+    }
+
     #[test]
     fn hopper_trains_with_the_kernels_of_its_framework() {
         let torch = Framework::Fsdp2(TorchModules { compiled: true, casts: Casts::Off, in_pieces: false });
-        let ms = |card: &str, framework, op: &Op| {
-            let gpu = hw::catalog::gpu(card).expect("listed");
-            Profiled::new(&training(&gpu, framework), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op).time.get() * 1e3
-        };
         // 8,192 tokens, 32 heads over 8: what `operators.csv` and `operators-flash.csv` have.
         for (framework, measured) in [(Framework::MegatronCore, [0.888, 2.662]), (torch, [1.755, 4.906])] {
             for (pass, measured) in [Pass::Forward, Pass::Backward].into_iter().zip(measured) {

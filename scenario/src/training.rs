@@ -17,6 +17,7 @@ pub mod workload;
 
 use std::path::Path;
 
+use calibrate::profiles;
 use engine::cost::profile::Profile;
 use hw::Seconds;
 pub use planner::train::chosen::Choice as PolicyChoice;
@@ -199,7 +200,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
         profile: of_card
-            .map(|_| calibrate::profiles::training(&problem.cluster.gpu, problem.execution.framework))
+            .map(|_| profiles::training(&problem.cluster.gpu, problem.execution.framework))
             .or(cost.profile),
         problem,
         search,

@@ -78,14 +78,15 @@ impl Table {
 
     /// The column `format`: 16 bits where it is blank or absent.
     pub(crate) fn formats(&self) -> Result<Vec<Format>, ImportError> {
-        let format = |(row, word): (&StringRecord, String)| match word.as_str() {
-            "" => Ok(Format::Bf16),
-            known => Format::of_word(known).ok_or_else(|| {
+        let mut formats = Vec::with_capacity(self.rows.len());
+        for (row, word) in self.rows.iter().zip(self.words_if_any("format")) {
+            let known = if word.is_empty() { Some(Format::Bf16) } else { Format::of_word(&word) };
+            formats.push(known.ok_or_else(|| {
                 let line = row.position().map_or(0, csv::Position::line);
-                ImportError::Table(self.path.clone(), TableError::Format { line, text: known.to_owned() })
-            }),
-        };
-        self.rows.iter().zip(self.words_if_any("format")).map(format).collect()
+                ImportError::Table(self.path.clone(), TableError::Format { line, text: word })
+            })?);
+        }
+        Ok(formats)
     }
 
     fn position(&self, column: &str) -> Result<usize, ImportError> {

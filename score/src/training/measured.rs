@@ -52,10 +52,14 @@ fn costs(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
 
 /// Kernels of training that were measured on an H100.
 fn trained(framework: Framework) -> BTreeMap<String, Operator> {
-    let read = |text: &str| Profile::parse(text).expect("shipped").operators;
-    let mut all = read(include_str!("../../../profiles/h100-sxm-training.toml"));
+    let [training, flash] = [
+        include_str!("../../../profiles/h100-sxm-training.toml"),
+        include_str!("../../../profiles/h100-sxm-flash.toml"),
+    ]
+    .map(|text| Profile::parse(text).expect("shipped").operators);
+    let mut all = training;
     if framework.torch().is_some() {
-        all.extend(read(include_str!("../../../profiles/h100-sxm-flash.toml")));
+        all.extend(flash);
     } else {
         all.retain(|name, _| !name.starts_with("grouped-gemm"));
     }
