@@ -199,9 +199,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
-        profile: of_card
-            .map(|_| profiles::training(&problem.cluster.gpu, problem.execution.framework))
-            .or(cost.profile),
+        profile: if of_card.is_some() { Some(of_framework(&problem)) } else { cost.profile },
         problem,
         search,
         objective,
@@ -212,4 +210,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         is_of_card: of_card.is_some(),
         free_parameters,
     })
+}
+
+/// Kernels of the card under the framework.
+fn of_framework(problem: &Problem) -> Profile {
+    profiles::training(&problem.cluster.gpu, problem.execution.framework)
 }
