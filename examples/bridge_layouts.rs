@@ -14,7 +14,7 @@ use score::training::play::{Predicted, predict};
 use score::training::row::{Asked, Row, Run};
 use score::training::{constants, tables};
 use train::layout::Layout;
-use train::problem::Problem;
+use train::problem::{Framework, Problem};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -111,7 +111,7 @@ fn searched(run: &Run) -> Result<Found, String> {
     problem.workload.lengths = vec![run.tokens; n_sequences];
     problem.workload.batch_size = n_sequences;
     let space = space(&problem);
-    let cost = costs(&problem.cluster);
+    let cost = costs(&problem.cluster, problem.execution.framework);
     let topology = hw::topology::Topology::of(&problem.cluster);
     let context = PlanContext { cost: cost.as_ref(), parameters: BTreeMap::new() };
     let policy = policies::named("megatron").expect("listed");
@@ -140,8 +140,8 @@ fn space(problem: &Problem) -> Space {
     }
 }
 
-fn costs(cluster: &hw::Cluster) -> Box<dyn engine::CostModel> {
-    constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu))
+fn costs(cluster: &hw::Cluster, framework: Framework) -> Box<dyn engine::CostModel> {
+    constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu, framework))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use score::training::row::{Asked, Run};
 use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 use stacks::Machine;
+use train::problem::Framework;
 
 /// Predicted time of a row by a scenario, over that of `score`: the same engine plays both, so only rounding of units may differ.
 const SAME: std::ops::RangeInclusive<f64> = 0.999..=1.001;
@@ -40,7 +41,9 @@ fn run_of(text: &str, row: &str) -> Run {
 }
 
 fn predicted(run: Run) -> Predicted {
-    let costs = |cluster: &Cluster| constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu));
+    let costs = |cluster: &Cluster, framework: Framework| {
+        constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu, framework))
+    };
     predict(&Asked::from(run), &costs)
 }
 

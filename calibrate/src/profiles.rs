@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use engine::cost::names;
 use engine::cost::profile::{CollectiveCurve, Profile};
+use engine::shard::Framework;
 use hw::Format;
 
 /// Serving engines whose profiles may be shipped.
@@ -20,7 +21,9 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("b200-trtllm", include_str!("../../profiles/b200-trtllm.toml")),
     ("b200-vllm", include_str!("../../profiles/b200-vllm.toml")),
     ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
+    ("h100-sxm-flash", include_str!("../../profiles/h100-sxm-flash.toml")),
     ("h100-sxm-sglang", include_str!("../../profiles/h100-sxm-sglang.toml")),
+    ("h100-sxm-training", include_str!("../../profiles/h100-sxm-training.toml")),
     ("h100-sxm-trtllm", include_str!("../../profiles/h100-sxm-trtllm.toml")),
     ("h100-sxm-vllm", include_str!("../../profiles/h100-sxm-vllm.toml")),
     ("h200-sxm", include_str!("../../profiles/h200-sxm.toml")),
@@ -63,18 +66,19 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
-/// Kernels of training on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Narrow products
-/// are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have
-/// kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
+/// Kernels of training under a framework on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. On
+/// Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by
+/// cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
 /// So is attention of narrow heads (`with_narrow_heads`).
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
-pub fn training(gpu: &hw::Gpu) -> Profile {
+pub fn training(gpu: &hw::Gpu, framework: Framework) -> Profile {
     let name = gpu.name.as_str();
     let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
+    with_measured(&mut profile, name, framework);
     if let Some(served) = parsed_of_engine(&profile.gpu, CUBLAS) {
         for (format, narrow) in NARROW.iter().filter_map(|format| served.operators.get_key_value(*format)) {
             profile.operators.entry(format.clone()).or_insert_with(|| narrow.clone());
@@ -85,6 +89,39 @@ pub fn training(gpu: &hw::Gpu) -> Profile {
     }
     with_narrow_heads(&mut profile);
     if own.is_some() { profile } else { profile.lent_to(gpu) }
+}
+
+/// Card whose kernels of training this project measured (`calibrate/torch/operators.py`). An H200 is the same die.
+const HOPPER: &str = "h100-sxm";
+/// What was measured: the libraries of training, and FlashAttention 2, which PyTorch's own modules run on Hopper.
+const MEASURED: [&str; 2] = ["training", "flash"];
+
+/// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's
+/// modules have experts in one launch, and on Hopper attention of FlashAttention 2. It was written for Ampere, so its share of Hopper's peak says nothing of another
+/// generation. Transformer Engine multiplies expert by expert. Nobody's framework keeps what the card's profile has, which also serves: its attention knows short prompts.
+fn with_measured(profile: &mut Profile, card: &str, framework: Framework) {
+    if framework == Framework::Formulas || !hw::catalog::same_generation(&profile.gpu, HOPPER) {
+        return;
+    }
+    let is_torch = framework.torch().is_some();
+    let n_measured = if is_torch && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
+    for what in &MEASURED[..n_measured] {
+        let measured = parsed_of_engine(&profile.gpu, what).or_else(|| parsed_of_engine(HOPPER, what));
+        for (name, operator) in measured.iter().flat_map(|measured| &measured.operators) {
+            if is_torch || !name.starts_with(names::GROUPED_GEMM) {
+                profile.operators.insert(name.clone(), operator.clone());
+            }
+        }
+    }
+}
+
+/// What a lender has: kernels of its libraries of training by the name of a card, or the profile of that name.
+///
+/// # Panics
+/// Without such a profile.
+pub fn of_lender(name: &str) -> Profile {
+    let card = of_gpu(name).and_then(|_| hw::catalog::gpu(name));
+    card.map_or_else(|| parsed(name).expect("shipped").clone(), |gpu| training(&gpu, Framework::MegatronCore))
 }
 
 /// The engine whose tables have products by the library of training.
@@ -222,6 +259,7 @@ mod tests {
     use super::*;
     use engine::cost::profiled::Profiled;
     use engine::cost::{CostModel, Source};
+    use engine::shard::{Casts, TorchModules};
     use engine::task::{Collective, Document, Op, Pass};
     use hw::Dtype;
 
@@ -328,7 +366,7 @@ mod tests {
     #[test]
     fn narrow_heads_take_more_than_their_share_on_blackwell() {
         let gpu = hw::catalog::gpu("b200").expect("listed");
-        let profile = training(&gpu);
+        let profile = training(&gpu, Framework::MegatronCore);
         let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8));
         let seconds = |head_dim, pass| {
             let documents = vec![Document::causal(4096); 4];
@@ -342,6 +380,44 @@ mod tests {
         assert!((share - 240.0 / 416.0).abs() < 0.02, "{share}");
     }
 
+    /// An operation of training on a card under a framework, milliseconds.
+    fn ms(card: &str, framework: Framework, op: &Op) -> f64 {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        Profiled::new(&training(&gpu, framework), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op).time.get() * 1e3
+    }
+
+    #[test]
+    fn hopper_trains_with_the_kernels_of_its_framework() {
+        let torch = Framework::Fsdp2(TorchModules { compiled: true, casts: Casts::Off, in_pieces: false });
+        // 8,192 tokens, 32 heads over 8: what `operators.csv` and `operators-flash.csv` have.
+        for (framework, measured) in [(Framework::MegatronCore, [0.888, 2.662]), (torch, [1.755, 4.906])] {
+            for (pass, measured) in [Pass::Forward, Pass::Backward].into_iter().zip(measured) {
+                let documents = vec![Document::causal(8192)];
+                let op = Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, kv: Dtype::Bf16, pass };
+                for card in ["h100-sxm", "h200-sxm"] {
+                    let found = ms(card, framework, &op);
+                    assert!((found / measured - 1.0).abs() < 0.03, "{card} {framework:?} {pass:?}: {found}");
+                }
+                let of_a100 = [Framework::MegatronCore, torch].map(|framework| ms("a100-sxm-80g", framework, &op));
+                assert!((of_a100[0] - of_a100[1]).abs() < 1e-12, "{of_a100:?}");
+            }
+        }
+        // TensorRT-LLM's table has the quantisation of the input in it: it says 143 us.
+        let narrow = ms("h100-sxm", torch, &Op::Gemm { m: 8192, n: 576, k: 7168, format: Format::Fp8 });
+        assert!((narrow / 0.0468 - 1.0).abs() < 0.1, "{narrow}");
+        // Transformer Engine multiplies expert by expert; PyTorch's modules multiply all in one launch, which 128 small ones gain by.
+        let experts = Op::GroupedGemm {
+            rows: vec![512; 128],
+            n: 1536,
+            k: 2048,
+            format: Format::Bf16,
+            kind: engine::task::PassKind::Forward,
+        };
+        let [one_by_one, together] =
+            [Framework::MegatronCore, torch].map(|framework| ms("h100-sxm", framework, &experts));
+        assert!((together / 0.673 - 1.0).abs() < 0.1 && one_by_one > together, "{one_by_one} {together}");
+    }
+
     #[test]
     fn training_takes_narrow_products_and_exchanges_of_the_card_or_of_its_generation() {
         let product = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
@@ -352,7 +428,7 @@ mod tests {
         };
         let estimate = |card: &str, op: &Op| {
             let gpu = hw::catalog::gpu(card).expect("listed");
-            Profiled::new(&training(&gpu), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op)
+            Profiled::new(&training(&gpu, Framework::MegatronCore), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op)
         };
         for op in [&product, &four_bits, &gather(8)] {
             let sources = ["b200", "b300", "gb200", "gb300"].map(|card| estimate(card, op).source);

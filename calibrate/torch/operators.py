@@ -2,9 +2,10 @@
 
     python3 calibrate/torch/operators.py OUT [SECONDS]
 
-OUT gets `operators.csv` (products of cuBLAS, grouped products, attention of cuDNN), `operators-flash.csv` (attention of FlashAttention),
-`operators-fp8.csv` (products in 8 bits with one scale) and `operators-memory.csv`. The first three have the columns of SimuMax's tables, so
-`skrull-sim import OUT/operators.csv --format simumax` makes a profile of them. Attention is causal; `efficiency` counts the full square.
+OUT gets `operators.csv` (products of cuBLAS in 16 bits and in 8 bits with one scale, grouped products of CUTLASS, attention of cuDNN),
+`operators-flash.csv` (attention of FlashAttention 2) and `operators-memory.csv`. The first two have the columns of SimuMax's tables, with the
+kernel and the format besides. So `skrull-sim import OUT/operators.csv --format simumax` makes a profile of them. Attention is causal; `efficiency`
+counts the full square. Products in 8 bits add up fast (`use_fast_accum`) and give 16 bits.
 
 Every launch takes other operands than the last, so that caches hold none of them. Launches are captured as a graph where that works: then no
 host is in between. A time is the median of several replays.
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 
 COLUMNS = (
-    "gpu op stage batch groups m k n layout accumulate out_dtype seq_tokens heads kv_heads qk_head_dim v_head_dim "
+    "gpu op kernel format stage batch groups m k n layout accumulate out_dtype seq_tokens heads kv_heads qk_head_dim v_head_dim "
     "qkv_contiguous peak_tflops_per_s efficiency time_ms"
 ).split()
 MEMORY = "gpu kernel elements bytes rows width time_ms".split()
@@ -151,8 +152,8 @@ def products(table, until):
                 launches = [lambda x=x, w=w, y=y: call(x, w, y) for x, w, y in operands]
                 taken = seconds(launches)
                 table.add(
-                    2.0 * m * inner * columns, taken, op="matmul", stage=stage, batch=1, m=m, k=inner, n=columns,
-                    layout=layout, accumulate=accumulate, out_dtype=dtype,
+                    2.0 * m * inner * columns, taken, op="matmul", kernel="cublas", format="bf16", stage=stage, batch=1, m=m, k=inner,
+                    n=columns, layout=layout, accumulate=accumulate, out_dtype=dtype,
                 )
             del operands
 
@@ -184,8 +185,8 @@ def products_fp8(table, until):
                 print("fp8", tokens, n, k, str(error).splitlines()[0][:120], flush=True)
                 continue
             table.add(
-                2.0 * tokens * n * k, taken, op="matmul", stage="forward", batch=1, m=tokens, k=k, n=n, layout="TN",
-                accumulate=False, out_dtype="bf16",
+                2.0 * tokens * n * k, taken, op="matmul", kernel="cublas", format="fp8", stage="forward", batch=1, m=tokens, k=k, n=n,
+                layout="TN", accumulate=False, out_dtype="bf16",
             )
             del operands, launches
 
@@ -222,8 +223,8 @@ def grouped(table, until):
                 continue
             # The rows of the table are those of the forward pass whatever the stage, as in SimuMax's.
             table.add(
-                2.0 * groups * rows * n * k, taken, op="group_matmul", stage=stage, groups=groups, m=rows, k=k, n=n,
-                accumulate=False, out_dtype="bf16",
+                2.0 * groups * rows * n * k, taken, op="group_matmul", kernel="cutlass", format="bf16", stage=stage, groups=groups, m=rows,
+                k=k, n=n, accumulate=False, out_dtype="bf16",
             )
         del operands
 
@@ -234,8 +235,9 @@ LENGTHS = [2048, 4096, 8192, 16384, 32768, 65536]
 
 
 def attention(table, backend, until):
-    for heads, kv_heads, wide, wide_v in HEADS:
-        for length in LENGTHS:
+    # Short ones of every width come first, so that no width is missing where time ends.
+    for length in LENGTHS:
+        for heads, kv_heads, wide, wide_v in HEADS:
             if time.time() > until:
                 return
             if length * length * heads * wide > 2e13 or (wide == 192 and backend == SDPBackend.FLASH_ATTENTION):
@@ -276,8 +278,10 @@ def one_attention(table, backend, shape, n_sets):
         )
 
     square = float(batch) * length * length * heads * (wide + wide_v)
+    kernel = "cudnn" if backend == SDPBackend.CUDNN_ATTENTION else "flash"
     cells = dict(
-        batch=batch, seq_tokens=length, heads=heads, kv_heads=kv_heads, qk_head_dim=wide, v_head_dim=wide_v, qkv_contiguous=True
+        kernel=kernel, format="bf16", batch=batch, seq_tokens=length, heads=heads, kv_heads=kv_heads, qk_head_dim=wide, v_head_dim=wide_v,
+        qkv_contiguous=True,
     )
     taken = seconds([lambda q=q, k=k, v=v: forward(q, k, v) for q, k, v, _ in sets], in_graph=False)
     table.add(2.0 * square, taken, op="sdp_fwd", stage="forward", **cells)
@@ -391,7 +395,7 @@ PARTS = {
     "attention": (0.35, of_attention),
     "layers": (0.55, of_layers),
     "products": (0.80, lambda out, until: products(Table(f"{out}/operators.csv", COLUMNS), until)),
-    "products in 8 bits": (1.0, lambda out, until: products_fp8(Table(f"{out}/operators-fp8.csv", COLUMNS), until)),
+    "products in 8 bits": (1.0, lambda out, until: products_fp8(Table(f"{out}/operators.csv", COLUMNS), until)),
 }
 
 

@@ -60,7 +60,10 @@ impl MixedTraining {
     /// Costs of every group, as measured steps are predicted.
     pub fn costs(&self) -> Vec<Box<dyn CostModel>> {
         let of = |group: &train::mixed_gpus::Group| {
-            constants::costs(&group.cluster, &calibrate::profiles::training(&group.cluster.gpu))
+            constants::costs(
+                &group.cluster,
+                &calibrate::profiles::training(&group.cluster.gpu, Framework::MegatronCore),
+            )
         };
         self.job.groups.iter().map(of).collect()
     }

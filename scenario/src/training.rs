@@ -17,6 +17,7 @@ pub mod workload;
 
 use std::path::Path;
 
+use calibrate::profiles;
 use engine::cost::profile::Profile;
 use hw::Seconds;
 pub use planner::train::chosen::Choice as PolicyChoice;
@@ -198,7 +199,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
-        profile: of_card.map(|_| calibrate::profiles::training(&problem.cluster.gpu)).or(cost.profile),
+        profile: if of_card.is_some() { Some(of_framework(&problem)) } else { cost.profile },
         problem,
         search,
         objective,
@@ -209,4 +210,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         is_of_card: of_card.is_some(),
         free_parameters,
     })
+}
+
+/// Kernels of the card under the framework.
+fn of_framework(problem: &Problem) -> Profile {
+    profiles::training(&problem.cluster.gpu, problem.execution.framework)
 }

@@ -1,9 +1,9 @@
 //! Tables of operators that are scored whole: which one a text is, and what is predicted of it.
 
+use crate::networks;
 use crate::operators::{self, Predicted};
+use crate::served::{self, Costs};
 use crate::table::{Beside, Fault};
-use crate::training::play::Costs;
-use crate::{networks, served};
 
 /// What is predicted of every operator, and what its device is called in the heading.
 pub type Found = (Vec<Predicted>, &'static str);

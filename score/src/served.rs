@@ -12,7 +12,6 @@ use hw::{Dtype, Format};
 
 use crate::operators::Predicted;
 use crate::table::{Cells, Fault, Table, has_columns};
-use crate::training::play::Costs;
 
 /// Columns that tell the three tables from every other, and without which nothing can be said.
 const ATTENTION: [&str; 9] = [
@@ -157,6 +156,9 @@ fn experts(cells: &mut Cells<'_>) -> Vec<Kernel> {
     };
     timed(cells, "grouped_gemm_ms", format!("experts{}", few(tokens)), Ran::Experts(layer)).into_iter().collect()
 }
+
+/// Costs of an engine on a machine.
+pub type Costs<'c> = dyn Fn(&hw::Cluster) -> Box<dyn CostModel> + Sync + 'c;
 
 /// Every kernel beside what an engine's costs say of it; no prediction where the card is not in the catalogue, or nothing was fitted of it.
 pub fn predict(kernels: &[Kernel], costs: &Costs<'_>) -> Vec<Predicted> {

@@ -6,10 +6,8 @@ use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::{costs::of_serving, import, llmservingsim, nccl_tests, network::links, profiles};
-use engine::cost::profile::Profile;
-use score::learned::Learned;
-use score::recipe::layouts;
-use score::table::listed;
+use engine::{cost::profile::Profile, shard::Framework};
+use score::{learned::Learned, recipe::layouts, table::listed};
 
 use super::{Failure, imported, no_scenario, print, unwritable, write};
 use crate::cli::{ImportArgs, ImportFormat};
@@ -80,7 +78,8 @@ fn exchanges(args: &ImportArgs, provenance: &Provenance, text: &str, path: &Path
     })?;
     let of_engine = args.engine.as_ref().and_then(|engine| profiles::of_serving(&gpu.name, Some(engine)));
     // A profile that is lent would pass for measured in a file.
-    let shipped = of_engine.or_else(|| Some(profiles::training(&gpu))).filter(|profile| profile.lent_by.is_none());
+    let of_card = Some(profiles::training(&gpu, Framework::Formulas));
+    let shipped = of_engine.or(of_card).filter(|profile| profile.lent_by.is_none());
     let base = shipped.unwrap_or_else(|| provenance.profile());
     let (profile, left_out) = nccl_tests::measured(base, text, args.port_gb_per_s).map_err(wrong)?;
     let source = format!("{}; exchanges: {}", profile.source, provenance.source);

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::calibrated::Calibrated;
-use engine::cost::profile::Profile;
+use engine::cost::{calibrated::Calibrated, profile::Profile};
+use engine::shard::Framework;
 use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
@@ -175,18 +175,18 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 }
 
 /// Costs of training on a card.
-fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
-    training::constants::costs(cluster, &profiles::training(&cluster.gpu))
+fn costs_of_training(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
+    training::constants::costs(cluster, &profiles::training(&cluster.gpu, framework))
 }
 
 /// Costs of kernels on a card by its tables alone: constants are of steps that run for hours.
-fn costs_of_kernels(cluster: &Cluster) -> Box<dyn CostModel> {
-    cost_model(cluster, Some(&profiles::training(&cluster.gpu)), 1.0)
+fn costs_of_kernels(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
+    cost_model(cluster, Some(&profiles::training(&cluster.gpu, framework)), 1.0)
 }
 
 /// Costs of training on a card as other generations say.
-fn costs_of_others(cluster: &Cluster) -> Box<dyn CostModel> {
-    left_out::costs(cluster, &|name| profiles::parsed(name).expect("a profile of every lender is shipped").clone())
+fn costs_of_others(cluster: &Cluster, _: Framework) -> Box<dyn CostModel> {
+    left_out::costs(cluster, &profiles::of_lender)
 }
 
 /// A bar of so many runs; none is an error.

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv::StringRecord;
+use hw::Format;
 use packed::PackedError;
 use thiserror::Error;
 
@@ -28,6 +29,9 @@ pub enum TableError {
     /// No column of that name.
     #[error("no column `{0}`; the table has {1}")]
     Column(String, String),
+    /// A cell holds no format of products.
+    #[error("line {line}, column `format`: `{text}` is no format of products")]
+    Format { line: u64, text: String },
     /// A cell holds something else.
     #[error("line {line}, column `{column}`: `{text}` is not a number")]
     Number { line: u64, column: String, text: String },
@@ -65,6 +69,24 @@ impl Table {
     pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
         let position = self.position(column)?;
         Ok(self.rows.iter().map(|row| row[position].to_owned()).collect())
+    }
+
+    /// A column as text; blank where the table has none of that name.
+    pub(crate) fn words_if_any(&self, column: &str) -> Vec<String> {
+        self.words(column).unwrap_or_else(|_| vec![String::new(); self.rows.len()])
+    }
+
+    /// The column `format`: 16 bits where it is blank or absent.
+    pub(crate) fn formats(&self) -> Result<Vec<Format>, ImportError> {
+        let mut formats = Vec::with_capacity(self.rows.len());
+        for (row, word) in self.rows.iter().zip(self.words_if_any("format")) {
+            let known = if word.is_empty() { Some(Format::Bf16) } else { Format::of_word(&word) };
+            formats.push(known.ok_or_else(|| {
+                let line = row.position().map_or(0, csv::Position::line);
+                ImportError::Table(self.path.clone(), TableError::Format { line, text: word })
+            })?);
+        }
+        Ok(formats)
     }
 
     fn position(&self, column: &str) -> Result<usize, ImportError> {
@@ -113,6 +135,15 @@ mod tests {
         let latency = table.numbers("latency").expect("a column");
         assert_eq!((latency[0], latency[2]), (1.5e-3, -4.0));
         assert!(latency[1].is_nan());
+    }
+
+    #[test]
+    fn formats_are_sixteen_bits_where_a_table_says_nothing() {
+        let formats = |text: &[u8]| table(text).expect("a table").formats();
+        assert_eq!(formats(b"m\n1\n2\n").expect("formats"), [Format::Bf16; 2]);
+        assert_eq!(formats(b"m,format\n1,\n2,fp8\n").expect("formats"), [Format::Bf16, Format::Fp8]);
+        let error = formats(b"m,format\n1,fp9\n").expect_err("no format");
+        assert_eq!(error.to_string(), "table.csv: line 2, column `format`: `fp9` is no format of products");
     }
 
     #[test]

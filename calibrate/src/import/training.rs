@@ -1,7 +1,8 @@
 //! Tables of kernels of training, forward and backward → a profile: products, grouped products by pass, attention and its backward.
 //!
 //! The format is that of the operator tables of MooreThreads/SimuMax: one CSV, a kernel a line, milliseconds. Attention is counted there as
-//! the full square though the kernels are causal; only its time is read. Every operator is a correction of the datasheet roofline.
+//! the full square though the kernels are causal; only its time is read. Every operator is a correction of the datasheet roofline. A table may say the format of
+//! products and the kernel that ran (`calibrate/torch/operators.py`).
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ const START_S: f64 = 2e-6;
 /// Width of a head of queries and keys of latent attention.
 const LATENT: u64 = 192;
 const SIZES: [f64; 8] = [128.0, 512.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 131_072.0];
-const LENGTHS: [f64; 4] = [4096.0, 16_384.0, 65_536.0, 131_072.0];
+const LENGTHS: [f64; 5] = [2048.0, 4096.0, 16_384.0, 65_536.0, 131_072.0];
 const TILES: [f64; 5] = [128.0, 512.0, 2048.0, 8192.0, 131_072.0];
 const GROUPS: [f64; 3] = [1.0, 8.0, 32.0];
 const ROWS: [f64; 5] = [128.0, 256.0, 512.0, 1024.0, 8192.0];
@@ -31,6 +32,10 @@ const ELEMENTS: [f64; 3] = [4_194_304.0, 16_777_216.0, 67_108_864.0];
 struct Columns {
     op: Vec<String>,
     stage: Vec<String>,
+    /// Format of products.
+    format: Vec<Format>,
+    /// What ran; empty where the table does not say it.
+    kernel: Vec<String>,
     numbers: Vec<Vec<f64>>,
 }
 
@@ -52,6 +57,18 @@ impl Columns {
         let is_asked = |row: &usize| self.op[*row] == op && (stage.is_empty() || self.stage[*row] == stage);
         (0..self.op.len()).filter(is_asked).collect()
     }
+
+    /// Formats of products, each once.
+    fn formats(&self) -> Vec<Format> {
+        let rows = self.rows("matmul", "");
+        Format::ALL.into_iter().filter(|format| rows.iter().any(|row| self.format[*row] == *format)).collect()
+    }
+
+    /// An operator with the kernel that its rows name.
+    fn named(&self, operator: Option<Operator>, rows: &[usize]) -> Option<Operator> {
+        let kernel = rows.first().map(|row| self.kernel[*row].clone()).filter(|kernel| !kernel.is_empty());
+        operator.map(|operator| Operator { kernel, ..operator })
+    }
 }
 
 /// Fits the table of a device.
@@ -63,37 +80,43 @@ pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, 
     let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
     let table = Table::read(path.to_owned())?;
     let numbers: Result<Vec<Vec<f64>>, ImportError> = NUMBERS.iter().map(|name| table.numbers(name)).collect();
-    let columns = Columns { op: table.words("op")?, stage: table.words("stage")?, numbers: numbers? };
+    let (op, stage, format) = (table.words("op")?, table.words("stage")?, table.formats()?);
+    let columns = Columns { op, stage, format, kernel: table.words_if_any("kernel"), numbers: numbers? };
     let mut profile = provenance.profile();
     let mut put = |name: String, operator: Option<Operator>| {
         profile.operators.extend(operator.map(|operator| (name, operator)));
     };
-    put("gemm".to_owned(), products(&columns, &roofline));
+    for format in columns.formats() {
+        put(names::of_format("gemm", format), products(&columns, &roofline, format));
+    }
     let stages =
         [(PassKind::Forward, "forward"), (PassKind::Input, "data gradient"), (PassKind::Weight, "weight gradient")];
     for (kind, stage) in stages {
         put(names::grouped_training(kind).to_owned(), grouped(&columns, &roofline, stage));
     }
     for (op, kernel) in [("sdp_fwd", "attention"), ("sdp_bwd", "attention-backward")] {
-        for width in [Some(128), None] {
+        for width in [Some(64), Some(128), None] {
             put(names::of_width(kernel, width, Dtype::Bf16), attention(&columns, &roofline, op, width));
         }
     }
     Ok(profile)
 }
 
-fn products(columns: &Columns, roofline: &Roofline) -> Option<Operator> {
+fn products(columns: &Columns, roofline: &Roofline, format: Format) -> Option<Operator> {
     let row = |row: usize| {
         let [m, n, k] = ["m", "n", "k"].map(|name| columns.count(name, row));
         Row {
             point: [m, n, k].map(hw::real).to_vec(),
-            base_s: roofline.gemm_base(m, n, k, Format::Bf16).get(),
+            base_s: roofline.gemm_base(m, n, k, format).get(),
             measured_s: columns.of("time_ms", row) / 1e3,
             shape: n * 1_000_003 + k,
         }
     };
-    let rows: Vec<Row> = columns.rows("matmul", "").into_iter().map(row).collect();
-    surfaces::operator(&rows, ["m", "n", "k"], [&SIZES; 3], START_S)
+    let mut rows = columns.rows("matmul", "");
+    rows.retain(|at| columns.format[*at] == format);
+    let found =
+        surfaces::operator(&rows.iter().copied().map(row).collect::<Vec<Row>>(), ["m", "n", "k"], [&SIZES; 3], START_S);
+    columns.named(found, &rows)
 }
 
 /// Experts in one launch, by pass.
@@ -109,12 +132,13 @@ fn grouped(columns: &Columns, roofline: &Roofline, stage: &str) -> Option<Operat
             shape: groups * 1_000_003 + n,
         }
     };
-    let rows: Vec<Row> = columns.rows("group_matmul", stage).into_iter().map(row).collect();
+    let rows = columns.rows("group_matmul", stage);
     let axes = ["rows per expert", "experts with rows", "elements of an expert"];
-    surfaces::operator(&rows, axes, [&ROWS, &EXPERTS, &ELEMENTS], START_S)
+    let points: Vec<Row> = rows.iter().copied().map(row).collect();
+    columns.named(surfaces::operator(&points, axes, [&ROWS, &EXPERTS, &ELEMENTS], START_S), &rows)
 }
 
-/// Attention of heads of 128, or latent attention where no width is given.
+/// Attention of heads of a width, or latent attention where no width is given.
 fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64>) -> Option<Operator> {
     let width = width.unwrap_or(LATENT);
     let row = |row: usize| {
@@ -129,10 +153,11 @@ fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64
             shape: heads * 1_000_003 + kv * 1009 + tokens,
         }
     };
-    let rows = columns.rows(op, "").into_iter().filter(|&row| columns.count("qk_head_dim", row) == width);
-    let rows: Vec<Row> = rows.map(row).collect();
+    let mut rows = columns.rows(op, "");
+    rows.retain(|&row| columns.count("qk_head_dim", row) == width);
     let names = ["document length", "query tiles", "heads per key-value head"];
-    surfaces::operator(&rows, names, [&LENGTHS, &TILES, &GROUPS], START_S)
+    let points: Vec<Row> = rows.iter().copied().map(row).collect();
+    columns.named(surfaces::operator(&points, names, [&LENGTHS, &TILES, &GROUPS], START_S), &rows)
 }
 
 #[cfg(test)]

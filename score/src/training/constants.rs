@@ -189,10 +189,6 @@ impl Constants {
     }
 }
 
-/// Cards of Hopper in torchtitan's runs, whose attention is PyTorch's (`scaled_dot_product_attention`), second generation of FlashAttention.
-const TORCH_CARDS: [&str; 2] = ["h100-sxm-96g", "h200-sxm"];
-/// Share of the peak that this attention reaches on an H100 (FlashAttention-3, arXiv:2407.08608, abstract).
-const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 pub(super) const PORT_SHARE: f64 = 0.75;
 
@@ -223,9 +219,7 @@ fn beside_b200(profile: &Profile) -> Cow<'_, Profile> {
 pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
     let profiled = Profiled::new(&beside_b200(profile), cluster).with_link_shares([constants.link_share, PORT_SHARE]);
-    let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
-    let is_torch = TORCH_CARDS.contains(&cluster.gpu.name.as_str());
-    Box::new(if is_torch { held.with_attention(TORCH_ATTENTION) } else { held })
+    Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]))
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 //! Sources: MooreThreads/SimuMax @ 4dcaae513ba7, pytorch/torchtitan @ b5bcd76c66d0, NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b,
 //! NVIDIA/Megatron-LM @ d98e8a64ddf3 (a half of the rows of each).
 
+use std::collections::BTreeMap;
+
 use engine::cost::profile::{Operator, Profile};
 use engine::cost::profiled::Profiled;
 use engine::model::{FeedForward, Layer, Mixer, Pattern, StateSpace};
 use engine::task::Op;
 use engine::{CostModel, Model};
 use hw::{Cluster, Format, Seconds};
-use train::problem::Launches;
+use train::problem::{Framework, Launches};
 
 use super::constants;
 use super::left_out;
@@ -20,7 +22,7 @@ use super::summary::{self, Score};
 use super::tables;
 
 /// As `calibrate` gives them to the program.
-fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
+fn costs(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
     let card = cluster.gpu.name.as_str();
     let (text, is_own) = match card {
         "b200" => (include_str!("../../../profiles/b200.toml"), true),
@@ -42,7 +44,26 @@ fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
             profile.collectives = served.collectives;
         }
     }
+    if profile.gpu == "h100-sxm" {
+        profile.operators.extend(trained(framework));
+    }
     constants::costs(cluster, &if is_own { profile } else { profile.lent_to(&cluster.gpu) })
+}
+
+/// Kernels of training that were measured on an H100.
+fn trained(framework: Framework) -> BTreeMap<String, Operator> {
+    let [training, flash] = [
+        include_str!("../../../profiles/h100-sxm-training.toml"),
+        include_str!("../../../profiles/h100-sxm-flash.toml"),
+    ]
+    .map(|text| Profile::parse(text).expect("shipped").operators);
+    let mut all = training;
+    if framework.torch().is_some() {
+        all.extend(flash);
+    } else {
+        all.retain(|name, _| !name.starts_with("grouped-gemm"));
+    }
+    all
 }
 
 /// Scores some rows of a table; `None` where it is absent.
@@ -194,7 +215,11 @@ fn lent(name: &str) -> Profile {
         "b200-trtllm" => include_str!("../../../profiles/b200-trtllm.toml"),
         _ => panic!("no lender has `{name}`"),
     };
-    Profile::parse(text).expect("shipped")
+    let mut profile = Profile::parse(text).expect("shipped");
+    if name == "h100-sxm" {
+        profile.operators.extend(trained(Framework::MegatronCore));
+    }
+    profile
 }
 
 /// A product of 8,192 cubed in 8 bits on H100 and B200 says how many operations a joule pays for; cards of their generations hold as many.
@@ -245,7 +270,7 @@ fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
     ] {
         let Some(Score { rows, .. }) = score(file, only) else { return };
         let rows = left_out::launched(rows.into_iter().map(|scored| scored.row).collect());
-        let costs = |cluster: &Cluster| left_out::costs(cluster, &lent);
+        let costs = |cluster: &Cluster, _: Framework| left_out::costs(cluster, &lent);
         let found = summary::score(rows, &Selection::parse("").expect("conditions"), &costs, &|| {}).all;
         let (step, covered) = (found.step.expect("steps"), found.covered.expect("intervals"));
         println!("{file} {only}: {step:?}, {covered} in the interval");

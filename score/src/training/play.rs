@@ -8,7 +8,7 @@ use train::exchange_buffers;
 use train::lower::training::lower;
 use train::metrics::Played;
 use train::plan::{MicroBatch, Place, Placement, Plan, Step};
-use train::problem::Problem;
+use train::problem::{Framework, Problem};
 use train::schedule::Pipeline;
 
 use super::dominant::Dominant;
@@ -17,8 +17,8 @@ use super::row::{Asked, Row, Run, Weighs};
 use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
-/// Costs of a machine.
-pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
+/// Costs of a machine under a framework, which chooses the kernels.
+pub type Costs<'c> = dyn Fn(&Cluster, Framework) -> Box<dyn CostModel> + Sync + 'c;
 
 /// Power of the ends over the middle that remains of all costs at one end: kernels do not err together.
 const TOGETHER: f64 = 0.25;
@@ -115,7 +115,7 @@ impl Predicted {
 
 fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let problem = problem(asked);
-    let cost = costs(&problem.cluster);
+    let cost = costs(&problem.cluster, problem.execution.framework);
     let topology = Topology::of(&problem.cluster);
     let plan = plan(asked, &problem);
     let graph = lower(&problem, &plan, 0);

@@ -7,11 +7,7 @@
 use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
 use crate::cost::{CostModel, Estimate};
-use crate::task::{Op, Pass};
-
-/// Products that `Op::flops` counts of attention's backward over those that its kernels run, which compute the scores again (arXiv:2205.14135,
-/// algorithm 4): four of five.
-const BACKWARD_COUNTED: f64 = 0.8;
+use crate::task::Op;
 
 /// A cost model under a power limit.
 pub struct Sustained<M> {
@@ -19,8 +15,6 @@ pub struct Sustained<M> {
     gpu: Gpu,
     /// Shares of the peak that products in 16 bits and more hold, and narrower ones.
     ratios: [f64; 2],
-    /// Shares of the 16-bit peak that attention holds, forward and backward.
-    attention: [f64; 2],
 }
 
 impl<M: CostModel> Sustained<M> {
@@ -31,22 +25,14 @@ impl<M: CostModel> Sustained<M> {
 
     /// The same where products in 16 bits and more hold another share than narrower ones.
     pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
-        Self { inner, gpu: gpu.clone(), ratios, attention: [ratios[0]; 2] }
-    }
-
-    /// The same where attention holds another share than products in 16 bits, of all that its kernels run.
-    pub fn with_attention(self, share: f64) -> Self {
-        Self { attention: [share, share * BACKWARD_COUNTED], ..self }
+        Self { inner, gpu: gpu.clone(), ratios }
     }
 
     /// Most that a product holds.
     fn held_peak(&self, op: &Op) -> Option<FlopsPerSecond> {
         let format = match op {
             Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => *format,
-            Op::Attention { pass, .. } => {
-                let held = self.attention[usize::from(*pass == Pass::Backward)];
-                return Some(self.gpu.peak(Format::Bf16) * held);
-            }
+            Op::Attention { .. } => Format::Bf16,
             _ => return None,
         };
         let [wide, narrow] = self.ratios;
