@@ -138,7 +138,9 @@ impl Builder<'_> {
                 let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, &frame.stage, share));
+                self.reserved(frame, cp, task, 1);
             }
+            self.whole_parameters(frame, leads[cp]);
             let in_passing = self.in_passing(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, in_passing);
             if let Some(copy) = self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]) {
@@ -391,6 +393,9 @@ impl Builder<'_> {
                 if left != made {
                     self.effect(first, Moment::End, self.logits, left - made);
                 }
+                if frame.stage.last {
+                    self.reserved(frame, cp, first, -1);
+                }
             }
             let working =
                 share.tokens * engine::memory::working_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
@@ -405,6 +410,7 @@ impl Builder<'_> {
         }
         if kind != PassKind::Input {
             self.close_state(frame, end);
+            self.gradients(frame, lane, end);
         }
     }
 
