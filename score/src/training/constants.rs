@@ -11,7 +11,7 @@ use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
 pub use train::megatron_core::Graphs;
-use train::problem::{Captured, Launches};
+use train::problem::{Captured, Launches, Problem};
 
 /// Constants of a type of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -226,6 +226,22 @@ pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]);
     let is_torch = TORCH_CARDS.contains(&cluster.gpu.name.as_str());
     Box::new(if is_torch { held.with_attention(TORCH_ATTENTION) } else { held })
+}
+
+/// Costs of a problem by a profile of its card.
+pub fn of_problem(problem: &Problem, profile: &Profile) -> Box<dyn CostModel> {
+    of_framework(costs(&problem.cluster, profile), problem)
+}
+
+/// Costs as a framework's kernels have them: on Hopper PyTorch's own modules run the second generation of FlashAttention.
+pub fn of_framework(costs: Box<dyn CostModel>, problem: &Problem) -> Box<dyn CostModel> {
+    let gpu = &problem.cluster.gpu;
+    let is_hopper = gpu.name == "h100-sxm" || TORCH_CARDS.contains(&gpu.name.as_str());
+    if problem.execution.framework.torch().is_some() && is_hopper {
+        Box::new(Sustained::second_flash_attention(costs, gpu))
+    } else {
+        costs
+    }
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn flops_per_joule(lender: &Lender, tables: &Tables<'_>, name: &str, format: For
     Some(op.flops() / time.get() / watts)
 }
 
-/// The rows as hosts of the others would launch them.
+/// The rows as hosts of the others would launch them, with attention that is not measured on their card.
 pub fn launched(mut rows: Vec<Row>) -> Vec<Row> {
     for row in &mut rows {
         match &mut row.asked {
@@ -180,6 +180,7 @@ pub fn launched(mut rows: Vec<Row>) -> Vec<Row> {
 }
 
 fn launched_by_others(run: &mut Run) {
+    run.own_attention = false;
     let card = run.problem.cluster.gpu.name.as_str();
     let launch_us = |card: &str| Constants::of(card).host.launch_us();
     let factor = middle(lenders(card), |lender| launch_us(lender.constants)) / launch_us(card);

@@ -12,6 +12,7 @@ use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
 use train::schedule::Pipeline;
 
+use super::constants::of_framework;
 use super::dominant::Dominant;
 use super::reason::Reason;
 use super::row::{Asked, Counted, Row, Run, Weighs};
@@ -120,6 +121,7 @@ impl Predicted {
 fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let problem = problem(asked);
     let cost = costs(&problem.cluster);
+    let cost = if asked.own_attention { of_framework(cost, &problem) } else { cost };
     let topology = Topology::of(&problem.cluster);
     let plan = plan(asked, &problem);
     let mut graph = lower(&problem, &plan, 0);

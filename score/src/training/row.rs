@@ -90,6 +90,8 @@ pub struct Run {
     pub beside: f64,
     /// Whether the problem has all that runs; without it nothing is said of the step.
     pub is_whole: bool,
+    /// Whether attention takes what was measured of the framework's kernels; not where their card is left out.
+    pub own_attention: bool,
     /// Which memory its table has.
     pub counted: Counted,
     /// What may have been run instead, where a row does not say it; the interval then holds both.

@@ -48,7 +48,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let parts = ["forward_s", "backward_s", "optimizer_s"].map(|column| cells.positive_number(column));
     let parts_s =
         if let [Some(forward), Some(backward), Some(rest)] = parts { Some([forward, backward, rest]) } else { None };
-    let bound = if cells.flag("host_bound") { Bound::Host } else { Bound::Device };
+    let bound = if is_host_bound(cells) { Bound::Host } else { Bound::Device };
     let measured = Measured { step_s, bound, largest_memory, parts_s, ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let sound = super::setting::same_gpus(cells, &degrees);
@@ -91,9 +91,10 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let model = cut(model(&label.model)?, cells.word("layers"))?;
     let (recompute, recompute_layers) = recompute(cells.word("activation_checkpointing"), &model)?;
     let compiled = cells.word("compile") != "0";
-    let modules = TorchModules { compiled, casts, in_pieces: cells.flag("async_tp") };
-    // The loss of torchtitan was not compiled then.
-    let loss = if compiled && cells.has("static_gib") { Loss::Compiled } else { Loss::Unfused };
+    // Neither was the loss of torchtitan compiled then, nor its norm one kernel.
+    let is_own = cells.has("static_gib");
+    let modules = TorchModules { compiled, fused_norms: is_own, casts, in_pieces: cells.flag("async_tp") };
+    let loss = if compiled && is_own { Loss::Compiled } else { Loss::Unfused };
     let optimizer = Optimizer { foreach: is_foreach(cells.word("optimizer"))?, ..Optimizer::ADAM };
     let execution = Execution {
         recompute,
@@ -137,6 +138,15 @@ fn cut(model: Model, word: &str) -> Result<Model, Reason> {
         _ => return Err(Reason::Degrees { what: format!("`{word}` of {} layers of {}", model.n_layers, model.name) }),
     };
     Ok(models::cut(&model.name, n_layers, 0))
+}
+
+/// The slowest of some steps over the fastest above which a host cannot keep ahead of the device.
+const UNEVEN: f64 = 1.25;
+
+/// Whether a step waits for its host: the table says so, or its steps differ.
+fn is_host_bound(cells: &mut Cells<'_>) -> bool {
+    let times = ["step_p10_s", "step_p90_s"].map(|column| cells.positive_number(column));
+    cells.flag("host_bound") || matches!(times, [Some(fast), Some(slow)] if slow > UNEVEN * fast)
 }
 
 /// Whether AdamW runs as kernels over lists of tensors; empty for PyTorch's fused one.

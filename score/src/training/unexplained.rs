@@ -99,6 +99,7 @@ impl Run {
             host_waits_s: 0.0,
             beside: 0.0,
             is_whole: true,
+            own_attention: true,
             counted: Counted::Reserved,
             other: None,
         }

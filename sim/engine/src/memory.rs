@@ -283,9 +283,9 @@ pub fn reduced_last(shard: &Shard<'_>, stages: &[Stage], n_ranks: u64) -> u64 {
     if shard.framework.torch().is_some() { torch::reduced_last(shard, stages, n_ranks) } else { 0 }
 }
 
-/// What PyTorch's allocator reserves beside all tensors while the loss of so many tokens is computed.
-pub fn reserved_bytes(shard: &Shard<'_>, stages: &[Stage], tokens: u64, is_sharded: bool) -> u64 {
-    shard.framework.torch().map_or(0, |modules| torch::reserved(shard, modules, stages, tokens, is_sharded))
+/// What PyTorch's allocator reserves for one stream beside all tensors while the loss of so many tokens is computed.
+pub fn reserved_bytes(shard: &Shard<'_>, tokens: u64) -> u64 {
+    shard.framework.torch().map_or(0, |modules| torch::reserved(shard, modules, tokens))
 }
 
 /// Elements of weights that fully sharded modules make whole on a rank: of one layer, and of a stage's embedding and head.

@@ -66,7 +66,7 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refuse
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
     let cluster = &scenario.problem.cluster;
     match &scenario.profile {
-        Some(profile) if scenario.is_of_card => score::training::constants::costs(cluster, profile),
+        Some(profile) if scenario.is_of_card => score::training::constants::of_problem(&scenario.problem, profile),
         profile => costs::cost_model(cluster, profile.as_ref(), scenario.sustained_flops_ratio),
     }
 }

@@ -12,8 +12,9 @@
 //!
 //! - the 16-bit logits, freed before backward makes its first 32-bit tensor;
 //! - what the forward of a layer held beside what it kept, under the tensors that were kept above it;
-//! - the gathered input of the head before it is copied into the order of tokens;
-//! - buffers that parameters are gathered in, which lie in the memory of another stream.
+//! - the gathered input of the head before it is copied into the order of tokens.
+//!
+//! Other streams have memory of their own (`train`, `lower/training/sharded.rs`).
 
 use hw::Bytes;
 
@@ -30,10 +31,6 @@ const COMPILED_LOSS_BYTES_PER_LOGIT: u64 = 4;
 /// The same where the vocabulary is cut over the tensor group (`torch/distributed/tensor/parallel/loss.py`): kept logarithms behind 16-bit logits,
 /// their 32-bit copy and the shifted one, 14; then zeros and exponentials fit into what is free, their sum does not.
 const CUT_LOSS_BYTES_PER_LOGIT: u64 = 18;
-/// Buffers that layers are gathered in while others compute: of the layer that is copied, and of the next one.
-const GATHER_BUFFERS: u64 = 2;
-/// Bytes of a parameter of a second layer that is whole, and of each buffer.
-const WHOLE_AND_BUFFERED: u64 = HALF + GATHER_BUFFERS * HALF;
 /// Bytes of a gradient that is reduced.
 const REDUCED: u64 = 4;
 /// Bytes per parameter of a shared table while its last gradient is added: the table, gradients by the head and by the embedding, and their sum.
@@ -75,22 +72,14 @@ fn loss_bytes_per_logit(shard: &Shard<'_>) -> u64 {
     }
 }
 
-/// What the allocator reserves beside all tensors while the loss of so many tokens is computed.
-pub(super) fn reserved(
-    shard: &Shard<'_>,
-    modules: TorchModules,
-    stages: &[Stage],
-    tokens: u64,
-    is_sharded: bool,
-) -> u64 {
+/// What the allocator reserves for one stream beside all tensors while the loss of so many tokens is computed.
+pub(super) fn reserved(shard: &Shard<'_>, modules: TorchModules, tokens: u64) -> u64 {
     if tokens == 0 {
         return 0;
     }
     let logits = tokens * shard.model.vocab.div_ceil(u64::from(shard.tp));
     let hole = if shard.tp == 1 && shard.loss != Loss::Compiled { HALF * logits } else { 0 };
-    let [layer, _] = elements(shard, stages);
-    let buffers = if is_sharded && is_whole(stages) { WHOLE_AND_BUFFERED * layer } else { 0 };
-    hole + tokens * passing(shard, modules) + buffers
+    hole + tokens * passing(shard, modules)
 }
 
 /// Most that the forward of a layer holds beside what it keeps: a gathered input and both factors of the gate, or the last product's whole result
@@ -157,7 +146,8 @@ mod tests {
     };
 
     fn shard(model: &crate::Model, compiled: bool, tp: u32, recompute: Recompute) -> Shard<'_> {
-        let framework = Framework::Fsdp2(TorchModules { compiled, casts: Casts::Off, in_pieces: false });
+        let framework =
+            Framework::Fsdp2(TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false });
         let forward = Shard::forward(model, Dtype::Bf16, tp);
         Shard { framework, recompute, sequence_parallel: tp > 1, ..forward }
     }
@@ -187,8 +177,10 @@ mod tests {
             let gpu = hw::catalog::gpu("h100-sxm-96g").expect("listed");
             let layers = 32 * crate::memory::activation_bytes_per_token(&shard, &LAYER) * tokens;
             let Some(modules) = shard.framework.torch() else { unreachable!("PyTorch's") };
-            let head = head(&shard, tokens) + reserved(&shard, modules, &[stage], tokens, true);
-            let states = Bytes::from_f64(parameters * 12.0 / 128.0) + gathered(&shard, &[stage]);
+            let head = head(&shard, tokens) + reserved(&shard, modules, tokens);
+            // The buffer of embedding and head is as large as they are; shares of gradients stay reserved.
+            let states =
+                Bytes::from_f64(parameters * 16.0 / 128.0) + gathered(&shard, &[stage]) + gathered(&shard, &[stage]);
             let held = states + crate::memory::workspace_bytes(&shard, &[stage], &gpu);
             let gib = (held + Bytes(layers + head)).as_f64() / 1_073_741_824.0;
             assert!((gib / measured - 1.0).abs() < 0.03, "{gib} against {measured}");

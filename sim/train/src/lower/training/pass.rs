@@ -4,7 +4,7 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -180,7 +180,8 @@ impl Builder<'_> {
             return;
         }
         let bytes = frame.content.shares[cp].tokens
-            * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
+            * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage)
+            + attention::gathered_bytes(self.at(frame.pp), frame.content, cp);
         let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
         self.effect(first, Moment::Start, self.buffers, bytes);
         self.effect(last, Moment::End, self.buffers, -bytes);

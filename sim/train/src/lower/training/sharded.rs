@@ -62,8 +62,8 @@ impl Builder<'_> {
     pub(super) fn reserved(&mut self, frame: &Frame<'_>, cp: usize, task: TaskId, sign: i64) {
         let problem = self.at(frame.pp);
         let (held, tokens) = (self.held_by(problem, frame.pp), frame.content.shares[cp].tokens);
-        let is_sharded = problem.layout.n_shards() > 1;
-        let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), &held, tokens, is_sharded)));
+        let beside = if tokens > 0 { of_other_streams(problem, &held) } else { Bytes::ZERO };
+        let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), tokens)) + beside);
         let moment = if sign > 0 { Moment::Start } else { Moment::End };
         self.effect(task, moment, self.sharded.reserved, sign * bytes);
     }
@@ -98,6 +98,18 @@ impl Builder<'_> {
             self.effect(task, Moment::End, self.sharded.lists, -bytes);
         }
     }
+}
+
+/// What the allocator keeps for streams of exchanges. A rank's shares of gradients are made on the stream that reduces, so nothing else takes their memory.
+/// The buffer of embedding and head is held while the first layer is gathered (`all_gather_state`); later layers fit into it.
+fn of_other_streams(problem: &Problem, held: &[Stage]) -> Bytes {
+    if !memory::gradients_come_late(problem) {
+        return Bytes::ZERO;
+    }
+    let [layer, tables] = engine::memory::gathered_elements(&problem.shard(), held).map(hw::real);
+    let gathered = tables * hw::real(problem.dtype.bytes()) + layer * problem.gathered_bytes();
+    let buffers = if problem.layout.n_shards() > 1 { gathered } else { 0.0 };
+    memory::states(problem, held).gradients + Bytes::from_f64(buffers)
 }
 
 fn signed(bytes: Bytes) -> i64 {
