@@ -244,7 +244,8 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
     let residual = serial(shard, HALF * model.hidden);
     let projections = if model.gated { 2 } else { 1 };
     let scanned = model.state_space.map_or(0, |space| mixers::scanned(shard, space));
-    let dense = residual + cut(shard, projections * HALF * model.intermediate).max(scanned);
+    let whole = if shard.framework.torch().is_some() { torch::whole_gradients(shard, projections) } else { 0 };
+    let dense = residual + whole + cut(shard, projections * HALF * model.intermediate).max(scanned);
     match model.experts {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;

@@ -72,6 +72,11 @@ fn loss_bytes_per_logit(shard: &Shard<'_>) -> u64 {
     }
 }
 
+/// Gradients of the input of so many projections, which every rank of a tensor group has whole before they are added up and scattered.
+pub(super) fn whole_gradients(shard: &Shard<'_>, projections: u64) -> u64 {
+    if shard.tp > 1 { projections * HALF * shard.model.hidden } else { 0 }
+}
+
 /// What the allocator reserves for one stream beside all tensors while the loss of so many tokens is computed.
 pub(super) fn reserved(shard: &Shard<'_>, modules: TorchModules, tokens: u64) -> u64 {
     if tokens == 0 {
