@@ -143,7 +143,7 @@ mod tests {
         let model = Sustained::second_flash_attention(Roofline::new(&hw::catalog::cluster(&gpu, 1, 8)), &gpu);
         for (pass, measured) in [(Pass::Forward, 1.755e-3), (Pass::Backward, 4.906e-3)] {
             let documents = vec![crate::task::Document::causal(8192)];
-            let op = Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, kv: Format::Bf16, pass };
+            let op = Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, kv: hw::Dtype::Bf16, pass };
             let ratio = model.estimate(&op).time.get() / measured;
             assert!((0.92..1.08).contains(&ratio), "{pass:?}: {ratio}");
         }
