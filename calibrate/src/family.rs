@@ -103,9 +103,15 @@ const WIDTH_MIN: u64 = 64;
 /// The domain of a device that is measured for whatever may come: sizes up to `tokens` rows.
 pub fn general(tokens: u64, n_devices: u32) -> Domain {
     let mut domain = Domain::new();
-    domain.insert(Family::Gemm(Format::Bf16), Region::Gemm { sizes: [(1, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] });
+    domain.insert(
+        Family::Gemm(Format::Bf16),
+        Region::Gemm { sizes: [(1, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] },
+    );
     // Devices without eight-bit products leave these out; their libraries want multiples of 16.
-    domain.insert(Family::Gemm(Format::Fp8), Region::Gemm { sizes: [(16, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] });
+    domain.insert(
+        Family::Gemm(Format::Fp8),
+        Region::Gemm { sizes: [(16, tokens), (WIDTH_MIN, tokens), (WIDTH_MIN, tokens)] },
+    );
     for pass in [Pass::Forward, Pass::Backward] {
         for wide in [false, true] {
             let dim = if wide { 128 } else { 64 };

@@ -207,6 +207,16 @@ pub fn of_log(path: &Path, facts: &Facts) -> Vec<Sample> {
     read(path, facts).map(|(samples, _)| samples).unwrap_or_default()
 }
 
+/// Writes samples as a log of their own, in the place of what was there.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn keep(path: &Path, facts: &Facts, samples: &[Sample]) -> std::io::Result<()> {
+    std::fs::write(path, "")?;
+    let (mut log, _) = Log::open(path, facts)?;
+    samples.iter().try_for_each(|sample| log.append(sample))
+}
+
 impl Log {
     /// Opens a log for more lines; what the same device wrote before comes back.
     ///

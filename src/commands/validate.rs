@@ -8,7 +8,7 @@ use std::path::Path;
 
 use calibrate::campaign;
 use calibrate::device::Device;
-use calibrate::sample::{self, Log, Sample};
+use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
 use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
 use engine::{CostModel, Timeline};
@@ -57,7 +57,8 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         report.refit = refit;
     }
     save(&dir, &report, &ran)?;
-    keep_samples(&dir, &ran, device.as_ref())?;
+    let kept = dir.join("executed.samples.jsonl");
+    sample::keep(&kept, device.facts(), &executed(ran.iter())).map_err(|error| unwritable(&kept, &error))?;
     show(args, &report, &dir)?;
     if let Some(failure) = stopped {
         return Err(failure);
@@ -264,19 +265,6 @@ fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -
         after: summary(after.iter()),
     };
     (Some(refit), profile)
-}
-
-/// Writes what operations of executed plans took, as a calibration writes its samples.
-fn keep_samples(dir: &Path, ran: &[Ran], device: &dyn Device) -> Result<(), Failure> {
-    let path = dir.join("executed.samples.jsonl");
-    let failed = |error: &std::io::Error| unwritable(&path, error);
-    // What an earlier run wrote there would count twice.
-    std::fs::remove_file(&path).or_else(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(failed(&error)),
-    })?;
-    let (mut log, _) = Log::open(&path, device.facts()).map_err(|error| failed(&error))?;
-    executed(ran.iter()).iter().try_for_each(|sample| log.append(sample)).map_err(|error| failed(&error))
 }
 
 fn save(dir: &Path, report: &Report, ran: &[Ran]) -> Result<(), Failure> {

@@ -48,7 +48,12 @@ const KEYS: [Key; 22] = [
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
-    of_model("training", "loss", no_loss, "`framework = \"megatron-core\"`, whose kernels of the loss are told apart"),
+    of_model(
+        "training",
+        "loss",
+        no_loss,
+        "`framework = \"megatron-core\"`, whose kernels of the loss are told apart, or `\"native\"` with `\"pytorch\"` and a whole vocabulary",
+    ),
     of_model(
         "overlap",
         "delayed_weights",
@@ -128,7 +133,14 @@ fn no_fused(problem: &Problem) -> bool {
 }
 
 fn no_loss(problem: &Problem) -> bool {
-    problem.execution.framework != Framework::MegatronCore && problem.execution.loss != Loss::Unfused
+    let loss = problem.execution.loss;
+    match problem.execution.framework {
+        Framework::MegatronCore => false,
+        Framework::Fsdp2(_) => {
+            !matches!(loss, Loss::Unfused | Loss::Compiled) || loss == Loss::Compiled && problem.layout.tp > 1
+        }
+        Framework::Formulas => loss != Loss::Unfused,
+    }
 }
 
 fn no_delay(problem: &Problem) -> bool {

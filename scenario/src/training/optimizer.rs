@@ -38,7 +38,7 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     let on_host = on_host(&mut section);
     section.finish();
     let adapters = trains_adapters.then_some(Adapters { rank, beside });
-    (Optimizer { rule, muon, master, moments: [first, second], on_host }, adapters)
+    (Optimizer { rule, muon, master, moments: [first, second], on_host, foreach: false }, adapters)
 }
 
 fn muon(section: &mut Section<'_>, rule: Rule) -> Muon {

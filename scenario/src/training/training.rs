@@ -122,6 +122,7 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
     let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
     let modules = TorchModules {
         compiled: section.flag("compile", false),
+        fused_norms: true,
         casts: if is_narrow { casts } else { Casts::Off },
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,

@@ -108,6 +108,22 @@ fn steps_of_torchtitan_are_within_eight_percent() {
     assert!(step.mean < 0.08 && step.worst < 0.2, "{step:?}");
 }
 
+/// Scores steps that this project measured.
+fn own(text: &str, only: &str) -> Score {
+    let rows = tables::read(text, &|_| None).expect("a table of steps").expect("no fault");
+    summary::score(rows, &Selection::parse(only).expect("conditions"), &costs, &|| {})
+}
+
+#[test]
+fn steps_of_pytorch_on_one_gpu_are_met_in_memory_and_near_in_time() {
+    let score = own(include_str!("../../../profiles/measured/h100-sxm/steps.csv"), "");
+    let (step, memory) = (score.all.step.expect("steps"), score.all.memory.expect("peaks"));
+    println!("{step:?} {memory:?}");
+    assert_eq!(score.all.n_predicted, score.all.n_rows);
+    assert!(memory.mean < 0.002 && memory.worst < 0.005, "{memory:?}");
+    assert!(step.mean < 0.08, "{step:?}");
+}
+
 #[test]
 fn memory_of_torchtitan_without_a_pipeline_is_within_three_percent() {
     for only in ["model=Llama 3.1 8B", "model=Llama 3.1 70B"] {

@@ -164,6 +164,7 @@ mod tests {
             says: Says::Value,
             interval: [0.0, 1.0],
             memory: Vec::new(),
+            parts_s: None,
             source: engine::cost::Source::Measured,
             dominant: Dominant::Products,
             why: String::new(),

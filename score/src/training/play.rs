@@ -2,10 +2,11 @@
 
 use engine::cost::{CostModel, Source};
 use engine::play::{Case, Machine, Outcome};
+use engine::task::Role;
 use hw::Cluster;
 use hw::topology::Topology;
 use train::exchange_buffers;
-use train::lower::training::lower;
+use train::lower::training::{RESERVED, lower};
 use train::metrics::Played;
 use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::{Framework, Problem};
@@ -13,7 +14,7 @@ use train::schedule::Pipeline;
 
 use super::dominant::Dominant;
 use super::reason::Reason;
-use super::row::{Asked, Row, Run, Weighs};
+use super::row::{Asked, Counted, Row, Run, Weighs};
 use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
@@ -34,6 +35,8 @@ pub struct Predicted {
     pub interval: [f64; 2],
     /// Highest memory of a rank of every pipeline stage, bytes; none where the row leaves it open.
     pub memory: Vec<Option<f64>>,
+    /// Time of forward, of backward and of the optimizer, where no pipeline mixes them.
+    pub parts_s: Option<[f64; 3]>,
     /// Weakest source of the costs.
     pub source: Source,
     /// What takes the largest part of the step.
@@ -78,6 +81,7 @@ fn predict_stages(step: &TimedStep) -> Predicted {
         says: Says::Value,
         interval: UNEXPLAINED.map(|factor| step_s * factor),
         memory: Vec::new(),
+        parts_s: None,
         source: Source::Measured,
         dominant: Dominant::Layers,
         why: step.why(),
@@ -118,7 +122,11 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let cost = costs(&problem.cluster, problem.execution.framework);
     let topology = Topology::of(&problem.cluster);
     let plan = plan(asked, &problem);
-    let graph = lower(&problem, &plan, 0);
+    let mut graph = lower(&problem, &plan, 0);
+    if asked.counted == Counted::Allocated {
+        let reserved = graph.label(RESERVED);
+        graph.effects.retain(|effect| effect.label != reserved);
+    }
     // What does not fit is a finding of memory, not of time.
     let machine = Machine {
         cost: cost.as_ref(),
@@ -143,13 +151,26 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     }
     *memory.last_mut().expect("a stage") += asked.beside;
     let memory = memory.into_iter().map(Some).collect();
+    let parts_s = (problem.layout.pp == 1 && asked.n_micro_batches == 1).then(|| parts(&played, step_s));
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
     let open = libm::exp(unexplained::half_width(&metrics, asked));
     let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
     let says = if asked.is_whole { Says::Value } else { Says::Nothing };
-    Predicted { step_s, says, interval, memory, source: metrics.source, dominant, why: metrics.why }
+    Predicted { step_s, says, interval, memory, parts_s, source: metrics.source, dominant, why: metrics.why }
+}
+
+/// When forward ends, what backward takes from there on, and the rest.
+fn parts(played: &Played, step_s: f64) -> [f64; 3] {
+    let end = |is_of: fn(Role) -> bool| {
+        let tasks = played.graph.tasks.iter().zip(&played.timeline.end);
+        let ends = tasks.filter(|(task, _)| is_of(task.role)).map(|(_, end)| *end);
+        ends.max().map_or(0.0, |end| (end - hw::Time::ZERO).to_seconds().get())
+    };
+    let forward = end(|role| role == Role::Forward);
+    let backward = end(|role| matches!(role, Role::Backward | Role::WeightGradient)) - forward;
+    [forward, backward, step_s - forward - backward]
 }
 
 /// The problem with the sequences of one step.

@@ -90,6 +90,8 @@ pub struct Run {
     pub beside: f64,
     /// Whether the problem has all that runs; without it nothing is said of the step.
     pub is_whole: bool,
+    /// Which memory its table has.
+    pub counted: Counted,
     /// What may have been run instead, where a row does not say it; the interval then holds both.
     pub other: Option<Box<Other>>,
 }
@@ -141,6 +143,16 @@ hw::words! {
     }
 }
 
+/// Which memory of PyTorch's allocator a table has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// What it reserves, with segments that expand.
+    #[default]
+    Reserved,
+    /// What tensors take.
+    Allocated,
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
@@ -154,4 +166,6 @@ pub struct Measured {
     pub memory: Vec<(u32, f64)>,
     /// The highest of all stages, bytes, where the table says no stage.
     pub largest_memory: Option<f64>,
+    /// Time of forward, of backward and of the optimizer.
+    pub parts_s: Option<[f64; 3]>,
 }

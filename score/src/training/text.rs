@@ -156,9 +156,24 @@ pub fn markdown(score: &Score) -> String {
     text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
     text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
+    text += &markdown_parts(&score.rows);
     text += "\n| rows without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
     text
+}
+
+/// Forward, backward and optimizer of rows whose parts were measured.
+fn markdown_parts(rows: &[Scored]) -> String {
+    let head = "\n| row | variant | forward s | error | backward s | error | optimizer s | error |\n|---|---|---|---|---|---|---|---|\n";
+    let lines: String = rows.iter().filter_map(markdown_parts_of).collect();
+    if lines.is_empty() { lines } else { head.to_owned() + &lines }
+}
+
+fn markdown_parts_of(scored: &Scored) -> Option<String> {
+    let (found, measured) = (scored.outcome.as_ref().ok()?.parts_s?, scored.row.measured.parts_s?);
+    let cell = |(found, measured): (f64, f64)| format!(" {found:.4} | {} |", signed_1(found / measured - 1.0));
+    let cells: String = found.into_iter().zip(measured).map(cell).collect();
+    Some(format!("| {} | {} |{cells}\n", scored.row.label.row, scored.row.label.variant))
 }
 
 /// Rows that are bound by the host, by card.

@@ -1,4 +1,5 @@
-//! torchtitan's measured steps: Llama under fully sharded data parallelism, with tensor, context and pipeline parallelism, bf16 and float8.
+//! torchtitan's measured steps: Llama under fully sharded data parallelism, with tensor, context and pipeline parallelism, bf16 and float8. And steps
+//! of PyTorch's modules that this project measured on one GPU (`calibrate/torch/steps.py`), whose models are cut to so many layers.
 //!
 //! Source: pytorch/torchtitan @ b5bcd76c66d0, benchmarks/*.md; docs/performance.md @ 3faaa1a0d. Values of the 90th iteration, one run.
 //! Micro-batches of a pipeline are not stated; one sequence each is what `local_batch_seqs` over stages allows, and is assumed.
@@ -7,11 +8,12 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::Format;
 use train::layout::Zero;
-use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompute, TorchModules};
+use train::optimizer::Optimizer;
+use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
 use super::models;
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Bound, Counted, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, GIBIBYTE, Machine, StepSize};
 use crate::table::Cells;
 
@@ -34,16 +36,24 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees { dp, ..Degrees::read(cells) };
     let format = cells.word("precision").to_owned();
     let variant = format!("table {}", cells.word("table"));
-    let label = Label { format, variant, set: "torchtitan", ..super::setting::label(cells, &degrees) };
+    let is_own = cells.has("static_gib");
+    let (set, variant) = if is_own { ("PyTorch", variant_of(cells)) } else { ("torchtitan", variant) };
+    let label = Label { format, variant, set, ..super::setting::label(cells, &degrees) };
     let tokens = u64::from(cells.positive("seq_tokens"));
     let local = cells.positive("local_batch_seqs");
-    let largest_memory = cells.positive_number("peak_mem_gib").map(|gib| gib * GIBIBYTE);
+    let (counted, column) =
+        if is_own { (Counted::Allocated, "peak_allocated_gib") } else { (Counted::Reserved, "peak_mem_gib") };
+    let largest_memory = cells.positive_number(column).map(|gib| gib * GIBIBYTE);
     let step_s = cells.positive_number("step_time_s");
-    let measured = Measured { step_s, largest_memory, ..Measured::default() };
+    let parts = ["forward_s", "backward_s", "optimizer_s"].map(|column| cells.positive_number(column));
+    let parts_s =
+        if let [Some(forward), Some(backward), Some(rest)] = parts { Some([forward, backward, rest]) } else { None };
+    let bound = if is_host_bound(cells) { Bound::Host } else { Bound::Device };
+    let measured = Measured { step_s, bound, largest_memory, parts_s, ..Measured::default() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let sound = super::setting::same_gpus(cells, &degrees);
     let asked = sound.and_then(|()| asked(cells, &label, &degrees)).map(|problem| {
-        let run = Run::usual(problem, [micro_batch, n_micro_batches], tokens);
+        let run = Run { counted, ..Run::usual(problem, [micro_batch, n_micro_batches], tokens) };
         let other = other(&run, &label, cells.word("compile").is_empty()).map(Box::new);
         Asked::from(Run { other, ..run })
     });
@@ -78,12 +88,19 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         "float8 rowwise" => Casts::Rows,
         _ => Casts::Off,
     };
-    let model = model(&label.model)?;
+    let model = cut(model(&label.model)?, cells.word("layers"))?;
     let (recompute, recompute_layers) = recompute(cells.word("activation_checkpointing"), &model)?;
-    let modules = TorchModules { compiled: cells.word("compile") != "0", casts, in_pieces: cells.flag("async_tp") };
+    let compiled = cells.word("compile") != "0";
+    // Neither was the loss of torchtitan compiled then, nor its norm one kernel.
+    let is_own = cells.has("static_gib");
+    let modules = TorchModules { compiled, fused_norms: is_own, casts, in_pieces: cells.flag("async_tp") };
+    let loss = if compiled && is_own { Loss::Compiled } else { Loss::Unfused };
+    let optimizer = Optimizer { foreach: is_foreach(cells.word("optimizer"))?, ..Optimizer::ADAM };
     let execution = Execution {
         recompute,
         recompute_layers,
+        loss,
+        optimizer,
         framework: Framework::Fsdp2(modules),
         formats: Some(formats(&label.format)?),
         // Ranks of a context alone gather 16 bits (`Float8Handler`: `dp_shard_enabled`).
@@ -103,10 +120,51 @@ fn model(word: &str) -> Result<Model, Reason> {
         "Llama 3 8B" | "Llama 3.1 8B" => "llama-3.1-8b",
         "Llama 3 70B" | "Llama 3.1 70B" => "llama-3.1-70b",
         "Llama 3.1 405B" => "llama-3.1-405b",
+        "Llama 3.2 1B" => "llama-3.2-1b",
+        "Llama 3.2 3B" => "llama-3.2-3b",
+        "Qwen3 0.6B" => "qwen3-0.6b",
+        "Qwen3 1.7B" => "qwen3-1.7b",
         _ => return Err(Reason::Model { word: word.to_owned() }),
     };
     let model = engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })?;
     Ok(models::cut(name, model.n_layers, 0))
+}
+
+/// A model's first layers, where the table says how many.
+fn cut(model: Model, word: &str) -> Result<Model, Reason> {
+    let n_layers = match word.parse() {
+        _ if word.is_empty() => model.n_layers,
+        Ok(n) if (1..=model.n_layers).contains(&n) => n,
+        _ => return Err(Reason::Degrees { what: format!("`{word}` of {} layers of {}", model.n_layers, model.name) }),
+    };
+    Ok(models::cut(&model.name, n_layers, 0))
+}
+
+/// The slowest of some steps over the fastest above which a host cannot keep ahead of the device.
+const UNEVEN: f64 = 1.25;
+
+/// Whether a step waits for its host: the table says so, or its steps differ.
+fn is_host_bound(cells: &mut Cells<'_>) -> bool {
+    let times = ["step_p10_s", "step_p90_s"].map(|column| cells.positive_number(column));
+    cells.flag("host_bound") || matches!(times, [Some(fast), Some(slow)] if slow > UNEVEN * fast)
+}
+
+/// Whether AdamW runs as kernels over lists of tensors; empty for PyTorch's fused one.
+fn is_foreach(word: &str) -> Result<bool, Reason> {
+    match word {
+        "" | "fused" => Ok(false),
+        "foreach" => Ok(true),
+        _ => Err(Reason::Option { what: format!("optimizer `{word}`; allowed are `fused` and `foreach`") }),
+    }
+}
+
+/// What tells rows of PyTorch's own modules apart.
+fn variant_of(cells: &Cells<'_>) -> String {
+    let compiled = if cells.flag("compile") { ", compiled" } else { "" };
+    let [layers, sequences, tokens, kept, optimizer] =
+        ["layers", "local_batch_seqs", "seq_tokens", "activation_checkpointing", "optimizer"]
+            .map(|column| cells.word(column));
+    format!("{layers} layers, {sequences} of {tokens}, checkpoints {kept}, {optimizer}{compiled}")
 }
 
 /// The recipe makes the products of layers narrow, not the output head (torchao, `filter_fqns = ["output"]`).

@@ -10,7 +10,7 @@ use engine::cost::Source;
 use train::metrics::Metrics;
 use train::problem::Problem;
 
-use super::row::{Kernels, Run};
+use super::row::{Counted, Kernels, Run};
 
 /// By how much kernels are off that the card's own tables have.
 const OWN: f64 = 0.06;
@@ -99,6 +99,7 @@ impl Run {
             host_waits_s: 0.0,
             beside: 0.0,
             is_whole: true,
+            counted: Counted::Reserved,
             other: None,
         }
     }

@@ -29,6 +29,8 @@ struct Line {
     measured_memory_bytes: String,
     predicted_memory_bytes: String,
     memory_ratio: Option<f64>,
+    measured_parts_s: String,
+    predicted_parts_s: String,
     source: Option<&'static str>,
     dominant: Option<&'static str>,
     why: Option<String>,
@@ -180,6 +182,11 @@ fn joined(bytes: impl Iterator<Item = f64>) -> String {
     bytes.map(|bytes| format!("{bytes:.0}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Times of forward, backward and optimizer.
+fn seconds(parts: Option<[f64; 3]>) -> String {
+    parts.map_or_else(String::new, |parts| parts.map(|part| format!("{part:.6}")).join(" "))
+}
+
 fn line(scored: &Scored) -> Line {
     let (label, measured) = (&scored.row.label, &scored.row.measured);
     let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
@@ -204,6 +211,8 @@ fn line(scored: &Scored) -> Line {
         measured_memory_bytes: joined(measured.memory.iter().map(|(_, bytes)| *bytes).chain(measured.largest_memory)),
         predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().flatten().copied())),
         memory_ratio: largest,
+        measured_parts_s: seconds(measured.parts_s),
+        predicted_parts_s: seconds(found.and_then(|found| found.parts_s).filter(|_| measured.parts_s.is_some())),
         source: found.map(|found| Source::name(found.source)),
         dominant: found.map(|found| found.dominant.word()),
         why: found.map(|found| found.why.clone()),

@@ -552,7 +552,12 @@ mod tests {
         };
         assert_eq!(bytes(Framework::Formulas), 3000);
         assert_eq!(bytes(Framework::MegatronCore), 12_000 + 4600);
-        let modules = crate::shard::TorchModules { compiled: true, casts: crate::shard::Casts::Off, in_pieces: false };
+        let modules = crate::shard::TorchModules {
+            compiled: true,
+            fused_norms: true,
+            casts: crate::shard::Casts::Off,
+            in_pieces: false,
+        };
         assert_eq!(bytes(Framework::Fsdp2(modules)), 4000);
     }
 }

@@ -273,6 +273,21 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
     }
 }
 
+/// Whole parameters that fully sharded modules of PyTorch hold while the loss is computed.
+pub fn whole_parameters(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
+    if shard.framework.torch().is_some() { torch::gathered(shard, stages).0 } else { 0 }
+}
+
+/// What PyTorch's modules hold beside all reduced gradients when backward ends, over so many ranks of a sharding group.
+pub fn reduced_last(shard: &Shard<'_>, stages: &[Stage], n_ranks: u64) -> u64 {
+    if shard.framework.torch().is_some() { torch::reduced_last(shard, stages, n_ranks) } else { 0 }
+}
+
+/// What PyTorch's allocator reserves for one stream beside all tensors while the loss of so many tokens is computed.
+pub fn reserved_bytes(shard: &Shard<'_>, tokens: u64) -> u64 {
+    shard.framework.torch().map_or(0, |modules| torch::reserved(shard, modules, tokens))
+}
+
 /// Elements of weights that fully sharded modules make whole on a rank: of one layer, and of a stage's embedding and head.
 pub fn gathered_elements(shard: &Shard<'_>, stages: &[Stage]) -> [u64; 2] {
     torch::elements(shard, stages)

@@ -96,6 +96,8 @@ impl Dropout {
 pub struct TorchModules {
     /// Whether `torch.compile` fuses the memory-bound kernels of a layer and drops what its backward does not read.
     pub compiled: bool,
+    /// Whether a norm is one kernel without `torch.compile` too (`_fused_rms_norm`, PyTorch 2.9).
+    pub fused_norms: bool,
     /// How operands of narrow products are made.
     pub casts: Casts,
     /// Whether exchanges of the tensor group are cut into pieces beside their products (asynchronous tensor parallelism).

@@ -77,7 +77,8 @@ pub fn all_outside(problem: &Problem) -> Bytes {
 pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batches) -> Vec<(&'static str, u64)> {
     let here = problem.at_stage(pp as usize);
     let (states, [reserved, buffers]) = (states(&here, held), outside(problem));
-    let parts = [reserved, states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.0);
+    let gradients = if gradients_come_late(problem) { Bytes::ZERO } else { states.gradients };
+    let parts = [reserved, states.parameters, gradients, states.optimizer].map(|bytes| bytes.0);
     let names = ["reserved", "parameters", "gradients", "optimizer states"];
     let mut all: Vec<(&'static str, u64)> = names.into_iter().zip(parts).collect();
     let graphs = graph_bytes_per_token(&here.shard(), problem.execution.launches.captured) * batches.tokens;
@@ -91,6 +92,18 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
     ];
     all.extend(further.into_iter().filter(|(_, bytes)| *bytes > 0));
     all
+}
+
+/// Whether a step begins without gradients: PyTorch sets them to none behind the optimizer (`zero_grad`).
+pub(crate) fn gradients_come_late(problem: &Problem) -> bool {
+    let execution = &problem.execution;
+    execution.framework.torch().is_some() && problem.layout.pp == 1 && execution.unit_times.is_none()
+}
+
+/// Model states that stand beside all activations.
+pub fn beside_activations(problem: &Problem, stages: &[Stage]) -> Bytes {
+    let states = states(problem, stages);
+    if gradients_come_late(problem) { states.parameters + states.optimizer } else { states.total() }
 }
 
 /// Model states of a rank that holds `stages`.

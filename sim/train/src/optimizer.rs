@@ -13,6 +13,9 @@ use crate::muon::Muon;
 
 /// Bytes of a gradient that goes to the host.
 const GRADIENT_BYTES: f64 = 4.0;
+/// Bytes per parameter that kernels over lists move beyond the fused one: decay 8, first moment 12, second 8 and 12, root 8, correction 8, epsilon 8,
+/// update 16 (pytorch/pytorch, `_multi_tensor_adamw`), less 28.
+const FOREACH_BYTES: f64 = 52.0;
 /// Bytes of a parameter that comes back.
 const PARAMETER_BYTES: f64 = 2.0;
 
@@ -49,12 +52,20 @@ pub struct Optimizer {
     pub moments: [Dtype; 2],
     /// What the host keeps and updates.
     pub on_host: Option<OnHost>,
+    /// Whether PyTorch's AdamW runs as a kernel per operation over lists of tensors (`foreach`), not as one kernel (`fused`).
+    pub foreach: bool,
 }
 
 impl Optimizer {
     /// Adam with everything in 32 bits on the device.
-    pub const ADAM: Self =
-        Self { rule: Rule::Adam, muon: Muon::DEFAULT, master: Dtype::Fp32, moments: [Dtype::Fp32; 2], on_host: None };
+    pub const ADAM: Self = Self {
+        rule: Rule::Adam,
+        muon: Muon::DEFAULT,
+        master: Dtype::Fp32,
+        moments: [Dtype::Fp32; 2],
+        on_host: None,
+        foreach: false,
+    };
 
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
@@ -87,6 +98,9 @@ impl Optimizer {
             }
         };
         let mut ops = layer::optimizer_step(framework, held, stepped * self.on_device(), states);
+        if self.foreach && framework.torch().is_some() {
+            ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES) }, 1));
+        }
         if let Some(host) = self.on_host.filter(|host| host.share > 0.0) {
             ops.extend(on_host(host, stepped, states));
         }

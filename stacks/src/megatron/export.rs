@@ -269,7 +269,8 @@ const fn word(dtype: Dtype) -> &'static str {
 
 /// The optimizer, where it is not Adam in 32 bits on the device.
 fn optimizer(execution: &Execution, zero: Zero, given: &mut Given) {
-    let Optimizer { rule, muon, master, moments, on_host } = execution.optimizer;
+    // PyTorch's optimizer has no flag here.
+    let Optimizer { rule, muon, master, moments, on_host, foreach: _ } = execution.optimizer;
     if rule == Rule::Muon {
         given.push(n("optimizer", if zero == Zero::Off { "muon" } else { "dist_muon" }));
         given.extend([n("muon-num-ns-steps", muon.n_iterations), n("muon-tp-mode", muon.tensor.word())]);

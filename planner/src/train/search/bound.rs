@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
                 .min()
                 .unwrap_or(0);
             let activations = memory::on_device(problem, least * batches.tokens_least) * held;
-            let taken = problem.reserved_memory + memory::states(problem, &stages).total();
+            let taken = problem.reserved_memory + memory::beside_activations(problem, &stages);
             taken.0 + activations
         });
         of_ranks.max().unwrap_or(0)

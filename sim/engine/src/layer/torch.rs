@@ -6,13 +6,14 @@
 //! - Query, key and value, gate and up-projection are products of their own, whose gradients add up in their common input.
 //! - Keys and values are copied for every query head before attention (`repeat_kv`).
 //! - A narrow product reads its input for the largest value, reads it again and writes it by rows; what is read by columns is copied.
-//! - The loss is not compiled: every step of it is a kernel over 32-bit logits.
+//! - Where the loss is not compiled, every step of it is a kernel over 32-bit logits.
 //! - A gathered tensor comes in the order of ranks and is copied into that of tokens; what is reduced is copied before it is scattered.
 //! - Without `torch.compile` norms, positions and activation functions are several kernels, most of them in 32 bits.
 
 use hw::GroupShape;
 
 use super::{Writer, after_attention};
+use crate::loss::Loss;
 use crate::shard::{Casts, Framework, Shard, TorchModules};
 use crate::task::{Collective, Op, Ops, PassKind};
 
@@ -23,15 +24,23 @@ const TURNED_BYTES: u64 = 2;
 /// Bytes per logit of the loss in forward and backward: a 32-bit copy 6, three readings and a writing 16; zeros 4, two readings, another one and a
 /// writing 16, a 16-bit copy 6.
 const LOSS_BYTES: [u64; 2] = [22, 26];
+/// The same of a compiled loss: two readings; a reading and a writing.
+const COMPILED_LOSS_BYTES: [u64; 2] = [4, 4];
 /// The same where the vocabulary is cut: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, difference 8; zeros 4, exponentials 8,
 /// sum 12, product 8, copy 6.
 const CUT_LOSS_BYTES: [u64; 2] = [38, 38];
 /// Bytes per parameter of the copy of its 16-bit gradient into a 32-bit buffer.
 const GRADIENT_COPY_BYTES: f64 = 6.0;
+/// Bytes per parameter of a reduction over one rank, which copies 32 bits: on a stream of its own, but memory is shared.
+const REDUCED_ALONE_BYTES: f64 = 8.0;
+/// Bytes of a parameter in 32 bits that is cast before it is gathered.
+const SHARDED_BYTES: f64 = 4.0;
 /// Elements of 16 bits per element of a norm that runs as single kernels, beyond the fused one's: copy to 32 bits 6, square 8, mean 4,
 /// product 8, copy back 6, weight 4, less 4; in backward 72 bytes less 6.
 const SINGLE_NORM: [u64; 2] = [16, 33];
-/// The same of rotary positions: copy to 32 bits 6, complex product 8, copy back 6, less 4.
+/// The same where the norm is one kernel: its input's gradient 10, its weight's 4, less 6; and 6 for the sum with the residual's gradient.
+const FUSED_NORM: [u64; 2] = [0, 7];
+/// The same of rotary positions, whose complex product is not compiled either: copy to 32 bits 6, complex product 8, copy back 6, less 4.
 const SINGLE_POSITIONS: [u64; 2] = [8, 7];
 /// The same of a gate's function and its product: 10 bytes less 6, 18 less 9.
 const SINGLE_GATE: [u64; 2] = [2, 4];
@@ -56,6 +65,11 @@ impl Writer<'_> {
         if self.shard.framework.torch().is_some_and(|modules| !modules.compiled) {
             self.moved(of_pass(elements, self.kind) * tokens_times_width * self.shard.dtype.bytes());
         }
+    }
+
+    /// What every kernel moves of `width` elements per token beyond a fused one, compiled or not.
+    fn always(&mut self, elements: [u64; 2], tokens_times_width: u64) {
+        self.moved(of_pass(elements, self.kind) * tokens_times_width * self.shard.dtype.bytes());
     }
 
     /// Bytes per element of an operand by columns, for a gradient of weights: copied, or made anew with scales of its own.
@@ -107,7 +121,7 @@ pub(super) fn before_attention(writer: &mut Writer<'_>) {
         writer.moved((writer.tokens * copied).div_ceil(writer.cut) * writer.shard.dtype.bytes());
     }
     let rotated = (writer.tokens * (heads + kv_heads)).div_ceil(writer.cut);
-    writer.single(SINGLE_POSITIONS, rotated);
+    writer.always(SINGLE_POSITIONS, rotated);
     norms(writer, 1);
 }
 
@@ -130,7 +144,9 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
 
 fn norms(writer: &mut Writer<'_>, n: u64) {
     let cut = if writer.shard.sequence_parallel { writer.cut } else { 1 };
-    writer.single(SINGLE_NORM, (n * writer.tokens * writer.shard.model.hidden).div_ceil(cut));
+    let is_fused = writer.shard.framework.torch().is_some_and(|modules| modules.fused_norms);
+    let elements = if is_fused { FUSED_NORM } else { SINGLE_NORM };
+    writer.single(elements, (n * writer.tokens * writer.shard.model.hidden).div_ceil(cut));
 }
 
 /// Selective checkpointing by operation computes every second product of a layer again: of query, key, value, output, gate, up and down the
@@ -164,14 +180,15 @@ pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
     }
 }
 
-/// Bytes that a gathered parameter's copy out of the buffer moves, and in backward its gradient's copy into one, in 32 bits: twice the parameter, and
-/// 6 (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
-pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, kind: PassKind) -> Ops {
-    if shard.framework.torch().is_none() || kind == PassKind::Weight {
+/// Bytes that copies around the exchanges of sharded parameters over so many ranks move. A rank casts its share of what is gathered and copies all of it
+/// out of the buffer. Gradients are copied into a buffer in 32 bits (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
+pub fn sharded_copies(shard: &Shard<'_>, gathered: f64, reduced: f64, parameter_bytes: f64, n_ranks: u32) -> Ops {
+    if shard.framework.torch().is_none() {
         return Vec::new();
     }
-    let gradient = if kind == PassKind::Forward { 0.0 } else { GRADIENT_COPY_BYTES };
-    let bytes = parameters * (2.0 * parameter_bytes + gradient);
+    let cast = (SHARDED_BYTES + parameter_bytes) / f64::from(n_ranks);
+    let alone = if n_ranks == 1 { REDUCED_ALONE_BYTES } else { 0.0 };
+    let bytes = gathered * (cast + 2.0 * parameter_bytes) + reduced * (GRADIENT_COPY_BYTES + alone);
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
@@ -186,7 +203,12 @@ pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
 
 /// Bytes per logit that the kernels of the loss move.
 pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
-    of_pass(if shard.tp > 1 { CUT_LOSS_BYTES } else { LOSS_BYTES }, kind)
+    let bytes = match (shard.tp > 1, shard.loss) {
+        (true, _) => CUT_LOSS_BYTES,
+        (false, Loss::Compiled) => COMPILED_LOSS_BYTES,
+        (false, _) => LOSS_BYTES,
+    };
+    of_pass(bytes, kind)
 }
 
 /// Exchanges of a tensor group over the tokens' dimension, with the copies before and behind. Inputs that were gathered are kept, so backward
@@ -210,7 +232,8 @@ mod tests {
     use crate::stage::Stage;
     use hw::{Dtype, Format};
 
-    const COMPILED: TorchModules = TorchModules { compiled: true, casts: Casts::Off, in_pieces: false };
+    const COMPILED: TorchModules =
+        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
 
     fn shard(model: &crate::Model, modules: TorchModules, tp: u32) -> Shard<'_> {
         let framework = Framework::Fsdp2(modules);
@@ -262,11 +285,11 @@ mod tests {
     fn single_kernels_of_a_norm_move_nine_times_what_a_fused_one_does() {
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let of = |compiled| {
-            let shard = shard(&model, TorchModules { compiled, ..COMPILED }, 1);
+            let shard = shard(&model, TorchModules { compiled, fused_norms: false, ..COMPILED }, 1);
             bytes(&super::super::before_attention(&shard, 10, PassKind::Forward))
         };
-        // A norm: 36 bytes per element in place of 4. Positions of 40 heads: 20 in place of 4.
-        assert_eq!(of(false) - of(true), 10 * (32 * 4096 + 16 * 40 * 128));
+        // A norm: 36 bytes per element in place of 4.
+        assert_eq!(of(false) - of(true), 10 * 32 * 4096);
     }
 
     #[test]

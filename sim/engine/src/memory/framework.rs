@@ -20,7 +20,7 @@ use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_wei
 use super::{LayerActivation, mixers, torch};
 use crate::launch::Captured;
 use crate::loss::{self, Loss};
-use crate::model::{CompressedAttention, Experts, FeedForward, LatentAttention, Layer, Mixer, Streams};
+use crate::model::{CompressedAttention, Experts, FeedForward, LatentAttention, Layer, Mixer, QueryKeyNorm, Streams};
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
@@ -183,10 +183,14 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
     Kept { residuals: norms + super::dropout_masks(shard), norms, attention, ..feed_forward }
 }
 
-/// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
+/// Grouped-query attention. PyTorch's modules copy keys and values for every query head before it, and keep what norms of queries
+/// and keys read. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
 fn attention(shard: &Shard<'_>) -> u64 {
     let model = shard.model;
-    let width = (2 * model.n_heads + 2 * model.n_kv_heads) * model.head_dim;
+    let is_torch = shard.framework.torch().is_some();
+    let n_copied = if is_torch { model.n_heads } else { model.n_kv_heads };
+    let n_normed = if is_torch && model.qk_norm == QueryKeyNorm::Head { model.n_heads + model.n_kv_heads } else { 0 };
+    let width = (2 * model.n_heads + 2 * n_copied + n_normed) * model.head_dim;
     cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)
 }
 
@@ -210,7 +214,8 @@ fn compressed_attention(shard: &Shard<'_>, compressed: CompressedAttention) -> (
 fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
     let factors: u64 = match (shard.model.gated, shard.framework) {
         (false, _) => 1,
-        (true, Framework::Fsdp2(_)) => 3,
+        // Single kernels keep what the activation function writes; a compiled layer makes it again.
+        (true, Framework::Fsdp2(modules)) if !modules.compiled => 3,
         (true, _) => 2,
     };
     let wide = cut(shard, HALF * intermediate);
@@ -239,7 +244,8 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
     let residual = serial(shard, HALF * model.hidden);
     let projections = if model.gated { 2 } else { 1 };
     let scanned = model.state_space.map_or(0, |space| mixers::scanned(shard, space));
-    let dense = residual + cut(shard, projections * HALF * model.intermediate).max(scanned);
+    let whole = if shard.framework.torch().is_some() { torch::whole_gradients(shard, projections) } else { 0 };
+    let dense = residual + whole + cut(shard, projections * HALF * model.intermediate).max(scanned);
     match model.experts {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;
@@ -254,8 +260,8 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
 pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let model = shard.model;
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
-    if let Some(modules) = shard.framework.torch() {
-        return torch::head(shard, modules, tokens);
+    if shard.framework.torch().is_some() {
+        return torch::head(shard, tokens);
     }
     let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
     let weight_gradient = HALF * vocab * model.hidden;
@@ -295,7 +301,8 @@ pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
 pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     let [library, plain] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
     if shard.framework.torch().is_some() {
-        return Bytes(plain) + torch::gathered(shard, stages);
+        // Forward and backward run in threads, each with a handle of the library.
+        return Bytes(2 * plain);
     }
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);

@@ -28,6 +28,7 @@ mod messages;
 pub mod mixed;
 mod pass;
 mod rank_times;
+mod sharded;
 mod sync;
 mod torch;
 
@@ -35,6 +36,7 @@ pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
 pub use rank_times::RankTimes;
+pub use sharded::RESERVED;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -332,6 +334,9 @@ struct Builder<'a> {
     working: LabelId,
     buffers: LabelId,
     states: LabelId,
+    sharded: sharded::Labels,
+    /// Which lanes have gradients.
+    has_gradients: Vec<bool>,
     /// Last compute task of each lane.
     last: Vec<Option<TaskId>>,
     /// What the next compute task of each lane waits for besides its stream.
@@ -383,6 +388,8 @@ impl<'a> Builder<'a> {
             working: graph.label("recomputed layer"),
             buffers: graph.label("exchange buffers"),
             states: graph.label("keys and values of earlier chunks"),
+            sharded: sharded::Labels::of(&mut graph),
+            has_gradients: vec![false; n_lanes],
             graph,
             last: vec![None; n_lanes],
             gate: vec![Vec::new(); n_lanes],

@@ -44,6 +44,16 @@ pub(super) fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
     (tokens * width * problem.dtype.bytes()).div_ceil(cut)
 }
 
+/// Keys and values of all ranks of a ring that PyTorch's modules gather for a layer, as a context rank holds them
+/// (`torch/distributed/tensor/experimental/_attention.py`, `_AllGatherRotater`).
+pub(super) fn gathered_bytes(problem: &Problem, content: &Content, cp: usize) -> u64 {
+    if problem.execution.framework.torch().is_none() {
+        return 0;
+    }
+    let has = |ring: &&Ring| (ring.first as usize..(ring.first + ring.count) as usize).contains(&cp) && ring.count > 1;
+    content.rings.iter().filter(has).map(|ring| key_value_bytes(problem, ring.tokens)).sum()
+}
+
 /// Bytes of one hop of a ring: a block of keys and values, in backward with their gradients.
 pub(crate) fn hop_bytes(problem: &Problem, tokens: u64, count: u32, pass: Pass) -> u64 {
     let factor = if pass == Pass::Forward { 1 } else { 2 };

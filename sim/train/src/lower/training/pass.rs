@@ -4,7 +4,7 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -138,7 +138,9 @@ impl Builder<'_> {
                 let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, &frame.stage, share));
+                self.reserved(frame, cp, task, 1);
             }
+            self.whole_parameters(frame, leads[cp]);
             let in_passing = self.in_passing(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, in_passing);
             if let Some(copy) = self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]) {
@@ -178,7 +180,8 @@ impl Builder<'_> {
             return;
         }
         let bytes = frame.content.shares[cp].tokens
-            * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
+            * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage)
+            + attention::gathered_bytes(self.at(frame.pp), frame.content, cp);
         let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
         self.effect(first, Moment::Start, self.buffers, bytes);
         self.effect(last, Moment::End, self.buffers, -bytes);
@@ -391,6 +394,9 @@ impl Builder<'_> {
                 if left != made {
                     self.effect(first, Moment::End, self.logits, left - made);
                 }
+                if frame.stage.last {
+                    self.reserved(frame, cp, first, -1);
+                }
             }
             let working =
                 share.tokens * engine::memory::working_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage);
@@ -405,6 +411,7 @@ impl Builder<'_> {
         }
         if kind != PassKind::Input {
             self.close_state(frame, end);
+            self.gradients(frame, lane, end);
         }
     }
 

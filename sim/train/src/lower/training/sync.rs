@@ -263,7 +263,8 @@ impl Builder<'_> {
             }
             let mut ops = optimizer.step(self.problem.execution.framework, held, stepped, stepped - outside);
             ops.extend(products);
-            self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
+            let task = self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
+            self.lists(task, stepped);
         }
         if self.gathers_parameters() && !self.problem.execution.overlap.parameter_gather {
             for lane in self.lane_ids() {

@@ -65,10 +65,19 @@ fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
 /// Copies that sharded modules make around their exchanges. A pipeline gathers and reduces once in a step, not in every pass; a forward that
 /// runs again has its parameters from the backward around it.
 pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -> Ops {
-    let layout = &problem.layout;
-    if layout.zero < Zero::Parameters || layout.n_shards() < 2 || layout.pp > 1 || stage.is_repeated {
+    let (layout, shard) = (&problem.layout, problem.shard());
+    if layout.zero < Zero::Parameters || layout.pp > 1 || stage.is_repeated || kind == PassKind::Weight {
         return Vec::new();
     }
-    let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
-    layer::sharded_copies(&problem.shard(), shared + experts, problem.gathered_bytes(), kind)
+    let parameters = |stage: &Stage| {
+        let (shared, experts) = engine::memory::stage_parameters(&shard, stage);
+        shared + experts
+    };
+    let all = parameters(stage);
+    // Backward finds embedding, head and the last layer as forward left them.
+    let layers = Stage { first: false, last: false, ..*stage };
+    let n_again = stage.n_layers() - u32::from(stage.last && stage.n_layers() > 0);
+    let again = parameters(&layers) * f64::from(n_again) / f64::from(stage.n_layers().max(1));
+    let (gathered, reduced) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
+    layer::sharded_copies(&shard, gathered, reduced, problem.gathered_bytes(), layout.n_shards())
 }

@@ -1,0 +1,117 @@
+//! Memory of PyTorch's fully sharded modules over a step without a pipeline: whole parameters of a pass, gradients that come with backward, what
+//! reduces the last ones, and lists of the optimizer.
+//!
+//! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/optim/adamw.py`: `zero_grad`, `_multi_tensor_adamw`). Unit: bytes.
+
+use hw::Bytes;
+
+use super::{Builder, Frame, stage_index};
+use crate::memory;
+use crate::problem::Problem;
+use crate::stage::Stage;
+use engine::task::{LabelId, LaneId, Moment, TaskGraph, TaskId};
+
+/// The label of what the allocator reserves beside tensors.
+pub const RESERVED: &str = "free in the allocator";
+
+/// Bytes of a number of the optimizer's lists.
+const LISTED: f64 = 4.0;
+
+/// Labels of what comes and goes.
+pub(super) struct Labels {
+    whole: LabelId,
+    gradients: LabelId,
+    reduced: LabelId,
+    lists: LabelId,
+    reserved: LabelId,
+}
+
+impl Labels {
+    pub(super) fn of(graph: &mut TaskGraph) -> Self {
+        Self {
+            whole: graph.label("whole parameters"),
+            gradients: graph.label("gradients"),
+            reduced: graph.label("gradients that are reduced"),
+            lists: graph.label("lists of the optimizer"),
+            reserved: graph.label(RESERVED),
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// Stages of the chunks that a lane's rank holds.
+    fn held_by(&self, problem: &Problem, pp: u32) -> Vec<Stage> {
+        (0..problem.layout.chunks).map(|chunk| self.stages[stage_index(problem, pp, chunk)]).collect()
+    }
+
+    /// Parameters are whole from a forward to the end of its backward.
+    pub(super) fn whole_parameters(&mut self, frame: &Frame<'_>, lead: TaskId) {
+        let bytes = self.whole_bytes(frame);
+        self.effect(lead, Moment::Start, self.sharded.whole, bytes);
+    }
+
+    fn whole_bytes(&self, frame: &Frame<'_>) -> i64 {
+        let problem = self.at(frame.pp);
+        if !memory::gradients_come_late(problem) {
+            return 0;
+        }
+        signed(Bytes(engine::memory::whole_parameters(&problem.shard(), &self.held_by(problem, frame.pp))))
+    }
+
+    /// What the allocator reserves beside tensors comes and goes with the logits.
+    pub(super) fn reserved(&mut self, frame: &Frame<'_>, cp: usize, task: TaskId, sign: i64) {
+        let problem = self.at(frame.pp);
+        let (held, tokens) = (self.held_by(problem, frame.pp), frame.content.shares[cp].tokens);
+        let beside = if tokens > 0 { of_other_streams(problem, &held) } else { Bytes::ZERO };
+        let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), tokens)) + beside);
+        let moment = if sign > 0 { Moment::Start } else { Moment::End };
+        self.effect(task, moment, self.sharded.reserved, sign * bytes);
+    }
+
+    /// When a backward ends, all gradients are there, beside what the last ones are reduced from. Whole parameters are gone.
+    pub(super) fn gradients(&mut self, frame: &Frame<'_>, lane: LaneId, end: TaskId) {
+        let problem = self.at(frame.pp);
+        if !memory::gradients_come_late(problem) {
+            return;
+        }
+        let held = self.held_by(problem, frame.pp);
+        self.effect(end, Moment::End, self.sharded.whole, -self.whole_bytes(frame));
+        let made = memory::states(problem, &held).gradients;
+        if made == Bytes::ZERO {
+            return;
+        }
+        if !std::mem::replace(&mut self.has_gradients[lane.index()], true) {
+            self.effect(end, Moment::End, self.sharded.gradients, signed(made));
+        }
+        let n_shards = u64::from(problem.layout.n_shards());
+        let reduced = signed(Bytes(engine::memory::reduced_last(&problem.shard(), &held, n_shards)));
+        self.effect(end, Moment::End, self.sharded.reduced, reduced);
+        self.effect(end, Moment::End, self.sharded.reduced, -reduced);
+    }
+
+    /// An optimizer of single kernels makes a list of tensors as large as the parameters.
+    pub(super) fn lists(&mut self, task: TaskId, stepped: f64) {
+        let problem = self.problem;
+        if problem.execution.framework.torch().is_some() && problem.execution.optimizer.foreach {
+            let bytes = signed(Bytes::from_f64(stepped * LISTED));
+            self.effect(task, Moment::Start, self.sharded.lists, bytes);
+            self.effect(task, Moment::End, self.sharded.lists, -bytes);
+        }
+    }
+}
+
+/// What the allocator keeps for streams of exchanges. A rank's shares of gradients are made on the stream that reduces, so nothing else takes their memory.
+/// The buffer of embedding and head is held while the first layer is gathered (`all_gather_state`); later layers fit into it.
+fn of_other_streams(problem: &Problem, held: &[Stage]) -> Bytes {
+    if !memory::gradients_come_late(problem) {
+        return Bytes::ZERO;
+    }
+    let [layer, tables] = engine::memory::gathered_elements(&problem.shard(), held).map(hw::real);
+    let gathered = tables * hw::real(problem.dtype.bytes()) + layer * problem.gathered_bytes();
+    let buffers = if problem.layout.n_shards() > 1 { gathered } else { 0.0 };
+    memory::states(problem, held).gradients + Bytes::from_f64(buffers)
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).expect("memory stays below 2^63 bytes")
+}
