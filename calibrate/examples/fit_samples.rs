@@ -33,7 +33,13 @@ fn main() {
     println!("{} samples of {}", samples.len(), paths[0]);
     for (name, operator) in &fitted.operators {
         let r = &operator.residuals;
-        println!("{name:24} {:5} {:6.1} % {:6.1} %  {:?}", r.n_fit, r.median_error * 100.0, r.p90_error * 100.0, operator.law);
+        println!(
+            "{name:24} {:5} {:6.1} % {:6.1} %  {:?}",
+            r.n_fit,
+            r.median_error * 100.0,
+            r.p90_error * 100.0,
+            operator.law
+        );
     }
     for path in &paths[1..] {
         compare(&fitted, &read(path));

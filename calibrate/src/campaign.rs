@@ -293,8 +293,7 @@ fn shapes(family: Family, facts: &Facts) -> Vec<Law> {
             if slots > 1 {
                 tiles.extend([(m / 2, n / 2, slots), (m / 2, n, slots), (m, n * 2, slots)]);
             }
-            let gemm =
-                |(tile_m, tile_n, slots)| Law::Gemm(GemmLaw { tile_m, tile_n, slots, ..GemmLaw::default() });
+            let gemm = |(tile_m, tile_n, slots)| Law::Gemm(GemmLaw { tile_m, tile_n, slots, ..GemmLaw::default() });
             tiles.into_iter().map(gemm).collect()
         }
         Family::Attention { .. } => {

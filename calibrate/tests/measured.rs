@@ -40,7 +40,8 @@ fn fitted(card: &str, facts: &Facts) -> Profile {
 fn a_fit_predicts_samples_that_it_has_not_seen() {
     let h200 = fitted("h200-sxm", &facts("NVIDIA H200", "h200-sxm"));
     // Errors of five-fold cross-validation on H200: 5.7, 4.8, 3.3, 2.9, 5.5 and 4.9 %.
-    for name in ["gemm", "gemm-fp8", "attention-128", "attention-64", "attention-backward-128", "attention-backward-64"] {
+    for name in ["gemm", "gemm-fp8", "attention-128", "attention-64", "attention-backward-128", "attention-backward-64"]
+    {
         let operator = &h200.operators[name];
         assert!(operator.residuals.median_error < 0.08, "{name}: {:?}", operator.residuals);
         assert!(operator.residuals.p90_error < 0.25, "{name}: {:?}", operator.residuals);

@@ -182,7 +182,11 @@ mod tests {
             Term::Elementwise,
         ),
         ("void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>", None, Term::Elementwise),
-        ("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16>", None, Term::Elementwise),
+        (
+            "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16>",
+            None,
+            Term::Elementwise,
+        ),
         ("void at::native::(anonymous namespace)::compute_grad_weight<c10::BFloat16, long>", None, Term::Embedding),
         ("void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16>", None, Term::Embedding),
         (
