@@ -239,7 +239,8 @@ struct State {
 
 impl State {
     fn new(family: Family, candidates: Vec<Op>, longest: f64, flops_per_s: f64, facts: &Facts) -> Self {
-        let shape = shapes(family, facts).into_iter().take(2).last();
+        let shapes = shapes(family, facts);
+        let shape = shapes.get(1).or_else(|| shapes.first()).cloned();
         Self { family, candidates, rows: Vec::new(), spread: SPREAD.0, longest, flops_per_s, shape, known: None }
     }
 
