@@ -10,22 +10,20 @@ use calibrate::device::Facts;
 use calibrate::family::Family;
 use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
-use engine::task::Op;
 use engine::validation::quantile;
-use hw::{Bytes, Format};
+
+/// Multiprocessors of an H100 SXM and an H200.
+const MULTIPROCESSORS: u64 = 132;
 
 fn main() {
     let paths: Vec<String> = std::env::args().skip(1).collect();
-    let facts = Facts {
-        name: "NVIDIA H100 80GB HBM3".to_owned(),
-        gpu: Some("h100-sxm".to_owned()),
-        driver: String::new(),
-        clocks: String::new(),
-        memory: Bytes(80_000_000_000),
-        tile: (128, 128, 132),
-        n_devices: 1,
-        reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
+    let Some(name) = paths.first().and_then(|path| sample::device_of(Path::new(path))) else {
+        eprintln!(
+            "usage: fit_samples SAMPLES [EXECUTED...]: a log of samples that `calibrate` wrote, and others to predict"
+        );
+        std::process::exit(2);
     };
+    let facts = Facts::of_gpu(&name, None, MULTIPROCESSORS);
     let read = |path: &String| sample::of_log(Path::new(path), &facts);
     let header = Header { name: "fit".to_owned(), date: String::new(), command: String::new(), seconds: 0.0 };
     let samples = read(&paths[0]);

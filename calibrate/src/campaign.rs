@@ -159,8 +159,7 @@ fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64
 fn suspects(states: &[State]) -> Vec<Op> {
     let mut found: Vec<(f64, &Op)> = Vec::new();
     for state in states {
-        let shape: Vec<Law> = state.shape.clone().into_iter().collect();
-        let predicted: Vec<Option<f64>> = match fit::law::operator(&state.rows, &shape, [""; 3]) {
+        let predicted: Vec<Option<f64>> = match fit::law::operator(&state.rows, state.shape.as_slice(), [""; 3]) {
             Some(operator) => {
                 let law = operator.law.as_ref();
                 let seconds = |row| law.map(|law| fit::law::predicted(law, &operator.surface, row));

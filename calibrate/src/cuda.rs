@@ -239,8 +239,6 @@ fn facts(driver: &Driver, peers: &Result<Option<Peers>, Missing>) -> Result<Fact
     let slots = u64::try_from(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)).unwrap_or(1).max(1);
     let (_, memory) = driver.memory()?;
     Ok(Facts {
-        gpu: catalogue_name(&name, memory),
-        name,
         driver: format!(
             "CUDA {}.{}, compute capability {}{exchanges}",
             version / 1000,
@@ -249,9 +247,8 @@ fn facts(driver: &Driver, peers: &Result<Option<Peers>, Missing>) -> Result<Fact
         ),
         clocks: format!("at most {} MHz", attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000),
         memory,
-        tile: (128, 128, slots),
         n_devices: peers.as_ref().ok().and_then(Option::as_ref).map_or(1, Peers::len),
-        reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
+        ..Facts::of_gpu(&name, catalogue_name(&name, memory), slots)
     })
 }
 

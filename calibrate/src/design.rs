@@ -10,12 +10,10 @@ use engine::task::Op;
 use crate::family::{Family, Region};
 use crate::fit::law::{Row, axes};
 use crate::fit::neighbours;
+use crate::sample;
 
 /// Places that are looked at in each round.
 const CANDIDATES: u32 = 512;
-/// Seconds of a sample of a short operation, and launches of a long one.
-const SAMPLE_S: f64 = 0.03;
-const LAUNCHES: f64 = 7.0;
 /// Variance of a measurement in units of the prior.
 const NOISE: f64 = 0.05;
 /// Prior pull of neighbouring knots, and of all towards the law.
@@ -37,8 +35,8 @@ impl Next {
     /// What a second of measuring says: a short operation of the same uncertainty first, because many of them fit into the time of a long
     /// one. Variance falls with time, so its root counts.
     pub fn gain(&self, flops_per_s: f64) -> f64 {
-        let seconds = SAMPLE_S + LAUNCHES * self.op.flops() / flops_per_s;
-        self.deviation * (SAMPLE_S / seconds).sqrt()
+        let seconds = sample::SECONDS + sample::LAUNCHES_ALL * self.op.flops() / flops_per_s;
+        self.deviation * (sample::SECONDS / seconds).sqrt()
     }
 }
 

@@ -31,6 +31,22 @@ pub struct Facts {
     pub reference: Op,
 }
 
+impl Facts {
+    /// Facts of an NVIDIA GPU with so many multiprocessors: what a fit of its samples needs where the card is not at hand.
+    pub fn of_gpu(name: &str, gpu: Option<String>, multiprocessors: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            gpu,
+            driver: String::new(),
+            clocks: String::new(),
+            memory: Bytes::ZERO,
+            tile: (128, 128, multiprocessors),
+            n_devices: 1,
+            reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: hw::Format::Bf16 },
+        }
+    }
+}
+
 /// A point on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub usize);

@@ -22,7 +22,9 @@ const LONG: f64 = 0.2;
 /// Launches of a long kernel.
 const LAUNCHES_LONG: f64 = 3.0;
 /// Seconds that one sample should take.
-const SECONDS: f64 = 0.03;
+pub const SECONDS: f64 = 0.03;
+/// Launches of an operation that takes longer than that, two to warm up among them.
+pub const LAUNCHES_ALL: f64 = 2.0 + LAUNCHES.0;
 /// No kernel takes longer than this; the watchdog then gives up.
 pub const WATCHDOG: Duration = Duration::from_secs(60);
 /// Median absolute deviation to standard deviation of a normal distribution.
@@ -214,6 +216,12 @@ fn read(path: &Path, facts: &Facts) -> std::io::Result<(Vec<Sample>, bool)> {
         }
     }
     Ok((earlier, is_whole))
+}
+
+/// The device that a log is of, by its first line.
+pub fn device_of(path: &Path) -> Option<String> {
+    let first = BufReader::new(std::fs::File::open(path).ok()?).lines().next()?.ok()?;
+    serde_json::from_str::<Line>(&first).ok().map(|line| line.device)
 }
 
 /// Samples of a device in a log; none where the file is missing or cannot be read.

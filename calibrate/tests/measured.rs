@@ -8,25 +8,14 @@ use calibrate::family::Family;
 use calibrate::sample;
 use engine::cost::law::Law;
 use engine::cost::profile::Profile;
-use engine::task::Op;
 use engine::validation::quantile;
-use hw::{Bytes, Format};
 
 fn folder(card: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiles/measured").join(card)
 }
 
-fn facts(name: &str, gpu: &str) -> Facts {
-    Facts {
-        name: name.to_owned(),
-        gpu: Some(gpu.to_owned()),
-        driver: String::new(),
-        clocks: String::new(),
-        memory: Bytes(80_000_000_000),
-        tile: (128, 128, 132),
-        n_devices: 1,
-        reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
-    }
+fn h200() -> Facts {
+    Facts::of_gpu("NVIDIA H200", Some("h200-sxm".to_owned()), 132)
 }
 
 fn fitted(card: &str, facts: &Facts) -> Profile {
@@ -38,7 +27,7 @@ fn fitted(card: &str, facts: &Facts) -> Profile {
 
 #[test]
 fn a_fit_predicts_samples_that_it_has_not_seen() {
-    let h200 = fitted("h200-sxm", &facts("NVIDIA H200", "h200-sxm"));
+    let h200 = fitted("h200-sxm", &h200());
     // Errors of five-fold cross-validation on H200: 5.7, 4.8, 3.3, 2.9, 5.5 and 4.9 %.
     for name in ["gemm", "gemm-fp8", "attention-128", "attention-64", "attention-backward-128", "attention-backward-64"]
     {
@@ -53,7 +42,7 @@ fn a_fit_predicts_samples_that_it_has_not_seen() {
 
 #[test]
 fn a_fit_predicts_operations_of_plans_that_were_executed() {
-    let facts = facts("NVIDIA H200", "h200-sxm");
+    let facts = h200();
     let profile = fitted("h200-sxm", &facts);
     let executed = sample::of_log(&folder("h200-sxm").join("executed.jsonl"), &facts);
     // Medians of all shapes on the card itself: 5.6 % for products and 7.7 % for backward attention.

@@ -130,65 +130,57 @@ WIDTHS = [
 TOKENS = [512, 2048, 4096, 8192, 16384]
 
 
-def products(table, until):
+def shapes(until):
+    """Tokens, columns and inner dimension of products, until time ends."""
     for tokens in TOKENS:
         for n, k in WIDTHS:
             if time.time() > until:
                 return
-            if tokens * n * k > 4e12:
-                continue
-            stages = [
-                ("forward", "TN", lambda x, w, y: x @ w.t(), (tokens, n, k), (tokens, k, n), False, "bf16"),
-                ("data gradient", "NN", lambda x, w, y: y @ w, (tokens, k, n), (tokens, n, k), False, "bf16"),
-                ("weight gradient", "NT", lambda x, w, y: y.t() @ x, (n, k, tokens), (n, tokens, k), False, "bf16"),
-                ("weight gradient", "NT", into_fp32, (n, k, tokens), (n, tokens, k), True, "fp32"),
-            ]
-            bytes_all = 2 * (tokens * k + n * k + tokens * n)
-            operands = [(filled(tokens, k), filled(n, k), filled(tokens, n)) for _ in range(sets_of(bytes_all))]
-            for stage, layout, call, _, (m, inner, columns), accumulate, dtype in stages:
-                # Sums in 32 bits take what products and additions take in PyTorch; one kernel does both in Transformer Engine.
-                if accumulate:
-                    continue
-                launches = [lambda x=x, w=w, y=y: call(x, w, y) for x, w, y in operands]
-                taken = seconds(launches)
-                table.add(
-                    2.0 * m * inner * columns, taken, op="matmul", kernel="cublas", format="bf16", stage=stage, batch=1, m=m, k=inner,
-                    n=columns, layout=layout, accumulate=accumulate, out_dtype=dtype,
-                )
-            del operands
+            if tokens * n * k <= 4e12:
+                yield tokens, n, k
 
 
-def into_fp32(x, w, y):
-    return (y.t() @ x).float()
+def products(table, until):
+    for tokens, n, k in shapes(until):
+        # Sums of gradients in 32 bits are left out: PyTorch needs two kernels for them, Transformer Engine one.
+        stages = [
+            ("forward", "TN", lambda x, w, y: x @ w.t(), (tokens, k, n)),
+            ("data gradient", "NN", lambda x, w, y: y @ w, (tokens, n, k)),
+            ("weight gradient", "NT", lambda x, w, y: y.t() @ x, (n, tokens, k)),
+        ]
+        bytes_all = 2 * (tokens * k + n * k + tokens * n)
+        operands = [(filled(tokens, k), filled(n, k), filled(tokens, n)) for _ in range(sets_of(bytes_all))]
+        for stage, layout, call, (m, inner, columns) in stages:
+            taken = seconds([lambda x=x, w=w, y=y: call(x, w, y) for x, w, y in operands])
+            table.add(
+                2.0 * m * inner * columns, taken, op="matmul", kernel="cublas", format="bf16", stage=stage, batch=1, m=m, k=inner,
+                n=columns, layout=layout, accumulate=False, out_dtype="bf16",
+            )
+        del operands
 
 
 def products_fp8(table, until):
     one = torch.ones((), device=DEVICE, dtype=torch.float32)
-    for tokens in TOKENS:
-        for n, k in WIDTHS:
-            if time.time() > until:
-                return
-            if tokens * n * k > 4e12:
-                continue
-            n_bytes = tokens * k + n * k + 2 * tokens * n
-            operands = [
-                (filled(tokens, k, dtype=torch.float8_e4m3fn), filled(n, k, dtype=torch.float8_e4m3fn))
-                for _ in range(sets_of(n_bytes))
-            ]
-            launches = [
-                lambda x=x, w=w: torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=BF16, use_fast_accum=True)
-                for x, w in operands
-            ]
-            try:
-                taken = seconds(launches)
-            except RuntimeError as error:
-                print("fp8", tokens, n, k, str(error).splitlines()[0][:120], flush=True)
-                continue
-            table.add(
-                2.0 * tokens * n * k, taken, op="matmul", kernel="cublas", format="fp8", stage="forward", batch=1, m=tokens, k=k, n=n,
-                layout="TN", accumulate=False, out_dtype="bf16",
-            )
-            del operands, launches
+    for tokens, n, k in shapes(until):
+        n_bytes = tokens * k + n * k + 2 * tokens * n
+        operands = [
+            (filled(tokens, k, dtype=torch.float8_e4m3fn), filled(n, k, dtype=torch.float8_e4m3fn))
+            for _ in range(sets_of(n_bytes))
+        ]
+        launches = [
+            lambda x=x, w=w: torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=BF16, use_fast_accum=True)
+            for x, w in operands
+        ]
+        try:
+            taken = seconds(launches)
+        except RuntimeError as error:
+            print("fp8", tokens, n, k, str(error).splitlines()[0][:120], flush=True)
+            continue
+        table.add(
+            2.0 * tokens * n * k, taken, op="matmul", kernel="cublas", format="fp8", stage="forward", batch=1, m=tokens, k=k, n=n,
+            layout="TN", accumulate=False, out_dtype="bf16",
+        )
+        del operands, launches
 
 
 # Experts on a GPU, rows of each, columns and inner dimension: Qwen3 30B, Mixtral, DeepSeek-V3.
@@ -210,11 +202,11 @@ def grouped(table, until):
             (filled(groups * rows, k), filled(groups, n, k), filled(groups * rows, n)) for _ in range(min(4, sets_of(n_bytes)))
         ]
         stages = [
-            ("forward", lambda x, w, y: torch._grouped_mm(x, w.transpose(1, 2), offs=offsets), (rows, k, n)),
-            ("data gradient", lambda x, w, y: torch._grouped_mm(y, w, offs=offsets), (rows, n, k)),
-            ("weight gradient", lambda x, w, y: torch._grouped_mm(y.t(), x, offs=offsets), (n, rows, k)),
+            ("forward", lambda x, w, y: torch._grouped_mm(x, w.transpose(1, 2), offs=offsets)),
+            ("data gradient", lambda x, w, y: torch._grouped_mm(y, w, offs=offsets)),
+            ("weight gradient", lambda x, w, y: torch._grouped_mm(y.t(), x, offs=offsets)),
         ]
-        for stage, call, (m, inner, columns) in stages:
+        for stage, call in stages:
             launches = [lambda x=x, w=w, y=y: call(x, w, y) for x, w, y in operands]
             try:
                 taken = seconds(launches)
