@@ -153,3 +153,23 @@ fn graphs_and_dispatchers_are_asked_as_measured_steps_ask_them() {
     let dispatchers = ["alltoall", "flex"].map(|word| step("graphs = \"step\"", &format!("dispatcher = \"{word}\"")));
     assert!(dispatchers[1] < dispatchers[0], "{dispatchers:?}");
 }
+
+/// Nobody asks for the padding of sequences that are all alike: a policy that pads takes whole ones where no length is given, at most as many as a
+/// replica has, and a framework's modules take one. With variable lengths the micro-batch is what memory holds.
+#[test]
+fn a_padded_micro_batch_holds_whole_sequences_where_no_length_is_given() {
+    let bucket = |batch: u32, framework: &str, lengths: &str| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3.2-1b\"\n[cluster]\ngpu = \"h200-sxm\"\nnodes = 1\ngpus_per_node = 1\n\
+             [training]\nframework = \"{framework}\"\nbatch_size = {batch}\n[workload]\n{lengths}\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        let source = input::diagnostic::Source { path: "alike.toml".to_owned(), text };
+        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        super::training(checked).problem.bucket_tokens
+    };
+    assert_eq!(bucket(1, "formulas", "tokens = 8192"), 8192);
+    assert_eq!(bucket(8, "pytorch", "tokens = 8192"), 8192);
+    let several = bucket(64, "formulas", "tokens = 8192");
+    assert!(several > 8192 && several.is_multiple_of(8192), "{several}");
+    assert!(!bucket(4, "formulas", "lengths = \"lmsys-chat-1m\"").is_multiple_of(8192));
+}
