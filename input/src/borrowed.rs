@@ -1,4 +1,4 @@
-//! Words that other tools have for a key: an unknown key is answered with the key that it means here.
+//! Words that other tools have for a key, and keys that stand in a section of another name: an unknown key is answered with the key that it means here.
 
 /// A word of another tool in small letters with underscores, and the keys that mean it: `section.key`, or a section alone.
 const BORROWED: &[(&str, &[&str])] = &[
@@ -104,6 +104,32 @@ const BORROWED: &[(&str, &[&str])] = &[
     ("in_flight", &["trace.concurrency"]),
     ("users", &["trace.concurrency"]),
     ("burstiness", &["trace.cv"]),
+    // Keys of this tool in a section that does not have them.
+    ("zero", &["parallel.zero"]),
+    ("optimizer", &["optimizer.rule"]),
+    ("chunks", &["parallel.chunks"]),
+    ("schedule", &["parallel.schedule"]),
+    ("sequence_parallel", &["parallel.sequence_parallel"]),
+    ("expert_tp", &["parallel.expert_tp"]),
+    ("gpu", &["cluster.gpu"]),
+    ("nodes", &["cluster.nodes"]),
+    ("gpus_per_node", &["cluster.gpus_per_node"]),
+    ("recompute", &["training.recompute"]),
+    ("framework", &["training.framework"]),
+    ("products", &["training.products"]),
+    ("batch_size", &["training.batch_size"]),
+    ("weights", &["model.weights"]),
+    ("block_tokens", &["engine.block_tokens"]),
+    ("chunk_tokens", &["engine.chunk_tokens"]),
+    ("max_sequences", &["engine.max_sequences"]),
+    ("max_tokens", &["engine.max_tokens"]),
+    ("memory_ratio", &["engine.memory_ratio"]),
+    ("prefix_cache", &["engine.prefix_cache"]),
+    ("speculation", &["engine.speculation"]),
+    ("concurrency", &["trace.concurrency"]),
+    ("rate_per_s", &["trace.rate_per_s"]),
+    ("requests", &["trace.requests"]),
+    ("replicas", &["fleet.replicas"]),
 ];
 
 /// The keys that `word` of another tool means: of `section` where it has one in `asked`, else of other sections. Empty where no tool is
@@ -137,6 +163,7 @@ mod tests {
         assert_eq!(meant("precision", "training", &["products", "steps"]), ["products"]);
         assert_eq!(meant("sequence", "training", &["products"]), ["workload.tokens"]);
         assert_eq!(meant("TP", "cluster", &["gpu"]), ["parallel.tp", "engine.tp"]);
+        assert_eq!(meant("zero", "training", &["steps"]), ["parallel.zero"]);
     }
 
     #[test]

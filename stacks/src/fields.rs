@@ -97,7 +97,7 @@ const ROWS: [(&str, [Judge; 3]); 55] = [
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
     ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch)]),
-    ("execution.loss", [By(widened), By(other_loss), By(other_loss)]),
+    ("execution.loss", [By(widened), By(compiled_loss), By(other_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
     ("execution.rotates_apart", [ROTATES_APART, ROTATES_APART, ROTATES_APART]),
@@ -235,6 +235,13 @@ fn widened(asked: &Asked<'_>) -> Fate {
         Loss::CompiledReused => Fate::Told("The prediction takes the loss of an older PyTorch.".to_owned()),
         Loss::Unfused | Loss::Compiled | Loss::InPlace | Loss::WithHead => Said,
     }
+}
+
+/// torchtitan compiles its loss with its modules, or not.
+fn compiled_loss(asked: &Asked<'_>) -> Fate {
+    let execution = &asked.problem.execution;
+    let is_compiled = execution.framework.torch().is_some_and(|modules| modules.compiled);
+    if is_compiled && execution.loss == Loss::Compiled { Said } else { other_loss(asked) }
 }
 
 /// Whose loss is no key of these targets; it counts with Megatron-Core's kernels alone.

@@ -5,6 +5,7 @@ mod recipe;
 
 use train::Problem;
 use train::layout::{ContextExchange, Zero};
+use train::problem::Loss;
 use train::schedule::Placement;
 
 use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, expressible, training};
@@ -32,6 +33,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     if problem.execution.framework.torch().is_some_and(|modules| modules.compiled) {
         given.push(("compile", "enable", "True".to_owned()));
+        if problem.layout.tp == 1 && problem.execution.loss == Loss::Unfused {
+            given.push(("compile", "components", "model".to_owned()));
+        }
         if problem.execution.overlap.tensor > 0.0 {
             given.push(("compile", "enable_async_tensor_parallel", "True".to_owned()));
         }

@@ -69,6 +69,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let products_at = section.place("products").unwrap_or_else(|| section.at());
     let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
     let products = formats::products(&mut section, Formats::of(dtype));
+    let framework = framework(&mut section, &products);
     let has_predicting = section.has("predicting_layers");
     let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
@@ -80,8 +81,8 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
-        framework: framework(&mut section, &products),
-        loss: section.one_of("loss", Loss::Unfused, &Loss::WORDS),
+        framework,
+        loss: section.one_of("loss", usual_loss(framework), &Loss::WORDS),
         dropout: dropout(&mut section),
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
@@ -93,6 +94,12 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     section.finish();
     let predicting_layers = has_predicting.then_some(predicting_layers);
     Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, dtype, execution }
+}
+
+/// The loss without the key. Where torchtitan compiles its modules it compiles its loss with them (`compile.components`).
+fn usual_loss(framework: Framework) -> Loss {
+    let is_compiled = framework.torch().is_some_and(|modules| modules.compiled);
+    if is_compiled { Loss::Compiled } else { Loss::Unfused }
 }
 
 /// Where the layers have dropout; `None` without the key.

@@ -8,6 +8,8 @@
 //!
 //! With experts the host waits for the counts of tokens in every layer, so it is never ahead of the device by more than a layer.
 
+pub mod torch;
+
 use hw::Format;
 
 use crate::model::Experts;
@@ -77,6 +79,8 @@ pub struct Captured {
 pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind: PassKind) -> u32 {
     let attention = if captured.attention {
         0
+    } else if let Some(modules) = shard.framework.torch() {
+        torch::of_attention(shard, modules, kind)
     } else {
         let is_scaled = shard.model.scaled_positions && shard.framework == Framework::MegatronCore;
         let scaled = if is_scaled { of(SCALED_POSITIONS, kind) } else { 0 };
@@ -116,6 +120,9 @@ fn of(counts: [u32; 2], kind: PassKind) -> u32 {
 
 /// A dense feed-forward, or the shared experts.
 fn of_feed_forward(shard: &Shard<'_>, kind: PassKind) -> u32 {
+    if let Some(modules) = shard.framework.torch() {
+        return torch::of_feed_forward(shard, modules, kind);
+    }
     of(FEED_FORWARD, kind) + FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind)
 }
 

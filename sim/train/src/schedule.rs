@@ -83,7 +83,7 @@ pub struct Pipeline {
     /// What of it, or in place of it, a stage keeps from the end of `Input` to that of `Weight`; at most `activation`.
     pub for_weights: Grid,
     /// Most activation that a rank may hold; `None` for as much as the schedule likes. A rank that could not hold one
-    /// micro-batch may hold one. `gpipe` and `1f1b` have one order each and do not heed it.
+    /// micro-batch may hold one. `gpipe`, `1f1b` and `interleaved` have one order each and do not heed it.
     pub limit: Option<u64>,
     /// Micro-batches that are parts of one sequence.
     pub chains: Chains,

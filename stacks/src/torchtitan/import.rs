@@ -237,6 +237,9 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     };
     let is_compiled = ["compile.enable", "training.compile"].into_iter().any(|name| is_on(flags, name));
     job.key(("training", "compile"), is_compiled, "--compile.enable");
+    if is_compiled {
+        loss(flags, job);
+    }
     let pieces = ["compile", "parallelism", "experimental"].map(|at| format!("{at}.enable-async-tensor-parallel"));
     if job.degrees[0] > 1 && pieces.iter().any(|name| is_on(flags, name)) {
         job.key(("overlap", "tensor"), Overlap::ASYNC_TENSOR, "--parallelism.enable_async_tensor_parallel");
@@ -260,6 +263,15 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     }
     if is_float8 && is_on(flags, "float8.enable-fsdp-float8-all-gather") {
         job.key(("training", "narrow_gather"), true, "--float8.enable_fsdp_float8_all_gather");
+    }
+}
+
+/// The loss is compiled with the modules, unless the parts that are compiled say otherwise. Releases with `training.compile` left it as it was.
+fn loss(flags: &mut Flags<'_>, job: &mut Job) {
+    let is_old = flags.is("training.compile");
+    let is_named = flags.text("compile.components").is_none_or(|parts| words(&parts).any(|part| part == "loss"));
+    if is_old || !is_named {
+        job.word(("training", "loss"), "unfused", if is_old { "--training.compile" } else { "--compile.components" });
     }
 }
 
@@ -302,6 +314,8 @@ mod tests {
         for (options, part) in [
             ("--compile.enable", "compile = true"),
             ("--compile.enable False", "compile = false"),
+            ("--compile.enable --compile.components model", "loss = \"unfused\""),
+            ("--training.compile", "loss = \"unfused\""),
             ("--model.converters=float8 --float8.recipe_name rowwise", "casts = \"rowwise\""),
             ("--model.converters float8 --float8.enable_fsdp_float8_all_gather", "narrow_gather = true"),
             ("--parallelism.enable_async_tensor_parallel", "tensor = 0.45"),

@@ -1,7 +1,8 @@
 //! Interleaved 1F1B (Megatron-LM, SC21, arXiv:2104.04473 section 2.2.2): rank r has the stages r, p + r, …; micro-batches go in
 //! groups of p, or of more where that is asked for, through one chunk after the other, and one forward and one backward pass take turns after a
 //! warm-up. The bubble is 1F1B's divided by the chunks v. A last group smaller than p is allowed; the list scheduler keeps such orders playable.
-//! The order is fixed before anything is timed, as Megatron-LM fixes it: passes count as equally long, whatever their stages take.
+//! The order is fixed before anything is timed, as Megatron-LM fixes it: passes count as equally long, whatever their stages take, and nobody asks
+//! whether what is kept fits.
 
 use super::greedy::{Patience, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
@@ -22,7 +23,6 @@ fn order(pipeline: &Pipeline) -> Order {
     let even = Pipeline {
         activation: pipeline.activation.clone(),
         for_weights: pipeline.for_weights.clone(),
-        limit: pipeline.limit,
         chains: pipeline.chains.clone(),
         group: pipeline.group,
         ..Pipeline::of_schedule(&SCHEDULE, p, v, m)
@@ -44,7 +44,7 @@ fn order(pipeline: &Pipeline) -> Order {
         key as i64
     };
     let rule = Rule { key: &key, window: -1, eager_start: false, patience: Patience::Never };
-    best(&even, &cap(pipeline, m), PassKind::Backward, [rule]).order
+    best(&even, &cap(&even, m), PassKind::Backward, [rule]).order
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ impl Builder<'_> {
             |n: u32, with_experts: bool| n * engine::launch::of_layer(&problem.shard(), captured, with_experts, kind);
         // Layers without a feed-forward are in the graphs of their mixers.
         let n_dense = if hybrid::is_hybrid(&problem.model) { 0 } else { stage.n_dense };
-        self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true))
+        let sharded = super::torch::sharded_launches(problem, stage, kind);
+        self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true) + sharded)
     }
 
     /// The same of the modules of a stage's layers that backward computes again by themselves.

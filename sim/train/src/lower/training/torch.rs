@@ -65,10 +65,10 @@ fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
 /// Copies that sharded modules make around their exchanges. A pipeline gathers and reduces once in a step, not in every pass; a forward that
 /// runs again has its parameters from the backward around it.
 pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -> Ops {
-    let (layout, shard) = (&problem.layout, problem.shard());
-    if layout.zero < Zero::Parameters || layout.pp > 1 || stage.is_repeated || kind == PassKind::Weight {
+    if !copies_shards(problem, stage, kind) {
         return Vec::new();
     }
+    let (layout, shard) = (&problem.layout, problem.shard());
     let parameters = |stage: &Stage| {
         let (shared, experts) = engine::memory::stage_parameters(&shard, stage);
         shared + experts
@@ -80,4 +80,18 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -
     let again = parameters(&layers) * f64::from(n_again) / f64::from(stage.n_layers().max(1));
     let (gathered, reduced) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
     layer::sharded_copies(&shard, gathered, reduced, problem.gathered_bytes(), layout.n_shards())
+}
+
+/// Launches around the exchanges of sharded modules.
+pub(super) fn sharded_launches(problem: &Problem, stage: &Stage, kind: PassKind) -> u32 {
+    if problem.execution.framework.torch().is_none() || !copies_shards(problem, stage, kind) {
+        return 0;
+    }
+    let of = |with_experts| engine::launch::torch::of_sharded(&problem.shard(), with_experts, kind);
+    stage.n_dense * of(false) + stage.n_expert * of(true)
+}
+
+fn copies_shards(problem: &Problem, stage: &Stage, kind: PassKind) -> bool {
+    let layout = &problem.layout;
+    layout.zero >= Zero::Parameters && layout.pp == 1 && !stage.is_repeated && kind != PassKind::Weight
 }
