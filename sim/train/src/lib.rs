@@ -27,6 +27,7 @@ pub mod stage_text;
 pub mod straggler;
 pub mod tensor_graph;
 pub mod timed;
+pub(crate) mod units_in_use;
 pub mod workload;
 
 pub use layout::Layout;

@@ -21,6 +21,7 @@ use crate::pipeline_states::{self, Batches};
 use crate::problem::Problem;
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, stages};
+use crate::units_in_use;
 
 /// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
 pub const LAYERS_IN_PASSING: u32 = 2;
@@ -34,12 +35,14 @@ pub struct States {
     pub gradients: Bytes,
     /// Optimizer states.
     pub optimizer: Bytes,
+    /// Whole parameters and gradients of layers in use, where the rank keeps shares of them.
+    pub in_use: Bytes,
 }
 
 impl States {
     /// All of them.
     pub fn total(self) -> Bytes {
-        self.parameters + self.gradients + self.optimizer
+        self.parameters + self.gradients + self.optimizer + self.in_use
     }
 }
 
@@ -87,7 +90,7 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
     let further = [
         ("exchange buffers", buffers.0),
         ("workspace", workspace.0),
-        ("whole parameters and gradients", pipeline),
+        ("whole parameters and gradients", pipeline + states.in_use.0),
         ("graphs", graphs),
     ];
     all.extend(further.into_iter().filter(|(_, bytes)| *bytes > 0));
@@ -138,6 +141,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         parameters: Bytes::from_f64(sharded(Zero::Parameters) * element),
         gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
         optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
+        in_use: units_in_use::of(problem, stages),
     }
 }
 

@@ -1,0 +1,100 @@
+//! Whole parameters and gradients of the layers that a rank works on, where it keeps shares of them (ZeRO 2 and 3, Megatron FSDP, DeepSpeed).
+//!
+//! A layer is a unit: the next one is gathered beside the one that runs, and the gradients of the last one are scattered beside those of the one that
+//! runs. Embedding and head belong to the unit around all layers, which is whole from its first to its last use. The head's gradient is scattered before
+//! the embedding's comes. Sources: NVIDIA/Megatron-LM @
+//! d98e8a64ddf3 (`megatron/core/distributed/fsdp`: double buffering), ZeRO (arXiv:1910.02054, section 5). Units: bytes.
+//!
+//! PyTorch's own modules have lists of their own (`lower/training/sharded.rs`, `pipeline_states.rs`).
+
+use engine::memory::stage_parameters;
+use hw::Bytes;
+
+use crate::layout::Zero;
+use crate::memory::outside_layers;
+use crate::problem::Problem;
+use crate::stage::Stage;
+
+/// Units in use: one is computed, one is exchanged.
+const IN_USE: u32 = 2;
+
+/// What a rank that holds these stages needs besides its shares.
+pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
+    let layout = &problem.layout;
+    if problem.execution.framework.torch().is_some() || layout.zero < Zero::Gradients {
+        return Bytes::ZERO;
+    }
+    let cut = |n_shards: u32| if n_shards > 1 { 1.0 } else { 0.0 };
+    let [shared, experts] = [layout.n_shards(), layout.n_expert_shards()].map(cut);
+    let units = largest_units(problem, held, [shared, experts]);
+    let [first, last] = [true, false].map(|is_first| shared * table(problem, held, is_first));
+    let gathered = if layout.zero >= Zero::Parameters { problem.gathered_bytes() } else { 0.0 };
+    let is_trained = problem.execution.adapters.is_none();
+    let gradient = if is_trained { hw::real(problem.execution.gradient_dtype.bytes()) } else { 0.0 };
+    Bytes::from_f64((units + first + last) * gathered + (units + first.max(last)) * gradient)
+}
+
+/// Parameters before the first layer of a rank, or behind its last one. A shared table lies before the first.
+fn table(problem: &Problem, held: &[Stage], is_first: bool) -> f64 {
+    let of = |stage: &Stage| {
+        let first = outside_layers(problem, &Stage { last: false, ..*stage });
+        if is_first { first } else { outside_layers(problem, stage) - first }
+    };
+    held.iter().map(of).sum()
+}
+
+/// Parameters of the largest layers that are in use together, each part times its weight.
+fn largest_units(problem: &Problem, held: &[Stage], [shared, experts]: [f64; 2]) -> f64 {
+    let elements = |n_dense: u32, n_expert: u32| {
+        let parts = stage_parameters(&problem.shard(), &Stage { n_dense, n_expert, ..Stage::default() });
+        shared * parts.0 + experts * parts.1
+    };
+    let n_dense: u32 = held.iter().map(|stage| stage.n_dense).sum();
+    let n_expert: u32 = held.iter().map(|stage| stage.n_expert).sum();
+    let of_experts = n_expert.min(IN_USE);
+    elements(n_dense.min(IN_USE - of_experts), of_experts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{ContextExchange, Layout};
+    use crate::memory::states;
+    use crate::problem::Execution;
+    use crate::stage::stages;
+    use crate::workload::Workload;
+
+    fn problem(zero: Zero, dp: u32) -> Problem {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        Problem {
+            model: engine::model::embedded("llama-3.1-8b").expect("embedded"),
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout::data_and_context(dp, 1, zero, ContextExchange::Ring),
+            workload: Workload { batch_size: 8, lengths: vec![8192; 8], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 8192,
+            execution: Execution::default(),
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: Bytes::ZERO,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn two_layers_and_the_tables_are_whole() {
+        let of = |zero, dp| {
+            let problem = problem(zero, dp);
+            let held = stages(&problem);
+            let layer = stage_parameters(&problem.shard(), &Stage { n_dense: 1, ..Stage::default() }).0;
+            let tables = outside_layers(&problem, &held[0]);
+            [states(&problem, &held).in_use.as_f64(), 2.0 * layer, tables]
+        };
+        // Sixteen bits for a parameter and for a gradient. Embedding and head are as large.
+        let [in_use, layers, tables] = of(Zero::Parameters, 8);
+        assert!((in_use - 4.0 * layers - 3.0 * tables).abs() < 1e-4 * in_use);
+        let [in_use, layers, tables] = of(Zero::Gradients, 8);
+        assert!((in_use - 2.0 * layers - tables).abs() < 1e-4 * in_use);
+        assert_eq!(of(Zero::OptimizerStates, 8)[0], 0.0);
+        assert_eq!(of(Zero::Parameters, 1)[0], 0.0, "nothing is cut");
+    }
+}
