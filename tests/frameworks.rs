@@ -85,7 +85,8 @@ fn torchtitan(row: &BTreeMap<String, String>) -> String {
     let mode = cell("activation_checkpointing").split(' ').next().unwrap_or("none");
     text += &format!(" --activation_checkpoint.mode={mode} --activation_checkpoint.selective_ac_option=op");
     if cell("compile") == "1" {
-        text += " --compile.enable";
+        // Its release did not compile the loss, and had this name for it.
+        text += " --training.compile";
     }
     if let Some(recipe) = cell("precision").strip_prefix("float8 ") {
         text += &format!(" --model.converters=float8 --float8.recipe_name={recipe}");

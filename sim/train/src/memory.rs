@@ -20,7 +20,7 @@ use crate::optimizer::Rule;
 use crate::pipeline_states::{self, Batches};
 use crate::problem::Problem;
 use crate::schedule::{Pipeline, play};
-use crate::stage::{Stage, stages};
+use crate::stage::{Stage, outside_layers, stages};
 use crate::units_in_use;
 
 /// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
@@ -51,14 +51,6 @@ pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
     let framework = problem.execution.framework;
     let element = if framework.torch().is_some() { Dtype::Fp32 } else { problem.dtype };
     [hw::real(element.bytes()), problem.execution.optimizer.bytes_per_parameter(framework, Rule::Adam)]
-}
-
-/// Parameters of a stage on one rank that lie outside of its layers.
-pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
-    let model = &problem.model;
-    let first = if stage.first { model.first_stage_parameters() } else { 0 };
-    let last = if stage.last { model.last_stage_parameters(stage.first) } else { 0 };
-    hw::real(first + last) / f64::from(problem.layout.tp)
 }
 
 /// What a CUDA context takes of a device, of what is reserved.
@@ -128,6 +120,13 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         shared * share(at, problem.layout.n_shards()) + experts * share(at, problem.layout.n_expert_shards())
     };
     let outside: f64 = stages.iter().map(|stage| outside_layers(problem, stage)).sum();
+    // FSDP2 that keeps gathered parameters has them in 16 bits beside its shares of 32 (`reshard_after_forward = False`).
+    let is_kept = execution.framework.torch().is_some() && problem.layout.zero == Zero::Gradients;
+    let parameters = if is_kept {
+        sharded(Zero::Gradients) * element + (shared + experts) * problem.gathered_bytes()
+    } else {
+        sharded(Zero::Parameters) * element
+    };
     let held = sharded(Zero::OptimizerStates);
     let tables = outside * share(Zero::OptimizerStates, problem.layout.n_shards());
     let optimizer = match execution.optimizer.rule {
@@ -138,7 +137,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         }
     };
     States {
-        parameters: Bytes::from_f64(sharded(Zero::Parameters) * element),
+        parameters: Bytes::from_f64(parameters),
         gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
         optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
         in_use: units_in_use::of(problem, stages),
@@ -263,3 +262,6 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
         gib(all_outside(problem)),
     )))
 }
+
+#[cfg(test)]
+mod tests;

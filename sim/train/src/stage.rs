@@ -20,6 +20,14 @@ pub fn beside_ends(n_places: u64, n_stages: u64, ends: [u32; 2]) -> Vec<u32> {
     layers
 }
 
+/// Parameters of a stage on one rank that lie outside of its layers.
+pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
+    let model = &problem.model;
+    let first = if stage.first { model.first_stage_parameters() } else { 0 };
+    let last = if stage.last { model.last_stage_parameters(stage.first) } else { 0 };
+    hw::real(first + last) / f64::from(problem.layout.tp)
+}
+
 /// Stages of a problem's model, along the path.
 pub fn stages(problem: &Problem) -> Vec<Stage> {
     let (layout, execution) = (&problem.layout, &problem.execution);

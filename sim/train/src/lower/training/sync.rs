@@ -256,7 +256,7 @@ impl Builder<'_> {
                 let (shared, experts) = engine::memory::stage_parameters(&shard, &stage);
                 held += shared + experts;
                 stepped += shared / f64::from(n_shards) + experts / f64::from(n_expert_shards);
-                outside += crate::memory::outside_layers(self.problem, &stage) / f64::from(n_shards);
+                outside += crate::stage::outside_layers(self.problem, &stage) / f64::from(n_shards);
                 if optimizer.rule == Rule::Muon {
                     products.extend(orthogonalised(optimizer.muon, &shard, &stage, &dealt));
                 }
