@@ -173,3 +173,26 @@ fn a_padded_micro_batch_holds_whole_sequences_where_no_length_is_given() {
     assert!(several > 8192 && several.is_multiple_of(8192), "{several}");
     assert!(!bucket(4, "formulas", "lengths = \"lmsys-chat-1m\"").is_multiple_of(8192));
 }
+
+/// Sequences that are all alike are dealt evenly where no length is given, and a pipeline has micro-batches to fill it: the step is about as short as
+/// with one sequence a micro-batch, which is no tuned choice either.
+#[test]
+fn sequences_that_are_alike_are_dealt_evenly_where_no_length_is_given() {
+    let step = |pp: u32, batch: u32, bucket: &str| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = {pp}\ngpus_per_node = 8\n\
+             [parallel]\ntp = 2\npp = {pp}\nzero = 1\n[training]\nbatch_size = {batch}\n{bucket}[workload]\ntokens = 4096\n"
+        );
+        let source = input::diagnostic::Source { path: "alike.toml".to_owned(), text };
+        let scenario = super::training(kinds::check(source, std::path::Path::new(""), &Overrides::default()));
+        let row = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+        assert!(row.status.is_ok(), "{}", row.why);
+        row.metrics
+    };
+    for (pp, batch) in [(1, 64), (1, 44), (2, 64), (2, 128), (4, 128)] {
+        let (one, several) = (step(pp, batch, "bucket_tokens = 4096\n"), step(pp, batch, ""));
+        let gained = several["iteration_time_s"] / one["iteration_time_s"];
+        assert!(gained < 1.1, "{pp} ranks, {batch} sequences: {gained}");
+        assert!((several["dp_imbalance_ratio"] - 1.0).abs() < 0.01, "{pp} ranks, {batch} sequences: {several:?}");
+    }
+}

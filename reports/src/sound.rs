@@ -8,7 +8,7 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 27] = [
+const SHARES: [&str; 25] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -17,11 +17,9 @@ const SHARES: [&str; 27] = [
     "comm_exposed_ratio",
     "encode_busy_ratio",
     "feature_hit_ratio",
-    "hfu_ratio",
     "hit_ratio",
     "kv_peak_ratio",
     "lost_output_tokens_ratio",
-    "mfu_ratio",
     "offload_hidden_ratio",
     "outside_hull_ratio",
     "padding_ratio",
@@ -37,6 +35,12 @@ const SHARES: [&str; 27] = [
     "tool_hit_ratio",
     "user_hit_ratio",
 ];
+
+/// Operations over those of the card's peak in 16 bits, which products of fewer bits pass.
+const OPERATIONS: [&str; 2] = ["hfu_ratio", "mfu_ratio"];
+
+/// Peak of any format over that of 16 bits, at most: four bits of a GB300 have six times as much.
+const NARROW: f64 = 8.0;
 
 /// Parts of a metric that rise in this order.
 const RISING: [&str; 6] = ["min", "p50", "p90", "p95", "p99", "max"];
@@ -77,9 +81,14 @@ fn outside(row: &PolicyResult) -> Vec<String> {
 
 /// Shares below 0 or above 1.
 fn no_shares(metrics: &BTreeMap<String, f64>) -> Vec<String> {
-    let is_share = |key: &str| SHARES.contains(&key.split('.').next().unwrap_or(key));
-    let is_wrong = |value: f64| !(-ROUNDING..=1.0 + ROUNDING).contains(&value);
-    let wrong = metrics.iter().filter(|(key, value)| is_share(key) && is_wrong(**value));
+    let most = |key: &str| {
+        let base = key.split('.').next().unwrap_or(key);
+        let is_share = SHARES.contains(&base).then_some(1.0);
+        is_share.or_else(|| OPERATIONS.contains(&base).then_some(NARROW))
+    };
+    let is_wrong =
+        |key: &str, value: f64| most(key).is_some_and(|most| !(-ROUNDING..=most + ROUNDING).contains(&value));
+    let wrong = metrics.iter().filter(|(key, value)| is_wrong(key, **value));
     wrong.map(|(key, value)| format!("{key} = {value} is no share of a whole")).collect()
 }
 
@@ -137,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_sound_row_breaks_nothing() {
-        let metrics = [("ttft_s.p50", 1.0), ("ttft_s.p99", 2.0), ("busy_ratio", 1.0), ("lost_host_s", 0.0)];
+        let metrics =
+            [("ttft_s.p50", 1.0), ("ttft_s.p99", 2.0), ("busy_ratio", 1.0), ("lost_host_s", 0.0), ("mfu_ratio", 1.4)];
         assert!(of_row(&row(&metrics, &[("ttft_s.p99", [1.5, 2.0])])).is_empty());
     }
 
@@ -154,7 +164,8 @@ mod tests {
 
     #[test]
     fn every_rule_is_told_by_the_figure_that_breaks_it() {
-        let cases: [Case<'_>; 5] = [
+        let cases: [Case<'_>; 6] = [
+            (&[("mfu_ratio", 9.0)], &[], "no share"),
             (&[("ttft_s.p99", 2.1)], &[("ttft_s.p99", [1.5, 2.0])], "outside its interval"),
             (&[("kv_peak_ratio", 1.08)], &[], "no share"),
             (&[("tpot_s.p50", 3.0), ("tpot_s.p99", 2.0)], &[], "is above p99"),

@@ -127,6 +127,9 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let algorithms = [None, Some(Ring), Some(Tree), Some(Hierarchical)];
     let algorithm = algorithms[section.word("collectives", 0, &["fastest", "ring", "tree", "hierarchical"])];
     let is_fat_tree = section.word("fabric", 0, &["rail", "fat_tree"]) == 1;
+    if !is_fat_tree {
+        section.idle(&["nodes_per_leaf"], "`fabric = \"fat_tree\"`: a rail has a leaf for each port of a node");
+    }
     let nodes_per_leaf = section.small("nodes_per_leaf", Some(4), 1..=100_000);
     let fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
     let (island, island_at) = section.count("nvlink_island", Some(per_node.into()), 1..=1024);

@@ -29,8 +29,10 @@ pub(crate) struct Job {
     pub(crate) micro_batch: u64,
     /// Tokens of a micro-batch on one GPU, where they are filled up to that.
     pub(crate) bucket_tokens: Option<u64>,
-    /// Sequences of a step; all replicas with one micro-batch each, where no key says it.
+    /// Sequences of a step; all replicas with as many as `of_replica`, where no key says it.
     pub(crate) batch: Option<u64>,
+    /// Sequences of a replica; one micro-batch, where no key says it.
+    pub(crate) of_replica: Option<u64>,
     /// GPUs, and those of a node.
     pub(crate) gpus: (Option<u32>, Option<u32>),
     /// Other keys: section, name, value as TOML, remark.
@@ -71,7 +73,7 @@ impl Job {
         for (name, degree) in [("tp", tp), ("pp", pp), ("cp", cp)] {
             out.set("parallel", name, degree, "");
         }
-        let batch = self.batch.unwrap_or(self.micro_batch * dp);
+        let batch = self.batch.unwrap_or(self.of_replica.unwrap_or(self.micro_batch) * dp);
         out.set("training", "batch_size", batch, "sequences of a step");
         let bucket = self.bucket_tokens.unwrap_or_else(|| (self.micro_batch * tokens.unwrap_or(1)).div_ceil(cp));
         out.set("training", "bucket_tokens", bucket, "tokens of a micro-batch on one GPU");

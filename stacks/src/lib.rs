@@ -136,7 +136,9 @@ pub struct Imported {
 
 /// Whose file a text is, where it is one of a known stack.
 pub fn recognise(text: &str) -> Option<Stack> {
-    if toml_span::parse(text).is_ok() {
+    // Options with numbers alone are keys of TOML too, but no scenario's.
+    let has_options = launch::lines(text).any(|line| line.starts_with("--"));
+    if !has_options && toml_span::parse(text).is_ok() {
         return None;
     }
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.

@@ -2,15 +2,19 @@
 //!
 //! A key has an effect when it has one for any policy that runs. Degrees of 1 make no warning of their own: what is cut in one part is whole.
 
+use engine::formats::Formats;
+use hw::Format;
 use train::Problem;
-use train::layout::Zero;
+use train::layout::{ContextExchange, Zero};
 use train::muon::TensorMode;
-use train::problem::{Framework, Loss, Module, Recompute};
+use train::problem::{AttentionKernel, Dropout, Framework, Loss, Module, Recompute};
 use train::schedule::Placement;
 
 use super::PolicyChoice;
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
+
+const NONE: Dropout = Dropout { attention: false, residual: false };
 
 /// A key whose effect hangs on others.
 struct Key {
@@ -24,11 +28,16 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 22] = [
+const KEYS: [Key; 27] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
-    of_model("experts", "dispatcher", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
+    of_layout(
+        "experts",
+        "dispatcher",
+        |problem| problem.layout.ep == 1 && problem.execution.experts.once_per_node,
+        "an all-to-all of experts, which `parallel.ep = 1` does not have",
+    ),
     of_model(
         "experts",
         "fused",
@@ -54,7 +63,7 @@ const KEYS: [Key; 22] = [
         no_loss,
         "`framework = \"megatron-core\"`, whose kernels of the loss are told apart, or `\"native\"` with `\"pytorch\"` and a whole vocabulary",
     ),
-    of_model(
+    of_layout(
         "overlap",
         "delayed_weights",
         no_delay,
@@ -66,7 +75,27 @@ const KEYS: [Key; 22] = [
         no_chunks,
         "`schedule = \"interleaved\"` on a pipeline; other schedules have no groups",
     ),
-    of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
+    of_layout(
+        "overlap",
+        "slowdown",
+        no_slowdown,
+        "exchanges behind computation: `overlap.tensor` of a tensor group, or `overlap.expert` of an all-to-all",
+    ),
+    of_layout(
+        "parallel",
+        "exchange",
+        |problem| problem.layout.cp == 1 && problem.layout.exchange != ContextExchange::Gather,
+        "a context group, which `cp = 1` does not have",
+    ),
+    of_model("training", "products", no_narrow_part, "a part that layers of the model have: it has no experts"),
+    of_model("training", "dropout", no_dropout, "masks of residuals, which `framework = \"pytorch\"` does not count"),
+    of_model(
+        "optimizer",
+        "master",
+        |problem| problem.execution.framework.torch().is_some(),
+        "a copy of the parameters, which `framework = \"pytorch\"` does not have: they are in 32 bits",
+    ),
+    of_layout("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
     of_layout(
         "parallel",
@@ -150,6 +179,25 @@ fn no_delay(problem: &Problem) -> bool {
 
 fn no_all_to_all(problem: &Problem) -> bool {
     problem.layout.ep == 1 && problem.execution.overlap.expert > 0.0
+}
+
+fn no_slowdown(problem: &Problem) -> bool {
+    let (overlap, layout) = (problem.execution.overlap, &problem.layout);
+    let is_beside = layout.tp > 1 && overlap.tensor > 0.0 || layout.ep > 1 && overlap.expert > 0.0;
+    overlap.slowdown > 1.0 && !is_beside
+}
+
+/// Experts alone are narrow, and there are none.
+fn no_narrow_part(problem: &Problem) -> bool {
+    let wide = Format::from(problem.dtype);
+    let of_experts = |of: Formats| of.experts != wide && [of.attention, of.dense, of.head] == [wide; 3];
+    has_no_experts(problem) && problem.execution.formats.is_some_and(of_experts)
+}
+
+fn no_dropout(problem: &Problem) -> bool {
+    let execution = &problem.execution;
+    let hides_scores = execution.attention == AttentionKernel::Flash;
+    execution.framework.torch().is_some() && hides_scores && execution.dropout.is_some_and(|dropout| dropout != NONE)
 }
 
 /// Modules that are computed again and that no layer of the model has, with what it lacks.

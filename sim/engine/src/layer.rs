@@ -418,7 +418,7 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
     if let Some(modules) = shard.framework.torch() {
         // Nor is the result of a layer's last product reduced, where the layer runs for its backward alone.
         let unread = if stage.is_repeated { stage.n_layers() } else { 0 };
-        return torch::tensor_exchange(modules, bytes, [n + again, n - unread], shape);
+        return torch::tensor_exchange(shard, modules, bytes, [n + again, n - unread], shape);
     }
     vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
 }

@@ -215,6 +215,12 @@ impl<'a> Shard<'a> {
         self.fused_experts && has_kernels && self.framework == Framework::MegatronCore
     }
 
+    /// Whether PyTorch modules that make operands narrow do so for products in a format. Products that are wide everywhere stand for narrow ones
+    /// whose kernels are as slow.
+    pub fn casts_for(&self, format: Format) -> bool {
+        !format.is_whole() || self.formats.products().iter().all(|format| format.is_whole())
+    }
+
     /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with
     /// learned positions have it, where nothing else is said: later models train without (arXiv:2302.13971, section 2).
     pub fn dropout(&self) -> Dropout {

@@ -46,6 +46,15 @@ impl Stage {
         Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false, is_repeated: true }
     }
 
+    /// The first layer, with the embedding, and the rest.
+    pub fn first_layer_and_rest(&self) -> [Self; 2] {
+        let n_dense = self.n_dense.min(1);
+        let n_expert = self.n_expert.min(1 - n_dense);
+        let first = Self { n_dense, n_expert, first: self.first, ..Self::default() };
+        let (n_dense, n_expert) = (self.n_dense - n_dense, self.n_expert - n_expert);
+        [first, Self { n_dense, n_expert, first: false, last: self.last, ..Self::default() }]
+    }
+
     /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
     pub fn pieces(&self, n: u32) -> Vec<Self> {
         let n = n.clamp(1, self.n_layers().max(1));

@@ -163,7 +163,7 @@ impl<'a> Floor<'a> {
     fn micro_batch_s(&self, tokens: u64) -> f64 {
         let (problem, stage) = (&self.problem, &self.stage);
         let mut ops = layer::embedding(&problem.shard(), tokens);
-        for kind in [PassKind::Forward, PassKind::Backward] {
+        for kind in [PassKind::Forward, problem.execution.backward()] {
             let n = stage.n_layers();
             ops.extend(layer::host(problem.execution.host_overhead_per_layer, if tokens > 0 { n } else { 0 }));
             if let Some(layers) = hybrid::beside_attention(problem, self.load, stage, tokens, kind) {
@@ -279,6 +279,10 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let optimizer_s: f64 =
         problem.execution.optimizer.least_step(own).into_iter().map(|(op, n)| seconds(op) * f64::from(n)).sum();
     match layout.zero {
+        // Weights that nothing updates have no gradients, and stay as they were gathered before.
+        _ if problem.execution.adapters.is_some() => {
+            (if layout.zero == Zero::Parameters { 2.0 * gather } else { 0.0 }, 0.0, 0.0)
+        }
         Zero::Parameters => (reduction + 2.0 * gather, optimizer_s, 0.0),
         Zero::Off => (reduction, optimizer_s, 0.0),
         _ if problem.execution.overlap.parameter_gather => (reduction + gather, optimizer_s, 0.0),

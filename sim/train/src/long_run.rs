@@ -19,8 +19,9 @@ use clock::Clock;
 use engine::random;
 use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
-use crate::memory::bytes_per_parameter;
+use crate::memory::{bytes_per_parameter, outside_layers};
 use crate::problem::Problem;
+use engine::stage::Stage;
 
 /// Runs that are drawn where failures are random; figures are their means.
 const DRAWS: u64 = 32;
@@ -141,10 +142,18 @@ pub struct Lasted {
     pub why: String,
 }
 
-/// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states.
+/// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states. Adapters have none that are counted.
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
-    let of_each: f64 = bytes_per_parameter(problem).iter().sum();
-    hw::real(problem.model.n_parameters()) * of_each
+    let (execution, all) = (&problem.execution, hw::real(problem.model.n_parameters()));
+    let [element, adam] = bytes_per_parameter(problem);
+    if execution.adapters.is_some() {
+        return all * element;
+    }
+    // Tables and the last norm have Adam under every rule.
+    let whole = Stage { first: true, last: true, ..Stage::default() };
+    let tables = outside_layers(problem, &whole) * f64::from(problem.layout.tp);
+    let of_layers = execution.optimizer.bytes_per_parameter(execution.framework, execution.optimizer.rule);
+    all * element + tables * adam + (all - tables) * of_layers
 }
 
 /// Times of a checkpoint of a problem, every GPU with an equal part of it.
@@ -409,6 +418,10 @@ fn mean(all: &[Spent]) -> Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{ContextExchange, Layout, Zero};
+    use crate::optimizer::Rule;
+    use crate::problem::{AdaptedProducts, Adapters, Execution};
+    use crate::workload::Workload;
 
     const HOUR: f64 = 3600.0;
 
@@ -517,5 +530,31 @@ mod tests {
             run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None).waiting_s
         };
         assert_eq!([waits(0), waits(2), waits(3)], [2.0 * HOUR, 3200.0, 0.0]);
+    }
+
+    #[test]
+    fn a_checkpoint_holds_what_the_optimizer_keeps() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let model = engine::model::embedded("llama-3-8b").expect("embedded");
+        let [all, tables] = [model.n_parameters(), 2 * model.vocab * model.hidden].map(hw::real);
+        let mut problem = Problem {
+            model,
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather),
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            workload: Workload { lengths: vec![1], batch_size: 1, source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            execution: Execution::default(),
+            bucket_tokens: 1,
+            reserved_memory: hw::Bytes(0),
+            seed: 0,
+        };
+        let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-4, "{found} {expected}");
+        close(checkpoint_bytes(&problem), 14.0 * all);
+        // Muon has one moment of 32 bits less in the layers.
+        problem.execution.optimizer.rule = Rule::Muon;
+        close(checkpoint_bytes(&problem), 14.0 * all - 4.0 * (all - tables));
+        problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::All });
+        close(checkpoint_bytes(&problem), 2.0 * all);
     }
 }

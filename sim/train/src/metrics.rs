@@ -65,8 +65,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
     let tokens = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum::<f64>() / n_steps;
-    let (forward_flops, recomputed_flops) = flops(problem);
-    let (model_flops, recomputed) = (3.0 * forward_flops / n_steps, recomputed_flops / n_steps);
+    let [model_flops, recomputed] = flops(problem).map(|flops| flops / n_steps);
     let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
     let peaks = peak::of_steps(steps);
     let work = Work::of(steps, cost);
@@ -127,9 +126,10 @@ fn f64_of(n: usize) -> f64 {
     hw::real(n as u64)
 }
 
-/// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
-/// that are computed, so a long document is not credited with the masked half.
-fn flops(problem: &Problem) -> (f64, f64) {
+/// Operations over the whole workload: of the model, and of what backward computes again. Causal attention counts the pairs
+/// that are computed, so a long document is not credited with the masked half. Nor are frozen weights with gradients (NVIDIA-NeMo/Megatron-Bridge,
+/// `training/utils/flop_utils.py`).
+fn flops(problem: &Problem) -> [f64; 2] {
     // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
     // every token: without expert ranks nothing is merged.
     let unfused = problem.execution.attention == AttentionKernel::Unfused;
@@ -159,7 +159,9 @@ fn flops(problem: &Problem) -> (f64, f64) {
     };
     let forward =
         of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));
-    (forward, of_stages.iter().map(again).sum())
+    let products = forward - of_stages.iter().map(|stage| f64::from(stage.n_layers())).sum::<f64>() * attention;
+    let frozen = if problem.execution.adapters.is_some() { products } else { 0.0 };
+    [3.0 * forward - frozen, of_stages.iter().map(again).sum()]
 }
 
 /// Estimated compute work by class, and where the estimates come from.

@@ -46,8 +46,10 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
     let [layer, tables] = engine::memory::gathered_elements(&problem.shard(), held).map(hw::real);
     let n_layers = f64::from(held.iter().map(Stage::n_layers).sum::<u32>());
     let element = problem.gathered_bytes();
-    let kept = n_layers * layer * (element + ADDED) + tables * (WHOLE + ADDED);
-    let in_passing = layer * (ADDED + GATHERS * element + MADE);
+    // Weights beside adapters have no gradients.
+    let [added, made] = if problem.execution.adapters.is_some() { [0.0; 2] } else { [ADDED, MADE] };
+    let kept = n_layers * layer * (element + added) + tables * (WHOLE + added);
+    let in_passing = layer * (added + GATHERS * element + made);
     // Buffers of inputs are the activations of micro-batches in flight.
     let in_flight = u64::from(problem.layout.pp - pp).min(batches.n);
     let inputs = |stage: &Stage| if stage.first { 0 } else { batches.n - in_flight };

@@ -13,6 +13,7 @@ pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
 use engine::shard::Shard;
 pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropout, Framework, TorchModules};
+use engine::task::PassKind;
 
 use crate::layout::{Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
@@ -189,6 +190,13 @@ pub struct Execution {
     pub places: Vec<Vec<Rank>>,
     /// Devices that compute slower.
     pub stragglers: Vec<Straggler>,
+}
+
+impl Execution {
+    /// What a whole backward computes: gradients of inputs alone where adapters alone are trained.
+    pub const fn backward(&self) -> PassKind {
+        if self.adapters.is_some() { PassKind::Input } else { PassKind::Backward }
+    }
 }
 
 impl Default for Execution {

@@ -2,6 +2,8 @@
 //!
 //! Keys are those of Megatron-LM under other names, so its table says what they do. The model is the one of the recipe.
 
+use std::ops::Range;
+
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
@@ -10,7 +12,7 @@ use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
 use crate::launch;
 use crate::megatron::{self, Shape};
-use crate::shell::{self, Word};
+use crate::shell;
 use crate::{Imported, Machine, checkpoint};
 use train::stage_text;
 
@@ -63,7 +65,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let recipe = launch.flags.iter().find(|flag| RECIPES.contains(&flag.name.as_str()));
     let recipe = recipe.and_then(|flag| flag.values.first().cloned());
     let recipe = machine.model.clone().or(recipe);
-    launch.flags = commands.iter().flatten().filter_map(over).collect();
+    launch.flags = commands.iter().flatten().filter_map(|word| over(&word.text(), word.at())).collect();
+    launch.flags.extend(precision_alone(text));
     narrow(&mut launch.flags);
     launch.program.clear();
     let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, recipe.as_deref(), machine);
@@ -82,15 +85,21 @@ fn as_written(finding: &mut Finding, text: &str) {
     finding.what.replace_range(start + 1..end, key);
 }
 
+/// The one override whose key has no dot, on a line of its own: a shell takes it for an assignment.
+fn precision_alone(text: &str) -> Option<Flag> {
+    let begins_line = |at: usize| text[..at].chars().next_back().is_none_or(|before| before == '\n');
+    let (at, _) = text.match_indices("mixed_precision=").filter(|(at, _)| begins_line(*at)).last()?;
+    let word = text[at..].split_whitespace().next()?;
+    over(word, at..at + word.len())
+}
+
 /// An override as the flag of Megatron-LM that says the same.
-fn over(word: &Word) -> Option<Flag> {
-    let text = word.text();
+fn over(text: &str, at: Range<usize>) -> Option<Flag> {
     let (key, value) = text.trim_start_matches('+').split_once('=')?;
     let (section, own) = key.split_once('.').unwrap_or((key, key));
     if !SECTIONS.contains(&section) {
         return None;
     }
-    let at = word.at();
     let bare = value.trim_matches(['[', ']']).replace(['"', '\''], "");
     if key == "mixed_precision" {
         let found = PRECISIONS.iter().find(|(_, name)| *name == value);
@@ -208,5 +217,15 @@ mod tests {
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
         assert_eq!(words, ["`model.made_up_key` is not in the table of flags"]);
+    }
+
+    #[test]
+    fn precision_on_a_line_of_its_own_is_no_assignment() {
+        let text = "model.tensor_model_parallel_size=2\nmixed_precision=bf16_with_fp8_current_scaling_mixed\ntrain.micro_batch_size=1\n\
+                    train.global_batch_size=8\ndataset.sequence_length=4096\n";
+        let machine =
+            Machine { gpu: Some("h100-sxm".to_owned()), model: Some("llama-3-8b".to_owned()), ..Machine::default() };
+        let found = import(text, &machine);
+        assert!(found.scenario.contains("products = \"fp8\""), "{}", found.scenario);
     }
 }

@@ -199,11 +199,16 @@ impl Degrees {
     /// A first and a last pipeline rank with layers of their own.
     fn of_ends(&mut self, flags: &mut Flags<'_>, shape: &Shape, given: [Option<u64>; 2]) {
         let [first, last] = given;
-        let n_inner = u64::from(self.pp).saturating_sub(given.iter().flatten().count() as u64);
+        let n_ends = given.iter().flatten().count() as u64;
+        let n_inner = u64::from(self.pp).saturating_sub(n_ends);
         let rest = shape.n_layers.checked_sub(first.unwrap_or(0) + last.unwrap_or(0));
         let chunks = u64::from(self.chunks);
         let is_whole = |n: u64| n.is_multiple_of(chunks);
-        let inner = rest.filter(|rest| n_inner > 0 && rest.is_multiple_of(n_inner)).map(|rest| rest / n_inner);
+        // Two ranks have two ends and nothing between.
+        let inner = match n_inner {
+            0 => rest.filter(|&rest| rest == 0 && n_ends == u64::from(self.pp)),
+            _ => rest.filter(|rest| rest.is_multiple_of(n_inner)).map(|rest| rest / n_inner),
+        };
         let wholes = [first, last, inner].into_iter().flatten().all(is_whole);
         let Some(inner) = inner.filter(|_| wholes) else {
             let name =

@@ -212,3 +212,18 @@ fn flags_of_muon_become_keys_where_muon_is_the_optimizer() {
     }
     assert_eq!(said("--optimizer muon --muon-num-ns-steps 0", Code::WrongFlag).len(), 1);
 }
+
+/// Two ranks have two ends and nothing between (`get_num_layers_to_build`, where no stages are left).
+#[test]
+fn a_first_and_a_last_stage_may_hold_all_layers() {
+    let ends = |first: u32, last: u32, pp: u32| {
+        format!(
+            "--pipeline-model-parallel-size {pp} --decoder-first-pipeline-num-layers {first} --decoder-last-pipeline-num-layers {last}"
+        )
+    };
+    assert!(found(&ends(3, 5, 2)).scenario.contains("layers = [3, 5]"));
+    assert!(found(&ends(1, 3, 4)).scenario.contains("layers = [1, 2, 2, 3]"));
+    for wrong in [ends(3, 4, 2), ends(4, 4, 1), ends(2, 3, 4), ends(6, 3, 2)] {
+        assert_eq!(said(&wrong, Code::WrongFlag).len(), 1, "{wrong}");
+    }
+}

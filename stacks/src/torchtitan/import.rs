@@ -97,7 +97,7 @@ fn batch(flags: &mut Flags<'_>, job: &mut Job) {
     job.micro_batch = local;
     if job.degrees[1] > 1 {
         job.micro_batch = flags.count("parallelism.pipeline-parallel-microbatch-size", 1..=MOST).unwrap_or(1);
-        job.batch = job.batch.or_else(|| Some(local * job.dp?));
+        job.of_replica = Some(local);
     }
 }
 
@@ -300,12 +300,22 @@ mod tests {
             "framework = \"pytorch\"",
             "compile = false",
             "nodes = 2",
+            // Two replicas with a local batch each, which the pipeline cuts into single sequences.
+            "batch_size = 16",
+            "bucket_tokens = 8192",
         ] {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
         assert!(words.contains(&"`--training.enable-cpu-offload` is not modelled"), "{words:?}");
         assert!(words.contains(&"`--made.up` is not in the table of flags"), "{words:?}");
+    }
+
+    #[test]
+    fn options_with_numbers_alone_are_no_scenario() {
+        let text = "# a remark\n--training.seq_len=4096\n--parallelism.tensor_parallel_degree=2\n";
+        assert_eq!(crate::recognise(text), Some(crate::Stack::Torchtitan));
+        assert_eq!(crate::recognise("training.batch_size = 3\nparallel.tp = 2\n"), None);
     }
 
     #[test]

@@ -296,7 +296,13 @@ impl<'a> Judge<'a> {
             // Layers are gathered one by one; the largest tables with the first of them.
             let gathered = (shared + experts) * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
-            2.0 * n * time(Collective::AllGather, gathered) + time(Collective::ReduceScatter, reduced)
+            let gathers = 2.0 * n * time(Collective::AllGather, gathered);
+            // Weights beside adapters have no gradients.
+            if problem.execution.adapters.is_some() {
+                gathers
+            } else {
+                gathers + time(Collective::ReduceScatter, reduced)
+            }
         };
         chunks.iter().zip(parameters).map(of_chunk).sum()
     }
@@ -314,7 +320,7 @@ impl<'a> Judge<'a> {
     fn exchanged_behind(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
         let (layout, cost) = (&problem.layout, self.context.cost);
-        if layout.n_shards() < 2 {
+        if layout.n_shards() < 2 || problem.execution.adapters.is_some() {
             return 0.0;
         }
         let shape = self.shape_of_shards();
@@ -339,6 +345,9 @@ impl<'a> Judge<'a> {
     /// Optimizer of a rank, seconds.
     fn optimizer(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
+        if problem.execution.adapters.is_some() {
+            return 0.0;
+        }
         let sharded = problem.layout.zero >= train::layout::Zero::OptimizerStates;
         let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
         let (n_shards, n_expert_shards) = (over(problem.layout.n_shards()), over(problem.layout.n_expert_shards()));

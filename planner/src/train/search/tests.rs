@@ -99,6 +99,14 @@ fn equal_sequences_are_searched_without_losing_the_best() {
 }
 
 #[test]
+fn adapters_and_gathers_ahead_are_searched_without_losing_the_best() {
+    let adapters = Some(train::problem::Adapters { rank: 32, beside: train::problem::AdaptedProducts::All });
+    check(&problem(vec![1024; 16], Execution { adapters, ..Execution::default() }, 40.0), "megatron");
+    let overlap = train::problem::Overlap { parameter_gather: true, ..Execution::default().overlap };
+    check(&problem(vec![1024; 16], Execution { overlap, ..Execution::default() }, 40.0), "megatron");
+}
+
+#[test]
 fn hidden_exchanges_are_searched_without_losing_the_best() {
     for tensor in [0.4, 0.77] {
         for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {

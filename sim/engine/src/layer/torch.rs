@@ -10,7 +10,7 @@
 //! - A gathered tensor comes in the order of ranks and is copied into that of tokens; what is reduced is copied before it is scattered.
 //! - Without `torch.compile` norms, positions and activation functions are several kernels, most of them in 32 bits.
 
-use hw::GroupShape;
+use hw::{Format, GroupShape};
 
 use super::{Writer, after_attention};
 use crate::loss::Loss;
@@ -72,9 +72,9 @@ impl Writer<'_> {
         self.moved(of_pass(elements, self.kind) * tokens_times_width * self.shard.dtype.bytes());
     }
 
-    /// Bytes per element of an operand by columns, for a gradient of weights: copied, or made anew with scales of its own.
-    fn by_columns(&self) -> u64 {
-        match self.shard.framework.torch().map(|modules| modules.casts) {
+    /// Bytes per element of an operand by columns, for a gradient of weights in a format: copied, or made anew with scales of its own.
+    fn by_columns(&self, format: Format) -> u64 {
+        match self.shard.framework.torch().filter(|_| self.shard.casts_for(format)).map(|modules| modules.casts) {
             Some(Casts::Whole) => TURNED_BYTES,
             Some(Casts::Rows) => CAST_BYTES,
             Some(Casts::Off) | None => 0,
@@ -84,10 +84,10 @@ impl Writer<'_> {
 
 /// Makes so many elements narrow by rows; gradients by columns as well.
 pub(super) fn cast(writer: &mut Writer<'_>, modules: TorchModules, elements: u64) {
-    if modules.casts == Casts::Off {
+    if modules.casts == Casts::Off || !writer.shard.casts_for(writer.format) {
         return;
     }
-    let columns = if writer.kind == PassKind::Forward { 0 } else { writer.by_columns() };
+    let columns = if writer.kind == PassKind::Forward { 0 } else { writer.by_columns(writer.format) };
     writer.moved((CAST_BYTES + columns) * elements);
 }
 
@@ -96,7 +96,7 @@ pub(super) fn columns(writer: &mut Writer<'_>, widths: &[u64], k: u64) {
     for (index, &width) in widths.iter().enumerate() {
         let before = writer.ops.len();
         writer.column(width, k);
-        let is_cast_again = index > 0 && writer.kind == PassKind::Forward && writer.by_columns() > 0;
+        let is_cast_again = index > 0 && writer.kind == PassKind::Forward && writer.by_columns(writer.format) > 0;
         if is_cast_again {
             writer.ops.remove(before);
         }
@@ -105,7 +105,7 @@ pub(super) fn columns(writer: &mut Writer<'_>, widths: &[u64], k: u64) {
         let n_added = widths.len() as u64 - 1;
         writer.moved(n_added * writer.tokens * k * writer.shard.dtype.bytes());
         // The common input by columns, for the gradients of the weights.
-        writer.moved(writer.by_columns() * writer.tokens * k);
+        writer.moved(writer.by_columns(writer.format) * writer.tokens * k);
     }
 }
 
@@ -138,7 +138,9 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let is_backward = matches!(writer.kind, PassKind::Backward | PassKind::Input);
     if is_backward {
         let attended = (writer.tokens * writer.shard.model.n_heads * writer.shard.model.head_dim).div_ceil(writer.cut);
-        writer.moved(writer.by_columns() * (wide + attended));
+        let formats = &writer.shard.formats;
+        let (of_dense, of_attention) = (writer.by_columns(formats.dense), writer.by_columns(formats.behind()));
+        writer.moved(of_dense * wide + of_attention * attended);
     }
 }
 
@@ -213,9 +215,16 @@ pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
 
 /// Exchanges of a tensor group over the tokens' dimension, with the copies before and behind. Inputs that were gathered are kept, so backward
 /// gathers gradients alone.
-pub(super) fn tensor_exchange(modules: TorchModules, bytes: u64, counts: [u32; 2], shape: GroupShape) -> Ops {
+pub(super) fn tensor_exchange(
+    shard: &Shard<'_>,
+    modules: TorchModules,
+    bytes: u64,
+    counts: [u32; 2],
+    shape: GroupShape,
+) -> Ops {
     // Sixteen bits or eight.
-    let gathered = if modules.casts == Casts::Whole { bytes / 2 } else { bytes };
+    let is_narrow = [shard.formats.attention, shard.formats.dense].iter().all(|format| shard.casts_for(*format));
+    let gathered = if is_narrow && modules.casts == Casts::Whole { bytes / 2 } else { bytes };
     let [n_gathers, n_reductions] = counts;
     vec![
         (Op::Collective { kind: Collective::AllGather, bytes: gathered, shape }, n_gathers),
@@ -230,7 +239,7 @@ mod tests {
     use super::*;
     use crate::formats::Formats;
     use crate::stage::Stage;
-    use hw::{Dtype, Format};
+    use hw::Dtype;
 
     const COMPILED: TorchModules =
         TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
@@ -312,6 +321,13 @@ mod tests {
         let repeated = Stage { is_repeated: true, ..stage };
         assert_eq!(gathered(&full, &repeated, PassKind::Forward), [whole, whole / 2]);
         let narrow = shard(&model, TorchModules { casts: Casts::Whole, ..COMPILED }, 8);
+        let narrow = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..narrow };
         assert_eq!(gathered(&narrow, &stage, PassKind::Forward), [whole / 2, whole]);
+        // A part in 8 bits that no layer of the model multiplies makes nothing narrow.
+        let experts = Shard { formats: Formats { experts: Format::Fp8, ..Formats::of(Dtype::Bf16) }, ..narrow };
+        assert_eq!(gathered(&experts, &stage, PassKind::Forward), [whole, whole]);
+        let moved = |shard: &Shard<'_>| bytes(&after_attention(shard, 100, PassKind::Backward, None));
+        assert_eq!(moved(&experts), moved(&Shard { framework: Framework::Fsdp2(COMPILED), ..experts }));
+        assert!(moved(&narrow) > moved(&experts));
     }
 }

@@ -93,7 +93,8 @@ fn passing(shard: &Shard<'_>, modules: TorchModules) -> u64 {
     let model = shard.model;
     let (hidden, wide) = (HALF * model.hidden, cut(shard, HALF * model.intermediate));
     let normed = serial(shard, hidden);
-    let gathered = match (shard.tp > 1 && !modules.in_pieces, modules.casts == Casts::Whole) {
+    let is_narrow = modules.casts == Casts::Whole && shard.casts_for(shard.formats.dense);
+    let gathered = match (shard.tp > 1 && !modules.in_pieces, is_narrow) {
         (true, true) => hidden / 2,
         (true, false) => hidden,
         (false, _) => normed,

@@ -343,8 +343,10 @@ struct Builder<'a> {
     gate: Vec<Vec<TaskId>>,
     /// Pieces of each lane's last backward of each chunk, in bucket order.
     pieces: Vec<Vec<Vec<TaskId>>>,
-    /// First task of the step that each chunk of each lane waits for (parameters gathered ahead).
-    ahead: Vec<Vec<Option<TaskId>>>,
+    /// Gathers ahead of each chunk of each lane: what its first layer waits for, and the rest.
+    ahead: Vec<Vec<[Vec<TaskId>; 2]>>,
+    /// What ends the pass that a lane is in, besides computation.
+    behind: Vec<Vec<TaskId>>,
     /// Slot position and exchanges of it so far, per lane.
     parts: Vec<(u32, u32)>,
     contents: &'a [Vec<Content>],
@@ -394,7 +396,8 @@ impl<'a> Builder<'a> {
             last: vec![None; n_lanes],
             gate: vec![Vec::new(); n_lanes],
             pieces: vec![vec![Vec::new(); n_chunks]; n_lanes],
-            ahead: vec![vec![None; n_chunks]; n_lanes],
+            ahead: vec![vec![<[Vec<TaskId>; 2]>::default(); n_chunks]; n_lanes],
+            behind: vec![Vec::new(); n_lanes],
             parts: vec![(0, 0); n_lanes],
             contents,
             content_ids: content_ids(contents),

@@ -10,9 +10,11 @@ use engine::task::{LaneId, Op, Ops, TaskId};
 impl Builder<'_> {
     /// Layers compute while the next ones are gathered, so that a pass goes no faster than its gathers: what follows on the lane waits for them.
     pub(super) fn hold(&mut self, lane: LaneId, gathered: Option<&[TaskId; 2]>) {
-        let last = self.last[lane.index()];
-        if let Some(pair) = gathered {
-            self.gate[lane.index()].extend(last.into_iter().chain([pair[1]]));
+        let mut behind = std::mem::take(&mut self.behind[lane.index()]);
+        behind.extend(gathered.map(|pair| pair[1]));
+        if !behind.is_empty() {
+            let last = self.last[lane.index()];
+            self.gate[lane.index()].extend(last.into_iter().chain(behind));
         }
     }
 

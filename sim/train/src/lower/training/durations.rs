@@ -194,7 +194,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
         }
         ops
     };
-    if kind == PassKind::Weight && !hybrid::is_hybrid(&problem.model) {
+    if kind == PassKind::Weight && (problem.execution.adapters.is_some() || !hybrid::is_hybrid(&problem.model)) {
         return pass::weight_ops(problem, stage, share.tokens, after);
     }
     let n_layers = stage.n_layers();

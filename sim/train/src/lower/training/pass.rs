@@ -104,8 +104,9 @@ impl Builder<'_> {
     fn column_slot(&mut self, frame: &Frame<'_>, column: &Column, is_last: bool, messages: &[TaskId]) {
         let chunk = frame.slot.chunk as usize;
         for (cp, &lane) in column.lanes.iter().enumerate() {
-            self.gate[lane.index()].extend(messages.get(cp));
-            self.gate[lane.index()].extend(self.ahead[lane.index()][chunk].take());
+            let [first, rest] = std::mem::take(&mut self.ahead[lane.index()][chunk]);
+            self.gate[lane.index()].extend(messages.get(cp).copied().into_iter().chain(first));
+            self.behind[lane.index()] = rest;
         }
         match frame.slot.kind {
             PassKind::Forward => self.forward(frame, column),
@@ -438,11 +439,7 @@ impl Builder<'_> {
         }
         let whole = self.at(frame.pp).execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
-        let kind = if self.at(frame.pp).execution.adapters.is_some() && kind == PassKind::Backward {
-            PassKind::Input
-        } else {
-            kind
-        };
+        let kind = if kind == PassKind::Backward { self.at(frame.pp).execution.backward() } else { kind };
         let is_delayed = kind == PassKind::Backward && self.at(frame.pp).execution.overlap.delayed_weights;
         let kind = if is_delayed { PassKind::Input } else { kind };
         let leads = self.input_gradients(frame, column, piece, kind, gathered, is_delayed);
@@ -532,13 +529,7 @@ impl Builder<'_> {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
                 let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
-                let ops = weight_ops(problem, piece, tokens, after);
-                // What a schedule puts off as a pass of its own finds a host that is ahead.
-                if problem.execution.overlap.delayed_weights {
-                    builder.launched(problem, ops, piece, PassKind::Weight)
-                } else {
-                    ops
-                }
+                builder.launched(problem, weight_ops(problem, piece, tokens, after), piece, PassKind::Weight)
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }
@@ -581,6 +572,9 @@ pub(super) fn weight_ops(
     tokens: u64,
     after_attention: impl Fn(&Stage, PassKind) -> Ops,
 ) -> Ops {
+    if problem.execution.adapters.is_some() {
+        return Ops::new();
+    }
     let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
     let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
     ops.extend(layer::repeated(&before, piece.n_layers()));

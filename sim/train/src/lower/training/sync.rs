@@ -44,6 +44,9 @@ impl Held {
     }
 }
 
+/// Parts between the gathers of a chunk's first layer and of the rest: those of experts lie between.
+const REST: u32 = 2;
+
 /// Which exchange of a role it is: equal on all ranks that take part.
 #[derive(Clone, Copy)]
 struct Turn {
@@ -56,6 +59,10 @@ impl Turn {
     /// An exchange at the end of the step; slot positions of ZeRO 3 gathers stay far below its part.
     const fn at_end(position: u32) -> Self {
         Self { position, part: 1000, micro_batch: NO_MICRO_BATCH }
+    }
+
+    fn of_chunk(chunk: usize) -> Self {
+        Self::at_end(u32::try_from(chunk).expect("chunks fit u32"))
     }
 }
 
@@ -270,7 +277,7 @@ impl Builder<'_> {
             for lane in self.lane_ids() {
                 let preds = self.tail(lane);
                 for (chunk, stage) in self.chunks(lane) {
-                    self.gather_chunk(lane, chunk, &stage, &preds);
+                    self.gather_chunk(lane, Turn::of_chunk(chunk), &stage, &preds);
                 }
             }
         }
@@ -280,15 +287,19 @@ impl Builder<'_> {
         matches!(self.problem.layout.zero, Zero::OptimizerStates | Zero::Gradients) && !self.is_alone()
     }
 
-    /// With the overlap, the step begins with the gather of each chunk's parameters, first stage first.
+    /// With the overlap, the step begins with the gather of each chunk's parameters, first stage first. A chunk computes its first layer when that
+    /// one's are there, and the rest come beside it, as Megatron-Core's buckets do (`start_param_sync`, one bucket ahead).
     pub(super) fn gather_ahead(&mut self) {
         if !self.gathers_parameters() || !self.problem.execution.overlap.parameter_gather {
             return;
         }
         for lane in self.lane_ids() {
             for (chunk, stage) in self.chunks(lane).into_iter().rev() {
-                let gathered = self.gather_chunk(lane, chunk, &stage, &[]);
-                self.ahead[lane.index()][chunk] = gathered.last().copied();
+                let turn = Turn::of_chunk(chunk);
+                let [first, rest] = stage.first_layer_and_rest();
+                let first = self.gather_chunk(lane, turn, &first, &[]);
+                let rest = self.gather_chunk(lane, Turn { part: turn.part + REST, ..turn }, &rest, &[]);
+                self.ahead[lane.index()][chunk] = [first, rest];
             }
         }
     }
@@ -334,9 +345,8 @@ impl Builder<'_> {
         tasks
     }
 
-    fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
+    fn gather_chunk(&mut self, lane: LaneId, turn: Turn, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
         let element = self.problem.gathered_bytes();
-        let turn = Turn::at_end(u32::try_from(chunk).expect("chunks fit u32"));
         let held = self.held(self.problem, lane, stage);
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)

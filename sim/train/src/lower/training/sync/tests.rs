@@ -1,9 +1,13 @@
 //! What ZeRO 3 moves in a step, and the copies around exchanges of heads, counted by hand.
 
+use crate::bound::Floors;
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
-use crate::problem::{Execution, GradientSync, Problem, Recompute};
+use crate::problem::{AdaptedProducts, Adapters, Execution, GradientSync, Problem, Recompute};
 use crate::workload::Workload;
+use engine::CostModel;
+use engine::Timeline;
+use engine::cost::roofline::Roofline;
 use engine::task::{Collective, Op, Role, TaskGraph};
 
 const N_RANKS: u32 = 4;
@@ -32,7 +36,12 @@ fn graph(problem: &Problem, place: Place) -> TaskGraph {
         ..MicroBatch::default()
     };
     let step = Step::of_groups(vec![problem.workload.step(0).map(of).collect()]);
-    let plan = Plan::new("test", problem, vec![step]);
+    let mut plan = Plan::new("test", problem, vec![step]);
+    if problem.layout.pp > 1 {
+        let (found, of_group) = super::super::pipelines(problem, &plan, 0, &Roofline::new(&problem.cluster));
+        plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
+        plan.steps[0].order_of = of_group;
+    }
     assert_eq!(crate::check::check(problem, &plan), Ok(()));
     super::super::lower(problem, &plan, 0)
 }
@@ -114,4 +123,114 @@ fn an_exchange_of_heads_copies_what_it_sends_or_gets_once() {
     // Queries, keys and values in, outputs out, two bytes an element, read and written; forward and backward of 32 layers.
     let per_token = 2 * 2 * (2 * model.n_heads + 2 * model.n_kv_heads) * model.head_dim;
     assert_eq!(shares - whole, per_token * TOKENS * 3 * 2 * model.n_layers);
+}
+
+fn played(problem: &Problem, graph: &TaskGraph) -> Timeline {
+    let (cost, topology) = (Roofline::new(&problem.cluster), hw::topology::Topology::of(&problem.cluster));
+    let case = engine::play::Case::Expected;
+    let machine =
+        engine::play::Machine { cost: &cost, topology: &topology, memory_bytes: u64::MAX, case, speed_changes: &[] };
+    match engine::play::simulate(graph, &machine) {
+        engine::Outcome::Done(timeline) => timeline,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn step_s(problem: &Problem, graph: &TaskGraph) -> f64 {
+    played(problem, graph).span().to_seconds().get()
+}
+
+/// From the start of the first gather of parameters to the end of the last.
+fn gathering_s(problem: &Problem, graph: &TaskGraph) -> f64 {
+    let timeline = played(problem, graph);
+    let gathers = (0..graph.tasks.len()).filter(|&task| graph.tasks[task].role == Role::ParameterGather);
+    let (starts, ends): (Vec<_>, Vec<_>) = gathers.map(|task| (timeline.start[task], timeline.end[task])).unzip();
+    (*ends.iter().max().expect("a gather") - *starts.iter().min().expect("a gather")).to_seconds().get()
+}
+
+#[test]
+fn parameters_gathered_ahead_come_beside_the_first_pass() {
+    for (name, n_held) in [("llama-3-8b", 1), ("mixtral-8x7b", 2)] {
+        let mut problem = problem(Zero::OptimizerStates);
+        problem.model = engine::model::embedded(name).expect("embedded");
+        problem.workload.lengths = vec![16 * TOKENS; 3];
+        let [behind, ahead] = [false, true].map(|is_ahead| {
+            problem.execution.overlap.parameter_gather = is_ahead;
+            // Whole sequences: exchanges of a cut one would wait for the gather on their stream.
+            graph(&problem, Place::Local(0))
+        });
+        let parameters = problem.model.n_parameters();
+        let gathered = [&behind, &ahead].map(|graph| moved(graph, Role::ParameterGather, Collective::AllGather));
+        // The first layer and the rest, all parameters once.
+        assert_eq!(gathered.map(|(n, _)| n), [n_held, 2 * n_held], "{name}");
+        for (_, bytes) in gathered {
+            assert!(bytes.abs_diff(2 * parameters) < parameters / 500, "{name}: {bytes}");
+        }
+        // All but the embedding and a layer of 32 is hidden: one pass takes longer than the gather.
+        let [behind_s, ahead_s] = [&behind, &ahead].map(|graph| step_s(&problem, graph));
+        let whole_s = gathering_s(&problem, &behind);
+        let hidden = (behind_s - ahead_s) / whole_s;
+        assert!((0.8..1.0).contains(&hidden), "{name}: {hidden} of {whole_s} s");
+    }
+}
+
+/// Products of a graph by forward and by all that follows it.
+fn multiplied(graph: &TaskGraph) -> [f64; 2] {
+    let of = |op: &Op| match op {
+        Op::Sequence(parts) => parts
+            .iter()
+            .map(
+                |(part, n)| {
+                    if let Op::Gemm { m, n: columns, k, .. } = part { m * columns * k * u64::from(*n) } else { 0 }
+                },
+            )
+            .sum(),
+        _ => 0,
+    };
+    let in_pass = |is_forward: bool| {
+        let tasks = graph.tasks.iter().filter(|task| (task.role == Role::Forward) == is_forward);
+        hw::real(tasks.map(|task| of(&graph.ops[task.op.0 as usize])).sum::<u64>())
+    };
+    [in_pass(true), in_pass(false)]
+}
+
+#[test]
+fn beside_adapters_no_schedule_makes_gradients_of_weights_and_no_step_is_below_its_bound() {
+    for (schedule, zero) in [("1f1b", Zero::Off), ("1f1b", Zero::Parameters), ("zb-1p", Zero::OptimizerStates)] {
+        for adapters in [None, Some(Adapters { rank: 32, beside: AdaptedProducts::All })] {
+            let mut problem = problem(zero);
+            problem.schedule = crate::schedule::named(schedule).expect("listed");
+            (problem.layout.pp, problem.layout.cp) = (2, 2);
+            problem.execution.adapters = adapters;
+            let graph = graph(&problem, Place::Sharded);
+            let [forward, behind] = multiplied(&graph);
+            let factor = if adapters.is_some() { 1.0 } else { 2.0 };
+            assert!((behind / forward - factor).abs() < 1e-3, "{schedule}, {zero:?}: {}", behind / forward);
+            let cost = Roofline::new(&problem.cluster);
+            let bound = Floors::new(&problem, TOKENS, &cost).of_step(0, &[TOKENS; 3]).step_s();
+            let step_s = step_s(&problem, &graph);
+            assert!(bound > 0.0 && bound <= step_s, "{schedule}, {zero:?}: {bound} above {step_s}");
+        }
+    }
+}
+
+/// A schedule that puts gradients of weights off launches no fewer kernels: the host of a layer with many experts is busy for as long.
+#[test]
+fn a_split_backward_keeps_the_launches_of_a_whole_one() {
+    let busy_s = |schedule: &str| {
+        let mut problem = problem(Zero::OptimizerStates);
+        problem.model = engine::model::embedded("qwen3-30b-a3b").expect("embedded");
+        problem.schedule = crate::schedule::named(schedule).expect("listed");
+        (problem.layout.pp, problem.layout.cp) = (4, 1);
+        problem.execution.framework = crate::problem::Framework::MegatronCore;
+        problem.execution.launches.each = hw::Seconds::new(20e-6);
+        // In pieces, which only a whole backward has, each piece waits for its own launches.
+        problem.execution.gradient_sync = GradientSync::AtEnd;
+        let (graph, cost) = (graph(&problem, Place::Local(0)), Roofline::new(&problem.cluster));
+        let computes = graph.tasks.iter().filter(|task| task.stream == engine::task::Stream::Compute);
+        computes.map(|task| cost.estimate(&graph.ops[task.op.0 as usize]).time.get()).sum::<f64>()
+    };
+    let [whole, split] = ["1f1b", "zb-1p"].map(busy_s);
+    // The weights of the layer that leads a whole backward wait beside no launches.
+    assert!((0.98..1.1).contains(&(split / whole)), "{split} s instead of {whole} s");
 }
