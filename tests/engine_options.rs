@@ -1,6 +1,7 @@
 //! Options of serving that change a time: each is laid over a scenario, and the figure that it is about moves the way it has to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use input::diagnostic::{Severity, Source};
@@ -94,6 +95,30 @@ fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
     // With few tokens a flat law visits more experts than the usual one, whose exponent is 1.2, and their weights are read.
     let flat = tpot_ms(&[free, "engine.expert_skew=0.01"]);
     assert!(flat > padded, "{flat} ms against {padded} ms");
+}
+
+#[test]
+fn a_variant_with_fewer_sequences_is_an_engine_with_fewer() {
+    let load = "trace = { lengths = 'azure-conv', requests = 200, arrivals = 'poisson', rate_per_s = 20.0 }";
+    let base = load.replace('\'', "\"");
+    let served = |engine: &str, policies: &str| {
+        let text = format!(
+            "kind = \"serving\"\n{base}\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 2\n\
+             [engine]\nname = \"vllm\"\nversion = \"0.19.0\"\ntp = 2\n{engine}\n[policies]\nrun = [\"one\"]\n{policies}\n"
+        );
+        let source = Source { text, ..scenario::find("serving/formats").expect("shipped").0 };
+        let checked = kinds::check(source, Path::new("."), &Overrides::default());
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+    };
+    let variant = |more: &str| format!("[[policies.variant]]\nname = \"one\"\npolicy = \"vllm-v1\"\n{more}");
+    let plain = served("", &variant(""));
+    for key in ["max_sequences = 256", "max_sequences = 64", "max_tokens = 4096"] {
+        assert_eq!(served(key, &variant("")), served("", &variant(key)), "{key}");
+    }
+    // 256 places are more than are ever taken, and vLLM captures 512 tokens for them as for 1,024. Far fewer leave mixed batches outside of graphs.
+    assert_eq!(served("max_sequences = 256", &variant("")), plain);
+    let few = served("graph_max = 64", &variant(""));
+    assert!(few["tpot_s.mean"] > 1.1 * plain["tpot_s.mean"], "{few:?}");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct EngineSection {
     pub tensor_degree: u32,
     /// Limits, with `kv_blocks` and `context_max` at 0 where they follow from the rest.
     pub limits: Limits,
+    /// Whether nobody wrote its sequences, and its tokens.
+    pub is_usual: [bool; 2],
     /// What the engine takes of the device's memory.
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
@@ -116,12 +118,17 @@ impl EngineSection {
         self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
-    /// Batches that a tensor group has captured; none where nobody says so.
-    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32) -> Vec<u32> {
-        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
+    /// Largest batch that a tensor group captures: what is written, or the preset's.
+    fn graph_max(&self, gpu: &Gpu, tensor_degree: u32) -> u32 {
         let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
-        let largest = self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0);
-        rule.sizes(largest.min(self.limits.sequences_max))
+        self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0)
+    }
+
+    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens; none where nobody says so.
+    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> Vec<u32> {
+        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
+        let most = rule.most(largest, self.graph_max.is_some());
+        rule.sizes(self.graph_max(gpu, tensor_degree).min(most))
     }
 
     /// GPUs of a replica with so many in a tensor group.
@@ -291,6 +298,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
+    let is_usual = ["max_sequences", "max_tokens"].map(|key| preset.is_some() && !section.has(key));
     let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
@@ -301,7 +309,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
-    let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
+    let graph_max = section.some_count("graph_max", 0..=65_536);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
@@ -336,6 +344,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     EngineSection {
         tensor_degree,
         limits,
+        is_usual,
         memory,
         preset,
         all_reduce,
@@ -381,13 +390,20 @@ pub struct Memory {
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, Refused> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
-    let reserve =
-        |preset: &EnginePreset| preset.sizes_on(gpu).reserve(gpu, deployment.tensor_degree, deployment.n_gpus());
-    let of_process = [reserved_of(serving, choice, group), engine.preset.map_or(Bytes(0), reserve)];
+    let (degree, sizes) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
+    let cuts = choice.batcher.cut() != Cut::Never;
+    let chunk = group.tokens_max.or_else(|| cuts.then_some(serving.sizes_max(choice, group).1));
+    let reserve = |sizes: Sizes| {
+        let asked = sizes.asked(chunk.unwrap_or(sizes.tokens_max), engine.graph_max(gpu, degree));
+        asked.reserve(gpu, degree, deployment.n_gpus())
+    };
+    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve)];
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-    let host_link = group.cluster.gpu.host_bandwidth * HOST_LINK_REACHED;
+    // GPUs of a replica copy at the same time, and those behind one switch share its link.
+    let n_sharing = group.cluster.gpus_per_switch.min(deployment.n_gpus()).max(1);
+    let host_link = group.cluster.gpu.host_bandwidth * (HOST_LINK_REACHED / f64::from(n_sharing));
     let of_replica = bytes_per_block * u64::from(deployment.n_gpus());
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
@@ -407,6 +423,22 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
 }
 
+impl Serving {
+    /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU.
+    pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
+        let own = self.engine.preset.map(|preset| preset.sizes_on(&group.cluster.gpu));
+        let [sequences, tokens] = choice.is_usual;
+        // Whole prompts have raised the tokens.
+        let tokens = tokens && choice.batcher.cut() != Cut::Never;
+        let usual_sequences = own.filter(|_| sequences).map(|sizes| sizes.sequences_max);
+        let usual_tokens = own.filter(|_| tokens).map(|sizes| sizes.tokens_max);
+        (
+            group.sequences_max.or(usual_sequences).unwrap_or(choice.limits.sequences_max),
+            group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max),
+        )
+    }
+}
+
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take
 /// it. An engine that computes whole prompts keeps what is said.
 pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Bytes {
@@ -414,7 +446,7 @@ pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGro
     if choice.batcher.cut() == Cut::Never {
         return reserved;
     }
-    let tokens_max = group.tokens_max.unwrap_or(choice.limits.tokens_max);
+    let (_, tokens_max) = serving.sizes_max(choice, group);
     let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
     if activations > reserved { activations } else { reserved }
 }

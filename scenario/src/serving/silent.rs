@@ -23,14 +23,15 @@ pub struct Places {
     all_reduce: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
-    experts: [(&'static str, Option<Place>); 3],
+    experts: [(&'static str, Option<Place>); 4],
 }
 
 impl Places {
     /// Of a file of which no section was read yet.
     pub fn of(reader: &Reader<'_>) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
-        let experts = ["expert_skew", "expert_counts", "redundant_experts"].map(|key| (key, at("engine", key)));
+        let experts = ["expert_skew", "expert_counts", "redundant_experts", "host_us_per_expert_layer"];
+        let experts = experts.map(|key| (key, at("engine", key)));
         Self {
             name: at("model", "name"),
             weights: at("model", "weights"),
@@ -177,7 +178,10 @@ fn idle_wait(serving: &Serving) -> Option<Finding> {
 
 /// Norms inside of all-reduces, asked for where no kernel computes them so, and forbidden where the engine has no option of it.
 fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
-    let of = |choice: &ServingChoice, group: &ServingGroup| serving.deployment_of(choice, group).all_reduce;
+    let of = |choice: &ServingChoice, group: &ServingGroup| {
+        let deployment = serving.deployment_of(choice, group);
+        if deployment.tensor_degree == 1 { ReduceKernel::Own } else { deployment.all_reduce }
+    };
     let mut kernels =
         serving.plain().flat_map(|choice| serving.groups_of(choice).into_iter().map(move |group| of(choice, group)));
     let is_idle = match serving.engine.all_reduce {
@@ -185,7 +189,8 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
         Asked::Fused => !kernels.any(|kernel| kernel == ReduceKernel::Fused),
         Asked::Separate => kernels.all(|kernel| kernel == ReduceKernel::Own),
     };
-    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of attention";
+    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of \
+                attention on several GPUs";
     let at = places.all_reduce.clone().flatten();
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
 }
