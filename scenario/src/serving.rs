@@ -113,7 +113,8 @@ impl ServingChoice {
 
     /// What is wrong where decoding sequences do not find room in an iteration.
     fn few_tokens(&self) -> Option<String> {
-        let (tokens, sequences) = (self.limits.tokens_max, self.limits.sequences_max);
+        let tokens = self.limits.tokens_max;
+        let sequences = if self.is_usual[0] { 1 } else { self.limits.sequences_max };
         let per_sequence = self.operation.tokens_per_sequence();
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         (self.batcher.counts_decoding() && tokens < sequences * per_sequence)
@@ -319,9 +320,8 @@ impl Serving {
 
     /// What the replicas of a group run under a choice.
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
-        let operation = &choice.operation;
+        let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let us = |us: f64| Seconds::new(us / 1e6);
         let formats = operation.kernels.formats(group.model.formats);
         let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree, self.sizes_max(choice, group));
         let ranks = operation.expert_degree / tensor_degree;

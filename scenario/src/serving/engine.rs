@@ -298,7 +298,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
-    let is_usual = ["max_sequences", "max_tokens"].map(|key| preset.is_some() && !section.has(key));
+    let is_usual = ["max_sequences", "max_tokens"].map(|key| !section.has(key));
     let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
@@ -328,7 +328,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    enough_tokens(&mut section, (tokens_max, tokens_at), (sequences_max, operation.tokens_per_sequence()), preset);
+    let fewest = if is_usual[0] { 1 } else { sequences_max };
+    enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();
     let limits = Limits {
         sequences_max,
@@ -424,7 +425,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
 }
 
 impl Serving {
-    /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU.
+    /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU, and no more sequences than an
+    /// iteration has tokens for (vLLM: `_set_default_max_num_seqs_and_batched_tokens_args`).
     pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
         let own = self.engine.preset.map(|preset| preset.sizes_on(&group.cluster.gpu));
         let [sequences, tokens] = choice.is_usual;
@@ -432,10 +434,11 @@ impl Serving {
         let tokens = tokens && choice.batcher.cut() != Cut::Never;
         let usual_sequences = own.filter(|_| sequences).map(|sizes| sizes.sequences_max);
         let usual_tokens = own.filter(|_| tokens).map(|sizes| sizes.tokens_max);
-        (
-            group.sequences_max.or(usual_sequences).unwrap_or(choice.limits.sequences_max),
-            group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max),
-        )
+        let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
+        let lowers = sequences && choice.batcher.counts_decoding();
+        let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
+        let sequences_max = usual_sequences.unwrap_or(choice.limits.sequences_max).min(room).max(1);
+        (group.sequences_max.unwrap_or(sequences_max), tokens_max)
     }
 }
 
