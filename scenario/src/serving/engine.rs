@@ -118,6 +118,11 @@ impl EngineSection {
         self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
+    /// Whether it was told to capture no batch.
+    pub fn captures_nothing(&self) -> bool {
+        self.graph_max == Some(0)
+    }
+
     /// Largest batch that a tensor group captures: what is written, or the preset's.
     fn graph_max(&self, gpu: &Gpu, tensor_degree: u32) -> u32 {
         let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
