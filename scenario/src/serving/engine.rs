@@ -8,7 +8,7 @@ use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
-use serve::capacity;
+use serve::capacity::{self, Capacity};
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::engine_reduces::Asked;
@@ -23,9 +23,6 @@ use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, silent};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
-
-/// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
-const HOST_LINK_REACHED: f64 = 0.75;
 
 /// What the section says.
 #[derive(Clone, Debug)]
@@ -300,7 +297,6 @@ fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> EngineSection {
     let preset = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
-    let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
     let is_usual = ["max_sequences", "max_tokens"].map(|key| !section.has(key));
@@ -308,7 +304,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
-    let block_tokens = section.small("block_tokens", of_preset(|preset| preset.block_tokens, 16), 1..=4096);
+    let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
@@ -319,8 +315,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
-    let waits = waits(&mut section, small(tokens_max), preset);
-    let swap = swap(&mut section);
+    let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
@@ -375,6 +370,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
 pub struct Memory {
     /// Blocks of device memory.
     pub kv_blocks: u32,
+    /// Blocks that the whole device would hold beside the weights.
+    pub kv_blocks_max: u32,
     /// Blocks that a sequence takes besides those of its tokens.
     pub blocks_per_sequence: u32,
     /// Blocks that admissions of whole prompts leave free.
@@ -407,13 +404,13 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-    // GPUs of a replica copy at the same time, and those behind one switch share its link.
-    let n_sharing = group.cluster.gpus_per_switch.min(deployment.n_gpus()).max(1);
-    let host_link = group.cluster.gpu.host_bandwidth * (HOST_LINK_REACHED / f64::from(n_sharing));
+    let host_link = deployment.host_link();
     let of_replica = bytes_per_block * u64::from(deployment.n_gpus());
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
+    let rest = Bytes(gpu.memory.0.saturating_sub(capacity.weights.0));
+    let kv_blocks_max = Capacity { kv: rest, ..capacity }.blocks(block_tokens);
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
         host_blocks: blocks_of(bytes, of_replica),
@@ -426,7 +423,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let card = BytesPerSecond::new(group.port_bytes_per_s);
     let remote = Remote::of(&choice.operation.remote, (card, deployment.n_gpus()), block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
+    Ok(Memory { kv_blocks, kv_blocks_max, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
 }
 
 impl Serving {
@@ -459,6 +456,20 @@ pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGro
     if activations > reserved { activations } else { reserved }
 }
 
+/// Says that there are more blocks than a device would hold, had it nothing else but the weights.
+fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
+    let mut groups = serving.plain().flat_map(|choice| {
+        serving.groups_of(choice).into_iter().map(move |group| (group, memory_of(serving, choice, group)))
+    });
+    let beyond = |(group, memory): (&ServingGroup, Result<Memory, _>)| {
+        let memory = memory.ok().filter(|memory| memory.kv_blocks > memory.kv_blocks_max)?;
+        Some((group.cluster.gpu.name.clone(), memory.kv_blocks, memory.kv_blocks_max))
+    };
+    let Some((gpu, asked, most)) = groups.find_map(beyond) else { return };
+    let what = format!("`kv_blocks` = {asked} are more than the {most} that `{gpu}` would hold beside the weights");
+    reader.find(Finding::warning(Code::NoRoomForCache, None, what).help("leave it out: blocks follow from memory"));
+}
+
 /// Weights leave room on every group, and what follows from the model is filled in.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     let mut found: Vec<String> = Vec::new();
@@ -484,6 +495,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             None => finding,
         });
     }
+    beyond_memory(reader, serving);
     let given = serving.engine.limits.context_max;
     let positions =
         |choice: &ServingChoice| serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
