@@ -1,6 +1,7 @@
 //! Options of serving that change a time: each is laid over a scenario, and the figure that it is about moves the way it has to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use input::diagnostic::{Severity, Source};
@@ -94,6 +95,68 @@ fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
     // With few tokens a flat law visits more experts than the usual one, whose exponent is 1.2, and their weights are read.
     let flat = tpot_ms(&[free, "engine.expert_skew=0.01"]);
     assert!(flat > padded, "{flat} ms against {padded} ms");
+}
+
+/// Metrics of the only policy of a scenario of 200 conversations on vLLM, with these lines behind `[engine]`.
+fn conversations(model: &str, rate_per_s: f64, more: &str) -> BTreeMap<String, f64> {
+    let text = format!(
+        "kind = \"serving\"\n\
+         trace = {{ lengths = \"azure-conv\", requests = 200, arrivals = \"poisson\", rate_per_s = {rate_per_s:?} }}\n\
+         [model]\nname = \"{model}\"\n[engine]\nname = \"vllm\"\nversion = \"0.19.0\"\n{more}\n"
+    );
+    let source = Source { text, ..scenario::find("serving/formats").expect("shipped").0 };
+    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+}
+
+#[test]
+fn a_variant_with_fewer_sequences_is_an_engine_with_fewer() {
+    let served = |engine: &str, variant: &str| {
+        let more = format!(
+            "tp = 2\n{engine}\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 2\n\
+             [policies]\nrun = [\"one\"]\n[[policies.variant]]\nname = \"one\"\npolicy = \"vllm-v1\"\n{variant}"
+        );
+        conversations("qwen3-30b-a3b", 20.0, &more)
+    };
+    let plain = served("", "");
+    for key in ["max_sequences = 256", "max_sequences = 64", "max_tokens = 4096"] {
+        assert_eq!(served(key, ""), served("", key), "{key}");
+    }
+    // Places that nobody wrote are no more than the tokens of an iteration, as vLLM lowers its default.
+    assert_eq!(served("max_tokens = 48", ""), served("max_tokens = 48\nmax_sequences = 48", ""));
+    assert_eq!(served("max_tokens = 48", ""), served("", "max_tokens = 48"));
+    // 256 places are more than are ever taken, and vLLM captures 512 tokens for them as for 1,024. Far fewer leave mixed batches outside of graphs.
+    assert_eq!(served("max_sequences = 256", ""), plain);
+    let few = served("graph_max = 64", "");
+    assert!(few["tpot_s.mean"] > 1.1 * plain["tpot_s.mean"], "{few:?}");
+}
+
+#[test]
+fn a_group_takes_the_engines_sizes_on_its_own_card() {
+    let cluster = |gpu: &str| format!("[cluster]\ngpu = \"{gpu}\"\nnodes = 1\ngpus_per_node = 1\n");
+    let group = "[[fleet.group]]\nname = \"one\"\ngpu = \"l40s\"\nreplicas = 1\n";
+    let served = |more: &str| conversations("llama-3.1-8b", 4.0, more);
+    // vLLM takes 2,048 tokens and 256 sequences on an L40S, and 8,192 and 1,024 on an H100.
+    let alone = served(&cluster("l40s"));
+    assert_eq!(served(&format!("{}{group}", cluster("h100-sxm"))), alone);
+    assert_eq!(served(group), alone);
+    let written = format!("max_tokens = 8192\n{}{group}", cluster("h100-sxm"));
+    assert_ne!(served(&written), alone, "what is written holds for every group");
+}
+
+#[test]
+fn gpus_behind_one_switch_share_its_link() {
+    let served = |cluster: &str| {
+        let more = format!(
+            "tp = 2\nkv_blocks = 2500\npreemption = \"swap\"\n\
+             [cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 2\n{cluster}"
+        );
+        conversations("llama-3.1-8b", 30.0, &more)
+    };
+    let own = served("host_gb_per_s = 8.0");
+    assert!(own["n_preempted"] > 0.0, "{own:?}");
+    assert_eq!(served("host_gb_per_s = 16.0\ngpus_per_switch = 2"), own);
+    assert_ne!(served("host_gb_per_s = 16.0"), own);
 }
 
 #[test]

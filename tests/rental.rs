@@ -100,6 +100,14 @@ fn a_plan_of_phases_is_a_deployment_of_replicas_and_routes() {
 }
 
 #[test]
+fn an_engine_beside_known_rates_is_said_to_change_nothing() {
+    let checked = checked("cloud/milp-example", &["engine.max_sequences=4"]);
+    assert!(checked.scenario.is_some());
+    let text = diagnostic::render(&checked.source, &checked.findings);
+    assert!(text.contains("`[engine]` changes nothing beside `[[configurations]]`"), "{text}");
+}
+
+#[test]
 fn what_is_wrong_is_named_with_what_is_allowed() {
     for (name, set, expected) in [
         ("cloud/milp-example", "policies.run=['cost-eficiency']", "did you mean `cost-efficiency`?"),

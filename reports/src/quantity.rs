@@ -15,7 +15,7 @@ pub(crate) fn float_of(n: usize) -> f64 {
     float(u64::try_from(n).expect("a usize fits 64 bits"))
 }
 
-/// Four significant digits, scientific outside 0.001..1,000,000.
+/// Three to four significant digits, scientific outside 0.001..1,000,000.
 pub(crate) fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -24,7 +24,9 @@ pub(crate) fn significant(value: f64) -> String {
         _ if size >= 1000.0 => format!("{value:.0}"),
         _ if size >= 100.0 => format!("{value:.1}"),
         _ if size >= 10.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        _ if size >= 0.1 => format!("{value:.3}"),
+        _ if size >= 0.01 => format!("{value:.4}"),
+        _ => format!("{value:.5}"),
     }
 }
 
@@ -199,6 +201,13 @@ mod tests {
         assert_eq!(duration(3.2e-6, None), "3.200 µs");
         assert_eq!(duration(0.0, None), "0 s");
         assert_eq!(duration(f64::NAN, None), "-");
+    }
+
+    #[test]
+    fn a_figure_has_three_digits_at_least_whatever_its_size() {
+        // Seconds per token of a sweep, and limits of `[expect]`, have no unit that keeps them above one.
+        let words = [0.006_941, 0.008_28, 0.0123, 0.647, 3.0].map(significant);
+        assert_eq!(words, ["0.00694", "0.00828", "0.0123", "0.647", "3.000"]);
     }
 
     #[test]

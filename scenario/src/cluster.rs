@@ -120,7 +120,8 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let intra_node_gb_per_s = section.number("intra_node_gb_per_s", 0.0, 0.001..=100_000.0);
     let intra_node_latency_us = section.number("intra_node_latency_us", 0.0, 0.001..=100_000.0);
     let inter_node_latency_us = section.number("inter_node_latency_us", 0.0, 0.001..=100_000.0);
-    let peer_access = section.has("peer_access").then(|| section.flag("peer_access", true));
+    let says_access = section.has("peer_access");
+    let peer_access = Some(section.flag("peer_access", true)).filter(|_| says_access);
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory_gib = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);

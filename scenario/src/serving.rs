@@ -87,6 +87,8 @@ pub struct ServingChoice {
     pub router: &'static RouterKind,
     /// Limits of a replica but for its memory, see `Serving::limits`.
     pub limits: Limits,
+    /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
+    pub is_usual: [bool; 2],
     /// How the engine works besides.
     pub operation: Operation,
     /// On what terms its replicas lend each other memory.
@@ -111,7 +113,8 @@ impl ServingChoice {
 
     /// What is wrong where decoding sequences do not find room in an iteration.
     fn few_tokens(&self) -> Option<String> {
-        let (tokens, sequences) = (self.limits.tokens_max, self.limits.sequences_max);
+        let tokens = self.limits.tokens_max;
+        let sequences = if self.is_usual[0] { 1 } else { self.limits.sequences_max };
         let per_sequence = self.operation.tokens_per_sequence();
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         (self.batcher.counts_decoding() && tokens < sequences * per_sequence)
@@ -317,11 +320,10 @@ impl Serving {
 
     /// What the replicas of a group run under a choice.
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
-        let operation = &choice.operation;
+        let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let us = |us: f64| Seconds::new(us / 1e6);
         let formats = operation.kernels.formats(group.model.formats);
-        let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree);
+        let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree, self.sizes_max(choice, group));
         let ranks = operation.expert_degree / tensor_degree;
         let all_reduce = self.engine.preset.map_or(ReduceKernel::Own, |preset| {
             preset.reduces.kernel(&group.model, &group.cluster.gpu, ranks.max(1), self.engine.all_reduce)
@@ -373,12 +375,12 @@ impl Serving {
     /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
     /// read.
     pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
-        let sequences_max = group.sequences_max.unwrap_or(choice.limits.sequences_max);
+        let (sequences_max, tokens_max) = self.sizes_max(choice, group);
         let decode_tokens = sequences_max * choice.operation.tokens_per_sequence();
         let limits = Limits {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
-            tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
+            tokens_max: tokens_max.max(decode_tokens),
             recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
             image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),
             ..choice.limits

@@ -62,7 +62,12 @@ pub fn read(
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
     top.finish();
     let stock = inventory(reader.section("inventory"), objective);
-    let replica = replica::replica(reader.section("engine"));
+    let mut engine = reader.section("engine");
+    if engine.is_given() && !given.is_empty() {
+        let (at, what) = (engine.at(), "`[engine]` changes nothing beside `[[configurations]]`");
+        engine.warn(Code::NoEffect, at, what, "their rates are known; leave the section out");
+    }
+    let replica = replica::replica(engine);
     let mut requests = reader.section("requests");
     requests.each_table("types", &mut |section| demands.push(given::demand(section)));
     if given.is_empty() && replica.rates == Rates::Simulated {

@@ -1,4 +1,4 @@
-//! `dataset_prompts` of `[trace]`: requests that come with the same prompts again and again.
+//! `dataset_prompts` of `[trace]`: requests that come with the same prompts again and again; and files that have fewer than are asked for.
 
 use serve::dataset::Dataset;
 use serve::request::Requests;
@@ -24,5 +24,15 @@ pub fn lay(asked: Asked, section: &mut Section<'_>, requests: &mut Requests, (se
         section.refuse(Code::ExclusiveKeys, at, "`trace.dataset_prompts` beside prompts that are told apart", help);
     } else {
         dataset.lay(requests, block_tokens, seed);
+    }
+}
+
+/// Says that a file has fewer requests than `requests` asks for.
+pub fn fewer(section: &mut Section<'_>, file: &str, (asked, found): (usize, usize)) {
+    if asked > found {
+        let what =
+            format!("`{}` = {asked}, and `{file}` has {found}: all of them are served", section.full("requests"));
+        let help = "leave it out, or give a longer trace; `lengths` draws as many as are asked for";
+        section.warn(Code::NoEffect, section.at(), what, help);
     }
 }

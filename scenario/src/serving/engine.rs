@@ -8,7 +8,7 @@ use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
-use serve::capacity;
+use serve::capacity::{self, Capacity};
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::engine_reduces::Asked;
@@ -24,9 +24,6 @@ use super::{Serving, ServingChoice, ServingGroup, silent};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
-/// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
-const HOST_LINK_REACHED: f64 = 0.75;
-
 /// What the section says.
 #[derive(Clone, Debug)]
 pub struct EngineSection {
@@ -34,6 +31,8 @@ pub struct EngineSection {
     pub tensor_degree: u32,
     /// Limits, with `kv_blocks` and `context_max` at 0 where they follow from the rest.
     pub limits: Limits,
+    /// Whether nobody wrote its sequences, and its tokens.
+    pub is_usual: [bool; 2],
     /// What the engine takes of the device's memory.
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
@@ -116,12 +115,22 @@ impl EngineSection {
         self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
-    /// Batches that a tensor group has captured; none where nobody says so.
-    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32) -> Vec<u32> {
-        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
+    /// Whether it was told to capture no batch.
+    pub fn captures_nothing(&self) -> bool {
+        self.graph_max == Some(0)
+    }
+
+    /// Largest batch that a tensor group captures: what is written, or the preset's.
+    fn graph_max(&self, gpu: &Gpu, tensor_degree: u32) -> u32 {
         let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
-        let largest = self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0);
-        rule.sizes(largest.min(self.limits.sequences_max))
+        self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0)
+    }
+
+    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens; none where nobody says so.
+    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> Vec<u32> {
+        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
+        let most = rule.most(largest, self.graph_max.is_some());
+        rule.sizes(self.graph_max(gpu, tensor_degree).min(most))
     }
 
     /// GPUs of a replica with so many in a tensor group.
@@ -288,26 +297,25 @@ fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> EngineSection {
     let preset = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
-    let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
+    let is_usual = ["max_sequences", "max_tokens"].map(|key| !section.has(key));
     let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
-    let block_tokens = section.small("block_tokens", of_preset(|preset| preset.block_tokens, 16), 1..=4096);
+    let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
-    let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
+    let graph_max = section.some_count("graph_max", 0..=65_536);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
-    let waits = waits(&mut section, small(tokens_max), preset);
-    let swap = swap(&mut section);
+    let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
@@ -320,7 +328,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
-    enough_tokens(&mut section, (tokens_max, tokens_at), (sequences_max, operation.tokens_per_sequence()), preset);
+    let fewest = if is_usual[0] { 1 } else { sequences_max };
+    enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();
     let limits = Limits {
         sequences_max,
@@ -336,6 +345,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     EngineSection {
         tensor_degree,
         limits,
+        is_usual,
         memory,
         preset,
         all_reduce,
@@ -360,6 +370,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
 pub struct Memory {
     /// Blocks of device memory.
     pub kv_blocks: u32,
+    /// Blocks that the whole device would hold beside the weights.
+    pub kv_blocks_max: u32,
     /// Blocks that a sequence takes besides those of its tokens.
     pub blocks_per_sequence: u32,
     /// Blocks that admissions of whole prompts leave free.
@@ -381,17 +393,24 @@ pub struct Memory {
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, Refused> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
-    let reserve =
-        |preset: &EnginePreset| preset.sizes_on(gpu).reserve(gpu, deployment.tensor_degree, deployment.n_gpus());
-    let of_process = [reserved_of(serving, choice, group), engine.preset.map_or(Bytes(0), reserve)];
+    let (degree, sizes) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
+    let cuts = choice.batcher.cut() != Cut::Never;
+    let chunk = group.tokens_max.or_else(|| cuts.then_some(serving.sizes_max(choice, group).1));
+    let reserve = |sizes: Sizes| {
+        let asked = sizes.asked(chunk.unwrap_or(sizes.tokens_max), engine.graph_max(gpu, degree));
+        asked.reserve(gpu, degree, deployment.n_gpus())
+    };
+    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve)];
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-    let host_link = group.cluster.gpu.host_bandwidth * HOST_LINK_REACHED;
+    let host_link = deployment.host_link();
     let of_replica = bytes_per_block * u64::from(deployment.n_gpus());
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
+    let rest = Bytes(gpu.memory.0.saturating_sub(capacity.weights.0));
+    let kv_blocks_max = Capacity { kv: rest, ..capacity }.blocks(block_tokens);
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
         host_blocks: blocks_of(bytes, of_replica),
@@ -404,7 +423,25 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let card = BytesPerSecond::new(group.port_bytes_per_s);
     let remote = Remote::of(&choice.operation.remote, (card, deployment.n_gpus()), block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
-    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
+    Ok(Memory { kv_blocks, kv_blocks_max, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
+}
+
+impl Serving {
+    /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU, and no more sequences than an
+    /// iteration has tokens for (vLLM: `_set_default_max_num_seqs_and_batched_tokens_args`).
+    pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
+        let own = self.engine.preset.map(|preset| preset.sizes_on(&group.cluster.gpu));
+        let [sequences, tokens] = choice.is_usual;
+        // Whole prompts have raised the tokens.
+        let tokens = tokens && choice.batcher.cut() != Cut::Never;
+        let usual_sequences = own.filter(|_| sequences).map(|sizes| sizes.sequences_max);
+        let usual_tokens = own.filter(|_| tokens).map(|sizes| sizes.tokens_max);
+        let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
+        let lowers = sequences && choice.batcher.counts_decoding();
+        let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
+        let sequences_max = usual_sequences.unwrap_or(choice.limits.sequences_max).min(room).max(1);
+        (group.sequences_max.unwrap_or(sequences_max), tokens_max)
+    }
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take
@@ -414,9 +451,23 @@ pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGro
     if choice.batcher.cut() == Cut::Never {
         return reserved;
     }
-    let tokens_max = group.tokens_max.unwrap_or(choice.limits.tokens_max);
+    let (_, tokens_max) = serving.sizes_max(choice, group);
     let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
     if activations > reserved { activations } else { reserved }
+}
+
+/// Says that there are more blocks than a device would hold, had it nothing else but the weights.
+fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
+    let mut groups = serving.plain().flat_map(|choice| {
+        serving.groups_of(choice).into_iter().map(move |group| (group, memory_of(serving, choice, group)))
+    });
+    let beyond = |(group, memory): (&ServingGroup, Result<Memory, _>)| {
+        let memory = memory.ok().filter(|memory| memory.kv_blocks > memory.kv_blocks_max)?;
+        Some((group.cluster.gpu.name.clone(), memory.kv_blocks, memory.kv_blocks_max))
+    };
+    let Some((gpu, asked, most)) = groups.find_map(beyond) else { return };
+    let what = format!("`kv_blocks` = {asked} are more than the {most} that `{gpu}` would hold beside the weights");
+    reader.find(Finding::warning(Code::NoRoomForCache, None, what).help("leave it out: blocks follow from memory"));
 }
 
 /// Weights leave room on every group, and what follows from the model is filled in.
@@ -444,6 +495,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             None => finding,
         });
     }
+    beyond_memory(reader, serving);
     let given = serving.engine.limits.context_max;
     let positions =
         |choice: &ServingChoice| serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();

@@ -284,7 +284,7 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
         wrong(what, "leave it out, or write `law = \"published-runs\"` in `[cost]`");
     }
-    let tokens_max = group.tokens_max.unwrap_or(choice.limits.tokens_max);
+    let (_, tokens_max) = serving.sizes_max(choice, group);
     let chunk = kernels.chunk_tokens.filter(|tokens| *tokens > tokens_max);
     if let Some(tokens) = chunk {
         let what = format!("`chunk_tokens` = {tokens} is more than the `max_tokens` = {tokens_max} of an iteration");

@@ -404,6 +404,7 @@ fn from_file(
         }
     }
     let mut requests = trace.requests;
+    dataset::fewer(section, shown, (n, requests.len()));
     if n > 0 {
         requests.list.truncate(n);
         requests.follows.truncate(n);

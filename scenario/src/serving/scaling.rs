@@ -80,15 +80,19 @@ fn planned(table: &mut Section<'_>, planner: Planner) -> Planned {
 /// `forecast`, and `forecast_intervals` where it takes some.
 fn forecast(table: &mut Section<'_>) -> Forecast {
     let kind = table.word("forecast", 0, &["constant", "moving-average", "kalman", "seasonal"]);
-    let mut intervals = |default| {
-        let n = table.count("forecast_intervals", default, 1..=100_000).0;
-        usize::try_from(n).expect("a bounded count")
-    };
+    if matches!(kind, 0 | 2) {
+        table.idle(&["forecast_intervals"], "`forecast = \"moving-average\"` or `\"seasonal\"`");
+    }
+    let written = table.some_count("forecast_intervals", 1..=100_000);
+    if kind == 3 && written.is_none() {
+        table.missing("forecast_intervals", "intervals after which requests come again");
+    }
+    let intervals = written.unwrap_or(5) as usize;
     match kind {
         0 => Forecast::Constant,
-        1 => Forecast::MovingAverage(intervals(Some(5))),
+        1 => Forecast::MovingAverage(intervals),
         2 => Forecast::Kalman,
-        _ => Forecast::Seasonal(intervals(None)),
+        _ => Forecast::Seasonal(intervals),
     }
 }
 

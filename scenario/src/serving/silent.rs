@@ -21,21 +21,24 @@ pub struct Places {
     weights: Option<Place>,
     tiers: Option<Place>,
     all_reduce: Option<Place>,
+    graph_max: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
-    experts: [(&'static str, Option<Place>); 3],
+    experts: [(&'static str, Option<Place>); 4],
 }
 
 impl Places {
     /// Of a file of which no section was read yet.
     pub fn of(reader: &Reader<'_>) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
-        let experts = ["expert_skew", "expert_counts", "redundant_experts"].map(|key| (key, at("engine", key)));
+        let experts = ["expert_skew", "expert_counts", "redundant_experts", "host_us_per_expert_layer"];
+        let experts = experts.map(|key| (key, at("engine", key)));
         Self {
             name: at("model", "name"),
             weights: at("model", "weights"),
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
+            graph_max: at("engine", "graph_max"),
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
             experts,
@@ -127,6 +130,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     }
     found.extend(idle_tiers(serving, places));
     found.extend(idle_reduces(serving, places));
+    found.extend(free_launches(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
     found.extend(idle_rank(serving, places));
@@ -177,7 +181,10 @@ fn idle_wait(serving: &Serving) -> Option<Finding> {
 
 /// Norms inside of all-reduces, asked for where no kernel computes them so, and forbidden where the engine has no option of it.
 fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
-    let of = |choice: &ServingChoice, group: &ServingGroup| serving.deployment_of(choice, group).all_reduce;
+    let of = |choice: &ServingChoice, group: &ServingGroup| {
+        let deployment = serving.deployment_of(choice, group);
+        if deployment.tensor_degree == 1 { ReduceKernel::Own } else { deployment.all_reduce }
+    };
     let mut kernels =
         serving.plain().flat_map(|choice| serving.groups_of(choice).into_iter().map(move |group| of(choice, group)));
     let is_idle = match serving.engine.all_reduce {
@@ -185,9 +192,18 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
         Asked::Fused => !kernels.any(|kernel| kernel == ReduceKernel::Fused),
         Asked::Separate => kernels.all(|kernel| kernel == ReduceKernel::Own),
     };
-    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of attention";
+    let help = "it needs SGLang, or vLLM with a dense model; a card of Hopper or Blackwell with NVLink; and one rank of \
+                attention on several GPUs";
     let at = places.all_reduce.clone().flatten();
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
+}
+
+/// An engine that captures nothing launches every kernel of a batch that only decodes, which has no time here.
+fn free_launches(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.graph_max.clone()?;
+    let help = "iterations with prompts take the launches of their layers; a time per token is a lower end";
+    let what = "`engine.graph_max = 0` leaves batches that only decode as fast as in graphs";
+    serving.engine.captures_nothing().then(|| Finding::warning(Code::NoEffect, at, what).help(help))
 }
 
 /// Ranks are drawn for prompts on replicas that compute prompts alone, under the one policy that looks at them.

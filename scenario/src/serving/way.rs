@@ -34,6 +34,8 @@ pub fn way(
     };
     let own_router = self::router(section, "router");
     let mut limits = engine.limits;
+    let [usual_sequences, usual_tokens] = engine.is_usual;
+    let is_usual = [usual_sequences && !section.has("max_sequences"), usual_tokens && !section.has("max_tokens")];
     limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
@@ -56,6 +58,7 @@ pub fn way(
         batcher,
         router,
         limits,
+        is_usual,
         operation,
         kv,
         groups,

@@ -422,6 +422,11 @@ impl EnginePreset {
 }
 
 impl Sizes {
+    /// The same where a chunk has so many tokens and the largest captured batch so many sequences.
+    pub const fn asked(self, tokens_max: u32, graph_max: u32) -> Self {
+        Self { tokens_max, graph_max: [graph_max; 2], ..self }
+    }
+
     /// Memory that SGLang keeps beside weights, keys and values on so many GPUs: 512 MiB, 1.5 MiB per token of a chunk, 2 MiB per sequence of
     /// the largest captured batch, 128 MiB per GPU of the worker (`server_args.py`; 10 GiB at least on devices above 60 GiB).
     pub fn reserve(&self, gpu: &Gpu, tensor_degree: u32, n_gpus: u32) -> Bytes {
@@ -451,6 +456,18 @@ impl PromptGraphs {
 }
 
 impl GraphRule {
+    /// Largest batch that is captured where so many sequences and tokens run at once. vLLM holds mixed batches as well, and takes twice the sequences, or what is
+    /// written (`_set_cudagraph_sizes`). The others capture batches that only decode (SGLang: `get_batch_sizes_to_capture`; TensorRT-LLM:
+    /// `_filter_cuda_graph_batch_sizes`).
+    pub fn most(self, (sequences_max, tokens_max): (u32, u32), is_written: bool) -> u32 {
+        match self {
+            Self::Vllm if is_written => tokens_max,
+            Self::Vllm => sequences_max.saturating_mul(2).min(tokens_max),
+            Self::Trtllm => sequences_max.min(tokens_max),
+            Self::Sglang | Self::Each => sequences_max,
+        }
+    }
+
     /// Captured batches of at most so many sequences, ascending.
     pub fn sizes(self, largest: u32) -> Vec<u32> {
         let mut sizes: Vec<u32> = match self {

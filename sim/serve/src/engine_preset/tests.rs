@@ -40,11 +40,24 @@ fn captured_batches_are_those_that_engines_print() {
 }
 
 #[test]
+fn the_largest_captured_batch_follows_from_places_and_budget() {
+    // vLLM: `min(max_num_seqs * 2, 512)`, at most the budget, and what is written whatever the places are.
+    assert_eq!(GraphRule::Vllm.most((64, 8192), false), 128);
+    assert_eq!(GraphRule::Vllm.most((1024, 300), false), 300);
+    assert_eq!(GraphRule::Vllm.most((64, 8192), true), 8192);
+    // The others capture batches that decode, of which there are no larger ones than places.
+    assert_eq!(GraphRule::Sglang.most((64, 32), false), 64);
+    assert_eq!(GraphRule::Trtllm.most((64, 32), true), 32);
+}
+
+#[test]
 fn sglang_reserves_what_its_arguments_say() {
     // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
     let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
     let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
     assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
+    // A chunk of 32,768 and graphs up to 64 take 512 + 49152 + 128 + 1024 MiB.
+    assert_eq!(sizes.asked(32_768, 64).reserve(&gpu, 8, 8), Bytes(50_816 << 20));
 }
 
 #[test]

@@ -202,7 +202,8 @@ impl Run<'_, '_> {
         loop {
             let (event, arrival) = (self.next_tick(), client.next());
             let now = event.min(arrival);
-            if now == IDLE {
+            // Behind the last request nobody sees failures and repairs, and no replica is paid for them.
+            if now == IDLE || self.n_ended() == self.requests.len() as u64 {
                 self.is_past_clock |= client.is_waiting();
                 self.records.close();
                 return (client.sent, self.end());

@@ -77,6 +77,11 @@ pub fn of(
             limits.push(format!("{} {words}", value(key)));
         }
     }
+    if !values.contains_key("ttft_s.mean") {
+        limits.push(
+            "no request counts: each came before `slo.warm_up_s` had ended, was refused, or its client left".to_owned(),
+        );
+    }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));

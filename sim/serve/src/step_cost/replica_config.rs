@@ -4,7 +4,7 @@ use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
-use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
+use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use super::adapter_room::AdapterRoom;
 use super::census::{self, Census};
@@ -20,6 +20,9 @@ use engine::cost::reduce::ReduceKernel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
 use engine::model::{Experts, Layer, Mixer, Model};
+
+/// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
+const HOST_LINK_REACHED: f64 = 0.75;
 
 /// What a replica runs.
 #[derive(Clone, Debug)]
@@ -161,6 +164,12 @@ impl<'a> ReplicaConfig<'a> {
             None => Box::new(attention),
             Some(layers) => Box::new(SparseWeights::new(attention, gpu, layers, self.model, self.tensor_degree)),
         }
+    }
+
+    /// What a GPU copies from and to the host. GPUs of a replica copy at the same time, and those behind one switch share its link.
+    pub fn host_link(&self) -> BytesPerSecond {
+        let n_sharing = self.cluster.gpus_per_switch.min(self.n_gpus()).max(1);
+        self.cluster.gpu.host_bandwidth * (HOST_LINK_REACHED / f64::from(n_sharing))
     }
 
     /// Host times of an iteration.

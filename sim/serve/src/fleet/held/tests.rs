@@ -6,6 +6,7 @@ use super::*;
 use crate::batcher;
 use crate::dataset::Dataset;
 use crate::fleet::Group;
+use crate::fleet::dynamics::{Failures, Outage};
 use crate::metrics::{self, Slo};
 use crate::records::Record;
 use crate::replica::{Engine, Limits, Spans};
@@ -151,6 +152,23 @@ fn spans_and_single_steps_agree_to_the_tick_where_the_host_is_ahead() {
         });
         assert_eq!(closed.0, stepwise.0);
         assert_eq!(closed.1.records, stepwise.1.records);
+    }
+}
+
+#[test]
+fn what_happens_behind_the_last_request_is_not_paid() {
+    let plain = served(&fleet(8, Spans::Closed), 20, 4, 0.0);
+    let mut failing = fleet(8, Spans::Closed);
+    let failures = Failures { mtbf: Seconds::new(1e4), mttr: Seconds::new(10.0), seed: 1 };
+    failing.groups[0].failures = Some(failures);
+    let mut lost = fleet(8, Spans::Closed);
+    let (at, back_after) = (Time::ZERO + Span::from_seconds(Seconds::new(1000.0)), Some(Seconds::new(5.0)));
+    lost.outages = vec![Outage { group: 0, replica: 0, at, notice: Seconds::ZERO, back_after }];
+    for fleet in [failing, lost] {
+        let run = served(&fleet, 20, 4, 0.0);
+        assert_eq!(run.1.paid_ticks, plain.1.paid_ticks);
+        assert_eq!(run.1.changes.n_outages, 0);
+        assert_eq!(run.1.records, plain.1.records);
     }
 }
 
