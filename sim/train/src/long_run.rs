@@ -19,8 +19,9 @@ use clock::Clock;
 use engine::random;
 use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
-use crate::memory::{bytes_per_parameter, outside_layers};
+use crate::memory::bytes_per_parameter;
 use crate::problem::Problem;
+use crate::stage::outside_layers;
 use engine::stage::Stage;
 
 /// Runs that are drawn where failures are random; figures are their means.
