@@ -203,27 +203,6 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
-/// Micro-batches for each rank of a pipeline, with which its bubble is small (GPipe, arXiv:1811.06965, section 2.3).
-const PER_RANK: u64 = 4;
-
-/// Tokens of a micro-batch where the file says none: what memory holds. A policy that pads to it would pad sequences that are all alike to a
-/// length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A pipeline keeps `PER_RANK` of them
-/// for each of its ranks. A framework takes one, as its own default is.
-fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
-    let capacity = memory::token_capacity(problem);
-    let lengths = &problem.workload.lengths;
-    let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
-    let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else { return capacity };
-    let replicas = usize::try_from(problem.layout.dp).unwrap_or(1).max(1);
-    let of_replica = problem.workload.batch_size.div_ceil(replicas) as u64;
-    let held = if problem.execution.framework == Framework::Formulas { capacity / shard.max(1) } else { 1 };
-    let least = if problem.layout.pp > 1 { PER_RANK * u64::from(problem.layout.pp) } else { 1 };
-    let most = held.min(of_replica / least).max(1);
-    let whole = (1..=most).rev().find(|&n| of_replica.is_multiple_of(n)).unwrap_or(1);
-    // One that does not fit is said where lengths are looked at.
-    if shard > capacity { capacity } else { whole * shard }
-}
-
 fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, pads: bool) {
     let layout = problem.layout;
     if problem.execution.unit_times.is_none()
@@ -231,7 +210,7 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, pads: bool
     {
         reader.wrong(Code::ModelTooLarge, None, why.why);
     } else if problem.bucket_tokens == 0 {
-        problem.bucket_tokens = usual_bucket(problem, pads);
+        problem.bucket_tokens = memory::usual_bucket(problem, pads);
     }
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let capacity = problem.bucket_tokens * u64::from(layout.cp);

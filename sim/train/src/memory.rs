@@ -18,7 +18,7 @@ use crate::activation::Activation;
 use crate::exchange_buffers;
 use crate::optimizer::Rule;
 use crate::pipeline_states::{self, Batches};
-use crate::problem::Problem;
+use crate::problem::{Framework, Problem};
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, outside_layers, stages};
 use crate::units_in_use;
@@ -228,6 +228,27 @@ pub fn token_capacity(problem: &Problem) -> u64 {
         problem.cluster.gpu.memory.0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
     };
     needs(problem).iter().map(room).min().unwrap_or(0)
+}
+
+/// Micro-batches for each rank of a pipeline, with which its bubble is small (GPipe, arXiv:1811.06965, section 2.3).
+const PER_RANK: u64 = 4;
+
+/// Tokens of a micro-batch where the file says none: what memory holds. A policy that pads to it would pad sequences that are all alike to a
+/// length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A pipeline keeps `PER_RANK` of them
+/// for each of its ranks. A framework takes one, as its own default is.
+pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
+    let capacity = token_capacity(problem);
+    let lengths = &problem.workload.lengths;
+    let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
+    let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else { return capacity };
+    let replicas = usize::try_from(problem.layout.dp).unwrap_or(1).max(1);
+    let of_replica = problem.workload.batch_size.div_ceil(replicas) as u64;
+    let held = if problem.execution.framework == Framework::Formulas { capacity / shard.max(1) } else { 1 };
+    let least = if problem.layout.pp > 1 { PER_RANK * u64::from(problem.layout.pp) } else { 1 };
+    let most = held.min(of_replica / least).max(1);
+    let whole = (1..=most).rev().find(|&n| of_replica.is_multiple_of(n)).unwrap_or(1);
+    // One that does not fit is said where lengths are looked at.
+    if shard > capacity { capacity } else { whole * shard }
 }
 
 /// Whether the model states leave room for at least one token.

@@ -97,10 +97,33 @@ pub fn layout_words(found: &Found) -> String {
         }
         format!(", {more:.1}\u{a0}% {better} than {theirs}")
     });
+    // The format is part of the answer wherever it was searched.
+    if let Some(formats) = best.products.filter(|_| !words.contains(", products ")) {
+        words += &format!(", products {}", formats.dense.word());
+    }
     format!(
         "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {words}{other}",
         found.n_judged, found.n_too_large, found.n_simulated
     )
+}
+
+/// What a search chose besides, without which the layout could not be run again.
+fn searched(candidate: &Candidate) -> Vec<(&'static str, Value)> {
+    let layout = &candidate.layout;
+    let mut fields = vec![("nodes", json!(candidate.nodes))];
+    if let Some(formats) = candidate.products {
+        fields.push(("products", json!(formats.dense.word())));
+    }
+    if layout.tp > 1 {
+        fields.push(("sequence_parallel", json!(layout.sequence_parallel)));
+    }
+    if layout.cp > 1 {
+        fields.push(("exchange", json!(layout.exchange)));
+    }
+    if layout.ep > 1 {
+        fields.push(("expert_tp", json!(layout.expert_tp)));
+    }
+    fields
 }
 
 /// The layout that a problem is played with, as fields with the names of scenario keys.
@@ -125,8 +148,8 @@ pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Valu
         if !execution.layers.is_empty() {
             fields.push(("layers", json!(execution.layers)));
         }
+        fields.extend(searched(candidate));
         if !found.front.is_empty() {
-            fields.push(("nodes", json!(candidate.nodes)));
             fields.push(("front", front(found)));
         }
     }
