@@ -144,7 +144,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);
     let run = policies(reader.section("policies"), compiler.bucket_tokens);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
     if cluster.n_gpus() > 1 {

@@ -66,7 +66,7 @@ pub fn read(
     let training = training(reader.section("training"));
     let run = policies(reader.section("policies"), head.seed);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
     let ((cluster, reserved), work) = cluster.zip(work)?;
     let mut free_parameters = training.1;

@@ -65,8 +65,8 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
     let tokens = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum::<f64>() / n_steps;
-    let (forward_flops, recomputed_flops) = flops(problem);
-    let (model_flops, recomputed) = (3.0 * forward_flops / n_steps, recomputed_flops / n_steps);
+    let (model_flops, recomputed) = flops(problem);
+    let (model_flops, recomputed) = (model_flops / n_steps, recomputed / n_steps);
     let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
     let peaks = peak::of_steps(steps);
     let work = Work::of(steps, cost);
@@ -127,7 +127,7 @@ fn f64_of(n: usize) -> f64 {
     hw::real(n as u64)
 }
 
-/// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
+/// Model operations over the whole workload: of forward and backward, and of what backward computes again. Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn flops(problem: &Problem) -> (f64, f64) {
     // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
@@ -159,7 +159,10 @@ fn flops(problem: &Problem) -> (f64, f64) {
     };
     let forward =
         of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));
-    (forward, of_stages.iter().map(again).sum())
+    let attending = of_stages.iter().map(|stage| f64::from(stage.n_layers())).sum::<f64>() * attention;
+    // Frozen weights have no gradients; those of inputs take what forward takes, and attention has two for one.
+    let weights = if problem.execution.trains_weights() { forward - attending } else { 0.0 };
+    (2.0 * forward + attending + weights, of_stages.iter().map(again).sum())
 }
 
 /// Estimated compute work by class, and where the estimates come from.

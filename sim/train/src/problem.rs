@@ -13,6 +13,7 @@ pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
 use engine::shard::Shard;
 pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropout, Framework, TorchModules};
+use engine::task::PassKind;
 
 use crate::layout::{Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
@@ -221,6 +222,18 @@ impl Default for Execution {
             places: Vec::new(),
             stragglers: Vec::new(),
         }
+    }
+}
+
+impl Execution {
+    /// Whether gradients of the model's own weights are made, exchanged and stepped with.
+    pub const fn trains_weights(&self) -> bool {
+        self.adapters.is_none()
+    }
+
+    /// What a whole backward computes.
+    pub const fn backward(&self) -> PassKind {
+        if self.trains_weights() { PassKind::Backward } else { PassKind::Input }
     }
 }
 

@@ -378,7 +378,9 @@ impl<'a> Builder<'a> {
             problem,
             own: &[],
             lanes,
-            has_peers: problem.layout.n_holders() > 1 && problem.execution.unit_times.is_none(),
+            has_peers: problem.layout.n_holders() > 1
+                && problem.execution.unit_times.is_none()
+                && problem.execution.trains_weights(),
             stages,
             load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
             ops: BTreeMap::new(),

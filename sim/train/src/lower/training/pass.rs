@@ -438,11 +438,7 @@ impl Builder<'_> {
         }
         let whole = self.at(frame.pp).execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
-        let kind = if self.at(frame.pp).execution.adapters.is_some() && kind == PassKind::Backward {
-            PassKind::Input
-        } else {
-            kind
-        };
+        let kind = if kind == PassKind::Backward { self.at(frame.pp).execution.backward() } else { kind };
         let is_delayed = kind == PassKind::Backward && self.at(frame.pp).execution.overlap.delayed_weights;
         let kind = if is_delayed { PassKind::Input } else { kind };
         let leads = self.input_gradients(frame, column, piece, kind, gathered, is_delayed);
@@ -581,6 +577,9 @@ pub(super) fn weight_ops(
     tokens: u64,
     after_attention: impl Fn(&Stage, PassKind) -> Ops,
 ) -> Ops {
+    if !problem.execution.trains_weights() {
+        return Vec::new();
+    }
     let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
     let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
     ops.extend(layer::repeated(&before, piece.n_layers()));
