@@ -120,11 +120,11 @@ struct CompilerSection {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MemoryScenario> {
     let compiler = compiler(reader.section("compiler"));
-    let step = step(reader.section("step"));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let given = graph::read(&mut top, &compiler.symbols);
     top.finish();
+    let step = step(reader.section("step"), given.is_some());
     let model =
         (reader.has("model") || given.is_none()).then(|| model::model(reader.section("model"), folder)).flatten();
     let graph = step_graph(reader, given, model.as_ref(), &compiler, &step);
@@ -204,7 +204,10 @@ fn free_parameters(compiler: &CompilerSection, sustained_flops_ratio: f64) -> Ve
     given.into_iter().filter(|(_, value, plain)| (value - plain).abs() > 0.0).map(words).collect()
 }
 
-fn step(mut section: Section<'_>) -> Step {
+fn step(mut section: Section<'_>, has_operations: bool) -> Step {
+    if has_operations {
+        section.idle(&["attention"], "`[model]`: operations that are given are what they are");
+    }
     if !section.has("batch_sizes") {
         section.missing("batch_sizes", "sequences of a batch, for example `batch_sizes = [14, 16, 18]`");
     }
