@@ -378,9 +378,7 @@ impl<'a> Builder<'a> {
             problem,
             own: &[],
             lanes,
-            has_peers: problem.layout.n_holders() > 1
-                && problem.execution.unit_times.is_none()
-                && problem.execution.trains_weights(),
+            has_peers: problem.layout.n_holders() > 1 && problem.execution.unit_times.is_none(),
             stages,
             load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
             ops: BTreeMap::new(),
