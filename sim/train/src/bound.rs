@@ -408,16 +408,11 @@ mod tests {
             problem.layout = Layout::data_and_context(8, 1, zero, ContextExchange::Gather);
             problem.execution.recompute = Recompute::Off;
             let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
-            let figures = |problem: &Problem| {
-                let groups = (0..8).map(|sequence| vec![micro_batch(sequence, 8192, Place::Local(0))]).collect();
-                let bound = Floors::new(problem, 8192, &cost).of_step(0, &[8192; 8]);
-                (bound.step_s(), played_s(problem, &cost, groups))
-            };
-            let (_, whole_s) = figures(&problem);
             problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::All });
-            let (bound_s, step_s) = figures(&problem);
+            let groups = (0..8).map(|sequence| vec![micro_batch(sequence, 8192, Place::Local(0))]).collect();
+            let bound_s = Floors::new(&problem, 8192, &cost).of_step(0, &[8192; 8]).step_s();
+            let step_s = played_s(&problem, &cost, groups);
             assert!(bound_s <= step_s && bound_s > 0.8 * step_s, "{zero:?}: {bound_s} {step_s}");
-            assert!(step_s < whole_s, "{zero:?}: {step_s} {whole_s}");
         }
     }
 
