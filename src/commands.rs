@@ -180,7 +180,8 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         _ => Failure::input(Code::NoScenario, why),
     })?;
     // A plan carries its scenario; what other JSON there is, importers know.
-    if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {
+    let is_own = source.text.contains("\"skrull-sim/") || source.text.contains("\"origin\"");
+    if source.text.starts_with('{') && is_own {
         let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
         return given::of_file(std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
     }

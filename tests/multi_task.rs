@@ -56,3 +56,32 @@ fn a_plan_names_every_piece_with_its_devices() {
     assert_eq!(["caption/vision", "caption/text", "translate/text"].map(layers), [12, 12, 12]);
     assert!(pieces.iter().all(|piece| !piece["devices"].as_array().expect("a list").is_empty()));
 }
+
+/// What changes nothing is said, and what belongs to training steps alone is refused.
+#[test]
+fn keys_of_other_kinds_and_ways_are_answered() {
+    let found = |name: &str, set: &str| {
+        let (source, folder) = scenario::find(name).expect("shipped");
+        let overrides = Overrides { set: vec![set.to_owned()], ..Overrides::default() };
+        let checked = kinds::check(source, &folder, &overrides);
+        checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<_>>()
+    };
+    for (name, set, expected) in [
+        ("multi-task/qwen-val", "training.forward_ratio=0.5", "`training.forward_ratio` changes nothing"),
+        (
+            "curriculum/gradual-qwen2-7b",
+            "classification.question_types=12",
+            "`classification.question_types` changes nothing",
+        ),
+        ("multi-task/example", "cost.strict_hull=true", "unknown key `cost.strict_hull`"),
+        ("compiler/llama-1b-codealpaca", "cost.strict_hull=true", "unknown key `cost.strict_hull`"),
+    ] {
+        assert!(found(name, set).iter().any(|what| what == expected), "{name} {set}: {:?}", found(name, set));
+    }
+    for (name, set) in [
+        ("multi-task/example", "training.forward_ratio=0.5"),
+        ("curriculum/gradual-qwen2-7b", "classification.sharing='questions'"),
+    ] {
+        assert_eq!(found(name, set), Vec::<String>::new(), "{name} {set}");
+    }
+}

@@ -114,6 +114,10 @@ fn facts(mut section: Section<'_>) -> Counts {
 }
 
 fn classification(mut section: Section<'_>) -> Prompts {
+    let sharing = Sharing::WORDS[section.word("sharing", 0, &Sharing::WORDS.map(|(word, _)| word))].1;
+    if sharing != Sharing::Questions {
+        section.idle(&["question_types"], "`sharing = \"questions\"`");
+    }
     let mut count = |key, default, most| section.small(key, default, 1..=most);
     let prompts = Prompts {
         n_prompts: count("prompts", Some(10), 1000),
@@ -122,12 +126,11 @@ fn classification(mut section: Section<'_>) -> Prompts {
         question_tokens: count("question_tokens", None, 100_000),
         answer_tokens: count("answer_tokens", None, 100_000),
         n_question_types: count("question_types", Some(1), 1_000_000),
-        sharing: Sharing::Samples,
+        sharing,
     };
     let n_samples = section.small("samples", Some(16), 0..=1000);
-    let sharing = Sharing::WORDS[section.word("sharing", 0, &Sharing::WORDS.map(|(word, _)| word))].1;
     section.finish();
-    Prompts { n_samples, sharing, ..prompts }
+    Prompts { n_samples, ..prompts }
 }
 
 fn engine(mut section: Section<'_>) -> Answering {

@@ -120,11 +120,11 @@ struct CompilerSection {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MemoryScenario> {
     let compiler = compiler(reader.section("compiler"));
-    let step = step(reader.section("step"));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let given = graph::read(&mut top, &compiler.symbols);
     top.finish();
+    let step = step(reader.section("step"), given.is_some());
     let model =
         (reader.has("model") || given.is_none()).then(|| model::model(reader.section("model"), folder)).flatten();
     let graph = step_graph(reader, given, model.as_ref(), &compiler, &step);
@@ -144,7 +144,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);
     let run = policies(reader.section("policies"), compiler.bucket_tokens);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
     if cluster.n_gpus() > 1 {
@@ -204,7 +204,10 @@ fn free_parameters(compiler: &CompilerSection, sustained_flops_ratio: f64) -> Ve
     given.into_iter().filter(|(_, value, plain)| (value - plain).abs() > 0.0).map(words).collect()
 }
 
-fn step(mut section: Section<'_>) -> Step {
+fn step(mut section: Section<'_>, has_operations: bool) -> Step {
+    if has_operations {
+        section.idle(&["attention"], "`[model]`: operations that are given are what they are");
+    }
     if !section.has("batch_sizes") {
         section.missing("batch_sizes", "sequences of a batch, for example `batch_sizes = [14, 16, 18]`");
     }

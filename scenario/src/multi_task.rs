@@ -63,14 +63,15 @@ pub fn read(
     let work = work::read(&mut top);
     top.finish();
     let cluster = cluster::cluster(reader.section("cluster"));
-    let training = training(reader.section("training"));
+    let is_measured = work.as_ref().is_none_or(|work| work.calls.iter().any(|call| !call.times.is_empty()));
+    let training = training(reader.section("training"), is_measured);
     let run = policies(reader.section("policies"), head.seed);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
     let ((cluster, reserved), work) = cluster.zip(work)?;
     let mut free_parameters = training.1;
-    if work.calls.iter().any(|call| !call.times.is_empty()) {
+    if is_measured {
         let ratio = training.0.forward_ratio;
         free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));
     }
@@ -91,7 +92,10 @@ pub fn read(
 }
 
 /// `[training]`: how an iteration is executed, and what of it was assumed.
-fn training(mut section: Section<'_>) -> (Execution, Vec<String>) {
+fn training(mut section: Section<'_>, is_measured: bool) -> (Execution, Vec<String>) {
+    if !is_measured {
+        section.idle(&["forward_ratio"], "measured times: `times_ms` of a flow");
+    }
     let recompute = recompute::read(&mut section);
     let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);

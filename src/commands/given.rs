@@ -34,7 +34,7 @@ pub enum Unusable {
     #[error(transparent)]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
-    #[error("its schema is `{found}`, expected `{}`", train::plan::SCHEMA)]
+    #[error("its schema is `{found}`, that of plans of training is `{}`", train::plan::SCHEMA)]
     Schema { found: String },
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
@@ -89,13 +89,12 @@ fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
 /// Why it cannot be used.
 pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable> {
     let text = input::text_file::read(path)?;
-    let plan: Plan = serde_json::from_str(&text)?;
-    if plan.schema != train::plan::SCHEMA {
-        return Err(Unusable::Schema { found: plan.schema });
+    let found = serde_json::from_str::<serde_json::Value>(&text)?["schema"].as_str().unwrap_or("none").to_owned();
+    if found != train::plan::SCHEMA {
+        return Err(Unusable::Schema { found });
     }
-    let Some(origin) = plan.origin.clone() else {
-        return Err(Unusable::NoScenario);
-    };
+    let plan: Plan = serde_json::from_str(&text)?;
+    let origin = plan.origin.clone().ok_or(Unusable::NoScenario)?;
     let checked = of_origin(origin, path, more);
     match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
         Some(scenario) => Ok((plan, scenario)),

@@ -192,9 +192,11 @@ fn ways(asked: &Asked, method: Method, ratio: f64, cost: &dyn CostModel) -> Vec<
     found
 }
 
-/// Pairs of a method's batch on a GPU.
-const fn batch_of(asked: &Asked, method: Method) -> u32 {
-    if matches!(method, Method::EncodeOnce) { asked.encode_batch } else { asked.batch }
+/// Pairs of a method's batch on a GPU, which has no more than there are for it.
+fn batch_of(asked: &Asked, method: Method) -> u32 {
+    let given = if matches!(method, Method::EncodeOnce) { asked.encode_batch } else { asked.batch };
+    let own = hw::whole((asked.n_pairs / f64::from(asked.machine.cluster.n_gpus())).ceil());
+    u32::try_from(own).map_or(given, |own| given.min(own))
 }
 
 /// Bytes of all pairs extracted ahead.

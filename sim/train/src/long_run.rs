@@ -147,7 +147,7 @@ pub struct Lasted {
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     let (execution, all) = (&problem.execution, hw::real(problem.model.n_parameters()));
     let [element, adam] = bytes_per_parameter(problem);
-    if execution.adapters.is_some() {
+    if !execution.trains_weights() {
         return all * element;
     }
     // Tables and the last norm have Adam under every rule.

@@ -109,7 +109,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let [element, adam] = bytes_per_parameter(problem);
     let execution = &problem.execution;
     // Adapters are a hundredth of the model: their gradients and states are not counted.
-    let trained = if execution.adapters.is_some() { 0.0 } else { 1.0 };
+    let trained = if execution.trains_weights() { 1.0 } else { 0.0 };
     let gradient = trained * hw::real(execution.gradient_dtype.bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages

@@ -160,7 +160,7 @@ fn flops(problem: &Problem) -> [f64; 2] {
     let forward =
         of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));
     let products = forward - of_stages.iter().map(|stage| f64::from(stage.n_layers())).sum::<f64>() * attention;
-    let frozen = if problem.execution.adapters.is_some() { products } else { 0.0 };
+    let frozen = if problem.execution.trains_weights() { 0.0 } else { products };
     [3.0 * forward - frozen, of_stages.iter().map(again).sum()]
 }
 

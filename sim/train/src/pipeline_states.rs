@@ -47,7 +47,7 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
     let n_layers = f64::from(held.iter().map(Stage::n_layers).sum::<u32>());
     let element = problem.gathered_bytes();
     // Weights beside adapters have no gradients.
-    let [added, made] = if problem.execution.adapters.is_some() { [0.0; 2] } else { [ADDED, MADE] };
+    let [added, made] = if problem.execution.trains_weights() { [ADDED, MADE] } else { [0.0; 2] };
     let kept = n_layers * layer * (element + added) + tables * (WHOLE + added);
     let in_passing = layer * (added + GATHERS * element + made);
     // Buffers of inputs are the activations of micro-batches in flight.

@@ -192,13 +192,6 @@ pub struct Execution {
     pub stragglers: Vec<Straggler>,
 }
 
-impl Execution {
-    /// What a whole backward computes: gradients of inputs alone where adapters alone are trained.
-    pub const fn backward(&self) -> PassKind {
-        if self.adapters.is_some() { PassKind::Input } else { PassKind::Backward }
-    }
-}
-
 impl Default for Execution {
     fn default() -> Self {
         Self {
@@ -229,6 +222,18 @@ impl Default for Execution {
             places: Vec::new(),
             stragglers: Vec::new(),
         }
+    }
+}
+
+impl Execution {
+    /// Whether gradients of the model's own weights are made, exchanged and stepped with.
+    pub const fn trains_weights(&self) -> bool {
+        self.adapters.is_none()
+    }
+
+    /// What a whole backward computes.
+    pub const fn backward(&self) -> PassKind {
+        if self.trains_weights() { PassKind::Backward } else { PassKind::Input }
     }
 }
 

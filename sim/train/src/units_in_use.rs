@@ -28,7 +28,7 @@ pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
     let units = largest_units(problem, held, [shared, experts]);
     let [first, last] = [true, false].map(|is_first| shared * table(problem, held, is_first));
     let gathered = if layout.zero >= Zero::Parameters { problem.gathered_bytes() } else { 0.0 };
-    let is_trained = problem.execution.adapters.is_none();
+    let is_trained = problem.execution.trains_weights();
     let gradient = if is_trained { hw::real(problem.execution.gradient_dtype.bytes()) } else { 0.0 };
     Bytes::from_f64((units + first + last) * gathered + (units + first.max(last)) * gradient)
 }

@@ -70,6 +70,20 @@ fn the_gpu_is_the_limit_from_the_analytic_number_of_workers_on() {
     }
 }
 
+/// Ten pairs take as long in a batch that has room for a million as in one of ten.
+#[test]
+fn a_batch_has_no_more_pairs_than_there_are() {
+    let epoch_s = |batch: u32| {
+        let asked = Asked { n_pairs: 10.0, batch, ..asked(1) };
+        let work = work(&asked, Method::PathLabels, 1.0);
+        let extracted = (work, pair_s(&asked, Method::PathLabels, &work));
+        let plan = Plan { ratio: 1.0, n_workers: 1, storage: Storage::OnTheFly };
+        way(&asked, Method::PathLabels, extracted, plan, &cost(&asked)).epoch_s[1]
+    };
+    assert_eq!(epoch_s(10).to_bits(), epoch_s(1_000_000).to_bits());
+    assert!(epoch_s(1) > epoch_s(10));
+}
+
 #[test]
 fn more_workers_never_take_longer_and_the_answer_is_the_best() {
     let asked = asked(16);

@@ -286,7 +286,7 @@ impl<'a> Judge<'a> {
         if layout.zero < Zero::Parameters || layout.n_shards() < 2 || problem.execution.unit_times.is_some() {
             return 0.0;
         }
-        let shape = self.shape_of_shards();
+        let (shape, trains) = (self.shape_of_shards(), problem.execution.trains_weights());
         let time = |kind, bytes: f64| {
             let bytes = hw::whole(bytes);
             self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
@@ -296,13 +296,8 @@ impl<'a> Judge<'a> {
             // Layers are gathered one by one; the largest tables with the first of them.
             let gathered = (shared + experts) * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
-            let gathers = 2.0 * n * time(Collective::AllGather, gathered);
-            // Weights beside adapters have no gradients.
-            if problem.execution.adapters.is_some() {
-                gathers
-            } else {
-                gathers + time(Collective::ReduceScatter, reduced)
-            }
+            let reduction = if trains { time(Collective::ReduceScatter, reduced) } else { 0.0 };
+            2.0 * n * time(Collective::AllGather, gathered) + reduction
         };
         chunks.iter().zip(parameters).map(of_chunk).sum()
     }
@@ -320,7 +315,7 @@ impl<'a> Judge<'a> {
     fn exchanged_behind(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
         let (layout, cost) = (&problem.layout, self.context.cost);
-        if layout.n_shards() < 2 || problem.execution.adapters.is_some() {
+        if layout.n_shards() < 2 || !problem.execution.trains_weights() {
             return 0.0;
         }
         let shape = self.shape_of_shards();
@@ -345,7 +340,7 @@ impl<'a> Judge<'a> {
     /// Optimizer of a rank, seconds.
     fn optimizer(&self, parameters: &[Parameters]) -> f64 {
         let problem = &self.scratch;
-        if problem.execution.adapters.is_some() {
+        if !problem.execution.trains_weights() {
             return 0.0;
         }
         let sharded = problem.layout.zero >= train::layout::Zero::OptimizerStates;

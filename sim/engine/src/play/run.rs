@@ -12,7 +12,7 @@ use super::{Case, Machine, Outcome};
 use crate::cost::Estimate;
 use crate::queue::Queue;
 use crate::stop;
-use crate::task::{CopyKind, GroupId, Lane, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
+use crate::task::{GroupId, Lane, LaneId, Moment, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 
 const N_STREAMS: usize = Stream::ALL.len();
@@ -237,8 +237,9 @@ impl<'a> Player<'a> {
         let span = self.span_of(task);
         let op = &self.graph.ops[entry.op.0 as usize];
         let is_estimated = matches!(self.spans, Spans::Estimated(_));
-        let host = is_estimated && matches!(op, Op::Copy { kind: CopyKind::HostToDevice | CopyKind::DeviceToHost, .. });
-        if host {
+        // Whatever a stream of copies runs loads links, reads of a sequence too.
+        let copies = matches!(entry.stream, Stream::HostToDevice | Stream::DeviceToHost);
+        if is_estimated && copies {
             let loads = flow::loads(op, &[self.graph.lanes[entry.lane.index()].rank], self.machine.topology).into();
             self.start_flow(loads, span, task, now);
         } else {

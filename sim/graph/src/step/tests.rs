@@ -36,17 +36,21 @@ fn seconds(timeline: &Timeline) -> f64 {
 }
 
 /// A million lines of 64 bytes at 0.75 of 32 GB/s are 2.667 ms. Alone on a switch the flow takes that; two on one link of 32 GB/s get 16 each
-/// and take 4 ms, four take 8 ms.
+/// and take 4 ms, four take 8 ms. What a batch writes in its own memory beside it changes nothing.
 #[test]
 fn gpus_of_a_switch_share_its_link() {
-    let time = |per_switch: u32| {
-        let (graph, timeline) = play(&cluster(4, 4, per_switch), Split::Together, &step(1e6, 0.0), 1);
+    let time = |per_switch: u32, local_bytes: f64| {
+        let step = GpuStep { local_bytes, ..step(1e6, 0.0) };
+        let (graph, timeline) = play(&cluster(4, 4, per_switch), Split::Together, &step, 1);
         let gathers = (0..graph.tasks.len()).filter(|task| graph.tasks[*task].role == Role::Gather);
         let ends = gathers.map(|task| (timeline.end[task] - timeline.start[task]).to_seconds().get());
         ends.fold(0.0, f64::max)
     };
     for (per_switch, expected) in [(1, 64e6 / 24e9), (2, 4e-3), (4, 8e-3)] {
-        assert!((time(per_switch) - expected).abs() < 2e-5, "{per_switch}: {}", time(per_switch));
+        for local_bytes in [0.0, 1000.0] {
+            let time = time(per_switch, local_bytes);
+            assert!((time - expected).abs() < 2e-5, "{per_switch}, {local_bytes}: {time}");
+        }
     }
 }
 

@@ -194,7 +194,9 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
         }
         ops
     };
-    if kind == PassKind::Weight && (problem.execution.adapters.is_some() || !hybrid::is_hybrid(&problem.model)) {
+    let kind = if kind == PassKind::Backward { problem.execution.backward() } else { kind };
+    let is_own = !problem.execution.trains_weights() || !hybrid::is_hybrid(&problem.model);
+    if kind == PassKind::Weight && is_own {
         return pass::weight_ops(problem, stage, share.tokens, after);
     }
     let n_layers = stage.n_layers();

@@ -572,8 +572,8 @@ pub(super) fn weight_ops(
     tokens: u64,
     after_attention: impl Fn(&Stage, PassKind) -> Ops,
 ) -> Ops {
-    if problem.execution.adapters.is_some() {
-        return Ops::new();
+    if !problem.execution.trains_weights() {
+        return Vec::new();
     }
     let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
     let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);

@@ -107,7 +107,7 @@ impl Builder<'_> {
 
     fn is_alone(&self) -> bool {
         let execution = &self.problem.execution;
-        execution.unit_times.is_some() || execution.adapters.is_some() || self.problem.layout.n_holders() < 2
+        execution.unit_times.is_some() || !execution.trains_weights() || self.problem.layout.n_holders() < 2
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -158,7 +158,7 @@ impl Builder<'_> {
 
     /// Whether each micro-batch's gradients are reduced, because no rank holds them whole.
     pub(super) fn reduces_each_micro_batch(&self) -> bool {
-        self.has_peers && self.problem.reduces_each_micro_batch()
+        self.has_peers && self.problem.execution.trains_weights() && self.problem.reduces_each_micro_batch()
     }
 
     /// Reductions of what a piece of a micro-batch's backward has just made.
@@ -245,7 +245,7 @@ impl Builder<'_> {
 
     /// The optimizer on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
     pub(super) fn optimizer(&mut self) {
-        if self.problem.execution.unit_times.is_some() || self.problem.execution.adapters.is_some() {
+        if self.problem.execution.unit_times.is_some() || !self.problem.execution.trains_weights() {
             return;
         }
         let (layout, optimizer) = (self.problem.layout, self.problem.execution.optimizer);
