@@ -290,7 +290,7 @@ fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
     for (file, only, most, held) in [
         ("megatron_bridge.csv", "card=H100", 0.07, 0.95),
         ("megatron_bridge.csv", "card=B200", 0.12, 0.9),
-        ("megatron_bridge.csv", "card=B300", 0.10, 0.95),
+        ("megatron_bridge.csv", "card=B300", 0.10, 0.85),
         ("megatron_bridge.csv", "card=GB200", 0.11, 0.8),
         ("megatron_bridge.csv", "card=GB300", 0.09, 0.95),
         ("simumax_b200.csv", "", 0.10, 0.95),

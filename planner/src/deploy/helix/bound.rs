@@ -41,6 +41,9 @@ use crate::proof::{Bound, Status};
 
 /// Batches up to this size are looked at one by one; a larger one counts as if it took its requests no time.
 const SIZES_MAX: u32 = 4096;
+/// Seconds per token that are no more than what rounding leaves of a flat curve. They count as none: the bound stays one, and no number of the program is
+/// beyond what its solver takes.
+const ROUNDING_S: f64 = 1e-15;
 /// How near to its limit a row binds.
 const BINDS: f64 = 1.0 - 1e-6;
 
@@ -54,7 +57,8 @@ struct Speed {
 
 impl Speed {
     fn new(prompt: &Curve, decode: &Curve, prompt_tokens: u32, decodes: u32) -> Self {
-        Self { prompt_s: prompt.least_s_per_token(prompt_tokens), batches: batches(decode, decodes.max(1)) }
+        let prompt_s = Some(prompt.least_s_per_token(prompt_tokens)).filter(|seconds| *seconds > ROUNDING_S);
+        Self { prompt_s: prompt_s.unwrap_or(0.0), batches: batches(decode, decodes.max(1)) }
     }
 }
 

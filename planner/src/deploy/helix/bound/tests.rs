@@ -15,6 +15,13 @@ fn curve(points: &[(f64, f64)]) -> Curve {
     Curve::new(points.to_vec()).expect("rising")
 }
 
+#[test]
+fn what_rounding_leaves_of_a_flat_curve_is_no_time() {
+    let of =
+        |slope: f64| Speed::new(&curve(&[(1.0, slope), (2.0, 2.0 * slope)]), &curve(&[(1.0, 1.0)]), 10, 1).prompt_s;
+    assert_eq!([1e-22, 1e-6].map(of), [0.0, 1e-6]);
+}
+
 fn seconds(at: f64) -> Time {
     Time::ZERO + Span::from_seconds(Seconds::new(at))
 }
@@ -183,7 +190,7 @@ const UNTIL_S: f64 = 12.0;
 fn ratios(machines: &Machines, pool: &Pool, passed: &Passed, spent: (f64, u32)) -> Option<(f64, f64)> {
     let traffic = Traffic::of_run(passed, spent.0, spent.1)?;
     let rate = hw::real(passed.tokens()) / spent.0;
-    let here = on_pool(pool, &traffic).expect("a bound").value;
+    let here = on_pool(pool, &traffic).unwrap_or_else(|why| panic!("{why:?} of {traffic:?}")).value;
     let anywhere = machines.any_placement(&traffic).expect("a bound").value;
     assert!(anywhere >= here * (1.0 - 1e-6), "{anywhere} anywhere, {here} here");
     Some((rate / here, rate / anywhere))
