@@ -233,6 +233,21 @@ fn delayed_gradients_of_weights_are_written_or_refused() {
     assert!(told(EXPERTS, &with, "torchtitan").is_err_and(|why| why.contains("gradients of weights")));
 }
 
+/// Compiled modules of PyTorch have a compiled loss, which no file has to name. One that is not compiled has a key of torchtitan.
+#[test]
+fn a_loss_is_compiled_with_its_modules_or_not() {
+    let set = |more: &[&str]| -> Vec<String> {
+        let compiled = ["training.framework=\"pytorch\"", "training.compile=true", "parallel.tp=1"];
+        compiled.iter().chain(more).map(|one| (*one).to_owned()).collect()
+    };
+    for target in ["torchtitan", "deepspeed"] {
+        let text = told(DENSE, &set(&[]), target).unwrap_or_else(|why| panic!("{target}: {why}"));
+        assert!(!text.contains("components"), "{text}");
+    }
+    let text = told(DENSE, &set(&["training.loss=\"unfused\""]), "torchtitan").expect("said");
+    assert!(text.contains("--compile.components=model"), "{text}");
+}
+
 #[test]
 fn fused_experts_are_written_or_refused() {
     let set = ["cluster.gpu=\"b200\"", "training.products=\"mxfp8\"", "experts.fused=true"].map(str::to_owned);

@@ -97,7 +97,7 @@ const ROWS: [(&str, [Judge; 3]); 55] = [
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
     ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch)]),
-    ("execution.loss", [By(widened), By(compiled_loss), By(other_loss)]),
+    ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
     ("execution.rotates_apart", [ROTATES_APART, ROTATES_APART, ROTATES_APART]),
@@ -237,7 +237,7 @@ fn widened(asked: &Asked<'_>) -> Fate {
     }
 }
 
-/// torchtitan compiles its loss with its modules, or not.
+/// A loss that is compiled with its modules: torchtitan has a key for it, and with DeepSpeed a script compiles both.
 fn compiled_loss(asked: &Asked<'_>) -> Fate {
     let execution = &asked.problem.execution;
     let is_compiled = execution.framework.torch().is_some_and(|modules| modules.compiled);
