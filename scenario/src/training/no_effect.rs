@@ -14,7 +14,8 @@ use super::PolicyChoice;
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
-const NONE: Dropout = Dropout { attention: false, residual: false };
+/// No dropout anywhere.
+const NONE: Dropout = Dropout::WORDS[0].1;
 
 /// A key whose effect hangs on others.
 struct Key {

@@ -2,8 +2,8 @@
 //!
 //! A layer is a unit: the next one is gathered beside the one that runs, and the gradients of the last one are scattered beside those of the one that
 //! runs. Embedding and head belong to the unit around all layers, which is whole from its first to its last use. The head's gradient is scattered before
-//! the embedding's comes. Sources: NVIDIA/Megatron-LM @
-//! d98e8a64ddf3 (`megatron/core/distributed/fsdp`: double buffering), ZeRO (arXiv:1910.02054, section 5). Units: bytes.
+//! the embedding's comes. Sources: NVIDIA/Megatron-LM @ d98e8a64ddf3 (`megatron/core/distributed/fsdp`: double buffering), ZeRO (arXiv:1910.02054,
+//! section 5). Units: bytes.
 //!
 //! PyTorch's own modules have lists of their own (`lower/training/sharded.rs`, `pipeline_states.rs`).
 
@@ -12,7 +12,7 @@ use hw::Bytes;
 
 use crate::layout::Zero;
 use crate::problem::Problem;
-use crate::stage::{Stage, outside_layers};
+use crate::stage::{Stage, around_layers};
 
 /// Units in use: one is computed, one is exchanged.
 const IN_USE: u32 = 2;
@@ -26,20 +26,12 @@ pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
     let cut = |n_shards: u32| if n_shards > 1 { 1.0 } else { 0.0 };
     let [shared, experts] = [layout.n_shards(), layout.n_expert_shards()].map(cut);
     let units = largest_units(problem, held, [shared, experts]);
-    let [first, last] = [true, false].map(|is_first| shared * table(problem, held, is_first));
+    let tables = held.iter().map(|stage| around_layers(problem, stage));
+    let [first, last] = tables.fold([0.0; 2], |all, one| [all[0] + shared * one[0], all[1] + shared * one[1]]);
     let gathered = if layout.zero >= Zero::Parameters { problem.gathered_bytes() } else { 0.0 };
     let is_trained = problem.execution.trains_weights();
     let gradient = if is_trained { hw::real(problem.execution.gradient_dtype.bytes()) } else { 0.0 };
     Bytes::from_f64((units + first + last) * gathered + (units + first.max(last)) * gradient)
-}
-
-/// Parameters before the first layer of a rank, or behind its last one. A shared table lies before the first.
-fn table(problem: &Problem, held: &[Stage], is_first: bool) -> f64 {
-    let of = |stage: &Stage| {
-        let first = outside_layers(problem, &Stage { last: false, ..*stage });
-        if is_first { first } else { outside_layers(problem, stage) - first }
-    };
-    held.iter().map(of).sum()
 }
 
 /// Parameters of the largest layers that are in use together, each part times its weight.

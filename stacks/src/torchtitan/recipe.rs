@@ -56,6 +56,9 @@ fn python(name: &str, value: &str) -> String {
     if name == "pipeline_parallel_schedule_csv" {
         return format!("str(HERE / \"{value}\")");
     }
+    if name == "components" {
+        return format!("[\"{value}\"]");
+    }
     let is_bare = value == "True" || value == "False" || value.parse::<u64>().is_ok();
     if is_bare { value.to_owned() } else { format!("\"{value}\"") }
 }
@@ -75,6 +78,7 @@ mod tests {
     fn values_are_those_of_python() {
         let found = [("a", "8"), ("a", "True"), ("a", "1F1B")].map(|(name, value)| python(name, value));
         assert_eq!(found, ["8", "True", "\"1F1B\""]);
+        assert_eq!(python("components", "model"), "[\"model\"]", "a list of one");
         assert_eq!(python("pipeline_parallel_schedule_csv", "schedule.csv"), "str(HERE / \"schedule.csv\")");
     }
 }

@@ -21,8 +21,6 @@ pub const SCHEDULE: Schedule = Schedule {
 fn order(pipeline: &Pipeline) -> Order {
     let (p, m, v) = (pipeline.n_ranks, pipeline.n_micro_batches, pipeline.n_chunks);
     let even = Pipeline {
-        activation: pipeline.activation.clone(),
-        for_weights: pipeline.for_weights.clone(),
         chains: pipeline.chains.clone(),
         group: pipeline.group,
         ..Pipeline::of_schedule(&SCHEDULE, p, v, m)

@@ -250,7 +250,7 @@ proptest! {
             prop_assert!(played.span >= critical_path(&pipeline, micro_batch));
         }
         if ["gpipe", "1f1b", "interleaved"].contains(&schedule.name) {
-            let roomy = Pipeline { limit: None, ..pipeline.clone() };
+            let roomy = Pipeline { limit: None, activation: vec![vec![1; pipeline.n_micro_batches]; pipeline.n_stages()], ..pipeline.clone() };
             prop_assert_eq!(&order, &(schedule.order)(&roomy), "one order, whatever is free");
         } else {
             let micro_batches = stated(schedule.name, pipeline.n_ranks).unwrap_or(pipeline.n_micro_batches);
