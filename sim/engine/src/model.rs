@@ -297,6 +297,13 @@ impl Model {
         is_kept && (mixer.kept_tokens_max().is_none() || !has_whole())
     }
 
+    /// Whether some layer lacks attention or a feed-forward, or layers have attention of several kinds to tokens that are kept together: then stages of as
+    /// many layers differ.
+    pub fn is_hybrid(&self) -> bool {
+        let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
+        self.compressed.is_some() || self.layers.kinds().iter().any(lacks)
+    }
+
     /// Whether every layer attends to all tokens before and has a feed-forward.
     pub fn is_plain(&self) -> bool {
         self.layers.kinds().into_iter().all(Layer::is_whole)

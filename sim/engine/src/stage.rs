@@ -22,6 +22,9 @@ pub struct Stage {
     pub last: bool,
     /// Whether it is a forward that backward runs again.
     pub is_repeated: bool,
+    /// Layers of the model before these, without experts and with. Only where layers differ by more than that: stages of as many layers are equal
+    /// elsewhere.
+    pub before: Option<[u32; 2]>,
 }
 
 impl Stage {
@@ -42,34 +45,56 @@ impl Stage {
 
     /// The layers that are computed again, without embedding and head.
     pub const fn again(&self) -> Self {
-        let (n_dense, n_expert) = (self.again_dense, self.again_expert);
-        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false, is_repeated: true }
+        let [n_dense, n_expert] = [self.again_dense, self.again_expert];
+        Self {
+            n_dense,
+            n_expert,
+            again_dense: 0,
+            again_expert: 0,
+            first: false,
+            last: false,
+            is_repeated: true,
+            ..*self
+        }
     }
 
     /// The first layer, with the embedding, and the rest.
     pub fn first_layer_and_rest(&self) -> [Self; 2] {
         let n_dense = self.n_dense.min(1);
         let n_expert = self.n_expert.min(1 - n_dense);
-        let first = Self { n_dense, n_expert, first: self.first, ..Self::default() };
+        let first = Self { n_dense, n_expert, first: self.first, before: self.before, ..Self::default() };
+        let before = self.behind(n_dense, n_expert);
         let (n_dense, n_expert) = (self.n_dense - n_dense, self.n_expert - n_expert);
-        [first, Self { n_dense, n_expert, first: false, last: self.last, ..Self::default() }]
+        [first, Self { n_dense, n_expert, last: self.last, before, ..Self::default() }]
     }
 
-    /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
+    /// Layers of the model before those that follow so many of these.
+    fn behind(&self, n_dense: u32, n_expert: u32) -> Option<[u32; 2]> {
+        self.before.map(|[dense, expert]| [dense + n_dense, expert + n_expert])
+    }
+
+    /// Cuts a stage into `n` pieces in backward order: the head and the last layers are in the first, the embedding in the last.
     pub fn pieces(&self, n: u32) -> Vec<Self> {
         let n = n.clamp(1, self.n_layers().max(1));
         let part = |whole: u32, index: u32| whole / n + u32::from(index < whole % n);
-        (0..n)
-            .map(|index| Self {
-                n_dense: part(self.n_dense, index),
-                n_expert: part(self.n_expert, index),
+        let (mut dense_left, mut expert_left) = (self.n_dense, self.n_expert);
+        let mut pieces = Vec::with_capacity(n as usize);
+        for index in 0..n {
+            let [n_dense, n_expert] = [self.n_dense, self.n_expert].map(|whole| part(whole, index));
+            dense_left -= n_dense;
+            expert_left -= n_expert;
+            pieces.push(Self {
+                n_dense,
+                n_expert,
                 again_dense: part(self.again_dense, index),
                 again_expert: part(self.again_expert, index),
                 first: self.first && index + 1 == n,
                 last: self.last && index == 0,
                 is_repeated: self.is_repeated,
-            })
-            .collect()
+                before: self.behind(dense_left, expert_left),
+            });
+        }
+        pieces
     }
 }
 
@@ -119,11 +144,16 @@ mod tests {
             first: true,
             last: true,
             is_repeated: false,
+            before: Some([1, 2]),
         };
         let pieces = stage.pieces(4);
         assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
         assert_eq!(pieces.iter().map(|piece| piece.again().n_layers()).sum::<u32>(), 5);
         assert!(pieces.iter().all(|piece| piece.again_dense <= piece.n_dense && piece.again_expert <= piece.n_expert));
         assert!(pieces[0].last && pieces[3].first && !pieces[0].first && !pieces[3].last);
+        // The last layers are in the first piece, and no layer is in two.
+        let behind = |piece: &Stage| piece.behind(piece.n_dense, piece.n_expert);
+        assert_eq!((behind(&pieces[0]), pieces[3].before), (Some([4, 12]), Some([1, 2])));
+        assert!(pieces.windows(2).all(|pair| behind(&pair[1]) == pair[0].before));
     }
 }

@@ -206,7 +206,7 @@ impl<'a> Floor<'a> {
     /// Layers with attention.
     fn n_attending(&self) -> f64 {
         let model = &self.problem.model;
-        if hybrid::is_hybrid(model) {
+        if model.is_hybrid() {
             return real(model.count(model.n_layers, |layer| layer.mixer.attends()));
         }
         f64::from(self.stage.n_layers())

@@ -25,11 +25,11 @@ const GATHERS: f64 = 2.0;
 
 /// Micro-batches of a step as a stage sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Batches {
+pub struct Batches {
     /// How many there are.
-    pub(crate) n: u64,
+    pub n: u64,
     /// Tokens of the largest one.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
 }
 
 /// Whether a problem has such states.

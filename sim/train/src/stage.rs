@@ -44,8 +44,12 @@ pub fn stages(problem: &Problem) -> Vec<Stage> {
         execution.layers.clone()
     };
     let mut stages = stage::stages(&problem.model, &counts);
+    let is_hybrid = problem.model.is_hybrid();
+    let mut before = [0, 0];
     for stage in &mut stages {
         *stage = stage.recomputing(execution.recompute, execution.recompute_layers);
+        stage.before = is_hybrid.then_some(before);
+        before = [before[0] + stage.n_dense, before[1] + stage.n_expert];
     }
     stages
 }

@@ -19,10 +19,11 @@ use engine::{CostModel, Op};
 use hw::Format;
 use train::layout::{Position, Zero};
 use train::lower::training::{Parts, parts, pipelines};
-use train::memory;
+use train::peak::{self, Moment};
+use train::pipeline_states::Batches as Held;
 use train::plan::{MicroBatch, Plan};
 use train::problem::{GradientSync, Problem, Recompute};
-use train::schedule::{Pipeline, Placement, Schedule, peak_activations, play};
+use train::schedule::{Pipeline, Placement, Schedule, play};
 use train::stage::{Stage, stages};
 
 use super::space::Candidate;
@@ -49,6 +50,8 @@ struct Batches {
     n_most: u32,
     /// Least tokens on a rank.
     tokens_least: u64,
+    /// Whether each micro-batch is kept from forward to backward as the execution says.
+    are_kept: bool,
 }
 
 /// What the work of a layer depends on besides the micro-batch.
@@ -56,6 +59,9 @@ type CutKey = (u32, u32, u32, u32, bool, bool, Recompute, Option<[Format; 4]>);
 
 /// What stages depend on: pipeline ranks, chunks, schedule, layers of the ends, and what is computed again.
 type StageKey = (u32, u32, &'static str, [u32; 2], Recompute);
+
+/// What ranks hold depends on: pipeline ranks, chunks, schedule, micro-batches.
+type MomentKey = (u32, u32, &'static str, u32);
 
 /// The least that a layout takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +95,7 @@ pub struct Judge<'a> {
     batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
     parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
     stages: BTreeMap<StageKey, Vec<Chunks>>,
-    in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
+    moments: BTreeMap<MomentKey, Vec<Vec<Moment>>>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
     tokens_least: u64,
 }
@@ -104,7 +110,7 @@ impl<'a> Judge<'a> {
             batches: BTreeMap::new(),
             parts: BTreeMap::new(),
             stages: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
+            moments: BTreeMap::new(),
             tokens_least: 0,
         }
     }
@@ -144,9 +150,12 @@ impl<'a> Judge<'a> {
         self.stages
             .entry(stage_key(candidate))
             .or_insert_with(|| ranks(&self.scratch, schedule, pp as usize, chunks as usize));
-        self.in_flight
-            .entry((pp, chunks, schedule.name, n))
-            .or_insert_with(|| in_flight(schedule, pp as usize, chunks as usize, n as usize));
+        let scratch = &self.scratch;
+        self.moments.entry((pp, chunks, schedule.name, n)).or_insert_with(|| {
+            let mut pipeline = Pipeline::of_schedule(schedule, pp as usize, chunks as usize, n as usize);
+            pipeline.group = scratch.micro_batch_group();
+            peak::moments(schedule, &pipeline)
+        });
         let (scratch, cost) = (&self.scratch, self.context.cost);
         self.parts
             .entry((key.0, key.1, key.2, cut(candidate)))
@@ -155,29 +164,27 @@ impl<'a> Judge<'a> {
 
     /// The least that the fullest rank needs.
     fn bytes(&self, candidate: &Candidate, ranks: &[Chunks], batches: &Batches) -> u64 {
-        let (layout, problem) = (&candidate.layout, &self.scratch);
+        let layout = &candidate.layout;
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
-        let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
-        // Ranks that hold alike need alike: the one with most in flight speaks for them.
-        let mut alike: Vec<(&Chunks, u64)> = Vec::new();
-        for (chunks, &held) in ranks.iter().zip(held) {
-            match alike.iter_mut().find(|(others, _)| holds_alike(others, chunks)) {
-                Some((_, most)) => *most = held.max(*most),
-                None => alike.push((chunks, held)),
+        let moments = &self.moments[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
+        let n_held = |rank: usize| moments[rank].first().map_or(0, Moment::n_held);
+        // Ranks of the same stages need alike: the one with most in flight speaks for them.
+        let mut alike: Vec<usize> = Vec::new();
+        for rank in 0..ranks.len() {
+            match alike.iter_mut().find(|other| holds_alike(&ranks[**other], &ranks[rank])) {
+                Some(most) if n_held(*most) < n_held(rank) => *most = rank,
+                Some(_) => {}
+                None => alike.push(rank),
             }
         }
-        let of_ranks = alike.into_iter().map(|(chunks, held)| {
-            let stages: Vec<Stage> = chunks.iter().map(|(_, stage)| *stage).collect();
-            let least = stages
-                .iter()
-                .map(|stage| engine::memory::activation_bytes_per_token(&problem.shard(), stage))
-                .min()
-                .unwrap_or(0);
-            let activations = memory::on_device(problem, least * batches.tokens_least) * held;
-            let taken = problem.reserved_memory + memory::beside_activations(problem, &stages);
-            taken.0 + activations
-        });
-        of_ranks.max().unwrap_or(0)
+        let held = Held { n: u64::from(batches.n_most), tokens: batches.tokens_least };
+        let of_rank = |&rank: &usize| {
+            let stages: Vec<Stage> = ranks[rank].iter().map(|(_, stage)| *stage).collect();
+            let moments = if batches.are_kept { moments[rank].as_slice() } else { &[] };
+            let pp = u32::try_from(rank).expect("ranks fit u32");
+            peak::least(&self.scratch, pp, &stages, moments, held)
+        };
+        alike.iter().map(of_rank).max().unwrap_or(0)
     }
 
     /// Bound of one step: the slowest rank of the slowest group.
@@ -408,16 +415,6 @@ fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Ve
         .collect()
 }
 
-/// Most chunk activations that each rank holds under a schedule with equal passes.
-fn in_flight(schedule: &Schedule, pp: usize, chunks: usize, n_micro_batches: usize) -> Vec<u64> {
-    if schedule.splits_backward {
-        // What such a schedule holds depends on durations; it holds one micro-batch at least.
-        return vec![1; pp];
-    }
-    let pipeline = Pipeline::of_schedule(schedule, pp, chunks, n_micro_batches);
-    peak_activations(&pipeline, &(schedule.order)(&pipeline))
-}
-
 fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Option<Batches> {
     let plan = policy.plan(problem, context).ok()?.plan;
     let mut distinct: Vec<MicroBatch> = Vec::new();
@@ -447,5 +444,6 @@ fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) ->
     let tokens_least =
         distinct.iter().flat_map(|mb| (0..cp).map(move |rank| mb.tokens_on(rank, cp))).min().unwrap_or(0);
     let n_most = steps.iter().flatten().map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
-    Some(Batches { distinct, steps, n_most, tokens_least })
+    let are_kept = distinct.iter().all(|mb| !mb.forward_only && mb.offload_permille.is_empty());
+    Some(Batches { distinct, steps, n_most, tokens_least, are_kept })
 }

@@ -213,3 +213,25 @@ fn a_heavy_head_takes_layers_from_the_last_stage() {
 fn tight_memory_drops_only_what_does_not_fit() {
     check(&problem(vec![1024; 16], Execution::default(), 14.0), "megatron");
 }
+
+/// Megatron-Core counts workspace, buffers, logits and head besides: the bound of memory has them all.
+#[test]
+fn experts_and_hybrids_of_megatron_core_are_searched_without_losing_the_best() {
+    for (name, n_layers, memory_gib) in [("qwen3-30b-a3b", 6, 40.0), ("nemotron-3-nano-30b-a3b", 14, 40.0)] {
+        let execution = Execution { framework: train::problem::Framework::MegatronCore, ..Execution::default() };
+        let base = problem(vec![1024; 16], execution, memory_gib);
+        let model = Model { n_layers, ..engine::model::embedded(name).expect("embedded") };
+        let problem = Problem { model, ..base };
+        let few = Space {
+            schedules: ["1f1b", "interleaved", "zb-1p"].into_iter().filter_map(train::schedule::named).collect(),
+            cp: vec![1],
+            ep: vec![1, 8],
+            micro_batch: vec![1, 2],
+            zero: vec![Zero::OptimizerStates],
+            sequence_parallel: vec![true],
+            offload: vec![0.0],
+            ..space(&problem)
+        };
+        check_space(&problem, "megatron", &few);
+    }
+}

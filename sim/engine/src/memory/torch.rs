@@ -149,6 +149,7 @@ mod tests {
         first: false,
         last: false,
         is_repeated: false,
+        before: None,
     };
 
     fn shard(model: &crate::Model, compiled: bool, tp: u32, recompute: Recompute) -> Shard<'_> {

@@ -1,7 +1,7 @@
 //! What runs beside a pass on a rank and makes it longer: the host that launches its kernels, exchanges that take a part of the device, and gathers
 //! of the parameters of its next layers.
 
-use super::{Builder, hybrid};
+use super::Builder;
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
@@ -24,7 +24,7 @@ impl Builder<'_> {
         let of =
             |n: u32, with_experts: bool| n * engine::launch::of_layer(&problem.shard(), captured, with_experts, kind);
         // Layers without a feed-forward are in the graphs of their mixers.
-        let n_dense = if hybrid::is_hybrid(&problem.model) { 0 } else { stage.n_dense };
+        let n_dense = if problem.model.is_hybrid() { 0 } else { stage.n_dense };
         let sharded = super::torch::sharded_launches(problem, stage, kind);
         self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true) + sharded)
     }

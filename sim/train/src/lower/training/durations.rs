@@ -195,7 +195,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
         ops
     };
     let kind = if kind == PassKind::Backward { problem.execution.backward() } else { kind };
-    let is_own = !problem.execution.trains_weights() || !hybrid::is_hybrid(&problem.model);
+    let is_own = !problem.execution.trains_weights() || !problem.model.is_hybrid();
     if kind == PassKind::Weight && is_own {
         return pass::weight_ops(problem, stage, share.tokens, after);
     }
@@ -204,8 +204,11 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     let hops = if problem.layout.exchange == ContextExchange::Ring { share.ring.max(1) } else { 1 };
     let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
     let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
-    let mut ops = layer::host(problem.execution.host_overhead_per_layer, if share.tokens > 0 { n_layers } else { 0 });
-    if kind != PassKind::Forward {
+    // The half of a backward that makes gradients of weights launches no more layers and computes nothing again.
+    let is_weight = kind == PassKind::Weight;
+    let n_launched = if share.tokens > 0 && !is_weight { n_layers } else { 0 };
+    let mut ops = layer::host(problem.execution.host_overhead_per_layer, n_launched);
+    if kind != PassKind::Forward && !is_weight {
         match problem.execution.recompute {
             Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
             _ => {
@@ -259,12 +262,14 @@ fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kin
 }
 
 /// Durations of a micro-batch's passes in the parts that a stage adds up: seconds of forward, input and weight gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     /// One layer with a dense feed-forward.
     pub dense: [f64; 3],
     /// One layer with experts.
     pub expert: [f64; 3],
+    /// Sums over the first layers without experts and with, where layers differ by more than that.
+    running: Option<[Vec<[f64; 3]>; 2]>,
     /// The embedding.
     pub first: [f64; 3],
     /// The final norm and the head.
@@ -297,12 +302,21 @@ impl Parts {
     pub fn stage(&self, stage: &Stage) -> [f64; 3] {
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
         std::array::from_fn(|kind| {
-            f64::from(stage.n_dense) * self.dense[kind]
-                + f64::from(stage.n_expert) * self.expert[kind]
+            self.layers(stage, kind)
                 + flag(stage.first) * self.first[kind]
                 + flag(stage.last) * self.last[kind]
                 + self.unhidden.stage(stage, kind)
         })
+    }
+
+    /// Duration of the layers of a stage.
+    fn layers(&self, stage: &Stage, kind: usize) -> f64 {
+        let Some(running) = &self.running else {
+            return f64::from(stage.n_dense) * self.dense[kind] + f64::from(stage.n_expert) * self.expert[kind];
+        };
+        let before = stage.before.unwrap_or_default();
+        let of = |of: &[[f64; 3]], from: u32, n: u32| of[(from + n) as usize][kind] - of[from as usize][kind];
+        of(&running[0], before[0], stage.n_dense) + of(&running[1], before[1], stage.n_expert)
     }
 }
 
@@ -316,28 +330,28 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
-    let timed = |n_dense, n_expert, first, last| {
-        let stage = part_of(problem, Stage { n_dense, n_expert, first, last, ..Stage::default() });
+    let timed = |stage: Stage| {
+        let stage = part_of(problem, stage);
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
             let seconds =
                 |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();
             content.shares.iter().map(seconds).fold(f64::INFINITY, f64::min)
         })
     };
-    let n_expert = u32::try_from(problem.model.n_expert_layers()).expect("few layers");
-    let n_dense = u32::try_from(problem.model.n_layers).expect("few layers") - n_expert;
-    // Kinds of a hybrid's layers differ, and a stage has them in the proportions of the model.
-    let [n_dense, n_expert] = if hybrid::is_hybrid(&problem.model) { [n_dense, n_expert] } else { [1, 1] };
-    let least = |with_experts| hybrid::least_share(problem, with_experts);
-    let each = |n: u32, share: f64, times: [f64; 3]| times.map(|seconds| seconds * share / f64::from(n.max(1)));
-    let has_experts = problem.model.experts.is_some();
-    let of_experts = if has_experts { timed(0, n_expert, false, false) } else { [0.0; 3] };
+    let layer = |with_experts: bool, place| {
+        let (n_dense, n_expert) = (u32::from(!with_experts), u32::from(with_experts));
+        timed(Stage { n_dense, n_expert, before: Some([place; 2]), ..Stage::default() })
+    };
+    let running = hybrid::running(problem, layer);
+    let is_of = |with_experts: bool| running.is_none() && (!with_experts || problem.model.experts.is_some());
+    let each = |with_experts: bool| if is_of(with_experts) { layer(with_experts, 0) } else { [0.0; 3] };
     Parts {
-        dense: each(n_dense, least(false), timed(n_dense, 0, false, false)),
-        expert: each(n_expert, least(true), of_experts),
-        first: timed(0, 0, true, false),
-        last: timed(0, 0, false, true),
+        dense: each(false),
+        expert: each(true),
+        first: timed(Stage { first: true, ..Stage::default() }),
+        last: timed(Stage { last: true, ..Stage::default() }),
         unhidden: unhidden(problem, &content, cost),
+        running,
     }
 }
 

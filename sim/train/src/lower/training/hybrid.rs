@@ -1,14 +1,14 @@
 //! Layers of a hybrid model, each a mixer or a feed-forward alone or both (Nemotron-H, Qwen3-Next): state-space layers and linear attention beside
 //! attention.
 //!
-//! A stage holds the kinds in the proportions of the whole model. The scan of a state space is memory-bound: its kernels hand chunks and their states to
+//! A stage holds its own layers of the model. The scan of a state space is memory-bound: its kernels hand chunks and their states to
 //! each other through memory (`mamba_ssm`, `ssd_combined.py`). A delta rule's backward makes its states again and two gradients of each product.
 //! What either gates and norms is memory-bound work of its own.
 
 use engine::formats::Formats;
 use engine::layer;
 use engine::mixing;
-use engine::model::{FeedForward, Layer, Mixer, Model};
+use engine::model::{Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
@@ -47,7 +47,7 @@ pub(super) fn of_stage(
     kind: PassKind,
 ) -> Option<Ops> {
     let counts = || counts(&problem.model, stage, problem.execution.wide_layers);
-    is_hybrid(&problem.model).then(|| layers(&problem.shard(), load, &counts(), documents, kind))
+    problem.model.is_hybrid().then(|| layers(&problem.shard(), load, &counts(), documents, kind))
 }
 
 /// Least that the layers of a stage of a hybrid model compute beside attention, for a lower bound; none for another model. Products of a delta
@@ -59,7 +59,7 @@ pub(crate) fn beside_attention(
     tokens: u64,
     kind: PassKind,
 ) -> Option<Ops> {
-    if !is_hybrid(&problem.model) {
+    if !problem.model.is_hybrid() {
         return None;
     }
     let counts = counts(&problem.model, stage, problem.execution.wide_layers);
@@ -79,12 +79,6 @@ struct Count {
     /// Whether their products stay in the format of activations.
     is_wide: bool,
     n: u32,
-}
-
-/// Whether some layer lacks attention or a feed-forward, or layers have attention of several kinds to tokens that are kept together.
-pub(crate) fn is_hybrid(model: &Model) -> bool {
-    let lacks = |layer: &Layer| !layer.mixer.attends() || layer.feed_forward == FeedForward::Off;
-    model.compressed.is_some() || model.layers.kinds().iter().any(lacks)
 }
 
 /// Attention of one document in all layers of a model of compressed attention; none for another model.
@@ -126,45 +120,59 @@ fn products(shard: &Shard<'_>, load: ExpertLoad, counts: &[Count], tokens: u64, 
     ops
 }
 
-/// Kinds of layers with how many of each a stage has, in the proportions of the model; those with experts and those without are counted apart.
-/// The last `n_wide` layers of the model are kinds of their own.
-fn counts(model: &Model, stage: &Stage, n_wide: u32) -> Vec<Count> {
+/// A layer, and whether its products stay in the format of activations.
+type Placed = (Layer, bool);
+
+/// Layers of a model in their order, without experts and with. The products of the last `n_wide` layers stay in the format of activations.
+fn in_order(model: &Model, n_wide: u32) -> [Vec<Placed>; 2] {
     let border = model.n_layers.saturating_sub(u64::from(n_wide));
-    let narrow = model.kinds(0, border).into_iter().map(|(layer, n)| (layer, false, n));
-    let kinds: Vec<_> =
-        narrow.chain(model.kinds(border, model.n_layers).into_iter().map(|(layer, n)| (layer, true, n))).collect();
-    let mut counts = Vec::with_capacity(kinds.len());
-    for (with_experts, held) in [(false, stage.n_dense), (true, stage.n_expert)] {
-        let of: Vec<_> = kinds.iter().copied().filter(|(layer, ..)| layer.has_experts() == with_experts).collect();
-        let all: u64 = of.iter().map(|(.., n)| n).sum();
-        let (mut seen, mut given) = (0, 0);
-        for (layer, is_wide, n) in of {
-            seen += n;
-            let until = u32::try_from(u64::from(held) * seen / all).expect("layers fit u32");
-            counts.push(Count { layer, is_wide, n: until - given });
-            given = until;
+    let all = (0..model.n_layers).map(|index| (model.layers.layer(index), index >= border));
+    let (experts, dense) = all.partition(|(layer, _)| layer.has_experts());
+    [dense, experts]
+}
+
+/// Kinds of layers with how many of each a stage has; those without experts come first.
+fn counts(model: &Model, stage: &Stage, n_wide: u32) -> Vec<Count> {
+    let before = stage.before.unwrap_or_default();
+    let mut counts: Vec<Count> = Vec::new();
+    for ((of, held), before) in in_order(model, n_wide).iter().zip([stage.n_dense, stage.n_expert]).zip(before) {
+        for &(layer, is_wide) in &of[before as usize..(before + held) as usize] {
+            match counts.iter_mut().find(|count| (count.layer, count.is_wide) == (layer, is_wide)) {
+                Some(count) => count.n += 1,
+                None => counts.push(Count { layer, is_wide, n: 1 }),
+            }
         }
     }
     counts
 }
 
-/// Least that layers of a stage take, over what the mean layer of the model with experts, or without, says of as many: a stage has whole layers of every
-/// kind, so of each at most one less than its share.
-pub(super) fn least_share(problem: &Problem, with_experts: bool) -> f64 {
+/// Sums over the first layers without experts, and over those with, of what a layer at a place among its like takes; nothing for a model whose layers
+/// differ by experts alone.
+pub(super) fn running(problem: &Problem, of_layer: impl Fn(bool, u32) -> [f64; 3]) -> Option<[Vec<[f64; 3]>; 2]> {
     let model = &problem.model;
-    if !is_hybrid(model) {
-        return 1.0;
+    model.is_hybrid().then(|| {
+        let classes = in_order(model, problem.execution.wide_layers);
+        [false, true]
+            .map(|with_experts| sums(&classes[usize::from(with_experts)], |place| of_layer(with_experts, place)))
+    })
+}
+
+/// Sums over the first layers of a list, none to all; a layer takes what the first of its kind does.
+fn sums(layers: &[Placed], of_layer: impl Fn(u32) -> [f64; 3]) -> Vec<[f64; 3]> {
+    let mut known: Vec<(Placed, [f64; 3])> = Vec::new();
+    let mut sums = vec![[0.0; 3]];
+    for (place, &layer) in (0_u32..).zip(layers) {
+        let times = match known.iter().find(|(other, _)| *other == layer) {
+            Some((_, times)) => *times,
+            None => {
+                known.push((layer, of_layer(place)));
+                known[known.len() - 1].1
+            }
+        };
+        let before = sums[place as usize];
+        sums.push(std::array::from_fn(|pass| before[pass] + times[pass]));
     }
-    let n_expert = u32::try_from(model.n_expert_layers()).expect("layers fit u32");
-    let n_dense = u32::try_from(model.n_layers).expect("layers fit u32") - n_expert;
-    let kinds = counts(model, &Stage { n_dense, n_expert, ..Stage::default() }, problem.execution.wide_layers);
-    let kinds = kinds.iter().filter(|kind| kind.layer.has_experts() == with_experts);
-    let of: Vec<f64> = kinds.map(|kind| 1.0 / f64::from(kind.n)).collect();
-    let n_stages = problem.layout.pp * problem.layout.chunks;
-    if of.len() < 2 || n_stages < 2 {
-        return 1.0;
-    }
-    (1.0 - f64::from(n_stages) * of.iter().sum::<f64>()).max(0.0)
+    sums
 }
 
 fn mixed(shard: &Shard<'_>, mixer: Mixer, documents: &[Document], kind: PassKind) -> Ops {
@@ -216,17 +224,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_model_has_its_pattern_and_a_piece_its_share() {
+    fn stages_have_the_layers_of_the_model_and_each_one_once() {
         let model = engine::model::embedded("nemotron-3-nano-30b-a3b").expect("embedded");
-        assert!(is_hybrid(&model) && !is_hybrid(&engine::model::embedded("gpt-oss-120b").expect("embedded")));
+        assert!(model.is_hybrid() && !engine::model::embedded("gpt-oss-120b").expect("embedded").is_hybrid());
         // 23 state-space layers and six of attention alone, 23 of experts.
         let whole = counts(&model, &Stage { n_dense: 29, n_expert: 23, ..Stage::default() }, 0);
         let of = |counts: &[Count], mixer| {
             counts.iter().filter(|count| count.layer.mixer == mixer).map(|count| count.n).sum::<u32>()
         };
         assert_eq!((of(&whole, Mixer::StateSpace), of(&whole, Mixer::Full), of(&whole, Mixer::Off)), (23, 6, 23));
-        let piece = counts(&model, &Stage { n_dense: 8, n_expert: 6, ..Stage::default() }, 0);
-        assert_eq!(piece.iter().map(|count| count.n).sum::<u32>(), 14);
+        // Layers begin `MEMEM*EMEMEM*`: one of attention is the sixth, the next the thirteenth.
+        let stages = engine::stage::stages(&model, &[6, 6, 40]);
+        let mut before = [0, 0];
+        let mut placed = Vec::new();
+        for stage in stages {
+            placed.push(Stage { before: Some(before), ..stage });
+            before = [before[0] + stage.n_dense, before[1] + stage.n_expert];
+        }
+        let attends = |stage: &Stage| of(&counts(&model, stage, 0), Mixer::Full);
+        assert_eq!(placed.iter().map(attends).collect::<Vec<_>>(), [1, 0, 5]);
+        let pieces = placed[2].pieces(4);
+        assert_eq!(pieces.iter().map(attends).sum::<u32>(), 5);
         // The last four layers are `MEME`.
         let wide = counts(&model, &Stage { n_dense: 29, n_expert: 23, ..Stage::default() }, 4);
         assert_eq!(wide.iter().map(|count| count.n).sum::<u32>(), 52);

@@ -4,7 +4,7 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -291,7 +291,7 @@ impl Builder<'_> {
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
                 ));
-                if !hybrid::is_hybrid(&problem.model) {
+                if !problem.model.is_hybrid() {
                     ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
                 }
                 ops
@@ -476,7 +476,7 @@ impl Builder<'_> {
                     if share.tokens > 0 { n_layers } else { 0 },
                 ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
-                if !hybrid::is_hybrid(&problem.model) {
+                if !problem.model.is_hybrid() {
                     ops.extend(builder.after_attention(problem, &one_layer(piece), share.tokens, kind));
                 }
                 ops
@@ -528,8 +528,18 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
-                builder.launched(problem, weight_ops(problem, piece, tokens, after), piece, PassKind::Weight)
+                let share = &frame.content.shares[cp];
+                let ops = match builder.hybrid_layers(problem, piece, share, PassKind::Weight) {
+                    Some(layers) if problem.execution.trains_weights() => {
+                        let head = layer::head(&problem.shard(), tokens, PassKind::Weight);
+                        layers.into_iter().chain(head.into_iter().filter(|_| piece.last)).collect()
+                    }
+                    _ => {
+                        let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
+                        weight_ops(problem, piece, tokens, after)
+                    }
+                };
+                builder.launched(problem, ops, piece, PassKind::Weight)
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }
@@ -557,7 +567,8 @@ const fn one_layer(piece: &Stage) -> Stage {
     let expert = piece.n_expert > 0;
     let dense = !expert && piece.n_dense > 0;
     let (n_dense, n_expert) = (dense as u32, expert as u32);
-    Stage { n_dense, n_expert, first: false, last: false, again_dense: 0, again_expert: 0, is_repeated: false }
+    let before = piece.before;
+    Stage { n_dense, n_expert, first: false, last: false, again_dense: 0, again_expert: 0, is_repeated: false, before }
 }
 
 const fn all_but_one_layer(piece: &Stage) -> Stage {
