@@ -105,7 +105,8 @@ pub static CONSTANTS: [Constants; 9] = [
         fitted_on: "nothing",
     },
     Constants {
-        cards: &["a100-sxm-80g"],
+        // Both have one die under the same power.
+        cards: &["a100-sxm-80g", "a100-sxm-40g"],
         sustained: 0.72,
         sustained_narrow: 1.0,
         // NCCL 2.27 on eight A100, 512 MiB: 205 GB/s of 300 in all-gather, 213 in reduce-scatter (aiconfigurator, `nccl_perf`).

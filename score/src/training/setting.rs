@@ -137,9 +137,10 @@ pub(super) struct StepSize {
 }
 
 /// Cards as tables write them, and their entries of the catalogue.
-const CARDS: [(&str, &str); 11] = [
+const CARDS: [(&str, &str); 12] = [
     ("A100 PCIe", "a100-pcie-80g"),
     ("A100 80GB", "a100-sxm-80g"),
+    ("A100 40GB", "a100-sxm-40g"),
     ("A100", "a100-sxm-80g"),
     ("H100 96 GB HBM2e, 500 W", "h100-sxm-96g"),
     ("H100 94-96 GB HBM2e", "h100-sxm-96g"),

@@ -1,7 +1,7 @@
 //! Tables of measured steps by their header.
 
 use super::row::Row;
-use super::{bridge, megatron, sailor, simumax, torchtitan};
+use super::{bridge, llm_foundry, megatron, sailor, simumax, torchtitan};
 use crate::table::{Beside, Fault, Table, header};
 
 /// Rows of a table, with files beside it where it needs them.
@@ -51,7 +51,7 @@ const SETTINGS: [&str; 9] = [
     "grad_reduce_overlap",
 ];
 
-static TABLES: [Known; 6] = [
+static TABLES: [Known; 7] = [
     Known {
         name: "SimuMax, B200",
         optional: &[&DEGREES],
@@ -86,6 +86,13 @@ static TABLES: [Known; 6] = [
         header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
         needed: &megatron::NEEDED,
         rows: |table, _| table.read_rows(megatron::row),
+    },
+    Known {
+        name: "llm-foundry",
+        optional: &[],
+        header: &["MicroBatchSize", "Sharding Strategy"],
+        needed: &llm_foundry::NEEDED,
+        rows: |table, _| table.read_rows(llm_foundry::row),
     },
     Known {
         name: "Sailor",

@@ -339,8 +339,9 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
         })
     };
     let layer = |with_experts: bool, place| {
-        let (n_dense, n_expert) = (u32::from(!with_experts), u32::from(with_experts));
-        timed(Stage { n_dense, n_expert, before: Some([place; 2]), ..Stage::default() })
+        let of = |n: u32| if with_experts { [0, n] } else { [n, 0] };
+        let [n_dense, n_expert] = of(1);
+        timed(Stage { n_dense, n_expert, before: Some(of(place)), ..Stage::default() })
     };
     let running = hybrid::running(problem, layer);
     let is_of = |with_experts: bool| running.is_none() && (!with_experts || problem.model.experts.is_some());
