@@ -196,3 +196,14 @@ fn sequences_that_are_alike_are_dealt_evenly_where_no_length_is_given() {
         assert!((several["dp_imbalance_ratio"] - 1.0).abs() < 0.01, "{pp} ranks, {batch} sequences: {several:?}");
     }
 }
+
+/// Megatron-Core may count embedding and loss as a layer each: Llama 3.1 405B trains 126 layers in 128 stages (arXiv:2407.21783, section 3.3.2, takes a layer off
+/// both ends as well).
+#[test]
+fn embedding_and_loss_may_stand_alone_on_their_stages() {
+    let layers = format!("parallel.layers=[0{}, 0]", ", 1".repeat(24));
+    let set = ["parallel.pp=2", "parallel.cp=1", "parallel.dp=16", "parallel.zero=1", "parallel.schedule=interleaved"];
+    let more = ["parallel.chunks=13", layers.as_str(), "training.bucket_tokens=32768"];
+    let rows = run(&[&set[..], &more[..]].concat());
+    assert!(rows["megatron"].status.is_ok(), "{}", rows["megatron"].why);
+}

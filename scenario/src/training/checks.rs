@@ -168,7 +168,8 @@ fn states(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
 fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let (layout, n_layers) = (&problem.layout, problem.model.n_layers);
     let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize) as u64;
-    if n_stages > n_layers && problem.execution.unit_times.is_none() {
+    // Listed layers may leave embedding and loss alone on their stages, as Megatron-Core counts each as a layer.
+    if n_stages > n_layers && problem.execution.unit_times.is_none() && problem.execution.layers.is_empty() {
         let what = format!(
             "{n_stages} pipeline stages ({} ranks, {} chunks each), but `{}` has {n_layers} layers",
             layout.pp, layout.chunks, problem.model.name
