@@ -215,6 +215,76 @@ fn a_spread_over_draws_is_that_of_runs_with_other_seeds() {
     assert!(draws.spread["ttft_s.mean"][0] < draws.spread["ttft_s.mean"][1]);
 }
 
+/// What a shipped scenario that still runs is warned of, with a piece of its text changed.
+fn warnings(name: &str, [from, to]: [&str; 2], set: &[&str]) -> String {
+    let (mut source, folder) = scenario::find(name).expect("shipped");
+    assert!(source.text.contains(from), "{name} has no `{from}`");
+    source.text = source.text.replacen(from, to, 1);
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let words = diagnostic::render(&checked.source, &checked.findings);
+    assert!(checked.scenario.is_some(), "{name} with `{to}` is refused: {words}");
+    words
+}
+
+#[test]
+fn what_engines_would_not_do_is_warned_of() {
+    const ENGINE: [&str; 2] = ["[engine]", "[engine]\nname = \"vllm\""];
+    let of = |set: &[&str]| {
+        warnings(
+            "serving/azure-conv",
+            ENGINE,
+            &[&["policies.run=['vllm-v1']", "policies.baseline='vllm-v1'"], set].concat(),
+        )
+    };
+    let said = [
+        (
+            &["engine.max_context=9000"][..],
+            "S214",
+            "`engine.max_context` = 9000 is above the 8192 positions of `llama-3-8b`",
+        ),
+        (&["engine.max_context=9000"], "S214", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+        (
+            &["engine.graph_max=0"],
+            "S017",
+            "`engine.graph_max = 0` leaves batches that only decode as fast as in graphs",
+        ),
+        (&["engine.kv_blocks=900000"], "S094", "`kv_blocks` = 900000 are more than the"),
+    ];
+    for (set, code, words) in said {
+        let found = of(set);
+        assert!(found.contains(code) && found.contains(words), "{set:?}: {found}");
+    }
+    let silent = of(&["engine.max_context=8192", "engine.graph_max=64", "engine.kv_blocks=1000"]);
+    for code in ["S214", "S017", "are more than"] {
+        assert!(!silent.contains(code), "{silent}");
+    }
+}
+
+#[test]
+fn what_is_sought_and_drawn_from_the_command_line_is_checked_as_keys_are() {
+    for (name, key, help) in [
+        ("serving/azure-conv", "maximize", "`by` in `[tune]`"),
+        ("cloud/milp-example", "minimize", "`is` in `[objective]`"),
+        ("multi-task/example", "maximize", "leave it out"),
+    ] {
+        let checked = checked_of(name, &[&format!("policies.{key}=tokens_per_s")]);
+        let words = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_none() && words.contains("error[S170]") && words.contains(help), "{name}: {words}");
+        assert!(
+            words.contains(&format!("`--{key}` is for kind `training`")) && !words.contains("S014"),
+            "{name}: {words}"
+        );
+    }
+    let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
+    for (seed, is_taken) in [(u64::MAX >> 1, true), (1 << 63, false)] {
+        let overrides = Overrides { seed: Some(seed), ..Overrides::default() };
+        let checked = kinds::check(source.clone(), &folder, &overrides);
+        assert_eq!(checked.scenario.is_some(), is_taken, "{seed}");
+        assert_eq!(checked.findings.iter().any(|finding| finding.what.contains("`seed` is")), !is_taken);
+    }
+}
+
 #[test]
 fn draws_of_what_is_not_drawn_are_warned_of() {
     let alike = ["trace.seeds=4", "trace.arrivals=together"];

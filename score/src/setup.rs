@@ -15,7 +15,7 @@ use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset};
+use serve::engine_preset::{self, EnginePreset, GraphRule};
 use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Role};
@@ -81,6 +81,8 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
+    /// Largest captured batch, however few places there are.
+    graph_max: u32,
     prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
     expert_tactic: Tactic,
@@ -285,7 +287,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
-    let graph_sizes = captured(asked, tensor);
+    let (graphs, graph_max) = graphs(asked, tensor);
+    let graph_sizes = graphs.sizes(graph_max.min(graphs.most((places, tokens), recipe.graphs.is_some())));
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
@@ -309,6 +312,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
+        graph_max,
         tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
@@ -330,12 +334,11 @@ fn cluster(asked: &Asked<'_>, n_gpus: u32) -> Cluster {
     hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node)
 }
 
-/// Batches that the engine captured on so many GPUs.
-fn captured(asked: &Asked<'_>, tensor: u32) -> Vec<u32> {
-    let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
+/// Which batches the engine captures on so many GPUs, and the largest.
+fn graphs(asked: &Asked<'_>, tensor: u32) -> (GraphRule, u32) {
     let given = asked.recipe.graphs.map(|(rule, most)| (rule, most.under(asked.in_flight, asked.run.prompt)));
-    let (rule, largest) = given.unwrap_or((asked.preset.graphs, largest));
-    rule.sizes(largest)
+    let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
+    given.unwrap_or((asked.preset.graphs, largest))
 }
 
 /// Degrees divide what they cut.
@@ -363,7 +366,10 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
 /// Blocks that a worker's memory holds, and those that a sequence takes besides its tokens'; a request has to fit.
 fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Reason> {
     let config = setup.config(part);
-    let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
+    let sizes = asked.preset.sizes_on(&asked.gpu);
+    // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
+    let sizes = sizes.asked(sizes.tokens_max, part.graph_max);
+    let reserve = sizes.reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found =
