@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use skrull_sim::commands::keys;
 
 /// How readers ask for a key by its name: the words before it.
-const ASKS: [&str; 19] = [
+const ASKS: [&str; 21] = [
     ".count(",
     ".number(",
     ".text(",
@@ -23,8 +23,10 @@ const ASKS: [&str; 19] = [
     ".each_table(",
     ".known(",
     ".named(",
-    "section,",
-    "table,",
+    "(section,",
+    "(&mut section,",
+    "(table,",
+    "(&mut table,",
 ];
 
 /// Keys that stand as texts in a reader's source, behind the words that ask for one.
@@ -34,7 +36,8 @@ fn asked_in(source: &str) -> BTreeSet<String> {
         |ask: &&str| source.match_indices(*ask).map(|(at, ask)| source[at + ask.len()..].trim_start()).collect();
     let all: Vec<&str> = ASKS.iter().flat_map(|ask| -> Vec<&str> { behind(&ask) }).collect();
     let key = |text: &str| text.strip_prefix('"')?.split('"').next().map(str::to_owned);
-    let is_key = |key: &String| key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+    let is_key =
+        |key: &String| !key.is_empty() && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
     all.into_iter().filter_map(key).filter(is_key).collect()
 }
 

@@ -239,11 +239,11 @@ fn what_engines_would_not_do_is_warned_of() {
     };
     let said = [
         (
-            &["engine.max_context=9000"][..],
+            &["engine.max_context=200000"][..],
             "S214",
-            "`engine.max_context` = 9000 is above the 8192 positions of `llama-3-8b`",
+            "`engine.max_context` = 200000 is above the 131072 positions of `llama-3-8b`",
         ),
-        (&["engine.max_context=9000"], "S214", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+        (&["engine.max_context=200000"], "S214", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
         (
             &["engine.graph_max=0"],
             "S017",
@@ -259,6 +259,66 @@ fn what_engines_would_not_do_is_warned_of() {
     for code in ["S214", "S017", "are more than"] {
         assert!(!silent.contains(code), "{silent}");
     }
+}
+
+#[test]
+fn what_a_serving_scenario_says_and_nothing_heeds_is_warned_of() {
+    let same = ["[engine]", "[engine]"];
+    for (name, changed, set, words) in [
+        ("serving/azure-conv", same, &["engine.tiers={ host_gib = 8 }"][..], "`tiers` change nothing"),
+        ("serving/azure-conv", same, &["engine.prompt_rank=\"drawn\""], "`prompt_rank` changes nothing"),
+        ("serving/azure-conv", same, &["trace.priority=2"], "`priority` changes nothing"),
+        (
+            "serving/azure-conv",
+            same,
+            &["engine.scheduling=\"priority\""],
+            "`scheduling = \"priority\"` changes nothing",
+        ),
+        ("serving/azure-conv", same, &["engine.eviction=\"lfu\""], "`eviction = \"lfu\"` orders prefixes"),
+        ("serving/azure-conv", same, &["model.weights={ experts = \"int4\" }"], "a format of experts changes nothing"),
+        (
+            "serving/azure-conv",
+            same,
+            &["trace.timeout_s=5", "trace.first_token_timeout_s=9"],
+            "`first_token_timeout_s` = 9 changes nothing",
+        ),
+        (
+            "serving/azure-conv",
+            same,
+            &["engine.adapters={ slots = 4, rank_max = 16 }"],
+            "no request asks for an adapter",
+        ),
+    ] {
+        let found = warnings(name, changed, set);
+        assert!(found.contains("warning[S017]") && found.contains(words), "{set:?}: {found}");
+    }
+}
+
+/// A trace has the requests that it has.
+#[test]
+fn more_requests_than_a_file_has_are_warned_of() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-rows-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(
+        folder.join("three.csv"),
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,5\n1,10,5\n2,10,5\n",
+    )
+    .expect("a file");
+    let (source, _) = scenario::find("serving/azure-conv").expect("shipped");
+    for (requests, is_told) in [(4, true), (3, false), (2, false)] {
+        let file = "file = \"three.csv\"\nformat = \"vidur\"";
+        let text = source
+            .text
+            .replace("lengths = \"azure-conv\"", file)
+            .replace("arrivals = \"poisson\"", "arrivals = \"replay\"");
+        let text = text.replace("rate_per_s = 5.5", "").replace("requests = 19366", &format!("requests = {requests}"));
+        let checked = kinds::check(Source { text, ..source.clone() }, &folder, &Overrides::default());
+        let words = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_some(), "{words}");
+        let told = "`trace.requests` = 4, and `three.csv` has 3: all of them are served";
+        assert_eq!(words.contains(told), is_told, "{requests}: {words}");
+    }
+    std::fs::remove_dir_all(&folder).ok();
 }
 
 #[test]

@@ -136,10 +136,10 @@ impl Keys {
         self.0.iter().filter(move |(_, by_kind)| by_kind.contains_key(kind)).map(|(path, _)| path)
     }
 
-    /// What a key means.
+    /// What a key means: where it stands, as its reader says it, or anywhere.
     pub(crate) fn meaning<'k>(&'k self, meanings: &'k Meanings, path: &str) -> Option<&'k str> {
         let about = || self.0.get(path)?.values().map(|key| key.about).find(|about| !about.is_empty());
-        meaning(meanings, path).or_else(about)
+        meaning(meanings, path, about().unwrap_or_default())
     }
 
     /// Keys that have no meaning in the table, and meanings of keys that nobody asks for.
@@ -233,10 +233,11 @@ pub(crate) fn meanings() -> Meanings {
     toml::from_str(MEANINGS).expect("keys.toml is a table of tables of texts")
 }
 
-/// What a key means in its section, else anywhere.
-pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str> {
+/// What a key means in its section, else what its reader says of it, else what it means anywhere.
+pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str, about: &'m str) -> Option<&'m str> {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
-    meaning_in(meanings, section, key).or_else(|| meaning_in(meanings, "any", key))
+    let about = (!about.is_empty()).then_some(about);
+    meaning_in(meanings, section, key).or(about).or_else(|| meaning_in(meanings, "any", key))
 }
 
 fn meaning_in<'m>(meanings: &'m Meanings, section: &str, key: &str) -> Option<&'m str> {

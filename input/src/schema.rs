@@ -53,7 +53,7 @@ impl Keys {
         let mut defs: Map<String, Value> = kinds.iter().map(of_kind).collect();
         let mut any = object(&self.tree(None), &meanings);
         needs_nothing(&mut any);
-        any["properties"]["kind"] = json!({ "enum": kinds, "description": meaning(&meanings, "kind") });
+        any["properties"]["kind"] = json!({ "enum": kinds, "description": meaning(&meanings, "kind", "") });
         defs.insert("any".to_owned(), any);
         let all: Vec<Value> = std::iter::once(json!({ "$ref": "#/$defs/any" })).chain(each).collect();
         json!({ "allOf": all, "$defs": defs })
@@ -61,7 +61,7 @@ impl Keys {
 
     fn of_kind(&self, kind: &str, meanings: &Meanings) -> Value {
         let mut schema = object(&self.tree(Some(kind)), meanings);
-        schema["properties"]["kind"] = json!({ "const": kind, "description": meaning(meanings, "kind") });
+        schema["properties"]["kind"] = json!({ "const": kind, "description": meaning(meanings, "kind", "") });
         schema
     }
 
@@ -130,8 +130,8 @@ fn value(node: &Node, meanings: &Meanings) -> Value {
         _ => json!({ "anyOf": types }),
     };
     let unit = unit(&node.path, key);
-    let own = node.key.as_ref().map(|key| key.about);
-    let about = meaning(meanings, &node.path).or(own).unwrap_or_default();
+    let own = node.key.as_ref().map_or("", |key| key.about);
+    let about = meaning(meanings, &node.path, own).unwrap_or_default();
     let about = if unit.is_empty() { about.to_owned() } else { format!("{about} Unit: {unit}.") };
     schema["description"] = about.into();
     if let Some(default) = default(key, &schema) {
