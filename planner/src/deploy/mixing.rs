@@ -307,4 +307,33 @@ mod tests {
         // Shares were decided until nothing was to be gained: at these rates no split is much better.
         assert!(settled.decision.gap().is_some_and(|gap| gap < 0.05), "{settled:?}");
     }
+
+    /// What the program holds to be in time may be late when it is played: then another plan is the answer, or none.
+    #[test]
+    fn a_plan_that_is_late_when_it_is_played_is_no_answer() {
+        let settled = |deadline_s: f64, late: &[u32]| {
+            let within = |problem: &Problem, slack: f64| {
+                cost_efficiency::cheapest(problem, deadline_s * slack, Options::default())
+            };
+            let hopeful = |problem: &Problem, slack: f64| Some(within(problem, slack).ok()?.plan.replicas);
+            let assign =
+                |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
+            let is_late = |plan: &Plan| plan.makespan_s > deadline_s || plan.replicas == late;
+            let decide = Decide {
+                aim: Aim::UsdPerHour,
+                worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
+                solve: &|problem| within(problem, 1.0),
+                hopeful: Some(&hopeful),
+                assign: &assign,
+                second: None,
+            };
+            settle(&problem(), &[1.0; 2], &decide, &sum_s).map(|settled| settled.decision.plan)
+        };
+        let plain = settled(75.0, &[]).expect("a plan");
+        let other = settled(75.0, &plain.replicas).expect("a plan");
+        assert!(other.replicas != plain.replicas && other.usd_per_hour >= plain.usd_per_hour, "{plain:?} {other:?}");
+        assert!(other.makespan_s <= 75.0);
+        // All that there is ends after 1/(4/150 + 4/166.7) s at best.
+        assert!(settled(10.0, &[]).is_err());
+    }
 }

@@ -121,3 +121,80 @@ fn by_gpus(a: &Configuration, b: &Configuration) -> Ordering {
 const fn by_degrees(of: &Deployed) -> (usize, usize, u32, u32) {
     (of.model, of.offer, of.parallel.tp, of.parallel.pp)
 }
+
+#[cfg(test)]
+mod tests {
+    use hw::{Bytes, Tokens};
+    use serve::replica::Limits;
+
+    use super::super::{Costs, Rates, ReplicaOptions};
+    use super::*;
+    use crate::deploy::inventory::Inventory;
+    use crate::deploy::throughput::Lengths;
+
+    fn replica() -> ReplicaOptions {
+        ReplicaOptions {
+            rates: Rates::Roofline,
+            costs: Costs::Datasheet,
+            tp: vec![1],
+            pp: vec![1],
+            limits: Limits::ROOMY,
+            memory_ratio: 0.9,
+            reserved: Bytes(0),
+            host_us_per_step: 0.0,
+        }
+    }
+
+    /// A question whose lists stand in the given orders, each a permutation of two.
+    fn question([offers, types, configurations]: [[usize; 2]; 3]) -> Question {
+        let offer = |at: usize| [Offer::priced("dear", 4.0, 2), Offer::priced("cheap", 1.0, 3)][at].clone();
+        let demand =
+            |at: usize| Demand { name: ["long", "short"][at].to_owned(), model: 0, requests: [10.0, 20.0][at] };
+        let (n_gpus, rates) = ([[1, 0], [0, 2]], [[1.0, 2.0], [0.5, 0.7]]);
+        let configuration = |c: usize| Configuration {
+            name: ["one", "two"][c].to_owned(),
+            model: 0,
+            n_gpus: offers.map(|offer| n_gpus[c][offer]).to_vec(),
+            requests_per_s: types.map(|w| rates[c][w]).to_vec(),
+        };
+        let plan = GivenPlan {
+            name: "published".to_owned(),
+            replicas: configurations.map(|c| [1, 3][c]).to_vec(),
+            shares: Some(configurations.map(|c| types.map(|w| [[0.25, 1.0], [0.75, 0.0]][c][w]).to_vec()).to_vec()),
+        };
+        Question {
+            inventory: Inventory::of(offers.map(offer).to_vec()),
+            play: None,
+            models: Vec::new(),
+            model_names: Vec::new(),
+            demands: types.map(demand).to_vec(),
+            lengths: types.map(|w| Lengths { input: Tokens([900, 100][w]), output: Tokens(1) }).to_vec(),
+            configurations: Configurations::Given(configurations.map(configuration).to_vec()),
+            replica: replica(),
+            plans: vec![plan],
+            gap: 0.0,
+        }
+    }
+
+    #[test]
+    fn no_order_of_lines_changes_a_question() {
+        let both = [[0, 1], [1, 0]];
+        let asked = format!("{:?}", question([both[0]; 3]).in_order());
+        for offers in both {
+            for types in both {
+                for configurations in both {
+                    let other = question([offers, types, configurations]).in_order();
+                    assert_eq!(format!("{other:?}"), asked, "{offers:?} {types:?} {configurations:?}");
+                }
+            }
+        }
+        let first = question([[0, 1]; 3]).in_order();
+        assert_eq!(first.inventory.offers[0].name, "cheap");
+        let Configurations::Given(all) = &first.configurations else { panic!("given") };
+        // The pair of the cheap type comes first, and keeps its plan.
+        assert_eq!(
+            (all[0].name.as_str(), all[0].n_gpus.as_slice(), first.plans[0].replicas[0]),
+            ("two", &[2, 0][..], 3)
+        );
+    }
+}
