@@ -81,8 +81,9 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
-    /// Largest captured batch, however few places there are.
+    /// Largest batch that was asked to be captured, and that is.
     graph_max: u32,
+    batch_max: u32,
     prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
     expert_tactic: Tactic,
@@ -129,6 +130,7 @@ impl Setup {
             host_per_intricate_layer: self.constants.host_per_intricate_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            graph_max: part.batch_max,
             prompt_graph_tokens: part.prompt_graph_tokens,
             expert_rows: part.expert_rows,
             expert_tactic: part.expert_tactic,
@@ -288,7 +290,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
     let (graphs, graph_max) = graphs(asked, tensor);
-    let graph_sizes = graphs.sizes(graph_max.min(graphs.most((places, tokens), recipe.graphs.is_some())));
+    let most = graphs.most((places, tokens), recipe.graphs.is_some());
+    let (graph_sizes, batch_max) = graphs.captured(graph_max.min(most));
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
@@ -313,6 +316,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
         graph_max,
+        batch_max,
         tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),

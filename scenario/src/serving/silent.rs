@@ -21,7 +21,6 @@ pub struct Places {
     weights: Option<Place>,
     tiers: Option<Place>,
     all_reduce: Option<Place>,
-    graph_max: Option<Place>,
     max_context: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
@@ -39,7 +38,6 @@ impl Places {
             weights: at("model", "weights"),
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
-            graph_max: at("engine", "graph_max"),
             max_context: at("engine", "max_context"),
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
@@ -132,7 +130,6 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     }
     found.extend(idle_tiers(serving, places));
     found.extend(idle_reduces(serving, places));
-    found.extend(free_launches(serving, places));
     found.extend(long_context(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
@@ -199,14 +196,6 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
                 attention on several GPUs";
     let at = places.all_reduce.clone().flatten();
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
-}
-
-/// An engine that captures nothing launches every kernel of a batch that only decodes, which has no time here.
-fn free_launches(serving: &Serving, places: &Places) -> Option<Finding> {
-    let at = places.graph_max.clone()?;
-    let help = "iterations with prompts take the launches of their layers; a time per token is a lower end";
-    let what = "`engine.graph_max = 0` leaves batches that only decode as fast as in graphs";
-    serving.engine.captures_nothing().then(|| Finding::warning(Code::NoEffect, at, what).help(help))
 }
 
 /// Engines refuse a context that the model has no positions for, unless they are told otherwise.
