@@ -32,13 +32,17 @@ const ASKS: [&str; 21] = [
 /// Keys that stand as texts in a reader's source, behind the words that ask for one.
 fn asked_in(source: &str) -> BTreeSet<String> {
     let source = source.split("#[cfg(test)]").next().expect("a part");
-    let behind =
-        |ask: &&str| source.match_indices(*ask).map(|(at, ask)| source[at + ask.len()..].trim_start()).collect();
-    let all: Vec<&str> = ASKS.iter().flat_map(|ask| -> Vec<&str> { behind(&ask) }).collect();
-    let key = |text: &str| text.strip_prefix('"')?.split('"').next().map(str::to_owned);
-    let is_key =
-        |key: &String| !key.is_empty() && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
-    all.into_iter().filter_map(key).filter(is_key).collect()
+    let mut found = BTreeSet::new();
+    for ask in ASKS {
+        for (at, _) in source.match_indices(ask) {
+            let Some(text) = source[at + ask.len()..].trim_start().strip_prefix('"') else { continue };
+            let key = text.split('"').next().unwrap_or_default();
+            if !key.is_empty() && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_') {
+                found.insert(key.to_owned());
+            }
+        }
+    }
+    found
 }
 
 /// The page is made by watching readers, and a reader may ask for a key where no scenario leads it. Their source has every key.
