@@ -390,3 +390,31 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     }
     Ok((blocks, per_sequence))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Captured batches of a run's only worker: the last of those to which a batch is padded, and the largest that runs in a graph.
+    fn captured(backend: &str, model: &str, in_flight: u32) -> (Option<u32>, u32) {
+        let source =
+            format!("source_file=x; model=y; silicon_concurrency={in_flight}; measured=2025-10-29T00:00:00.000Z");
+        let cells = format!("{backend},,{model},h200_sxm,fp8,agg,1024,1024,fp8,fp8,{in_flight},8");
+        let text = format!(
+            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
+             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,{source},{cells},500,20\n"
+        );
+        let run = crate::run::read(&text).expect("a table").remove(0);
+        let part = of(&run).expect("a setup").parts.remove(0);
+        (part.graph_sizes.last().copied(), part.batch_max)
+    }
+
+    #[test]
+    fn recipes_capture_batches_by_the_rules_of_their_engines() {
+        // vLLM: `min(max_num_seqs * 2, 512)`; the script asks for as many sequences as there are requests in flight.
+        let llama = "meta-llama/Llama-3.1-70B";
+        assert_eq!([8, 64, 512].map(|n| captured("vllm", llama, n).0), [Some(16), Some(128), Some(512)]);
+        // TensorRT-LLM captures what the script asks for, and no batch decodes beyond it.
+        assert_eq!(captured("trtllm", llama, 64), (Some(1024), 1024));
+    }
+}

@@ -375,13 +375,12 @@ impl StepTable {
         encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
     }
 
-    /// Ticks of the launches of an iteration: none where a graph holds it.
+    /// Ticks of the launches of an iteration: none where a graph holds it. Chunks beside decoding sequences take no kernel away.
     fn launches(&self, load: &StepLoad) -> Tick {
         let n_decode = self.lanes.largest(load.n_decode);
         let tokens = u64::from(n_decode) * u64::from(self.tokens_per_sequence()) + u64::from(load.n_chunk_tokens);
-        let has_chunks = load.n_chunks > 0;
-        let is_held = if has_chunks { self.graphs.hold_prompts(tokens) } else { self.graphs.hold(n_decode) };
-        if is_held { Tick::ZERO } else { self.host.launched(has_chunks) }
+        let is_held = load.n_chunks > 0 && self.graphs.hold_prompts(tokens);
+        if is_held { Tick::ZERO } else { self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode)) }
     }
 
     /// Law of iterations that only decode.

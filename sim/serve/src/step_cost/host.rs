@@ -65,9 +65,11 @@ impl Host {
         Self { launches: Tick::from_seconds(prompts), decode_launches: Tick::from_seconds(decode), ..self }
     }
 
-    /// Least ticks of an iteration's kernels where nothing is captured: the device waits where the host launches more slowly than it computes.
-    pub const fn launched(&self, has_chunks: bool) -> Tick {
-        if has_chunks { self.launches } else { self.decode_launches }
+    /// Least ticks of an iteration's kernels that are launched one by one, those of chunks and those of tokens: the device waits where the host launches
+    /// more slowly than it computes.
+    pub fn launched(&self, chunks: bool, tokens: bool) -> Tick {
+        let when = |is: bool, time: Tick| if is { time } else { Tick::ZERO };
+        when(chunks, self.launches).max(when(tokens, self.decode_launches))
     }
 
     /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass

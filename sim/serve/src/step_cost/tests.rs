@@ -293,7 +293,9 @@ fn batches_beyond_the_largest_graph_take_at_least_their_launches() {
         assert_eq!(step, if is_held { held.fixed } else { held.fixed.max(launches) }, "{n} sequences");
         assert_eq!(law.fixed.max(law.least), step, "a span is the sum of its iterations");
     }
-    // Chunks of prompts have launches of their own.
+    // Chunks beside decoding sequences take no kernel away, and by themselves they have launches of their own.
+    let load = StepLoad { n_decode: 1, n_chunk_tokens: 16, n_chunks: 1, n_sampled: 2, ..StepLoad::default() };
+    assert_eq!(eager.step(&load, std::iter::once(Chunk { past: 0, new: 16 })), launches);
     let load = StepLoad { n_chunk_tokens: 16, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
     let chunk = Chunk { past: 0, new: 16 };
     assert_eq!(eager.step(&load, std::iter::once(chunk)), all.step(&load, std::iter::once(chunk)));
