@@ -365,7 +365,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     match toml_span::parse(&source.text) {
         Ok(value) => {
             let mut reader = Reader::new(value, &mut findings);
-            reader.lay_over(&overrides.set);
+            scenario::elsewhere::lay_over(&mut reader, &overrides.set);
             let asked = reader.peek("kind").unwrap_or(KINDS[0].name).to_owned();
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),

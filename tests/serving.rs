@@ -215,6 +215,110 @@ fn a_spread_over_draws_is_that_of_runs_with_other_seeds() {
     assert!(draws.spread["ttft_s.mean"][0] < draws.spread["ttft_s.mean"][1]);
 }
 
+/// What a shipped scenario that still runs is warned of, with a piece of its text changed.
+fn warnings(name: &str, [from, to]: [&str; 2], set: &[&str]) -> String {
+    let (mut source, folder) = scenario::find(name).expect("shipped");
+    assert!(source.text.contains(from), "{name} has no `{from}`");
+    source.text = source.text.replacen(from, to, 1);
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let words = diagnostic::render(&checked.source, &checked.findings);
+    assert!(checked.scenario.is_some(), "{name} with `{to}` is refused: {words}");
+    words
+}
+
+#[test]
+fn what_engines_would_not_do_is_warned_of() {
+    const LONG: &str = "engine.max_context=200000";
+    const BEYOND: &str = "`engine.max_context` = 200000 is above the 131072 positions of `llama-3-8b`";
+    let of = |key: &str| {
+        let set = [key, "policies.run=['vllm-v1']", "policies.baseline='vllm-v1'"];
+        warnings("serving/azure-conv", ["[engine]", "[engine]\nname = \"vllm\""], &set)
+    };
+    for (key, code, words) in [
+        (LONG, "S214", BEYOND),
+        (LONG, "S214", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+        ("engine.kv_blocks=900000", "S094", "`kv_blocks` = 900000 are more than the"),
+    ] {
+        let found = of(key);
+        assert!(found.contains(code) && found.contains(words), "{key}: {found}");
+    }
+    for key in ["engine.max_context=8192", "engine.kv_blocks=10000", "engine.graph_max=0"] {
+        let found = of(key);
+        assert!(!["S214", "S094", "S017"].iter().any(|code| found.contains(code)), "{key}: {found}");
+    }
+}
+
+#[test]
+fn what_a_serving_scenario_says_and_nothing_heeds_is_warned_of() {
+    const LATE: [&str; 2] = ["trace.timeout_s=5", "trace.first_token_timeout_s=9"];
+    let cases: [(&[&str], &str); 8] = [
+        (&["engine.tiers={ host_gib = 8 }"], "`tiers` change nothing"),
+        (&["engine.prompt_rank=\"drawn\""], "`prompt_rank` changes nothing"),
+        (&["trace.priority=2"], "`priority` changes nothing"),
+        (&["engine.scheduling=\"priority\""], "`scheduling = \"priority\"` changes nothing"),
+        (&["engine.eviction=\"lfu\""], "`eviction = \"lfu\"` orders prefixes"),
+        (&["model.weights={ experts = \"int4\" }"], "a format of experts changes nothing"),
+        (&LATE, "`first_token_timeout_s` = 9 changes nothing"),
+        (&["engine.adapters={ slots = 4, rank_max = 16 }"], "no request asks for an adapter"),
+    ];
+    for (set, words) in cases {
+        let found = warnings("serving/azure-conv", ["[engine]", "[engine]"], set);
+        assert!(found.contains("warning[S017]") && found.contains(words), "{set:?}: {found}");
+    }
+}
+
+/// A trace has the requests that it has.
+#[test]
+fn more_requests_than_a_file_has_are_warned_of() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-rows-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(
+        folder.join("three.csv"),
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,5\n1,10,5\n2,10,5\n",
+    )
+    .expect("a file");
+    let (source, _) = scenario::find("serving/azure-conv").expect("shipped");
+    for (requests, is_told) in [(4, true), (3, false), (2, false)] {
+        let file = "file = \"three.csv\"\nformat = \"vidur\"";
+        let text = source
+            .text
+            .replace("lengths = \"azure-conv\"", file)
+            .replace("arrivals = \"poisson\"", "arrivals = \"replay\"");
+        let text = text.replace("rate_per_s = 5.5", "").replace("requests = 19366", &format!("requests = {requests}"));
+        let checked = kinds::check(Source { text, ..source.clone() }, &folder, &Overrides::default());
+        let words = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_some(), "{words}");
+        let told = "`trace.requests` = 4, and `three.csv` has 3: all of them are served";
+        assert_eq!(words.contains(told), is_told, "{requests}: {words}");
+    }
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn what_is_sought_and_drawn_from_the_command_line_is_checked_as_keys_are() {
+    for (name, key, help) in [
+        ("serving/azure-conv", "maximize", "`by` in `[tune]`"),
+        ("cloud/milp-example", "minimize", "`is` in `[objective]`"),
+        ("multi-task/example", "maximize", "leave it out"),
+    ] {
+        let checked = checked_of(name, &[&format!("policies.{key}=tokens_per_s")]);
+        let words = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_none() && words.contains("error[S170]") && words.contains(help), "{name}: {words}");
+        assert!(
+            words.contains(&format!("`--{key}` is for kind `training`")) && !words.contains("S014"),
+            "{name}: {words}"
+        );
+    }
+    let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
+    for (seed, is_taken) in [(u64::MAX >> 1, true), (1 << 63, false)] {
+        let overrides = Overrides { seed: Some(seed), ..Overrides::default() };
+        let checked = kinds::check(source.clone(), &folder, &overrides);
+        assert_eq!(checked.scenario.is_some(), is_taken, "{seed}");
+        assert_eq!(checked.findings.iter().any(|finding| finding.what.contains("`seed` is")), !is_taken);
+    }
+}
+
 #[test]
 fn draws_of_what_is_not_drawn_are_warned_of() {
     let alike = ["trace.seeds=4", "trace.arrivals=together"];

@@ -47,6 +47,8 @@ pub(crate) struct Key {
     n_typed: usize,
     /// In how many scenarios it was asked for.
     pub(crate) n_scenarios: usize,
+    /// What it means, where a reader had the words.
+    pub(crate) about: &'static str,
 }
 
 impl Key {
@@ -62,6 +64,7 @@ impl Key {
         // Whoever asks for a word asks for a text as well.
         self.n_typed += usize::from(!["value", "word", EITHER].contains(&seen.what));
         self.whats.insert(seen.what);
+        self.about = seen.about;
         self.defaults.extend(Some(seen.default.clone()).filter(|text| !text.is_empty()));
         self.allowed.extend(Some(seen.allowed.clone()).filter(|text| !text.is_empty()));
     }
@@ -83,6 +86,7 @@ impl Key {
         self.n_taken += other.n_taken;
         self.n_typed += other.n_typed;
         self.n_scenarios += other.n_scenarios;
+        self.about = if self.about.is_empty() { other.about } else { self.about };
         self
     }
 
@@ -116,21 +120,33 @@ fn more_exact(one: &'static str, other: &'static str) -> &'static str {
 }
 
 impl Keys {
-    /// Adds what the reader of a kind asked for.
-    pub fn add(&mut self, kind: &str, seen: Vec<Seen>) {
+    /// Adds what the reader of a kind asked for. One that found errors may have stopped early, so it only adds keys that nobody asked for before.
+    pub fn add(&mut self, kind: &str, seen: Vec<Seen>, has_errors: bool) {
         let mut asked = BTreeSet::new();
-        for seen in seen {
+        let known: BTreeSet<String> = if has_errors { self.of(kind).cloned().collect() } else { BTreeSet::new() };
+        for seen in seen.into_iter().filter(|seen| !known.contains(&seen.path)) {
             let key = self.0.entry(seen.path.clone()).or_default().entry(kind.to_owned()).or_default();
             key.add(&seen);
             key.n_scenarios += usize::from(asked.insert(seen.path));
         }
     }
 
+    /// Paths of keys that a kind asked for.
+    fn of(&self, kind: &str) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(move |(_, by_kind)| by_kind.contains_key(kind)).map(|(path, _)| path)
+    }
+
+    /// What a key means: where it stands, as its reader says it, or anywhere.
+    pub(crate) fn meaning<'k>(&'k self, meanings: &'k Meanings, path: &str) -> Option<&'k str> {
+        let about = || self.0.get(path)?.values().map(|key| key.about).find(|about| !about.is_empty());
+        meaning(meanings, path, about().unwrap_or_default())
+    }
+
     /// Keys that have no meaning in the table, and meanings of keys that nobody asks for.
     pub fn gaps(&self) -> Vec<String> {
         let meanings = meanings();
         let is_key = |path: &&String| !path.ends_with(OTHERS);
-        let unexplained = self.0.keys().filter(is_key).filter(|path| meaning(&meanings, path).is_none()).cloned();
+        let unexplained = self.0.keys().filter(is_key).filter(|path| self.meaning(&meanings, path).is_none()).cloned();
         let split = |path: &'_ str| {
             path.rsplit_once('.').map_or((String::new(), path.to_owned()), |(s, k)| (s.to_owned(), k.to_owned()))
         };
@@ -165,7 +181,7 @@ impl Keys {
                 "\n## {heading}\n\n| key | type | unit | default | allowed | kinds | meaning |\n|---|---|---|---|---|---|---|\n"
             );
             for (path, key) in keys {
-                row(&mut out, path, key, meaning(&meanings, path).unwrap_or(""));
+                row(&mut out, path, key, self.meaning(&meanings, path).unwrap_or(""));
             }
         }
         out
@@ -217,10 +233,11 @@ pub(crate) fn meanings() -> Meanings {
     toml::from_str(MEANINGS).expect("keys.toml is a table of tables of texts")
 }
 
-/// What a key means in its section, else anywhere.
-pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str> {
+/// What a key means in its section, else what its reader says of it, else what it means anywhere.
+pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str, about: &'m str) -> Option<&'m str> {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
-    meaning_in(meanings, section, key).or_else(|| meaning_in(meanings, "any", key))
+    let about = (!about.is_empty()).then_some(about);
+    meaning_in(meanings, section, key).or(about).or_else(|| meaning_in(meanings, "any", key))
 }
 
 fn meaning_in<'m>(meanings: &'m Meanings, section: &str, key: &str) -> Option<&'m str> {
@@ -240,7 +257,7 @@ mod tests {
             ..Seen::default()
         };
         let mut keys = Keys::default();
-        keys.add("serving", vec![seen("tp", u64::MAX), seen("layers", u32::MAX.into())]);
+        keys.add("serving", vec![seen("tp", u64::MAX), seen("layers", u32::MAX.into())], false);
         let page = keys.page();
         assert!(page.contains("| `tp` | whole number |  | - |"), "{page}");
         assert!(page.contains("| `layers` | whole number |  | all |") || page.contains("| layers | all |"), "{page}");
@@ -251,7 +268,7 @@ mod tests {
         let seen =
             |what| Seen { path: "engine.window_ms".to_owned(), what, default: "5".to_owned(), ..Seen::default() };
         let mut keys = Keys::default();
-        keys.add("serving", vec![seen("number"), seen("value")]);
+        keys.add("serving", vec![seen("number"), seen("value")], false);
         assert!(keys.page().contains("| `window_ms` | number | ms | 5 | - | serving |"), "{}", keys.page());
     }
 }

@@ -300,7 +300,7 @@ impl Section<'_> {
 
     /// Tells who watches what a key may be.
     fn note(&self, key: &str, what: &'static str, default: impl FnOnce() -> String, allowed: impl FnOnce() -> String) {
-        seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed() });
+        seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed(), about: "" });
     }
 
     /// Takes a table of a key whole, as JSON, where it is one.

@@ -53,7 +53,7 @@ impl Keys {
         let mut defs: Map<String, Value> = kinds.iter().map(of_kind).collect();
         let mut any = object(&self.tree(None), &meanings);
         needs_nothing(&mut any);
-        any["properties"]["kind"] = json!({ "enum": kinds, "description": meaning(&meanings, "kind") });
+        any["properties"]["kind"] = json!({ "enum": kinds, "description": meaning(&meanings, "kind", "") });
         defs.insert("any".to_owned(), any);
         let all: Vec<Value> = std::iter::once(json!({ "$ref": "#/$defs/any" })).chain(each).collect();
         json!({ "allOf": all, "$defs": defs })
@@ -61,7 +61,7 @@ impl Keys {
 
     fn of_kind(&self, kind: &str, meanings: &Meanings) -> Value {
         let mut schema = object(&self.tree(Some(kind)), meanings);
-        schema["properties"]["kind"] = json!({ "const": kind, "description": meaning(meanings, "kind") });
+        schema["properties"]["kind"] = json!({ "const": kind, "description": meaning(meanings, "kind", "") });
         schema
     }
 
@@ -130,7 +130,8 @@ fn value(node: &Node, meanings: &Meanings) -> Value {
         _ => json!({ "anyOf": types }),
     };
     let unit = unit(&node.path, key);
-    let about = meaning(meanings, &node.path).unwrap_or_default();
+    let own = node.key.as_ref().map_or("", |key| key.about);
+    let about = meaning(meanings, &node.path, own).unwrap_or_default();
     let about = if unit.is_empty() { about.to_owned() } else { format!("{about} Unit: {unit}.") };
     schema["description"] = about.into();
     if let Some(default) = default(key, &schema) {
@@ -210,7 +211,7 @@ mod tests {
     use crate::reader::seen::Seen;
 
     fn seen(path: &str, what: &'static str, default: &str, allowed: &str) -> Seen {
-        Seen { path: path.to_owned(), what, default: default.to_owned(), allowed: allowed.to_owned() }
+        Seen { path: path.to_owned(), what, default: default.to_owned(), allowed: allowed.to_owned(), about: "" }
     }
 
     #[test]
@@ -219,10 +220,12 @@ mod tests {
         keys.add(
             "a",
             vec![seen("engine.window_ms", "number", "5", "0 to 10"), seen("engine.window_ms", "value", "", "")],
+            false,
         );
         keys.add(
             "a",
             vec![seen("engine.rule", "word", "x", "x, y"), seen("engine.n", "whole number", "needed", "1 to 9")],
+            false,
         );
         let schema = keys.schema(Some("a"), "a");
         let engine = &schema["properties"]["engine"];
@@ -237,7 +240,7 @@ mod tests {
     #[test]
     fn a_value_that_is_looked_at_first_may_be_of_another_type() {
         let mut keys = Keys::default();
-        keys.add("a", vec![seen("cost.law", EITHER, "", ""), seen("cost.law", "text", "", "")]);
+        keys.add("a", vec![seen("cost.law", EITHER, "", ""), seen("cost.law", "text", "", "")], false);
         let schema = keys.schema(Some("a"), "a");
         assert!(schema["properties"]["cost"]["properties"]["law"].get("type").is_none());
     }

@@ -194,6 +194,19 @@ impl Problem {
         serves.then(|| demand.requests / rate)
     }
 
+    /// Seconds in which one replica of c would serve all that is asked of its model; infinite where it cannot.
+    pub fn seconds_alone(&self, c: usize) -> f64 {
+        let model = self.configurations[c].model;
+        let asked =
+            (0..self.demands.len()).filter(|&w| self.demands[w].model == model && self.demands[w].requests > 0.0);
+        asked.map(|w| self.seconds(c, w).unwrap_or(f64::INFINITY)).sum()
+    }
+
+    /// Of some configurations with as many GPUs the one that would serve all that is asked soonest; of equals the first.
+    pub fn fastest(&self, of: impl Iterator<Item = usize>) -> Option<usize> {
+        of.min_by(|&a, &b| self.seconds_alone(a).total_cmp(&self.seconds_alone(b)))
+    }
+
     /// Replicas in words, for example `1 x a100 + 2 x l4`.
     pub fn words(&self, replicas: &[u32]) -> String {
         let used = replicas.iter().zip(&self.configurations).filter(|(y, _)| **y > 0);

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use engine::Origin;
 use reports::expect::Expectation;
 
-use input::diagnostic::Source;
+use input::diagnostic::{Code, Source};
 use input::text_file::{self, NoText};
 use thiserror::Error;
 
@@ -41,8 +41,14 @@ pub struct Overrides {
     pub seed: Option<u64>,
 }
 
+/// Largest seed: TOML's numbers have a sign.
+const SEED_MAX: u64 = u64::MAX >> 1;
+
 /// Scenarios that are shipped with the program, by name: every file of `scenarios/` but those of `scenarios/bad/`.
 pub static EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
+
+/// Scenarios that are wrong, by name: those of `scenarios/bad/`, whose readers ask for keys that no shipped one has.
+pub static WRONG: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/wrong.rs"));
 
 /// The scenario that a newcomer starts from.
 pub const STARTER: &str = "quickstart";
@@ -134,7 +140,11 @@ impl Head {
     pub fn of(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> Self {
         let name = name(top, source);
         let kind = top.text("kind").map_or_else(|| "training".to_owned(), |(kind, _)| kind);
-        let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+        let seed = top.count("seed", Some(0), 0..=SEED_MAX).0;
+        if let Some(seed) = overrides.seed.filter(|seed| *seed > SEED_MAX) {
+            let help = format!("allowed are whole numbers from 0 to {SEED_MAX}");
+            top.refuse(Code::OutOfRange, None, format!("`seed` is {seed}"), help);
+        }
         let origin = Origin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             question: String::new(),

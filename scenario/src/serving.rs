@@ -323,10 +323,11 @@ impl Serving {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
         let formats = operation.kernels.formats(group.model.formats);
-        let graph_sizes = self.engine.graph_sizes(&group.cluster.gpu, tensor_degree, self.sizes_max(choice, group));
+        let (gpu, preset) = (&group.cluster.gpu, self.engine.preset);
+        let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let ranks = operation.expert_degree / tensor_degree;
-        let all_reduce = self.engine.preset.map_or(ReduceKernel::Own, |preset| {
-            preset.reduces.kernel(&group.model, &group.cluster.gpu, ranks.max(1), self.engine.all_reduce)
+        let all_reduce = preset.map_or(ReduceKernel::Own, |preset| {
+            preset.reduces.kernel(&group.model, gpu, ranks.max(1), self.engine.all_reduce)
         });
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
@@ -341,23 +342,22 @@ impl Serving {
             encoder_split: self.engine.encoder_split,
             routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
-            prompt_graph_tokens: self.engine.preset.map_or(0, |preset| {
-                let batch_max = graph_sizes.last().copied().unwrap_or(0);
-                preset.prompt_graphs.tokens(&group.model, batch_max, operation.is_plain(group.role, tensor_degree))
+            prompt_graph_tokens: preset.map_or(0, |preset| {
+                preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, tensor_degree))
             }),
             graph_sizes,
-            shared_among_routed: self.engine.preset.is_some_and(|preset| {
-                preset.shared_among_routed(&group.model, &group.cluster.gpu, operation.expert_degree > 1)
-            }),
-            fusion: engine_reduces::fusion(all_reduce, self.engine.preset.map_or(Fusion::Nothing, |own| own.fusion)),
-            census: self.engine.preset.map_or(census::NONE, |preset| preset.census),
+            graph_max,
+            shared_among_routed: preset
+                .is_some_and(|preset| preset.shared_among_routed(&group.model, gpu, operation.expert_degree > 1)),
+            fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
+            census: preset.map_or(census::NONE, |preset| preset.census),
             all_reduce,
-            shared_beside: self.engine.preset.map_or(0, |preset| preset.shared_beside),
-            prompt_exchange: self.engine.preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
+            shared_beside: preset.map_or(0, |preset| preset.shared_beside),
+            prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),
-            expert_rows: self.engine.preset.and_then(|preset| {
+            expert_rows: preset.and_then(|preset| {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),

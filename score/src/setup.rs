@@ -15,7 +15,7 @@ use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset};
+use serve::engine_preset::{self, EnginePreset, GraphRule};
 use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Role};
@@ -81,6 +81,9 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
+    /// Largest batch that was asked to be captured, and that is.
+    graph_max: u32,
+    batch_max: u32,
     prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
     expert_tactic: Tactic,
@@ -127,6 +130,7 @@ impl Setup {
             host_per_intricate_layer: self.constants.host_per_intricate_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            graph_max: part.batch_max,
             prompt_graph_tokens: part.prompt_graph_tokens,
             expert_rows: part.expert_rows,
             expert_tactic: part.expert_tactic,
@@ -285,7 +289,9 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let tokens_max = tokens_asked.max(least);
-    let graph_sizes = captured(asked, tensor);
+    let (graphs, graph_max) = graphs(asked, tensor);
+    let most = graphs.most((places, tokens), recipe.graphs.is_some());
+    let (graph_sizes, batch_max) = graphs.captured(graph_max.min(most));
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
@@ -309,6 +315,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
+        graph_max,
+        batch_max,
         tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
@@ -330,12 +338,11 @@ fn cluster(asked: &Asked<'_>, n_gpus: u32) -> Cluster {
     hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node)
 }
 
-/// Batches that the engine captured on so many GPUs.
-fn captured(asked: &Asked<'_>, tensor: u32) -> Vec<u32> {
-    let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
+/// Which batches the engine captures on so many GPUs, and the largest.
+fn graphs(asked: &Asked<'_>, tensor: u32) -> (GraphRule, u32) {
     let given = asked.recipe.graphs.map(|(rule, most)| (rule, most.under(asked.in_flight, asked.run.prompt)));
-    let (rule, largest) = given.unwrap_or((asked.preset.graphs, largest));
-    rule.sizes(largest)
+    let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
+    given.unwrap_or((asked.preset.graphs, largest))
 }
 
 /// Degrees divide what they cut.
@@ -363,7 +370,10 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
 /// Blocks that a worker's memory holds, and those that a sequence takes besides its tokens'; a request has to fit.
 fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Reason> {
     let config = setup.config(part);
-    let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
+    let sizes = asked.preset.sizes_on(&asked.gpu);
+    // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
+    let sizes = sizes.asked(sizes.tokens_max, part.graph_max);
+    let reserve = sizes.reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found =
@@ -379,4 +389,32 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
         return Err(Reason::Memory { what });
     }
     Ok((blocks, per_sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Captured batches of a run's only worker: the last of those to which a batch is padded, and the largest that runs in a graph.
+    fn captured(backend: &str, model: &str, in_flight: u32) -> (Option<u32>, u32) {
+        let source =
+            format!("source_file=x; model=y; silicon_concurrency={in_flight}; measured=2025-10-29T00:00:00.000Z");
+        let cells = format!("{backend},,{model},h200_sxm,fp8,agg,1024,1024,fp8,fp8,{in_flight},8");
+        let text = format!(
+            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
+             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,{source},{cells},500,20\n"
+        );
+        let run = crate::run::read(&text).expect("a table").remove(0);
+        let part = of(&run).expect("a setup").parts.remove(0);
+        (part.graph_sizes.last().copied(), part.batch_max)
+    }
+
+    #[test]
+    fn recipes_capture_batches_by_the_rules_of_their_engines() {
+        // vLLM: `min(max_num_seqs * 2, 512)`; the script asks for as many sequences as there are requests in flight.
+        let llama = "meta-llama/Llama-3.1-70B";
+        assert_eq!([8, 64, 512].map(|n| captured("vllm", llama, n).0), [Some(16), Some(128), Some(512)]);
+        // TensorRT-LLM captures what the script asks for, and no batch decodes beyond it.
+        assert_eq!(captured("trtllm", llama, 64), (Some(1024), 1024));
+    }
 }

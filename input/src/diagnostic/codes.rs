@@ -158,6 +158,7 @@ codes! {
     NoKernel = 211, "An engine has no kernel for a number format.";
     OtherEngine = 212, "A policy batches as another engine does.";
     UnknownVersion = 213, "Nothing is known of a version of an engine.";
+    LongContext = 214, "A context is longer than a model has positions.";
     OtherObjective = 220, "A policy of deployments does not serve the objective.";
 }
 

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use super::{Place, Section, seen, small, unknown};
+use super::seen::{self, Seen};
+use super::{Place, Section, small, unknown};
 use crate::diagnostic::Code;
 
 impl Section<'_> {
@@ -13,6 +14,14 @@ impl Section<'_> {
     pub fn offers<'n, N: IntoIterator<Item = &'n str>>(&self, key: &str, names: impl FnOnce() -> N) {
         let shown = || names().into_iter().collect::<Vec<_>>().join(", ");
         self.note(key, seen::NAME, String::new, shown);
+    }
+
+    /// Tells who watches of a key that the caller knows from a table of its own; its path begins with the section's.
+    pub fn takes(&self, seen: impl FnOnce() -> Seen) {
+        seen::note(|| {
+            let seen = seen();
+            Seen { path: self.full(&seen.path), ..seen }
+        });
     }
 
     /// Tells who watches that a key takes a list of names.

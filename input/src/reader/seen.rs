@@ -20,6 +20,8 @@ pub struct Seen {
     pub default: String,
     /// Range or words.
     pub allowed: String,
+    /// What it means, where whoever asks has the words; otherwise `keys.toml` has them.
+    pub about: &'static str,
 }
 
 thread_local! {

@@ -38,10 +38,11 @@ pub struct Settled {
 /// The best plan with other replicas than one's.
 pub type Second<'a> = dyn Fn(&Problem, &Plan) -> Option<Plan> + 'a;
 
-/// What a policy counts of a plan that was served, to be least; infinite where the plan keeps no promise.
-pub type Worth<'a> = dyn Fn(&Plan) -> f64 + 'a;
+/// What a policy counts of a plan that was served, at the rates of its own mix, to be least; where the plan keeps no promise,
+/// the seconds after which it ends.
+pub type Worth<'a> = dyn Fn((&Problem, &Plan)) -> Result<f64, f64> + 'a;
 
-/// Replicas for a problem whose promise may be missed by a ratio.
+/// Replicas for a problem whose promise may be missed by a ratio, or must be kept with so much room where it is below 1.
 pub type Hopeful<'a> = dyn Fn(&Problem, f64) -> Option<Vec<u32>> + 'a;
 
 /// How a policy decides.
@@ -65,6 +66,15 @@ pub struct Decide<'a> {
 struct Tried {
     plan: Plan,
     mixing: Vec<f64>,
+    /// What counts of it; the seconds after which it ends where it keeps no promise.
+    worth: Result<f64, f64>,
+}
+
+impl Tried {
+    /// What counts of it, to be least.
+    fn least(&self) -> f64 {
+        self.worth.unwrap_or(f64::INFINITY)
+    }
 }
 
 /// What was served so far.
@@ -94,13 +104,16 @@ pub fn settle(
 ) -> Result<Settled, RentalError> {
     let (seen, tried) = (Vec::new(), Vec::new());
     let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
-    search.hopeful();
+    search.hopeful(SLACKS.into_iter());
+    search.n_hopeful = search.seen.len();
     while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
         let replicas = (decide.solve)(&corrected(problem, &search.mixing))?.plan.replicas;
         if !search.settle(replicas) {
             break;
         }
     }
+    // What the program holds to be in time may be late when it is played.
+    search.hopeful(SLACKS.into_iter().rev().map(f64::recip));
     search.seconds();
     search.answer()
 }
@@ -113,26 +126,26 @@ impl Search<'_> {
         }
         let found = shares(self.problem, &mut self.mixing, &replicas, self.decide, self.serve);
         self.seen.push(replicas);
-        if let Some(found) = found {
-            let worth = (self.decide.worth)(&found.plan);
-            let after = self.tried.partition_point(|other| (self.decide.worth)(&other.plan) <= worth);
+        if let Some((plan, mixing)) = found {
+            let worth = (self.decide.worth)((&corrected(self.problem, &mixing), &plan));
+            let found = Tried { plan, mixing, worth };
+            let after = self.tried.partition_point(|other| other.least() <= found.least());
             self.tried.insert(after, found);
         }
         true
     }
 
     /// Serves what might keep the promise, with less hope each time, until something does.
-    fn hopeful(&mut self) {
+    fn hopeful(&mut self, slacks: impl Iterator<Item = f64>) {
         let Some(hopeful) = self.decide.hopeful else { return };
-        for slack in SLACKS {
+        for slack in slacks {
+            if self.tried.first().is_some_and(|best| best.worth.is_ok()) {
+                return;
+            }
             if let Some(replicas) = hopeful(&corrected(self.problem, &self.mixing), slack) {
                 self.settle(replicas);
             }
-            if self.tried.first().is_some_and(|best| (self.decide.worth)(&best.plan).is_finite()) {
-                break;
-            }
         }
-        self.n_hopeful = self.seen.len();
     }
 
     /// Serves the second choice beside the best one, as long as that changes what is best.
@@ -151,37 +164,35 @@ impl Search<'_> {
     /// The best plan, beside the next one where somebody asks.
     fn answer(self) -> Result<Settled, RentalError> {
         let n_rounds = self.seen.len();
-        let Decide { aim, worth, .. } = self.decide;
         let mut tried = self.tried.into_iter();
         let best = tried.next().ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
-        let objective = worth(&best.plan);
-        if objective.is_infinite() {
-            let ends_s = best.plan.makespan_s;
+        let objective = best.worth.map_err(|ends_s| {
             let why = format!("no plan that was served keeps the deadline; the first one ends after {ends_s:.1} s");
-            return Err(RentalError::Infeasible(why));
-        }
-        let second = tried.find(|other| other.plan.replicas != best.plan.replicas && worth(&other.plan).is_finite());
+            RentalError::Infeasible(why)
+        })?;
+        let second = tried.find(|other| other.plan.replicas != best.plan.replicas && other.worth.is_ok());
         let second = second.filter(|_| self.decide.second.is_some());
         let problem = corrected(self.problem, &best.mixing);
         let solved = (self.decide.solve)(&problem)?;
         // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
         let status = if solved.plan.replicas == best.plan.replicas { solved.status } else { Status::Feasible };
         let bound = solved.bound().map(|bound| Bound::plain(bound.min(objective)));
-        let decision = Decision::new(best.plan, *aim, objective).bounded(bound, status);
-        let second = second.map(|other| RunnerUp { objective: worth(&other.plan), plan: other.plan });
+        let decision = Decision::new(best.plan, self.decide.aim, objective).bounded(bound, status);
+        let second = second.map(|other| RunnerUp { objective: other.least(), plan: other.plan });
         Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
     }
 }
 
-/// Decides the shares of replicas until plan and service agree; `mixing` learns what was served.
+/// Decides the shares of replicas until plan and service agree; the plan that ends soonest, and the factors of its mix. `mixing` learns what was
+/// served.
 fn shares(
     problem: &Problem,
     mixing: &mut [f64],
     replicas: &[u32],
     decide: &Decide<'_>,
     serve: &dyn Fn(usize, &[f64]) -> f64,
-) -> Option<Tried> {
-    let mut best: Option<Tried> = None;
+) -> Option<(Plan, Vec<f64>)> {
+    let mut best: Option<(Plan, Vec<f64>)> = None;
     for _ in 0..SHARES_MAX {
         let now = corrected(problem, mixing);
         let mut plan = (decide.assign)(&now, replicas)?;
@@ -199,8 +210,8 @@ fn shares(
             }
         }
         plan.makespan_s = served_s;
-        let found = Tried { plan, mixing: mixing.to_vec() };
-        best = [best, Some(found)].into_iter().flatten().min_by(|a, b| a.plan.makespan_s.total_cmp(&b.plan.makespan_s));
+        let found = (plan, mixing.to_vec());
+        best = [best, Some(found)].into_iter().flatten().min_by(|a, b| a.0.makespan_s.total_cmp(&b.0.makespan_s));
         if apart <= AGREES {
             break;
         }
@@ -248,7 +259,7 @@ mod tests {
         let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
         let decide = Decide {
             aim: Aim::Seconds,
-            worth: &|plan| plan.makespan_s,
+            worth: &|(_, plan)| Ok(plan.makespan_s),
             solve: &solve,
             hopeful: None,
             assign: &assign,
@@ -295,5 +306,34 @@ mod tests {
         assert!((plan.makespan_s - slowest).abs() < 1e-9, "{settled:?}");
         // Shares were decided until nothing was to be gained: at these rates no split is much better.
         assert!(settled.decision.gap().is_some_and(|gap| gap < 0.05), "{settled:?}");
+    }
+
+    /// What the program holds to be in time may be late when it is played: then another plan is the answer, or none.
+    #[test]
+    fn a_plan_that_is_late_when_it_is_played_is_no_answer() {
+        let settled = |deadline_s: f64, late: &[u32]| {
+            let within = |problem: &Problem, slack: f64| {
+                cost_efficiency::cheapest(problem, deadline_s * slack, Options::default())
+            };
+            let hopeful = |problem: &Problem, slack: f64| Some(within(problem, slack).ok()?.plan.replicas);
+            let assign =
+                |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
+            let is_late = |plan: &Plan| plan.makespan_s > deadline_s || plan.replicas == late;
+            let decide = Decide {
+                aim: Aim::UsdPerHour,
+                worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
+                solve: &|problem| within(problem, 1.0),
+                hopeful: Some(&hopeful),
+                assign: &assign,
+                second: None,
+            };
+            settle(&problem(), &[1.0; 2], &decide, &sum_s).map(|settled| settled.decision.plan)
+        };
+        let plain = settled(75.0, &[]).expect("a plan");
+        let other = settled(75.0, &plain.replicas).expect("a plan");
+        assert!(other.replicas != plain.replicas && other.usd_per_hour >= plain.usd_per_hour, "{plain:?} {other:?}");
+        assert!(other.makespan_s <= 75.0);
+        // All that there is ends after 1/(4/150 + 4/166.7) s at best.
+        assert!(settled(10.0, &[]).is_err());
     }
 }

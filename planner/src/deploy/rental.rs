@@ -1,10 +1,11 @@
 //! Work that is to end soonest within a budget, or within a deadline for the fewest dollars: find rates, decide what to rent, replay the plan.
 //!
 //! Configurations are given with their rates, or every GPU type is tried with the degrees that are allowed and its rates come from the serving
-//! simulator or from a roofline (`rental/rates.rs`). `rental/lay.rs` lays a plan on machines as the deployments that the request loop plays,
-//! `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
+//! simulator or from a roofline (`rental/rates.rs`). `rental/order.rs` puts all in an order that no file changes, `rental/lay.rs` lays a plan on
+//! machines as the deployments that the request loop plays, `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
 
 mod lay;
+mod order;
 mod rates;
 mod words;
 
@@ -23,6 +24,7 @@ use super::{Configuration, Demand, Plan, Problem, RentalError};
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
+use lay::Rents;
 pub use lay::deployments;
 pub use rates::{Costs, Rated, Rates, ReplicaOptions, Unheld};
 pub use words::{plan_json, rented};
@@ -120,6 +122,12 @@ pub struct Decided {
     pub limit: Limit,
 }
 
+impl Decided {
+    const fn rents(&self) -> Rents<'_> {
+        Rents { problem: &self.problem, plan: &self.decision.plan }
+    }
+}
+
 impl Question {
     /// The problem within a limit; with a deadline all that is offered may be rented.
     fn problem(&self, rated: &Rated, limit: Limit) -> Problem {
@@ -172,7 +180,7 @@ impl Question {
         let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
         let decide = mixing::Decide {
             aim: asked.aim(),
-            worth: &|plan| asked.worth(plan),
+            worth: &|tried| self.worth(asked, rated, tried),
             solve: &|problem| asked.solve(problem),
             hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
@@ -183,6 +191,18 @@ impl Question {
         Ok(asked.limited(Decided { decision, problem, mixing, n_rounds, limit: asked.limit }))
     }
 
+    /// What counts of a plan that was served. A deadline holds for all requests on all replicas, whose parts are whole requests.
+    fn worth(&self, asked: &Asked<'_>, rated: &Rated, (problem, plan): (&Problem, &Plan)) -> Result<f64, f64> {
+        let worth = asked.worth(plan);
+        let Limit::Deadline { seconds } = asked.limit else { return Ok(worth) };
+        if worth.is_infinite() {
+            return Err(plan.makespan_s);
+        }
+        let fleet = lay::fleet(self, Rents { problem, plan }, rated).map_err(|_| f64::INFINITY)?;
+        let ends_s = simulated::replay(problem, &self.lengths, &fleet).makespan_s;
+        if ends_s <= seconds { Ok(worth) } else { Err(ends_s) }
+    }
+
     /// Serves all requests with the plan's replicas, and as they come where that is asked; figures by their keys.
     ///
     /// # Errors
@@ -191,11 +211,11 @@ impl Question {
         if rated.engines.is_empty() {
             return Ok(metrics(self, decided, None));
         }
-        let fleet = lay::fleet(self, decided, rated)?;
+        let fleet = lay::fleet(self, decided.rents(), rated)?;
         let replay = simulated::replay(&decided.problem, &self.lengths, &fleet);
         let mut values = metrics(self, decided, Some(&replay));
         if let Some(coming) = self.play {
-            let fleet = lay::losing(fleet, self, decided, coming.seed)?;
+            let fleet = lay::losing(fleet, self, decided.rents(), coming.seed)?;
             let seen = simulated::arriving(&decided.problem, &self.lengths, &fleet, coming);
             values.extend(seen.into_iter().filter(|(key, _)| SEEN.contains(&key.as_str())));
         }
@@ -245,7 +265,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Replicas that would miss the deadline by little.
+    /// Replicas that would end within a deadline that is so many times as long.
     fn hopeful(&self, problem: &Problem, slack: f64) -> Option<Vec<u32>> {
         let Limit::Deadline { seconds } = self.limit else { return None };
         let later = Self { limit: Limit::Deadline { seconds: seconds * slack }, ..*self };

@@ -108,7 +108,7 @@ pub fn read(
     let inventory = stock.inventory;
     let asked =
         Question { inventory, play, models, model_names, demands, lengths, configurations, replica, plans, gap };
-    Some(Rental { head: Head { baseline, expectations, ..head }, objective, asked, choices })
+    Some(Rental { head: Head { baseline, expectations, ..head }, objective, asked: asked.in_order(), choices })
 }
 
 /// `[play]`: requests that come one by one, and what clients allow; `None` without the section.

@@ -115,22 +115,21 @@ impl EngineSection {
         self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
-    /// Whether it was told to capture no batch.
-    pub fn captures_nothing(&self) -> bool {
-        self.graph_max == Some(0)
-    }
-
     /// Largest batch that a tensor group captures: what is written, or the preset's.
     fn graph_max(&self, gpu: &Gpu, tensor_degree: u32) -> u32 {
         let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
         self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0)
     }
 
-    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens; none where nobody says so.
-    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> Vec<u32> {
+    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens, and the largest; every batch as it is where
+    /// nobody says so.
+    pub fn captured(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> (Vec<u32>, u32) {
+        if self.graph_max.is_none() && self.preset.is_none() {
+            return (Vec::new(), u32::MAX);
+        }
         let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
-        let most = rule.most(largest, self.graph_max.is_some());
-        rule.sizes(self.graph_max(gpu, tensor_degree).min(most))
+        let most = self.graph_max(gpu, tensor_degree).min(rule.most(largest, self.graph_max.is_some()));
+        rule.captured(most)
     }
 
     /// GPUs of a replica with so many in a tensor group.

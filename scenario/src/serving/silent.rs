@@ -21,7 +21,7 @@ pub struct Places {
     weights: Option<Place>,
     tiers: Option<Place>,
     all_reduce: Option<Place>,
-    graph_max: Option<Place>,
+    max_context: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
     experts: [(&'static str, Option<Place>); 4],
@@ -38,7 +38,7 @@ impl Places {
             weights: at("model", "weights"),
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
-            graph_max: at("engine", "graph_max"),
+            max_context: at("engine", "max_context"),
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
             experts,
@@ -130,7 +130,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     }
     found.extend(idle_tiers(serving, places));
     found.extend(idle_reduces(serving, places));
-    found.extend(free_launches(serving, places));
+    found.extend(long_context(serving, places));
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
     found.extend(idle_rank(serving, places));
@@ -198,12 +198,19 @@ fn idle_reduces(serving: &Serving, places: &Places) -> Option<Finding> {
     is_idle.then(|| Finding::warning(Code::NoEffect, at, "`engine.all_reduce` changes nothing").help(help))
 }
 
-/// An engine that captures nothing launches every kernel of a batch that only decodes, which has no time here.
-fn free_launches(serving: &Serving, places: &Places) -> Option<Finding> {
-    let at = places.graph_max.clone()?;
-    let help = "iterations with prompts take the launches of their layers; a time per token is a lower end";
-    let what = "`engine.graph_max = 0` leaves batches that only decode as fast as in graphs";
-    serving.engine.captures_nothing().then(|| Finding::warning(Code::NoEffect, at, what).help(help))
+/// Engines refuse a context that the model has no positions for, unless they are told otherwise.
+fn long_context(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.max_context.clone()?;
+    let asked = serving.engine.limits.context_max;
+    let model = serving.groups.iter().map(|group| &group.model).find(|model| model.max_positions < u64::from(asked))?;
+    let what =
+        format!("`engine.max_context` = {asked} is above the {} positions of `{}`", model.max_positions, model.name);
+    let help = match serving.engine.preset?.name {
+        "vllm" => "vLLM refuses it, unless `VLLM_ALLOW_LONG_MAX_MODEL_LEN=1` is set",
+        "sglang" => "SGLang refuses it, unless `SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1` is set",
+        _ => "answers beyond them are of no use, unless positions are scaled",
+    };
+    Some(Finding::warning(Code::LongContext, at, what).help(help))
 }
 
 /// Ranks are drawn for prompts on replicas that compute prompts alone, under the one policy that looks at them.

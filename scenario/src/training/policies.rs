@@ -11,6 +11,7 @@ use train::layout::ContextExchange;
 use super::{PolicyChoice, compression, parallel};
 use crate::recompute;
 use input::diagnostic::{Code, Finding};
+use input::reader::seen::{self, Seen};
 use input::reader::{Place, Section, place_of, unknown};
 use input::run_list::{RunList, run_list_or};
 
@@ -25,6 +26,7 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Op
     let mut plain = Vec::new();
     for policy in planner::train::policies::POLICIES {
         let name = policy.card().name;
+        known(&section, &format!("{name}."), *policy);
         let choice = match section.table(name) {
             Some(table) => choice(table, name.to_owned(), *policy, compressed),
             None => PolicyChoice {
@@ -115,8 +117,25 @@ fn word(section: &mut Section<'_>, key: &'static str, words: &[&str]) -> Option<
     section.has(key).then(|| section.word(key, 0, words))
 }
 
+/// Tells who watches which parameters a policy has, beside the keys of any policy.
+fn known(section: &Section<'_>, before: &str, policy: &dyn Policy) {
+    section.takes(|| Seen { path: format!("{before}{}", seen::OTHERS), what: "value", ..Seen::default() });
+    for parameter in policy.card().parameters {
+        section.takes(|| {
+            let (what, allowed) = match parameter.allowed {
+                Allowed::Words(words) => ("word", words.join(", ")),
+                Allowed::Range(low, high) => ("number", format!("{low} to {high}")),
+                Allowed::Count(low, high) => ("whole number", format!("{low} to {high}")),
+            };
+            let (path, default) = (format!("{before}{}", parameter.name), parameter.default.to_owned());
+            Seen { path, what, default, allowed, about: parameter.about }
+        });
+    }
+}
+
 /// What is left of a policy's keys: parameters of its card.
 fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collections::BTreeMap<String, Value> {
+    known(section, "", policy);
     let card = policy.card();
     let mut parameters = std::collections::BTreeMap::new();
     for (key, mut value) in section.rest() {

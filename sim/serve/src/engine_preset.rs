@@ -468,6 +468,14 @@ impl GraphRule {
         }
     }
 
+    /// Captured batches of at most so many sequences, and the largest that runs in a graph. SGLang captures a batch of all places besides
+    /// (`get_batch_sizes_to_capture`).
+    pub fn captured(self, largest: u32) -> (Vec<u32>, u32) {
+        let sizes = self.sizes(largest);
+        let last = sizes.last().copied().unwrap_or(0);
+        (sizes, if matches!(self, Self::Sglang | Self::Each) { largest } else { last })
+    }
+
     /// Captured batches of at most so many sequences, ascending.
     pub fn sizes(self, largest: u32) -> Vec<u32> {
         let mut sizes: Vec<u32> = match self {

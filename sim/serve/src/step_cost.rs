@@ -193,12 +193,8 @@ impl StepTable {
         let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
         let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, tokens_max));
         let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
-        let host = deployment.host();
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let source = writer.source.get().max(decode.source);
-        let graphs = Graphs::new(&deployment.graph_sizes, deployment.prompt_graph_tokens);
-        let encoder = Encoder::new(deployment, cost, case);
-        let (chunking, drafting, stages) = (None, None, None);
         Self {
             tokens,
             alone,
@@ -207,15 +203,15 @@ impl StepTable {
             decode,
             prefill,
             adapters,
-            host,
+            host: deployment.host(),
             lanes,
-            graphs,
+            graphs: Graphs::new(&deployment.graph_sizes, deployment.graph_max, deployment.prompt_graph_tokens),
             tokens_max,
-            chunking,
-            drafting,
+            chunking: None,
+            drafting: None,
             draft,
-            encoder,
-            stages,
+            encoder: Encoder::new(deployment, cost, case),
+            stages: None,
             source,
         }
     }
@@ -264,7 +260,7 @@ impl StepTable {
             adapters: None,
             host: Host::default(),
             lanes: Lanes::ONE,
-            graphs: Graphs::default(),
+            graphs: Graphs::EACH,
             tokens_max: 1 << 16,
             chunking: None,
             drafting: None,
@@ -364,7 +360,7 @@ impl StepTable {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
-        let ticks = if self.is_launched(load) { self.host.launched(device.ticks) } else { device.ticks };
+        let ticks = device.ticks.max(self.launches(load));
         Round { ticks: (ticks + added).max(least), ..device }
     }
 
@@ -379,10 +375,12 @@ impl StepTable {
         encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
     }
 
-    /// Whether the host launches the kernels of an iteration one by one.
-    fn is_launched(&self, load: &StepLoad) -> bool {
-        let decoding = self.lanes.largest(load.n_decode) * self.tokens_per_sequence();
-        load.n_chunks > 0 && !self.graphs.hold_prompts(u64::from(decoding) + u64::from(load.n_chunk_tokens))
+    /// Ticks of the launches of an iteration: none where a graph holds it. Chunks beside decoding sequences take no kernel away.
+    fn launches(&self, load: &StepLoad) -> Tick {
+        let n_decode = self.lanes.largest(load.n_decode);
+        let tokens = u64::from(n_decode) * u64::from(self.tokens_per_sequence()) + u64::from(load.n_chunk_tokens);
+        let is_held = load.n_chunks > 0 && self.graphs.hold_prompts(tokens);
+        if is_held { Tick::ZERO } else { self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode)) }
     }
 
     /// Law of iterations that only decode.
@@ -394,7 +392,8 @@ impl StepTable {
     pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
         let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
         let (added, least) = self.around(&load);
-        Law { fixed: self.device(&load, std::iter::empty::<Chunk>()).ticks + added, rate: self.rate(n_decode), least }
+        let fixed = self.device(&load, std::iter::empty::<Chunk>()).ticks + added;
+        Law { fixed, rate: self.rate(n_decode), least: least.max(self.launches(&load) + added) }
     }
 
     /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.

@@ -91,7 +91,7 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
 }
 
 /// The best composition and split when every replica of a model has the same number of GPUs: the least with which each type that can
-/// hold the model does. Of a type's configurations with that number the first one counts.
+/// hold the model does. Of a type's configurations with that number the one counts that would do the model's work soonest.
 ///
 /// # Errors
 /// As `solve`.
@@ -115,7 +115,8 @@ pub(super) fn of_one_size(problem: &Problem) -> Problem {
         let of = |offer: usize| all.clone().filter(move |&c| is_of(c, model, offer));
         let least =
             (0..problem.inventory.offers.len()).filter_map(|offer| of(offer).map(total).min()).max().unwrap_or(0);
-        kept.extend((0..problem.inventory.offers.len()).filter_map(|offer| of(offer).find(|&c| total(c) == least)));
+        let one = |offer: usize| problem.fastest(of(offer).filter(|&c| total(c) == least));
+        kept.extend((0..problem.inventory.offers.len()).filter_map(one));
     }
     let mut fixed = problem.clone();
     for (c, configuration) in fixed.configurations.iter_mut().enumerate() {

@@ -195,6 +195,28 @@ fn one_gpu_type_is_the_homogeneous_plan() {
     assert_eq!(all.plan, alone.plan);
 }
 
+/// Two configurations of one type have as many GPUs: the faster one counts, whichever stands first.
+#[test]
+fn of_equal_numbers_of_gpus_the_faster_configuration_counts() {
+    let ways = [configuration("slow", &[2], &[1.0, 1.0]), configuration("fast", &[2], &[1.5, 1.5])];
+    let ends = [[0, 1], [1, 0]].map(|order| {
+        let problem = Problem {
+            inventory: Inventory::of(vec![offer("t", 1.0, 4)]),
+            configurations: order.map(|at: usize| ways[at].clone()).to_vec(),
+            demands: demands(&[60.0, 30.0]),
+            budget_usd_per_hour: 4.0,
+        };
+        let uniform = uniform_deployment(&problem, Options::default()).expect("a plan").plan.makespan_s;
+        let melange =
+            crate::deploy::melange::under_budget(&problem, Options::default()).expect("a plan").plan.makespan_s;
+        (uniform, melange)
+    });
+    // Two replicas at 1.5 requests/s do 90 requests in 30 s; in quarters of a type none does it sooner.
+    for (uniform, melange) in ends {
+        assert!((uniform - 30.0).abs() < 1e-6 && (melange - 30.0).abs() < 1e-6, "{ends:?}");
+    }
+}
+
 type Spoil = fn(&mut Problem);
 
 #[test]

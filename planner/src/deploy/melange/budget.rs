@@ -143,15 +143,17 @@ fn chosen(problem: &Problem, asked: &[usize]) -> Vec<Option<usize>> {
     (0..problem.inventory.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
 }
 
-/// The configuration of a type alone with the fewest GPUs that serves everything; the first of equals.
+/// The configuration of a type alone with the fewest GPUs that serves everything; of equals the one that does so soonest.
 fn smallest(problem: &Problem, offer: usize, asked: &[usize]) -> Option<usize> {
     let is_of = |c: &usize| {
         let n_gpus = &problem.configurations[*c].n_gpus;
         n_gpus.iter().enumerate().all(|(of, &n)| (of == offer) == (n > 0))
             && asked.iter().all(|&w| problem.seconds(*c, w).is_some())
     };
+    let n_gpus = |c: usize| problem.configurations[c].n_gpus[offer];
     let all = (0..problem.configurations.len()).filter(is_of);
-    all.min_by_key(|&c| problem.configurations[c].n_gpus[offer])
+    let least = all.clone().map(n_gpus).min()?;
+    problem.fastest(all.filter(|&c| n_gpus(c) == least))
 }
 
 /// All work within so many seconds, as rates.

@@ -12,7 +12,14 @@ use serve::replica::Role;
 use super::rates::BATCHER;
 use super::{Configurations, Decided, Deployed, Question, Rated};
 use crate::deploy::inventory::Offer;
-use crate::deploy::{Problem, RentalError};
+use crate::deploy::{Plan, Problem, RentalError};
+
+/// A plan that is laid, at the rates that it was made with.
+#[derive(Clone, Copy)]
+pub(super) struct Rents<'d> {
+    pub(super) problem: &'d Problem,
+    pub(super) plan: &'d Plan,
+}
 
 /// A deployment, and the configuration of each of its replicas.
 struct Laid {
@@ -25,16 +32,16 @@ struct Laid {
 /// # Errors
 /// When the checker refuses one.
 pub fn deployments(question: &Question, decided: &Decided) -> Result<Vec<Deployment>, RentalError> {
-    Ok(laid(question, decided)?.into_iter().map(|laid| laid.deployment).collect())
+    Ok(laid(question, decided.rents())?.into_iter().map(|laid| laid.deployment).collect())
 }
 
-fn laid(question: &Question, decided: &Decided) -> Result<Vec<Laid>, RentalError> {
+fn laid(question: &Question, of: Rents<'_>) -> Result<Vec<Laid>, RentalError> {
     let Configurations::Enumerated(all) = &question.configurations else { return Ok(Vec::new()) };
-    let gpus = gpus(question, decided, all);
+    let gpus = gpus(question, of, all);
     let machines: Vec<Machine> = question.inventory.offers.iter().map(machine).collect();
     let mut found = Vec::new();
     for (m, model) in question.models.iter().enumerate() {
-        let counts = decided.decision.plan.replicas.iter().enumerate();
+        let counts = of.plan.replicas.iter().enumerate();
         let used: Vec<usize> = counts.filter(|(c, n)| **n > 0 && all[*c].model == m).map(|(c, _)| c).collect();
         if used.is_empty() {
             continue;
@@ -42,9 +49,9 @@ fn laid(question: &Question, decided: &Decided) -> Result<Vec<Laid>, RentalError
         let n_layers = u32::try_from(model.n_layers).expect("fewer than 2^32 layers");
         let mut deployment = Deployment::new(&model.name, n_layers, machines.clone());
         for &c in &used {
-            deployment.replicas.push(replica(question, decided, (c, all[c]), gpus[c])?);
+            deployment.replicas.push(replica(question, of, (c, all[c]), gpus[c])?);
         }
-        deployment.routes = routes(decided, m, &used);
+        deployment.routes = routes(of, m, &used);
         let site = Site { model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
         check(&deployment, &site).map_err(RentalError::refused)?;
         found.push(Laid { deployment, configurations: used });
@@ -65,15 +72,15 @@ fn machine(offer: &Offer) -> Machine {
 }
 
 /// The first GPU of every configuration on its offer: the largest replicas first, of equals the first.
-fn gpus(question: &Question, decided: &Decided, all: &[Deployed]) -> Vec<u32> {
+fn gpus(question: &Question, of: Rents<'_>, all: &[Deployed]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by_key(|&c| std::cmp::Reverse(all[c].parallel.tp * all[c].parallel.pp));
     let mut taken = vec![0_u32; question.inventory.offers.len()];
     let mut first = vec![0; all.len()];
-    for c in order.into_iter().filter(|&c| decided.decision.plan.replicas[c] > 0) {
+    for c in order.into_iter().filter(|&c| of.plan.replicas[c] > 0) {
         let Deployed { offer, parallel, .. } = all[c];
         first[c] = taken[offer].next_multiple_of(parallel.tp);
-        taken[offer] = first[c] + decided.decision.plan.replicas[c] * parallel.tp * parallel.pp;
+        taken[offer] = first[c] + of.plan.replicas[c] * parallel.tp * parallel.pp;
     }
     first
 }
@@ -81,27 +88,27 @@ fn gpus(question: &Question, decided: &Decided, all: &[Deployed]) -> Vec<u32> {
 /// The replicas of a configuration, from a GPU on.
 fn replica(
     question: &Question,
-    decided: &Decided,
+    of: Rents<'_>,
     (c, deployed): (usize, Deployed),
     first: u32,
 ) -> Result<Replica, RentalError> {
     let cluster = question.cluster(deployed);
     let config = question.replica.config(&question.models[deployed.model], &cluster, deployed.parallel);
     let limits = question.replica.limits(&config).map_err(|refused| RentalError::Infeasible(refused.why))?;
-    let copies = decided.decision.plan.replicas[c];
-    let name = &decided.problem.configurations[c].name;
+    let copies = of.plan.replicas[c];
+    let name = &of.problem.configurations[c].name;
     let machine = u32::try_from(deployed.offer).expect("few offers");
     let lifted = Lifted { name, copies, role: Role::Both, config, limits, batcher: BATCHER, usd_per_gpu_hour: None };
     Ok(lifted.on(machine, first))
 }
 
 /// Shares of the request types of a model, whose classes count those that have requests.
-fn routes(decided: &Decided, model: usize, used: &[usize]) -> Vec<Route> {
-    let demands = decided.problem.demands.iter().enumerate();
+fn routes(of: Rents<'_>, model: usize, used: &[usize]) -> Vec<Route> {
+    let demands = of.problem.demands.iter().enumerate();
     let asked = demands.filter(|(_, demand)| demand.model == model && demand.requests > 0.0);
     let mut routes = Vec::new();
     for (class, (w, _)) in (0..).zip(asked) {
-        let shares: Vec<f64> = used.iter().map(|&c| decided.decision.plan.shares[c][w].max(0.0)).collect();
+        let shares: Vec<f64> = used.iter().map(|&c| of.plan.shares[c][w].max(0.0)).collect();
         let total: f64 = shares.iter().sum();
         let taken = (0..).zip(&shares).filter(|(_, share)| **share > 0.0);
         routes.extend(taken.map(|(at, share)| Route { class, replicas: vec![at], share_ratio: share / total }));
@@ -113,15 +120,15 @@ fn routes(decided: &Decided, model: usize, used: &[usize]) -> Vec<Route> {
 ///
 /// # Errors
 /// When the checker refuses one.
-pub(super) fn fleet(question: &Question, decided: &Decided, rated: &Rated) -> Result<Fleet, RentalError> {
+pub(super) fn fleet(question: &Question, of: Rents<'_>, rated: &Rated) -> Result<Fleet, RentalError> {
     let (mut fleet, mut used) = (Fleet::default(), Vec::new());
-    for laid in laid(question, decided)? {
+    for laid in laid(question, of)? {
         let tables = laid.configurations.iter().map(|&c| rated.engines[c].table.clone()).collect();
         let played = serve::deployment::fleet(&laid.deployment, tables, 0.0);
         fleet.groups.extend(played.map_err(|why| RentalError::Refused(why.to_string()))?.groups);
         used.extend(laid.configurations);
     }
-    let shares = &decided.decision.plan.shares;
+    let shares = &of.plan.shares;
     let of_type = |w: usize| used.iter().map(|&c| shares[c][w]).collect();
     fleet.assignment =
         Assignment { shares: (0..question.demands.len()).map(of_type).collect(), ..Assignment::default() };
@@ -129,15 +136,10 @@ pub(super) fn fleet(question: &Question, decided: &Decided, rated: &Rated) -> Re
 }
 
 /// The same fleet, whose replicas are lost as their offers say.
-pub(super) fn losing(
-    mut fleet: Fleet,
-    question: &Question,
-    decided: &Decided,
-    seed: u64,
-) -> Result<Fleet, RentalError> {
-    let used = laid(question, decided)?.into_iter().flat_map(|laid| laid.configurations);
+pub(super) fn losing(mut fleet: Fleet, question: &Question, of: Rents<'_>, seed: u64) -> Result<Fleet, RentalError> {
+    let used = laid(question, of)?.into_iter().flat_map(|laid| laid.configurations);
     for (group, c) in fleet.groups.iter_mut().zip(used) {
-        group.failures = failures(&decided.problem, c, seed);
+        group.failures = failures(of.problem, c, seed);
     }
     Ok(fleet)
 }

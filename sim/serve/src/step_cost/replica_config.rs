@@ -9,7 +9,7 @@ use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
 use super::adapter_room::AdapterRoom;
 use super::census::{self, Census};
 use super::fusion::Fusion;
-use super::host::{EngineLoop, Host};
+use super::host::{self, EngineLoop, Host};
 use super::prompt_exchange::PromptExchange;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
@@ -77,6 +77,8 @@ pub struct ReplicaConfig<'a> {
     pub redundant_experts: Option<u32>,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
     pub graph_sizes: Vec<u32>,
+    /// Largest batch that only decodes and runs in a captured graph; kernels of a larger one are launched one by one.
+    pub graph_max: u32,
     /// Most tokens of an iteration with chunks of prompts that runs in a graph too; 0 where none does.
     pub prompt_graph_tokens: u32,
     /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
@@ -141,6 +143,7 @@ impl<'a> ReplicaConfig<'a> {
             prompt_exchange: PromptExchange::Gathered,
             redundant_experts: None,
             graph_sizes: Vec::new(),
+            graph_max: u32::MAX,
             prompt_graph_tokens: 0,
             expert_rows: None,
             expert_tactic: Tactic::Tuned,
@@ -178,14 +181,18 @@ impl<'a> ReplicaConfig<'a> {
         Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence).launching(self.launches())
     }
 
-    /// Host time of the launches of all layers.
-    fn launches(&self) -> Seconds {
+    /// Host time of the launches of all layers in an iteration with chunks of prompts, and in one that only decodes.
+    fn launches(&self) -> [Seconds; 2] {
+        let kinds = self.model.kinds(0, self.model.n_layers);
+        let n_intricate: u64 =
+            kinds.iter().filter(|(layer, _)| layer.has_experts() || self.is_intricate(*layer)).map(|(_, n)| n).sum();
+        let decode = host::decode_launches([self.model.n_layers - n_intricate, n_intricate]);
         let of_kind = |(layer, n): (Layer, u64)| {
             let plain = if layer.has_experts() { self.host_per_expert_layer } else { self.host_per_layer };
             let least = if self.is_intricate(layer) { self.host_per_intricate_layer } else { Seconds::ZERO };
             plain.max(least) * hw::real(n)
         };
-        self.model.kinds(0, self.model.n_layers).into_iter().map(of_kind).fold(Seconds::ZERO, |all, each| all + each)
+        [kinds.into_iter().map(of_kind).fold(Seconds::ZERO, |all, each| all + each), decode]
     }
 
     /// Whether a layer is launched in more kernels than others.

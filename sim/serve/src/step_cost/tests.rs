@@ -271,6 +271,38 @@ fn a_decoding_batch_costs_what_the_next_captured_size_does() {
     assert_eq!(padded.step(&load, std::iter::empty()), law.fixed + law.rate * 4321);
 }
 
+/// Published latencies of one sequence without graphs (sgl-project/sglang, pull request 1401): 8.23 ms for 32 layers, and 24.9 ms for 27 with latent
+/// attention and experts.
+#[test]
+fn batches_beyond_the_largest_graph_take_at_least_their_launches() {
+    let cluster = a100();
+    let table = |name: &str, graph_max: u32| {
+        let model = engine::model::embedded(name).expect("listed");
+        let config = ReplicaConfig { graph_max, ..ReplicaConfig::new(&model, &cluster, 1) };
+        StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected)
+    };
+    let [eager, few, all] = [0, 16, u32::MAX].map(|graph_max| table("qwen2.5-0.5b", graph_max));
+    // 24 layers of 8.23/32 ms, whatever few tokens take on the device; keys are read meanwhile.
+    let launches = Tick::from_seconds(Seconds::new(24.0 * 8.23e-3 / 32.0));
+    assert!(all.law(1).fixed < launches);
+    for (n, table, is_held) in [(1, &eager, false), (16, &few, true), (17, &few, false), (256, &all, true)] {
+        let load = StepLoad { n_decode: n, n_sampled: n, ..StepLoad::default() };
+        let (law, held) = (table.law(n), all.law(n));
+        assert_eq!(law.fixed, held.fixed, "{n} sequences");
+        let step = table.step(&load, std::iter::empty());
+        assert_eq!(step, if is_held { held.fixed } else { held.fixed.max(launches) }, "{n} sequences");
+        assert_eq!(law.fixed.max(law.least), step, "a span is the sum of its iterations");
+    }
+    // Chunks beside decoding sequences take no kernel away, and by themselves they have launches of their own.
+    let load = StepLoad { n_decode: 1, n_chunk_tokens: 16, n_chunks: 1, n_sampled: 2, ..StepLoad::default() };
+    assert_eq!(eager.step(&load, std::iter::once(Chunk { past: 0, new: 16 })), launches);
+    let load = StepLoad { n_chunk_tokens: 16, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
+    let chunk = Chunk { past: 0, new: 16 };
+    assert_eq!(eager.step(&load, std::iter::once(chunk)), all.step(&load, std::iter::once(chunk)));
+    let latent = table("deepseek-v2-lite", 0).law(1).least;
+    assert_eq!(latent, Tick::from_seconds(Seconds::new(4.0 * 6.22e-3)));
+}
+
 #[test]
 fn a_prompt_takes_at_least_as_long_as_its_kernels_are_launched() {
     let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
