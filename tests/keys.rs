@@ -29,6 +29,9 @@ const ASKS: [&str; 21] = [
     "(&mut table,",
 ];
 
+/// Beginnings of keys, and words of messages, that stand where a key would.
+const NO_KEYS: [&str; 3] = ["operators", "sequence", "tasks"];
+
 /// Keys that stand as texts in a reader's source, behind the words that ask for one.
 fn asked_in(source: &str) -> BTreeSet<String> {
     let source = source.split("#[cfg(test)]").next().expect("a part");
@@ -37,7 +40,10 @@ fn asked_in(source: &str) -> BTreeSet<String> {
         for (at, _) in source.match_indices(ask) {
             let Some(text) = source[at + ask.len()..].trim_start().strip_prefix('"') else { continue };
             let key = text.split('"').next().unwrap_or_default();
-            if !key.is_empty() && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_') {
+            if !key.is_empty()
+                && !NO_KEYS.contains(&key)
+                && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+            {
                 found.insert(key.to_owned());
             }
         }

@@ -81,8 +81,7 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
-    /// Largest batch that was asked to be captured, and that is.
-    graph_max: u32,
+    /// Largest batch that runs in one.
     batch_max: u32,
     prompt_graph_tokens: u32,
     expert_rows: Option<u64>,
@@ -288,10 +287,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let tokens = published.and_then(|side| side.tokens);
     let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
-    let tokens_max = tokens_asked.max(least);
-    let (graphs, graph_max) = graphs(asked, tensor);
-    let most = graphs.most((places, tokens), recipe.graphs.is_some());
-    let (graph_sizes, batch_max) = graphs.captured(graph_max.min(most));
+    let (graph_sizes, batch_max) = captured(asked, tensor, (places, tokens));
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
     let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
@@ -302,7 +298,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         degrees: [tensor, shape.stages, expert],
         limits: Limits {
             sequences_max,
-            tokens_max,
+            tokens_max: tokens_asked.max(least),
             context_max: longest,
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
@@ -315,7 +311,6 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
-        graph_max,
         batch_max,
         tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
@@ -345,6 +340,12 @@ fn graphs(asked: &Asked<'_>, tensor: u32) -> (GraphRule, u32) {
     given.unwrap_or((asked.preset.graphs, largest))
 }
 
+/// Captured batches where so many sequences and tokens run at once, and the largest batch that runs in a graph.
+fn captured(asked: &Asked<'_>, tensor: u32, room: (u32, u32)) -> (Vec<u32>, u32) {
+    let (rule, largest) = graphs(asked, tensor);
+    rule.captured(largest.min(rule.most(room, asked.recipe.graphs.is_some())))
+}
+
 /// Degrees divide what they cut.
 fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
     let refused = |what: String| Err(Reason::Degrees { what });
@@ -372,7 +373,7 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let config = setup.config(part);
     let sizes = asked.preset.sizes_on(&asked.gpu);
     // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
-    let sizes = sizes.asked(sizes.tokens_max, part.graph_max);
+    let sizes = sizes.asked(sizes.tokens_max, graphs(asked, config.tensor_degree).1);
     let reserve = sizes.reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
