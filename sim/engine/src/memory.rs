@@ -273,6 +273,16 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
     }
 }
 
+/// Workspaces of products of Megatron-Core on such a card: Transformer Engine's, one for each of so many streams of grouped products, and one of PyTorch's.
+pub fn library_workspaces(gpu: &Gpu) -> ([u64; 2], u64) {
+    (framework::workspaces(gpu), framework::GROUPED_STREAMS)
+}
+
+/// Tensors that stand for gradients which Megatron-Core adds inside products, bytes.
+pub fn stand_in_gradients(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
+    framework::stand_ins(shard, stages)
+}
+
 /// Whole parameters that fully sharded modules of PyTorch hold while the loss is computed.
 pub fn whole_parameters(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
     if shard.framework.torch().is_some() { torch::gathered(shard, stages).0 } else { 0 }

@@ -9,8 +9,8 @@
 //!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
 //!   (`get_dummy_wgrad`), kept for the whole run;
-//! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
-//!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
+//! - two libraries have workspaces for products of 32 MiB each on Hopper and later, 4 and 8 MiB before (`get_cublas_workspace_size_bytes`;
+//!   `CUBLAS_WORKSPACE_CONFIG` of PyTorch). Transformer Engine has one of them, PyTorch one for the thread of forward and one for that of backward.
 //!
 //! PyTorch's own modules keep other tensors (`torch.rs`). Layers that keep a state have kernels of their own (`mixers.rs`).
 
@@ -28,7 +28,9 @@ use crate::stage::Stage;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
-const GROUPED_STREAMS: u64 = 4;
+pub(super) const GROUPED_STREAMS: u64 = 4;
+/// Handles of PyTorch's library: autograd runs backward in a thread of its own (`CublasHandlePool.cpp`).
+const HANDLES: u64 = 2;
 /// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
 /// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
 const WEIGHTED: [u64; 2] = [2, 1];
@@ -297,13 +299,13 @@ pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
     attention + router
 }
 
-/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
-pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
-    let [library, plain] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
-    if shard.framework.torch().is_some() {
-        // Forward and backward run in threads, each with a handle of the library.
-        return Bytes(2 * plain);
-    }
+/// Workspaces of the libraries of products on such a card: Transformer Engine's, and one of PyTorch's.
+pub(super) fn workspaces(gpu: &Gpu) -> [u64; 2] {
+    WORKSPACES[usize::from(gpu.peak_fp8.is_some())]
+}
+
+/// Tensors of 16 bits that stand for gradients which are added inside products: one for every shape of weight.
+pub(super) fn stand_ins(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);
     if has(|stage| stage.n_dense > 0) {
@@ -313,10 +315,22 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
         elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
         elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
     }
+    HALF * elements
+}
+
+/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
+pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
+    let [library, plain] = workspaces(gpu);
+    // Forward and backward run in threads, each with a handle of PyTorch's library.
+    let plain = HANDLES * plain;
+    if shard.framework.torch().is_some() {
+        return Bytes(plain);
+    }
+    let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let library = if has(|stage| stage.n_expert > 0) { library * (1 + GROUPED_STREAMS) } else { library };
     // The head is the one product that PyTorch runs itself.
     let plain = if has(|stage| stage.last) { plain } else { 0 };
-    Bytes(HALF * elements + library + plain)
+    Bytes(stand_ins(shard, stages) + library + plain)
 }
 
 /// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.
