@@ -128,7 +128,12 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let hidden = model.hidden;
     let heads = model.n_heads * model.head_dim;
     let keys_and_values = 2 * model.n_kv_heads * model.head_dim;
-    let wide = feed_forward_width(shard, with_experts);
+    let wide = match model.experts {
+        Some(experts) if with_experts => {
+            shard.routed(experts.top_k * experts.intermediate) + experts.shared_intermediate
+        }
+        _ => model.intermediate,
+    };
     let projections = if model.gated { 2 } else { 1 };
     let cut = |bytes: u64| bytes.div_ceil(u64::from(shard.tp));
     let serial = |bytes: u64| if shard.sequence_parallel { cut(bytes) } else { bytes };
@@ -151,7 +156,9 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
                 (Module::Norms, _) => norms,
                 (Module::UpProjections, _) if model.latent.is_some() => cut(element * (heads + keys_and_values)),
                 (Module::FeedForward | Module::Experts, _) => inside + activated - attended,
-                (Module::ExpertActivation, Some(experts)) => cut(element * experts.top_k * experts.intermediate),
+                (Module::ExpertActivation, Some(experts)) => {
+                    cut(element * shard.routed(experts.top_k * experts.intermediate))
+                }
                 (Module::SharedExperts, Some(experts)) => {
                     cut(element * (projections + 1) * experts.shared_intermediate)
                 }
@@ -214,7 +221,8 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let gathered = if shard.tp > 1 && shard.sequence_parallel && !keeps { row } else { 0 };
     let routed = match shard.model.experts {
         Some(experts) if shard.ep > 1 && stage.n_expert > 0 => {
-            (2 * experts.top_k * row).div_ceil(u64::from(shard.senders()))
+            let (sent, received) = (experts.top_k * row, shard.routed(experts.top_k * row));
+            (sent + received).div_ceil(u64::from(shard.senders()))
         }
         _ => 0,
     };

@@ -42,6 +42,28 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
     Some(ExpertLoad { permille: permille(busiest), dropped_permille: permille(dropped) })
 }
 
+/// Tokens of a step that the fullest rank of an expert group holds from forward to backward, over the even share, thousandths.
+///
+/// With a capacity every expert holds that many rows, full or padded. Else a rank's rows of one layer are a mean of log-normal popularities: their variance is
+/// exp(σ²) − 1 over the experts of a rank. Layers are drawn anew, so a rank's mean over the layers of its stage varies by as much less. The largest of n such means is on
+/// average at most √(2 ln n) deviations above 1. So what is held does not hang on a draw, and a plan that fits holds for every step.
+pub fn held_permille(problem: &Problem) -> u64 {
+    let (traffic, layout) = (problem.execution.experts, &problem.layout);
+    let Some(experts) = problem.model.experts else { return 1000 };
+    if let Some(capacity) = traffic.capacity {
+        return hw::whole((capacity * 1000.0).ceil());
+    }
+    if traffic.imbalance == 0.0 || layout.ep == 1 {
+        return 1000;
+    }
+    let n_layers = problem.model.n_expert_layers().div_ceil(u64::from(layout.pp)).max(1);
+    let n_experts = (experts.n_routed / u64::from(layout.ep)).max(1);
+    let variance = libm::expm1(traffic.imbalance * traffic.imbalance) / hw::real(n_layers * n_experts);
+    let above = (variance * 2.0 * f64::from(layout.ep).ln()).sqrt();
+    // A rank has all tokens at most.
+    hw::whole(((1.0 + above).min(f64::from(layout.ep)) * 1000.0).ceil())
+}
+
 /// All-to-all time over computation time of a model with experts on `n_servers` servers that share one port each, from shapes
 /// alone: FLOPS/(6 B) · k/(1 + 2 k) · (w − 1)/(w h), with B in elements per second (LSH-MoE, arXiv:2411.08446, section on
 /// scalability). A quick check of a set-up; the simulation counts links, overlap and imbalance.
@@ -68,6 +90,68 @@ pub fn of_shapes(problem: &Problem) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Qwen3 30B over eight ranks of one pipeline stage.
+    fn problem(traffic: crate::problem::ExpertTraffic) -> Problem {
+        use crate::layout::{ContextExchange, Layout, Zero};
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        Problem {
+            model: engine::model::embedded("qwen3-30b-a3b").expect("embedded"),
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout { ep: 8, ..Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather) },
+            workload: crate::workload::Workload { batch_size: 8, lengths: vec![8192; 8], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 8192,
+            execution: crate::problem::Execution {
+                framework: crate::problem::Framework::MegatronCore,
+                experts: traffic,
+                ..crate::problem::Execution::default()
+            },
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: hw::Bytes::ZERO,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_capacity_scales_what_experts_keep() {
+        use crate::problem::ExpertTraffic;
+        let kept = |capacity| {
+            let problem = problem(ExpertTraffic { capacity, ..ExpertTraffic::EVEN });
+            crate::memory::activation_bytes_per_token(&problem, &crate::stage::stages(&problem)[0])
+        };
+        // Of a token and layer: eight copies of the input of 2,048, both factors of 768 and their product, two bytes each; 48 layers.
+        let routed = 48 * 8 * 2 * (2048 + 3 * 768);
+        assert_eq!(kept(Some(1.0)), kept(None));
+        assert_eq!(kept(Some(2.0)) - kept(None), routed);
+        assert_eq!(kept(None) - kept(Some(0.5)), routed / 2);
+    }
+
+    #[test]
+    fn the_fullest_rank_of_drawn_popularities_holds_no_more_than_is_said() {
+        use crate::problem::ExpertTraffic;
+        for imbalance in [0.3, 1.0] {
+            let problem = problem(ExpertTraffic { imbalance, ..ExpertTraffic::EVEN });
+            let said = hw::real(held_permille(&problem)) / 1000.0;
+            // Ranks of sixteen experts over 48 layers, a hundred steps.
+            let mut random = random::stream(7, "test");
+            let mut sum = 0.0;
+            for _ in 0..100 {
+                let mut held = [0.0; 8];
+                for _ in 0..48 {
+                    let drawn: Vec<f64> = (0..128).map(|_| libm::exp(imbalance * random.normal())).collect();
+                    let mean = drawn.iter().sum::<f64>() / 8.0;
+                    held.iter_mut()
+                        .zip(drawn.chunks(16))
+                        .for_each(|(held, of)| *held += of.iter().sum::<f64>() / mean / 48.0);
+                }
+                sum += held.into_iter().fold(0.0, f64::max);
+            }
+            let found = sum / 100.0;
+            assert!(found > 1.0 && found < said && said - 1.0 < 2.0 * (found - 1.0), "{imbalance}: {found} {said}");
+        }
+        assert_eq!(held_permille(&problem(ExpertTraffic::EVEN)), 1000);
+    }
 
     #[test]
     fn two_servers_of_a100_spend_half_of_the_time_in_all_to_all() {

@@ -285,6 +285,7 @@ impl Problem {
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,
+            routed_permille: crate::experts::held_permille(self),
         }
     }
 

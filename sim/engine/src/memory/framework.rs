@@ -139,7 +139,7 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     let (attention, compressed) = match (model.latent, model.compressed) {
         (Some(latent), _) => latent_attention(shard, latent),
         (None, Some(compressed)) => compressed_attention(shard, compressed),
-        (None, None) => (attention(shard), 0),
+        (None, None) => (attention(shard) + normed(shard), 0),
     };
     // Each half of a layer keeps all streams in place of one.
     let streams = model.streams.map_or(1, Streams::n);
@@ -175,7 +175,7 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
         (Mixer::Off, _, _) => 0,
         (Mixer::Linear, Some(linear), _) => mixers::delta_rule(shard, linear),
         (Mixer::StateSpace, _, Some(space)) => mixers::state_space(shard, space),
-        _ => attention(shard),
+        _ => attention(shard) + normed(shard),
     };
     let feed_forward = match (layer.feed_forward, model.experts) {
         (FeedForward::Off, _) => Kept::default(),
@@ -194,6 +194,13 @@ fn attention(shard: &Shard<'_>) -> u64 {
     let n_normed = if is_torch && model.qk_norm == QueryKeyNorm::Head { model.n_heads + model.n_kv_heads } else { 0 };
     let width = (2 * model.n_heads + 2 * n_copied + n_normed) * model.head_dim;
     cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)
+}
+
+/// What Megatron-Core's norms of queries and keys read, beside what they give to attention.
+fn normed(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let is_normed = shard.framework.torch().is_none() && model.qk_norm == QueryKeyNorm::Head;
+    if is_normed { cut(shard, HALF * (model.n_heads + model.n_kv_heads) * model.head_dim) } else { 0 }
 }
 
 /// Latent attention: whole queries, keys and values, and the compressed ones around their norms.
@@ -227,7 +234,7 @@ fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
 /// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
 fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let shared = dense(shard, experts.shared_intermediate);
-    let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
+    let copies = |bytes: u64| shard.routed(experts.top_k * bytes).div_ceil(u64::from(shard.tp));
     let projections = if shard.model.gated { 2 } else { 1 };
     // Ranks that cut an expert read the same rows.
     let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
@@ -252,7 +259,7 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;
             let row = HALF * (ROUTED_COPIES * experts.latent.unwrap_or(model.hidden) + wide);
-            residual + cut(shard, experts.top_k * row)
+            residual + cut(shard, shard.routed(experts.top_k * row))
         }
         _ => dense,
     }
