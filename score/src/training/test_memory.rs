@@ -143,3 +143,86 @@ impl Batch {
         HALF * self.tokens * self.n_heads * self.head_dim * self.n_layers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::setting::{Degrees, Machine};
+    use train::problem::{Execution, Framework};
+
+    const PLAIN: Options = Options {
+        is_local: false,
+        is_deterministic: false,
+        is_grouped: true,
+        has_own_gradients: false,
+        has_mask: false,
+        has_wide_softmax: false,
+    };
+    const MIB: f64 = 1_048_576.0;
+
+    /// Two layers of a width of 64 with four heads, over so many stages.
+    fn problem(card: &str, pp: u32) -> Problem {
+        let model = engine::Model {
+            n_layers: 2,
+            hidden: 64,
+            n_heads: 4,
+            n_kv_heads: 4,
+            head_dim: 16,
+            intermediate: 256,
+            vocab: 512,
+            ..engine::model::embedded("gpt-3-175b").expect("embedded")
+        };
+        let execution = Execution { framework: Framework::MegatronCore, ..Execution::default() };
+        let degrees = Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks: 1, expert_tp: 1 };
+        let machine = Machine::of(card, pp, 8).expect("a card");
+        machine.problem(model, &degrees, execution).expect("a problem")
+    }
+
+    fn close(found: f64, wanted: f64) {
+        assert!((found - wanted).abs() < 1.0, "{found} for {wanted}");
+    }
+
+    #[test]
+    fn workspaces_follow_the_card_and_determinism() {
+        let of =
+            |card, is_deterministic| Options { is_deterministic, ..PLAIN }.beside(&problem(card, 1), [1, 2], 8) / MIB;
+        // Two of 8.125 MiB where a plan counts 8 on A100 and 32 on Blackwell; two of 32 in deterministic tests.
+        for (card, is_deterministic, wanted) in [
+            ("A100", false, 0.25),
+            ("A100", true, 48.0),
+            ("H100", false, 0.0),
+            ("H100", true, 0.0),
+            ("GB200", false, -47.75),
+            ("GB200", true, 0.0),
+        ] {
+            let found = of(card, is_deterministic);
+            assert!((found - wanted).abs() < 1e-6, "{card} {is_deterministic}: {found}");
+        }
+    }
+
+    #[test]
+    fn masks_scores_and_copies_have_closed_forms() {
+        let (h100, a100) = (problem("H100", 1), problem("A100", 1));
+        let workspaces = PLAIN.beside(&a100, [1, 2], 100);
+        let pairs = 3.0 * 100.0 * 100.0;
+        let of = |options: Options| options.beside(&h100, [3, 2], 100);
+        close(of(Options { has_mask: true, ..PLAIN }), pairs);
+        // One matrix of four heads, and no workspace of Transformer Engine.
+        close(of(Options { is_local: true, ..PLAIN }), 2.0 * 4.0 * pairs - 32.0 * MIB);
+        close(of(Options { has_wide_softmax: true, ..PLAIN }), 2.0 * 4.0 * 2.0 * pairs);
+        // 4 h² of attention and 8 h² of the feed-forward in 16 bits.
+        let own = of(Options { has_own_gradients: true, ..PLAIN });
+        assert!((own / (-2.0 * 12.0 * 4096.0) - 1.0).abs() < 0.02, "{own}");
+        // Results of two layers of three sequences; one sequence alone has no copy, and cuDNN makes none.
+        close(PLAIN.beside(&a100, [3, 2], 100) - workspaces, 2.0 * 2.0 * 64.0 * 300.0);
+        close(of(PLAIN), 0.0);
+    }
+
+    #[test]
+    fn a_pipeline_holds_what_it_sent_last() {
+        let of = |pp, n| PLAIN.beside(&problem("H100", pp), [3, n], 100);
+        close(of(2, 4), 2.0 * 64.0 * 300.0);
+        close(of(2, 1), 0.0);
+        close(of(1, 4), 0.0);
+    }
+}
