@@ -176,7 +176,7 @@ fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_
     let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
     let gathers_narrow = is("fp8-param-gather") || is("fp4-param-gather");
     let copies = if gathers_narrow { 0.0 } else { beside::narrow_weights(problem) };
-    let options = test_memory::Options::read(cells).beside(problem, [micro_batch, n_micro_batches], tokens);
+    let options = test_memory::Options::read(cells).beside(problem, micro_batch, tokens);
     waiting + head + encoder + copies + options
 }
 

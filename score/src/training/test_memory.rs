@@ -59,7 +59,7 @@ impl Options {
     }
 
     /// All of it on the last rank, which may be less than nothing.
-    pub(super) fn beside(&self, problem: &Problem, [micro_batch, n_micro_batches]: [u32; 2], tokens: u64) -> f64 {
+    pub(super) fn beside(&self, problem: &Problem, micro_batch: u32, tokens: u64) -> f64 {
         let pp = problem.layout.pp as usize;
         let held: Vec<Stage> = stages(problem).into_iter().skip(pp - 1).step_by(pp).collect();
         let own = if self.has_own_gradients { stand_in_gradients(&problem.shard(), &held) } else { 0 };
@@ -69,7 +69,7 @@ impl Options {
         let softmax =
             if self.has_wide_softmax { HALF * of_batch.pairs * of_batch.n_heads * of_batch.n_layers } else { 0.0 };
         let copies = if self.copies_results(problem, micro_batch) { of_batch.result() } else { 0.0 };
-        let sent = if pp > 1 && n_micro_batches > 1 { of_batch.stream } else { 0.0 };
+        let sent = if pp > 1 { of_batch.stream } else { 0.0 };
         self.workspaces(problem, &held) - hw::real(own) + masks + scores + softmax + copies + sent
     }
 
@@ -184,8 +184,7 @@ mod tests {
 
     #[test]
     fn workspaces_follow_the_card_and_determinism() {
-        let of =
-            |card, is_deterministic| Options { is_deterministic, ..PLAIN }.beside(&problem(card, 1), [1, 2], 8) / MIB;
+        let of = |card, is_deterministic| Options { is_deterministic, ..PLAIN }.beside(&problem(card, 1), 1, 8) / MIB;
         // Two of 8.125 MiB where a plan counts 8 on A100 and 32 on Blackwell; two of 32 in deterministic tests.
         for (card, is_deterministic, wanted) in [
             ("A100", false, 0.25),
@@ -203,9 +202,9 @@ mod tests {
     #[test]
     fn masks_scores_and_copies_have_closed_forms() {
         let (h100, a100) = (problem("H100", 1), problem("A100", 1));
-        let workspaces = PLAIN.beside(&a100, [1, 2], 100);
+        let workspaces = PLAIN.beside(&a100, 1, 100);
         let pairs = 3.0 * 100.0 * 100.0;
-        let of = |options: Options| options.beside(&h100, [3, 2], 100);
+        let of = |options: Options| options.beside(&h100, 3, 100);
         close(of(Options { has_mask: true, ..PLAIN }), pairs);
         // One matrix of four heads, and no workspace of Transformer Engine.
         close(of(Options { is_local: true, ..PLAIN }), 2.0 * 4.0 * pairs - 32.0 * MIB);
@@ -214,15 +213,14 @@ mod tests {
         let own = of(Options { has_own_gradients: true, ..PLAIN });
         assert!((own / (-2.0 * 12.0 * 4096.0) - 1.0).abs() < 0.02, "{own}");
         // Results of two layers of three sequences; one sequence alone has no copy, and cuDNN makes none.
-        close(PLAIN.beside(&a100, [3, 2], 100) - workspaces, 2.0 * 2.0 * 64.0 * 300.0);
+        close(PLAIN.beside(&a100, 3, 100) - workspaces, 2.0 * 2.0 * 64.0 * 300.0);
         close(of(PLAIN), 0.0);
     }
 
     #[test]
     fn a_pipeline_holds_what_it_sent_last() {
-        let of = |pp, n| PLAIN.beside(&problem("H100", pp), [3, n], 100);
-        close(of(2, 4), 2.0 * 64.0 * 300.0);
-        close(of(2, 1), 0.0);
-        close(of(1, 4), 0.0);
+        let of = |pp| PLAIN.beside(&problem("H100", pp), 3, 100);
+        close(of(2), 2.0 * 64.0 * 300.0);
+        close(of(1), 0.0);
     }
 }
