@@ -172,7 +172,8 @@ mod tests {
             vocab: 512,
             ..engine::model::embedded("gpt-3-175b").expect("embedded")
         };
-        let execution = Execution { framework: Framework::MegatronCore, ..Execution::default() };
+        let execution =
+            Execution { framework: Framework::MegatronCore, recompute: Recompute::Off, ..Execution::default() };
         let degrees = Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks: 1, expert_tp: 1 };
         let machine = Machine::of(card, pp, 8).expect("a card");
         machine.problem(model, &degrees, execution).expect("a problem")

@@ -105,6 +105,7 @@ mod tests {
             execution: crate::problem::Execution {
                 framework: crate::problem::Framework::MegatronCore,
                 experts: traffic,
+                recompute: engine::recompute::Recompute::Off,
                 ..crate::problem::Execution::default()
             },
             schedule: crate::schedule::named("1f1b").expect("listed"),
