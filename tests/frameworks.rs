@@ -289,7 +289,7 @@ fn keys_without_their_need_are_said_one_by_one() {
         ("zero = 1", "zero = 1\nexchange = \"ring\""),
         ("zero = 1", "zero = 1\nschedule = \"interleaved\""),
         ("tp = 2", "tp = 1\nsequence_parallel = true"),
-        ("[training]\n", "[training]\nrecompute_layers = 2\n"),
+        ("[training]\n", "[training]\nrecompute = \"none\"\nrecompute_layers = 2\n"),
         ("[workload]", "[experts]\nimbalance = 0.5\n[workload]"),
         ("[workload]", "[experts]\ncapacity = 1.5\n[workload]"),
         ("[workload]", "[overlap]\nexpert = 0.5\n[workload]"),

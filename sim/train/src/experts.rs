@@ -42,28 +42,6 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
     Some(ExpertLoad { permille: permille(busiest), dropped_permille: permille(dropped) })
 }
 
-/// Tokens of a step that the fullest rank of an expert group holds from forward to backward, over the even share, thousandths.
-///
-/// With a capacity every expert holds that many rows, full or padded. Else a rank's rows of one layer are a mean of log-normal popularities: their variance is
-/// exp(σ²) − 1 over the experts of a rank. Layers are drawn anew, so a rank's mean over the layers of its stage varies by as much less. The largest of n such means is on
-/// average at most √(2 ln n) deviations above 1. So what is held does not hang on a draw, and a plan that fits holds for every step.
-pub fn held_permille(problem: &Problem) -> u64 {
-    let (traffic, layout) = (problem.execution.experts, &problem.layout);
-    let Some(experts) = problem.model.experts else { return 1000 };
-    if let Some(capacity) = traffic.capacity {
-        return hw::whole((capacity * 1000.0).ceil());
-    }
-    if traffic.imbalance == 0.0 || layout.ep == 1 {
-        return 1000;
-    }
-    let n_layers = problem.model.n_expert_layers().div_ceil(u64::from(layout.pp)).max(1);
-    let n_experts = (experts.n_routed / u64::from(layout.ep)).max(1);
-    let variance = libm::expm1(traffic.imbalance * traffic.imbalance) / hw::real(n_layers * n_experts);
-    let above = (variance * 2.0 * f64::from(layout.ep).ln()).sqrt();
-    // A rank has all tokens at most.
-    hw::whole(((1.0 + above).min(f64::from(layout.ep)) * 1000.0).ceil())
-}
-
 /// All-to-all time over computation time of a model with experts on `n_servers` servers that share one port each, from shapes
 /// alone: FLOPS/(6 B) · k/(1 + 2 k) · (w − 1)/(w h), with B in elements per second (LSH-MoE, arXiv:2411.08446, section on
 /// scalability). A quick check of a set-up; the simulation counts links, overlap and imbalance.
@@ -114,6 +92,10 @@ mod tests {
         }
     }
 
+    fn held(problem: &Problem) -> u64 {
+        problem.execution.experts.held_permille(&problem.model, &problem.layout)
+    }
+
     #[test]
     fn a_capacity_scales_what_experts_keep() {
         use crate::problem::ExpertTraffic;
@@ -133,7 +115,7 @@ mod tests {
         use crate::problem::ExpertTraffic;
         for imbalance in [0.3, 1.0] {
             let problem = problem(ExpertTraffic { imbalance, ..ExpertTraffic::EVEN });
-            let said = hw::real(held_permille(&problem)) / 1000.0;
+            let said = hw::real(held(&problem)) / 1000.0;
             // Ranks of sixteen experts over 48 layers, a hundred steps.
             let mut random = random::stream(7, "test");
             let mut sum = 0.0;
@@ -151,7 +133,7 @@ mod tests {
             let found = sum / 100.0;
             assert!(found > 1.0 && found < said && said - 1.0 < 2.0 * (found - 1.0), "{imbalance}: {found} {said}");
         }
-        assert_eq!(held_permille(&problem(ExpertTraffic::EVEN)), 1000);
+        assert_eq!(held(&problem(ExpertTraffic::EVEN)), 1000);
     }
 
     #[test]
