@@ -398,9 +398,19 @@ fn a_script_is_predicted_with_the_constants_of_its_card_and_says_so() {
     let (predicted, free) = step_s(&found.scenario);
     assert!((predicted / 4.440 - 1.0).abs() < 0.08, "{predicted} s");
     assert!(free.iter().any(|sentence| sentence.contains("fitted on SimuMax B200")), "{free:?}");
-    // Costs of one's own take the place of the card's.
-    let (_, free) = step_s(&format!("{}\n[cost]\nsustained_flops_ratio = 0.9\n", found.scenario));
+    // A share of one's own takes the place of the card's, and its links and its host stay. So they do beside a profile. The datasheet stands alone.
+    let with = |cost: &str| step_s(&format!("{}\n[cost]\n{cost}\n", found.scenario));
+    let (held, free) = with("sustained_flops_ratio = 0.2");
+    assert!(held > predicted, "{held} s");
+    assert!(
+        free.iter().any(|sentence| sentence.contains("hold 0.2 of the peak") && sentence.contains("links reach 0.67")),
+        "{free:?}"
+    );
     assert!(free.iter().all(|sentence| !sentence.contains("SimuMax")), "{free:?}");
+    let (_, free) = with("profile = \"b200\"");
+    assert!(free.iter().any(|sentence| sentence.contains("fitted on SimuMax B200")), "{free:?}");
+    let (_, free) = with("profile = \"roofline\"");
+    assert!(free.iter().all(|sentence| !sentence.contains("links reach")), "{free:?}");
 }
 
 #[test]

@@ -279,6 +279,43 @@ fn keys_of_other_frameworks_are_said_to_change_nothing() {
     }
 }
 
+/// Every key below needs what the base lacks: experts, a pipeline, a context group, recompute, gathers of layers.
+#[test]
+fn keys_without_their_need_are_said_one_by_one() {
+    let idle = |changes: &[(&str, &str)]| of(with(changes), Code::NoEffect).len();
+    for (from, to) in [
+        ("zero = 1", "zero = 1\nexpert_tp = 2"),
+        ("zero = 1", "zero = 1\nmicro_batch_group = 4"),
+        ("zero = 1", "zero = 1\nexchange = \"ring\""),
+        ("zero = 1", "zero = 1\nschedule = \"interleaved\""),
+        ("tp = 2", "tp = 1\nsequence_parallel = true"),
+        ("[training]\n", "[training]\nrecompute = \"none\"\nrecompute_layers = 2\n"),
+        ("[workload]", "[experts]\nimbalance = 0.5\n[workload]"),
+        ("[workload]", "[experts]\ncapacity = 1.5\n[workload]"),
+        ("[workload]", "[overlap]\nexpert = 0.5\n[workload]"),
+        ("[workload]", "[overlap]\ndelayed_weights = true\n[workload]"),
+        ("[workload]", "[overlap]\nslowdown = 1.2\n[workload]"),
+        ("[workload]", "[overlap]\nforward_prefetch = false\n[workload]"),
+        ("[workload]", "[overlap]\nbackward_prefetch = false\n[workload]"),
+        ("zero = 1\n[training]", "zero = 0\n[overlap]\nparameter_gather = true\n[training]"),
+        ("tp = 2\nzero = 1\n[training]", "tp = 1\nzero = 1\n[overlap]\ntensor = 0.5\n[training]"),
+        ("tokens = 4096", "tokens = 4096\nmax_tokens = 2048"),
+        (
+            "run = [\"megatron\"]",
+            "run = [\"megatron\", \"x\"]\n[[policies.variant]]\nname = \"x\"\npolicy = \"megatron\"\ncompression = \"none\"",
+        ),
+    ] {
+        assert_eq!(idle(&[(from, to)]), 1, "{to}");
+    }
+    assert_eq!(idle(&[]), 0);
+    assert_eq!(idle(&[("tokens = 4096", "tokens = 4096\nmax_tokens = 2048\nlonger = \"cut\"")]), 0);
+    // Every layer of the model has experts and no shared one, so nothing is dense.
+    for (part, n) in [("dense", 1), ("experts", 0), ("attention", 0)] {
+        let training = format!("[training]\nframework = \"megatron-core\"\nproducts = {{ {part} = \"fp8\" }}\n");
+        assert_eq!(idle(&[("llama-3-8b", "qwen3-30b-a3b"), ("[training]\n", &training)]), n, "{part}");
+    }
+}
+
 #[test]
 fn fused_experts_are_faster_where_there_are_kernels_and_idle_elsewhere() {
     let text = |gpu: &str, products: &str, fused: bool| {

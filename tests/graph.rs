@@ -186,3 +186,19 @@ fn pictures_of_the_page_are_those_of_the_reports() {
         assert!(found == picture, "{file}: `UPDATE_PAGES=1 cargo test --test main pictures` draws it anew");
     }
 }
+
+/// Pairs are trained on in subgraphs, and epochs share what `seg` alone extracts ahead.
+#[test]
+fn keys_of_subgraphs_without_their_need_are_said() {
+    let n = |name: &str, set: &[&str]| {
+        let (source, folder) = scenario::find(name).expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let found = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        found.findings.iter().filter(|finding| finding.code == diagnostic::Code::NoEffect).count()
+    };
+    let without = ["policies.run=[\"seal\", \"encode-once\"]", "policies.baseline=\"seal\""];
+    assert_eq!(n("graph/seg-collab", &[]), 0);
+    assert_eq!(n("graph/seg-collab", &["graph.train_ratio=0.5"]), 1);
+    assert_eq!(n("graph/seg-collab", &without), 1);
+    assert_eq!(n("graph/seg-ppa", &["graph.train_vertices=1000"]), 1);
+}

@@ -180,3 +180,12 @@ fn a_plan_file_holds_the_order_the_candidates_and_what_goes() {
     assert!(program["order"].as_array().expect("an order").len() > 100);
     assert!(!json["batches"][0]["shapes"].as_array().expect("shapes").is_empty());
 }
+
+#[test]
+fn attention_beside_operations_that_are_given_is_said_to_change_nothing() {
+    let n = |step: &str| {
+        let found = of_text(&CHAIN.replace("LIMIT", "1.0").replace("[step]", step));
+        found.findings.iter().filter(|finding| finding.code == input::diagnostic::Code::NoEffect).count()
+    };
+    assert_eq!([n("[step]"), n("[step]\nattention = \"unfused\"")], [0, 1]);
+}

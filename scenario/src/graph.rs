@@ -93,7 +93,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let sections: Vec<&'static str> = SECTIONS.iter().chain(OBJECTIVES[objective].1).copied().collect();
     let head = Head::read(reader, &sections, source, overrides);
     objective_word(reader.section("objective"));
-    let given = given::given(reader.section("graph"), folder, head.seed, objective == 2);
+    let given = given::given(reader.section("graph"), folder, head.seed, objective == 2, objective == 0);
     let network = network(reader.section("network"), objective);
     let machine = cluster::cluster(reader.section("cluster"));
     let (usd_per_gpu_hour, epoch_s_max) = budget(reader.section("budget"), objective);
@@ -235,12 +235,18 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, folder: &Path, assumed: &m
     let n_pairs = section.count("pairs", None, 1..=1_000_000_000_000).0;
     let batch = section.small("batch", Some(32), 1..=1_000_000);
     let encode_batch = section.small("encode_batch", Some(65_536), 1..=100_000_000);
+    let epochs_at = section.place("epochs");
     let n_epochs = section.small("epochs", Some(10), 1..=1_000_000);
     let n_drawn = section.count("drawn_pairs", Some(400), 10..=100_000).0;
     section.finish();
     let mut section = reader.section("policies");
     let run = run_list(&mut section, seg::POLICIES.map(|(name, method, _)| (name, method)).to_vec(), Vec::new());
     section.finish();
+    let extracts_ahead = run.choices.iter().any(|(_, method)| *method == seg::Method::PathLabels);
+    if let Some(at) = epochs_at.filter(|_| !extracts_ahead) {
+        let help = "it needs `seg`, which may extract once for all epochs";
+        reader.warn(Code::NoEffect, at, "`subgraphs.epochs` changes nothing", help);
+    }
     let (given, machine) = shared.given.zip(shared.machine)?;
     let (network, epoch_s_max, seed) = (shared.network, shared.epoch_s_max, shared.seed);
     let asked = move || seg::Asked {

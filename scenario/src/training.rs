@@ -55,8 +55,8 @@ pub struct Scenario {
     pub strict_hull: bool,
     /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
     pub sustained_flops_ratio: f64,
-    /// Whether costs are held to the card's constants, as measured steps are predicted: a framework is named and `[cost]` says nothing.
-    pub is_of_card: bool,
+    /// Constants of the card that costs are held to, as measured steps are predicted: a framework is named, and `[cost]` asks for no datasheet and no durations.
+    pub of_card: Option<Constants>,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
 }
@@ -82,20 +82,25 @@ const SECTIONS: [&str; 16] = [
 
 /// What the scenario says of its costs itself; the rest is the card's, where the step is a framework's.
 struct Asked {
-    costs: bool,
+    profile: bool,
+    sustained: bool,
     host: bool,
 }
 
 impl Asked {
     fn of(reader: &Reader<'_>) -> Self {
         let has = |section: &str, key: &str| reader.peek_in(section, key).is_some();
-        let costs = ["profile", "sustained_flops_ratio", "units"].iter().any(|key| has("cost", key));
-        Self { costs, host: has("training", "host_overhead_per_layer_us") }
+        let [profile, sustained] = ["profile", "sustained_flops_ratio"].map(|key| has("cost", key));
+        Self { profile, sustained, host: has("training", "host_overhead_per_layer_us") }
     }
 
-    /// Constants of the card for its costs.
-    fn of_card(&self, framework: Framework, gpu: &str) -> Option<&'static Constants> {
-        (framework != Framework::Formulas && !self.costs).then(|| Constants::of(gpu))
+    /// Constants of the card for its costs, with the one that the scenario states. The datasheet alone and fixed durations have none.
+    fn of_card(&self, framework: Framework, cost: &Cost, gpu: &str) -> Option<Constants> {
+        if framework == Framework::Formulas || cost.is_roofline || cost.units.is_some() {
+            return None;
+        }
+        let constants = Constants::of(gpu);
+        Some(if self.sustained { constants.holding(cost.sustained_flops_ratio) } else { *constants })
     }
 
     /// Time that the host takes of a layer, and of a launch.
@@ -163,8 +168,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
-    let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
-    let free_parameters = free_parameters(&training, &cost, &policies, of_card);
+    let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
+    let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
     framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = Execution {
@@ -199,7 +204,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
-        profile: if of_card.is_some() { Some(of_framework(&problem)) } else { cost.profile },
+        profile: if of_card.is_some() && !asked.profile { Some(of_framework(&problem)) } else { cost.profile },
         problem,
         search,
         objective,
@@ -207,7 +212,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         policies,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        is_of_card: of_card.is_some(),
+        of_card,
         free_parameters,
     })
 }

@@ -29,6 +29,7 @@ pub mod simumax;
 pub mod summary;
 pub mod tables;
 mod test_hosts;
+mod test_memory;
 pub mod text;
 pub mod torchtitan;
 mod unexplained;

@@ -47,7 +47,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     }
     let dir = out_dir(&args.scenario, &scenario.head.name)?;
     let known = known(args, &scenario, device.as_mut(), &dir)?;
-    let scenario = Scenario { profile: Some(known.profile.clone()), is_of_card: false, ..scenario };
+    let scenario = Scenario { profile: Some(known.profile.clone()), of_card: None, ..scenario };
     let cost = pipeline::cost_model(&scenario);
     let (ran, mut report, stopped) = execute_all(args, &scenario, device.as_mut(), cost.as_ref());
     report.profile = known.words.clone();
@@ -252,8 +252,7 @@ fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -
         return (None, profile);
     }
     let names = |rans: &[(usize, &Ran)]| rans.iter().map(|(_, ran)| ran.planned.policy.clone()).collect();
-    let cost =
-        pipeline::cost_model(&Scenario { profile: Some(profile.clone()), is_of_card: false, ..scenario.clone() });
+    let cost = pipeline::cost_model(&Scenario { profile: Some(profile.clone()), of_card: None, ..scenario.clone() });
     let after: Vec<Validation> = unseen
         .iter()
         .filter_map(|(_, ran)| hardware::compare(&ran.planned, &ran.execution, cost.as_ref()).ok())

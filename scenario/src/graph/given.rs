@@ -37,8 +37,14 @@ pub struct Given {
     pub assumed: Vec<String>,
 }
 
-/// Reads the section; `is_temporal` where events are asked for.
-pub fn given(mut section: Section<'_>, folder: &Path, seed: u64, is_temporal: bool) -> Option<Given> {
+/// Reads the section; `is_temporal` where events are asked for, `has_batches` where a part of the vertices is trained on.
+pub fn given(
+    mut section: Section<'_>,
+    folder: &Path,
+    seed: u64,
+    is_temporal: bool,
+    has_batches: bool,
+) -> Option<Given> {
     let sources = section.alternatives(&["published", "generator", "file"]);
     let source = match sources[..] {
         [one] => one,
@@ -52,6 +58,10 @@ pub fn given(mut section: Section<'_>, folder: &Path, seed: u64, is_temporal: bo
             return None;
         }
     };
+    if !has_batches && !is_temporal {
+        let key = if source == "published" { "train_vertices" } else { "train_ratio" };
+        section.idle(&[key], "`objective.is = \"caching\"`: pairs are trained on, whichever vertices they have");
+    }
     let found = match source {
         "published" => published(&mut section, is_temporal),
         "file" => file(&mut section, folder, is_temporal),

@@ -125,8 +125,13 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
 /// A policy's own compression: the scenario's with its keys laid over it, or none.
 pub fn of_policy(section: &mut Section<'_>, given: Option<&Question>) -> Option<Question> {
     let at = POLICY_KEYS.into_iter().find(|key| section.has(key)).and_then(|_| section.at());
-    let asks = POLICY_KEYS[1..].iter().any(|key| section.has(key));
+    let (has_word, word_at) = (section.has("compression"), section.place("compression").flatten());
     let is_off = section.word("compression", 0, &["lsh", "none"]) == 1;
+    let asks = has_word && !is_off || POLICY_KEYS[1..].iter().any(|key| section.has(key));
+    if is_off && given.is_none() {
+        let what = "`compression = \"none\"` of a policy changes nothing: the scenario compresses nothing";
+        section.warn(Code::NoEffect, word_at, what, "leave it out");
+    }
     let (hashes, rate) = hashes_and_rate(section);
     let family = section.has("family").then(|| family(section));
     let compensation = section.has("compensation").then(|| section.flag("compensation", true));
@@ -136,7 +141,7 @@ pub fn of_policy(section: &mut Section<'_>, given: Option<&Question>) -> Option<
     }
     let Some(given) = given else {
         if asks {
-            let what = "hash functions of a policy, but the scenario compresses nothing";
+            let what = "a policy is to merge tokens, but the scenario compresses nothing";
             section.refuse(Code::NoCompression, at, what, "`[experts.compression]` says what is merged and how");
         }
         return None;

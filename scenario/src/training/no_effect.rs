@@ -2,7 +2,7 @@
 //!
 //! A key has an effect when it has one for any policy that runs. Degrees of 1 make no warning of their own: what is cut in one part is whole.
 
-use engine::formats::Formats;
+use engine::model::Experts;
 use hw::Format;
 use train::Problem;
 use train::layout::{ContextExchange, Zero};
@@ -88,7 +88,7 @@ const KEYS: [Key; 27] = [
         |problem| problem.layout.cp == 1 && problem.layout.exchange != ContextExchange::Gather,
         "a context group, which `cp = 1` does not have",
     ),
-    of_model("training", "products", no_narrow_part, "a part that layers of the model have: it has no experts"),
+    of_model("training", "products", no_narrow_part, "a part that layers of the model have"),
     of_model("training", "dropout", no_dropout, "masks of residuals, which `framework = \"pytorch\"` does not count"),
     of_model(
         "optimizer",
@@ -188,11 +188,19 @@ fn no_slowdown(problem: &Problem) -> bool {
     overlap.slowdown > 1.0 && !is_beside
 }
 
-/// Experts alone are narrow, and there are none.
+/// One part alone is narrow, and no layer has it: experts, or a dense feed-forward.
 fn no_narrow_part(problem: &Problem) -> bool {
-    let wide = Format::from(problem.dtype);
-    let of_experts = |of: Formats| of.experts != wide && [of.attention, of.dense, of.head] == [wide; 3];
-    has_no_experts(problem) && problem.execution.formats.is_some_and(of_experts)
+    let (model, wide) = (&problem.model, Format::from(problem.dtype));
+    let Some(of) = problem.execution.formats.filter(|of| [of.attention, of.head] == [wide; 2]) else { return false };
+    match (of.dense == wide, of.experts == wide) {
+        (true, false) => has_no_experts(problem),
+        (false, true) => {
+            let is_routed = |experts: Experts| experts.shared_intermediate == 0 && experts.latent.is_none();
+            let has_dense = model.n_expert_layers() < model.n_layers || !model.experts.is_some_and(is_routed);
+            !has_dense && !problem.execution.gathers_narrow
+        }
+        _ => false,
+    }
 }
 
 fn no_dropout(problem: &Problem) -> bool {

@@ -40,7 +40,18 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         }),
         ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (repeated(&lengths), path)),
         ["tokens"] => {
-            let tokens = section.count("tokens", None, 1..=distribution::LENGTH_MAX).0;
+            let (tokens, at) = section.count("tokens", None, 1..=distribution::LENGTH_MAX);
+            if tokens > max_tokens && !is_cut {
+                let what = format!(
+                    "`workload.tokens = {tokens}` changes nothing: `max_tokens` makes every sequence {max_tokens}"
+                );
+                section.warn(
+                    Code::NoEffect,
+                    at,
+                    what,
+                    "leave one of them out; `longer = \"cut\"` makes several sequences of each",
+                );
+            }
             Some((repeated(&[tokens]), format!("{tokens} tokens each")))
         }
         ["list"] => Some(list(&mut section))

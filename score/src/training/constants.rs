@@ -180,6 +180,19 @@ impl Constants {
         }
     }
 
+    /// The same where products of any width hold a stated share of the peak.
+    #[must_use]
+    pub const fn holding(self, ratio: f64) -> Self {
+        let fitted_on = "what the scenario states of products; links are the card's";
+        Self { sustained: ratio, sustained_narrow: ratio, fitted_on, ..self }
+    }
+
+    /// Costs of training on a machine of such cards by a profile of them, or one that is lent to them.
+    pub fn costs(&self, cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
+        let profiled = Profiled::new(&beside_b200(profile), cluster).with_link_shares([self.link_share, PORT_SHARE]);
+        Box::new(Sustained::by_width(profiled, &cluster.gpu, [self.sustained, self.sustained_narrow]))
+    }
+
     /// Constants of a card of the catalogue.
     ///
     /// # Panics
@@ -218,9 +231,7 @@ fn beside_b200(profile: &Profile) -> Cow<'_, Profile> {
 
 /// Costs of training on a machine by a profile of its card, or one that is lent to it.
 pub fn costs(cluster: &Cluster, profile: &Profile) -> Box<dyn CostModel> {
-    let constants = Constants::of(&cluster.gpu.name);
-    let profiled = Profiled::new(&beside_b200(profile), cluster).with_link_shares([constants.link_share, PORT_SHARE]);
-    Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, constants.sustained_narrow]))
+    Constants::of(&cluster.gpu.name).costs(cluster, profile)
 }
 
 #[cfg(test)]

@@ -163,8 +163,8 @@ fn memory_of_functional_tests_is_near_at_the_median() {
     let Some(score) = score("megatron_lm.csv.gz", "") else { return };
     let memory = score.all.memory.expect("peaks");
     println!("{memory:?}");
-    // The aim is 3 %. T5, BERT and Megatron FSDP are further off than the others, and bring the median to it.
-    assert!(memory.median < 0.031, "{memory:?}");
+    // The aim is 3 %. T5, BERT and tests in 8 bits are further off than the others.
+    assert!(memory.median < 0.015 && memory.mean < 0.028, "{memory:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
 use super::test_hosts;
+use super::test_memory;
 use super::{megatron_shapes, models};
 use crate::table::Cells;
 
@@ -139,9 +140,6 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
     let is_unlisted = cells.flag("deterministic") || is_unfused;
     let kernels = if is_unlisted { Kernels::Unlisted } else { Kernels::OfOtherAge };
-    if cells.flag("deterministic") {
-        problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
-    }
     let (each, host_off) = test_hosts::launch(cells, &problem);
     problem.execution.launches = Launches { each, captured: captured(cells) };
     let host_waits_s = test_hosts::waits_s(cells, &problem, n_micro_batches);
@@ -178,7 +176,8 @@ fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_
     let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
     let gathers_narrow = is("fp8-param-gather") || is("fp4-param-gather");
     let copies = if gathers_narrow { 0.0 } else { beside::narrow_weights(problem) };
-    waiting + head + encoder + copies
+    let options = test_memory::Options::read(cells).beside(problem, micro_batch, tokens);
+    waiting + head + encoder + copies + options
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
@@ -221,7 +220,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         formats: Some(formats),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
         gradient_sync: if cells.flag("grad_reduce_overlap") { GradientSync::Overlapped } else { GradientSync::AtEnd },
-        gradient_dtype: Dtype::Fp32,
+        gradient_dtype: test_memory::gradient_dtype(cells),
         overlap: Overlap {
             stage: cells.word("vp_chunks") != "1",
             parameter_gather: cells.flag("param_gather_overlap"),

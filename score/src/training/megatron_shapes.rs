@@ -1,7 +1,7 @@
 //! Models of Megatron-LM's tests: the shape that a row's flags state, latent attention and hybrids with them.
 
 use engine::Model;
-use engine::model::{Experts, LatentAttention, Layer, Pattern};
+use engine::model::{Experts, LatentAttention, Layer, Pattern, QueryKeyNorm};
 
 use super::beside::Encoder;
 use super::models;
@@ -82,6 +82,8 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
         Experts { shared_intermediate: of("shared_ffn").unwrap_or(0), ..Experts::plain(n_routed, top_k, width) }
     });
     let has_biases = cells.flag("linear_bias");
+    // Of latent attention the flag means the norms of what it is projected from, which it has.
+    let has_norms = latent.is_none() && flag(cells, "qk-layernorm") == Some("true");
     // Latent attention has rotary positions.
     let base = engine::model::embedded(if latent.is_some() { "deepseek-v3" } else { "gpt-3-175b" }).expect("embedded");
     Ok(Model {
@@ -98,6 +100,7 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
         tied: !cells.flag("untied_embeddings"),
         qkv_bias: has_biases && latent.is_none(),
         output_bias: has_biases && latent.is_none(),
+        qk_norm: if has_norms { QueryKeyNorm::Head } else { QueryKeyNorm::Off },
         experts,
         latent,
         n_predicting: 0,

@@ -2,7 +2,6 @@
 
 use engine::Model;
 use engine::model::{Layer, Pattern};
-use hw::{Bytes, Gpu};
 
 /// Layers of a hybrid behind its own for every further token that it predicts: attention and experts.
 pub const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
@@ -10,12 +9,6 @@ pub const LAYERS_PER_FURTHER_TOKEN: u32 = 2;
 /// A vocabulary padded as Megatron-LM pads it: to a multiple of so many rows on every tensor rank (`--make-vocab-size-divisible-by`, 128 by default).
 pub const fn padded_vocabulary(vocab: u64, multiple: u64, tp: u32) -> u64 {
     vocab.next_multiple_of(multiple * tp as u64)
-}
-
-/// Memory that deterministic products need beside PyTorch's usual workspace: `CUBLAS_WORKSPACE_CONFIG=:4096:8` is eight buffers of 4 MiB, which is
-/// the usual one from Hopper on and four times that of earlier cards.
-pub fn deterministic_workspace(gpu: &Gpu) -> Bytes {
-    Bytes(if gpu.peak_fp8.is_some() { 0 } else { 24 << 20 })
 }
 
 /// An embedded model cut to so many layers, the first `n_dense` of them without experts.

@@ -128,7 +128,12 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let hidden = model.hidden;
     let heads = model.n_heads * model.head_dim;
     let keys_and_values = 2 * model.n_kv_heads * model.head_dim;
-    let wide = feed_forward_width(shard, with_experts);
+    let wide = match model.experts {
+        Some(experts) if with_experts => {
+            shard.routed(experts.top_k * experts.intermediate) + experts.shared_intermediate
+        }
+        _ => model.intermediate,
+    };
     let projections = if model.gated { 2 } else { 1 };
     let cut = |bytes: u64| bytes.div_ceil(u64::from(shard.tp));
     let serial = |bytes: u64| if shard.sequence_parallel { cut(bytes) } else { bytes };
@@ -151,7 +156,9 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
                 (Module::Norms, _) => norms,
                 (Module::UpProjections, _) if model.latent.is_some() => cut(element * (heads + keys_and_values)),
                 (Module::FeedForward | Module::Experts, _) => inside + activated - attended,
-                (Module::ExpertActivation, Some(experts)) => cut(element * experts.top_k * experts.intermediate),
+                (Module::ExpertActivation, Some(experts)) => {
+                    cut(element * shard.routed(experts.top_k * experts.intermediate))
+                }
                 (Module::SharedExperts, Some(experts)) => {
                     cut(element * (projections + 1) * experts.shared_intermediate)
                 }
@@ -214,7 +221,8 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let gathered = if shard.tp > 1 && shard.sequence_parallel && !keeps { row } else { 0 };
     let routed = match shard.model.experts {
         Some(experts) if shard.ep > 1 && stage.n_expert > 0 => {
-            (2 * experts.top_k * row).div_ceil(u64::from(shard.senders()))
+            let (sent, received) = (experts.top_k * row, shard.routed(experts.top_k * row));
+            (sent + received).div_ceil(u64::from(shard.senders()))
         }
         _ => 0,
     };
@@ -271,6 +279,16 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
         Framework::Formulas => Bytes::ZERO,
         Framework::MegatronCore | Framework::Fsdp2(_) => framework::resident(shard, stages, gpu),
     }
+}
+
+/// Workspaces of products of Megatron-Core on such a card: Transformer Engine's, one for each of so many streams of grouped products, and one of PyTorch's.
+pub fn library_workspaces(gpu: &Gpu) -> ([u64; 2], u64) {
+    (framework::workspaces(gpu), framework::GROUPED_STREAMS)
+}
+
+/// Tensors that stand for gradients which Megatron-Core adds inside products, bytes.
+pub fn stand_in_gradients(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
+    framework::stand_ins(shard, stages)
 }
 
 /// Whole parameters that fully sharded modules of PyTorch hold while the loss is computed.

@@ -169,6 +169,8 @@ pub struct Shard<'a> {
     pub adapters: Option<Adapters>,
     /// Where the layers have dropout, where that is not left to the model.
     pub given_dropout: Option<Dropout>,
+    /// Tokens that the experts of a rank take from all layers together, over the even share, thousandths.
+    pub routed_permille: u64,
 }
 
 impl<'a> Shard<'a> {
@@ -193,7 +195,13 @@ impl<'a> Shard<'a> {
             rotates_apart: false,
             adapters: None,
             given_dropout: None,
+            routed_permille: 1000,
         }
+    }
+
+    /// Of bytes of an even share of routed tokens, those that a rank holds.
+    pub const fn routed(&self, bytes: u64) -> u64 {
+        (bytes * self.routed_permille).div_ceil(1000)
     }
 
     /// Ranks of a tensor group that send tokens of their own to experts: those that cut an expert together get the same ones.

@@ -69,6 +69,73 @@ pub fn of_shapes(problem: &Problem) -> f64 {
 mod tests {
     use super::*;
 
+    /// Qwen3 30B over eight ranks of one pipeline stage.
+    fn problem(traffic: crate::problem::ExpertTraffic) -> Problem {
+        use crate::layout::{ContextExchange, Layout, Zero};
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        Problem {
+            model: engine::model::embedded("qwen3-30b-a3b").expect("embedded"),
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout { ep: 8, ..Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather) },
+            workload: crate::workload::Workload { batch_size: 8, lengths: vec![8192; 8], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 8192,
+            execution: crate::problem::Execution {
+                framework: crate::problem::Framework::MegatronCore,
+                experts: traffic,
+                recompute: engine::recompute::Recompute::Off,
+                ..crate::problem::Execution::default()
+            },
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: hw::Bytes::ZERO,
+            seed: 1,
+        }
+    }
+
+    fn held(problem: &Problem) -> u64 {
+        problem.execution.experts.held_permille(&problem.model, &problem.layout)
+    }
+
+    #[test]
+    fn a_capacity_scales_what_experts_keep() {
+        use crate::problem::ExpertTraffic;
+        let kept = |capacity| {
+            let problem = problem(ExpertTraffic { capacity, ..ExpertTraffic::EVEN });
+            crate::memory::activation_bytes_per_token(&problem, &crate::stage::stages(&problem)[0])
+        };
+        // Of a token and layer: eight copies of the input of 2,048, both factors of 768 and their product, two bytes each; 48 layers.
+        let routed = 48 * 8 * 2 * (2048 + 3 * 768);
+        assert_eq!(kept(Some(1.0)), kept(None));
+        assert_eq!(kept(Some(2.0)) - kept(None), routed);
+        assert_eq!(kept(None) - kept(Some(0.5)), routed / 2);
+    }
+
+    #[test]
+    fn the_fullest_rank_of_drawn_popularities_holds_no_more_than_is_said() {
+        use crate::problem::ExpertTraffic;
+        for imbalance in [0.3, 1.0] {
+            let problem = problem(ExpertTraffic { imbalance, ..ExpertTraffic::EVEN });
+            let said = hw::real(held(&problem)) / 1000.0;
+            // Ranks of sixteen experts over 48 layers, a hundred steps.
+            let mut random = random::stream(7, "test");
+            let mut sum = 0.0;
+            for _ in 0..100 {
+                let mut held = [0.0; 8];
+                for _ in 0..48 {
+                    let drawn: Vec<f64> = (0..128).map(|_| libm::exp(imbalance * random.normal())).collect();
+                    let mean = drawn.iter().sum::<f64>() / 8.0;
+                    held.iter_mut()
+                        .zip(drawn.chunks(16))
+                        .for_each(|(held, of)| *held += of.iter().sum::<f64>() / mean / 48.0);
+                }
+                sum += held.into_iter().fold(0.0, f64::max);
+            }
+            let found = sum / 100.0;
+            assert!(found > 1.0 && found < said && said - 1.0 < 2.0 * (found - 1.0), "{imbalance}: {found} {said}");
+        }
+        assert_eq!(held(&problem(ExpertTraffic::EVEN)), 1000);
+    }
+
     #[test]
     fn two_servers_of_a100_spend_half_of_the_time_in_all_to_all() {
         // 312 TFLOP/s, 25 GB/s of two-byte elements, k = 2, h = 768: 13/12, which the page rounds to 1.08; a share of 52 %.

@@ -329,7 +329,11 @@ impl MixedJob {
         } else {
             held
         };
-        let update = Op::Sequence(own.execution.optimizer.step(own.execution.framework, held, stepped, 0.0));
+        let update = Op::Sequence(own.execution.optimizer.step(
+            own.execution.framework,
+            [held, stepped, 0.0],
+            own.cluster.gpus_per_switch,
+        ));
         Times { forward_s: forward, backward_s: input + weight, update_s: cost.estimate(&update).time.get() }
     }
 

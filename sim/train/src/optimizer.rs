@@ -85,8 +85,9 @@ impl Optimizer {
         layer::optimizer_step(Framework::Formulas, stepped, stepped * self.on_device(), states)
     }
 
-    /// One step of a rank that holds so many gradients and updates so many parameters, of which `matrices` are those of layers.
-    pub fn step(&self, framework: Framework, held: f64, stepped: f64, matrices: f64) -> Ops {
+    /// One step of a rank that holds so many gradients and updates so many parameters, of which `matrices` are those of layers. All ranks step together, so
+    /// copies to the host and back take turns with those of the other ranks below a PCIe switch.
+    pub fn step(&self, framework: Framework, [held, stepped, matrices]: [f64; 3], n_of_switch: u32) -> Ops {
         // Parameters in 32 bits are read and written as a master copy is.
         let own = if framework.torch().is_some() { hw::real(Dtype::Fp32.bytes()) } else { 0.0 };
         let bytes = |rule| own + self.bytes_per_parameter(framework, rule);
@@ -102,16 +103,16 @@ impl Optimizer {
             ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES) }, 1));
         }
         if let Some(host) = self.on_host.filter(|host| host.share > 0.0) {
-            ops.extend(on_host(host, stepped, states));
+            ops.extend(on_host(host, stepped, states, n_of_switch));
         }
         ops
     }
 }
 
 /// Gradients go to the host, which reads and writes its states, and parameters in 16 bits come back.
-fn on_host(host: OnHost, stepped: f64, states: f64) -> Ops {
+fn on_host(host: OnHost, stepped: f64, states: f64, n_of_switch: u32) -> Ops {
     let n = stepped * host.share;
-    let copy = |kind, bytes: f64| (Op::Copy { kind, bytes: hw::whole(n * bytes) }, 1);
+    let copy = |kind, bytes: f64| (Op::Copy { kind, bytes: hw::whole(n * bytes) }, n_of_switch);
     let moved = n * (GRADIENT_BYTES + 2.0 * states);
     let ns = hw::Span::from_seconds(Seconds::new(moved / host.bytes_per_second)).as_ns();
     vec![
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(size(narrow, Rule::Adam).to_bits(), 8_f64.to_bits());
         assert_eq!(size(Optimizer::ADAM, Rule::Muon).to_bits(), 8_f64.to_bits());
         // Four bytes fewer of each are read, and four fewer written.
-        let step = |optimizer: Optimizer| elementwise(&optimizer.step(framework, 0.0, 1000.0, 1000.0));
+        let step = |optimizer: Optimizer| elementwise(&optimizer.step(framework, [0.0, 1000.0, 1000.0], 1));
         assert_eq!(step(Optimizer::ADAM) - step(narrow), 8 * 1000);
         assert_eq!(step(Optimizer::ADAM) - step(Optimizer { rule: Rule::Muon, ..Optimizer::ADAM }), 8 * 1000);
     }
@@ -149,13 +150,16 @@ mod tests {
     fn the_host_moves_its_share_of_the_states() {
         let host = OnHost { share: 0.5, bytes_per_second: 28e9 };
         let optimizer = Optimizer { on_host: Some(host), ..Optimizer::ADAM };
-        let ops = optimizer.step(Framework::Formulas, 2e9, 2e9, 0.0);
+        let ops = optimizer.step(Framework::Formulas, [2e9, 2e9, 0.0], 1);
         // Of two billion parameters one billion: gradients of four bytes and three states of four that are read and written, 28 GB.
         assert!(ops.contains(&(Op::Host { ns: 1_000_000_000 }, 1)), "{ops:?}");
         let copy = |kind, bytes| (Op::Copy { kind, bytes }, 1);
         assert!(ops.contains(&copy(CopyKind::DeviceToHost, 4_000_000_000)));
         assert!(ops.contains(&copy(CopyKind::HostToDevice, 2_000_000_000)));
-        let whole = Optimizer::ADAM.step(Framework::Formulas, 2e9, 2e9, 0.0);
+        let whole = Optimizer::ADAM.step(Framework::Formulas, [2e9, 2e9, 0.0], 1);
         assert_eq!(elementwise(&ops) * 2, elementwise(&whole));
+        // Two ranks below a switch take turns.
+        let shared = optimizer.step(Framework::Formulas, [2e9, 2e9, 0.0], 2);
+        assert!(shared.contains(&(Op::Copy { kind: CopyKind::DeviceToHost, bytes: 4_000_000_000 }, 2)), "{shared:?}");
     }
 }

@@ -71,7 +71,7 @@ pub fn recorded(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure>
         let (profile, chosen) = of_steps(scenario, &traces)?;
         let path = dir.join("profile.toml");
         write(&path, &profile.to_toml())?;
-        found = beside(&Scenario { profile: Some(profile), is_of_card: false, ..scenario.clone() }, &traces)?;
+        found = beside(&Scenario { profile: Some(profile), of_card: None, ..scenario.clone() }, &traces)?;
         words += &format!("Calibrated on these steps, {}: {chosen}\n{}", path.display(), text::page(policy, &found));
         document["calibrated"] = text::document(policy, &found)["files"].take();
     }
@@ -109,7 +109,7 @@ fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(Str
 fn of_steps(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<(Profile, String), Failure> {
     let profile = of_card(scenario.profile.as_ref())?;
     let plain = Some(Profile { calibrated: None, ..profile.clone() });
-    let own = beside(&Scenario { profile: plain, is_of_card: false, ..scenario.clone() }, traces)?;
+    let own = beside(&Scenario { profile: plain, of_card: None, ..scenario.clone() }, traces)?;
     Ok(profiler::refit::calibrated(profile, &own, today()))
 }
 

@@ -65,9 +65,9 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refuse
 /// Cost model of a scenario.
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
     let cluster = &scenario.problem.cluster;
-    match &scenario.profile {
-        Some(profile) if scenario.is_of_card => score::training::constants::costs(cluster, profile),
-        profile => costs::cost_model(cluster, profile.as_ref(), scenario.sustained_flops_ratio),
+    match (&scenario.profile, scenario.of_card) {
+        (Some(profile), Some(constants)) => constants.costs(cluster, profile),
+        (profile, _) => costs::cost_model(cluster, profile.as_ref(), scenario.sustained_flops_ratio),
     }
 }
 

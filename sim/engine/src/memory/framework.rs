@@ -9,8 +9,8 @@
 //!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
 //!   (`get_dummy_wgrad`), kept for the whole run;
-//! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
-//!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
+//! - two libraries have workspaces for products of 32 MiB each on Hopper and later, 4 and 8 MiB before (`get_cublas_workspace_size_bytes`;
+//!   `CUBLAS_WORKSPACE_CONFIG` of PyTorch). Transformer Engine has one of them, PyTorch one for the thread of forward and one for that of backward.
 //!
 //! PyTorch's own modules keep other tensors (`torch.rs`). Layers that keep a state have kernels of their own (`mixers.rs`).
 
@@ -28,7 +28,9 @@ use crate::stage::Stage;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
-const GROUPED_STREAMS: u64 = 4;
+pub(super) const GROUPED_STREAMS: u64 = 4;
+/// Handles of PyTorch's library: autograd runs backward in a thread of its own (`CublasHandlePool.cpp`).
+const HANDLES: u64 = 2;
 /// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
 /// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
 const WEIGHTED: [u64; 2] = [2, 1];
@@ -137,7 +139,7 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     let (attention, compressed) = match (model.latent, model.compressed) {
         (Some(latent), _) => latent_attention(shard, latent),
         (None, Some(compressed)) => compressed_attention(shard, compressed),
-        (None, None) => (attention(shard), 0),
+        (None, None) => (attention(shard) + normed(shard), 0),
     };
     // Each half of a layer keeps all streams in place of one.
     let streams = model.streams.map_or(1, Streams::n);
@@ -173,7 +175,7 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
         (Mixer::Off, _, _) => 0,
         (Mixer::Linear, Some(linear), _) => mixers::delta_rule(shard, linear),
         (Mixer::StateSpace, _, Some(space)) => mixers::state_space(shard, space),
-        _ => attention(shard),
+        _ => attention(shard) + normed(shard),
     };
     let feed_forward = match (layer.feed_forward, model.experts) {
         (FeedForward::Off, _) => Kept::default(),
@@ -192,6 +194,13 @@ fn attention(shard: &Shard<'_>) -> u64 {
     let n_normed = if is_torch && model.qk_norm == QueryKeyNorm::Head { model.n_heads + model.n_kv_heads } else { 0 };
     let width = (2 * model.n_heads + 2 * n_copied + n_normed) * model.head_dim;
     cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)
+}
+
+/// What Megatron-Core's norms of queries and keys read, beside what they give to attention.
+fn normed(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let is_normed = shard.framework.torch().is_none() && model.qk_norm == QueryKeyNorm::Head;
+    if is_normed { cut(shard, HALF * (model.n_heads + model.n_kv_heads) * model.head_dim) } else { 0 }
 }
 
 /// Latent attention: whole queries, keys and values, and the compressed ones around their norms.
@@ -225,7 +234,7 @@ fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
 /// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
 fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let shared = dense(shard, experts.shared_intermediate);
-    let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
+    let copies = |bytes: u64| shard.routed(experts.top_k * bytes).div_ceil(u64::from(shard.tp));
     let projections = if shard.model.gated { 2 } else { 1 };
     // Ranks that cut an expert read the same rows.
     let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
@@ -250,7 +259,7 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;
             let row = HALF * (ROUTED_COPIES * experts.latent.unwrap_or(model.hidden) + wide);
-            residual + cut(shard, experts.top_k * row)
+            residual + cut(shard, shard.routed(experts.top_k * row))
         }
         _ => dense,
     }
@@ -297,13 +306,13 @@ pub(super) fn graphs(shard: &Shard<'_>, captured: Captured) -> u64 {
     attention + router
 }
 
-/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
-pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
-    let [library, plain] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
-    if shard.framework.torch().is_some() {
-        // Forward and backward run in threads, each with a handle of the library.
-        return Bytes(2 * plain);
-    }
+/// Workspaces of the libraries of products on such a card: Transformer Engine's, and one of PyTorch's.
+pub(super) fn workspaces(gpu: &Gpu) -> [u64; 2] {
+    WORKSPACES[usize::from(gpu.peak_fp8.is_some())]
+}
+
+/// Tensors of 16 bits that stand for gradients which are added inside products: one for every shape of weight.
+pub(super) fn stand_ins(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);
     if has(|stage| stage.n_dense > 0) {
@@ -313,10 +322,22 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
         elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
         elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
     }
+    HALF * elements
+}
+
+/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
+pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
+    let [library, plain] = workspaces(gpu);
+    // Forward and backward run in threads, each with a handle of PyTorch's library.
+    let plain = HANDLES * plain;
+    if shard.framework.torch().is_some() {
+        return Bytes(plain);
+    }
+    let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let library = if has(|stage| stage.n_expert > 0) { library * (1 + GROUPED_STREAMS) } else { library };
     // The head is the one product that PyTorch runs itself.
     let plain = if has(|stage| stage.last) { plain } else { 0 };
-    Bytes(HALF * elements + library + plain)
+    Bytes(stand_ins(shard, stages) + library + plain)
 }
 
 /// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.

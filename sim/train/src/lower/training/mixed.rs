@@ -184,7 +184,11 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         _ => Stream::InterNode,
     };
     let share = parameters(problem) / f64::from(optimizer_ranks(problem, parts));
-    let update = graph.add_op(Op::Sequence(problem.execution.optimizer.step(Framework::Formulas, share, share, share)));
+    let update = graph.add_op(Op::Sequence(problem.execution.optimizer.step(
+        Framework::Formulas,
+        [share; 3],
+        problem.cluster.gpus_per_switch,
+    )));
     let (reduce, gather) = (graph.add_op(reduce), graph.add_op(gather));
     let reductions: Vec<MeetingId> = (0..n_pieces).map(|_| graph.add_meeting(group)).collect();
     let gathering = graph.add_meeting(group);

@@ -268,7 +268,11 @@ impl Builder<'_> {
                     products.extend(orthogonalised(optimizer.muon, &shard, &stage, &dealt));
                 }
             }
-            let mut ops = optimizer.step(self.problem.execution.framework, held, stepped, stepped - outside);
+            let mut ops = optimizer.step(
+                self.problem.execution.framework,
+                [held, stepped, stepped - outside],
+                self.problem.cluster.gpus_per_switch,
+            );
             ops.extend(products);
             let task = self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
             self.lists(task, stepped);
