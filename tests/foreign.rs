@@ -219,7 +219,7 @@ fn training(text: &str) -> Option<scenario::training::Scenario> {
 }
 
 /// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
-const ROUND_TRIPS: [&str; 23] = [
+const ROUND_TRIPS: [&str; 25] = [
     "long-context/bytescale-offload none",
     "megatron-large/gpt-1t-full megatron",
     "megatron-large/gpt-1t-selective megatron",
@@ -243,6 +243,8 @@ const ROUND_TRIPS: [&str; 23] = [
     "resilience/weeks megatron",
     "resilience/weeks-100k megatron",
     "resilience/weeks-slow megatron",
+    "scale/gpt-175b-12288 megatron",
+    "scale/llama-3-405b megatron",
 ];
 
 /// The files of a plan for a target; one that wants times gets those of the datasheet.

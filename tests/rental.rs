@@ -45,7 +45,7 @@ fn a_plan_file_says_what_to_rent_and_what_holds_it_back() {
     assert!(planned.json["plan"]["bound"].as_f64().expect("a figure") > 28.42);
     // By hand: with t1 and t2 all taken, the second best is two of t3 beside the pair of t2, 92/3 s.
     assert!((rented["runner_up"]["makespan_s"].as_f64().expect("a figure") - 92.0 / 3.0).abs() < 1e-4);
-    assert!(planned.words.contains("rent 1 x c1 + 1 x c4 for 8.00 $/h"), "{}", planned.words);
+    assert!(planned.words.contains("rent 1 x c4 + 1 x c1 for 8.00 $/h"), "{}", planned.words);
     assert!(planned.words.contains("budget of 8 $/h"), "{}", planned.words);
     assert!(job.plan("published@2").expect("renting decides").is_err());
 }

@@ -55,6 +55,8 @@ pub struct Decide<'a> {
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
     pub hopeful: Option<&'a Hopeful<'a>>,
+    /// The same of one GPU type, which the answer must not lose against: rates of a mix may hide it. `None` for policies that would not rent it.
+    pub of_one_type: Option<&'a Hopeful<'a>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -112,6 +114,7 @@ pub fn settle(
             break;
         }
     }
+    search.of_one_type();
     // What the program holds to be in time may be late when it is played.
     search.hopeful(SLACKS.into_iter().rev().map(f64::recip));
     search.seconds();
@@ -143,6 +146,16 @@ impl Search<'_> {
                 return;
             }
             if let Some(replicas) = hopeful(&corrected(self.problem, &self.mixing), slack) {
+                self.settle(replicas);
+            }
+        }
+    }
+
+    /// Serves what one GPU type alone would take.
+    fn of_one_type(&mut self) {
+        let Some(of_one_type) = self.decide.of_one_type else { return };
+        for slack in SLACKS {
+            if let Some(replicas) = of_one_type(&corrected(self.problem, &self.mixing), slack) {
                 self.settle(replicas);
             }
         }
@@ -262,6 +275,7 @@ mod tests {
             worth: &|(_, plan)| Ok(plan.makespan_s),
             solve: &solve,
             hopeful: None,
+            of_one_type: None,
             assign: &assign,
             second: Some(&second),
         };
@@ -324,6 +338,7 @@ mod tests {
                 worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
                 solve: &|problem| within(problem, 1.0),
                 hopeful: Some(&hopeful),
+                of_one_type: None,
                 assign: &assign,
                 second: None,
             };

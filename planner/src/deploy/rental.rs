@@ -178,11 +178,13 @@ impl Question {
     fn by_serving(&self, asked: &Asked<'_>, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
         let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
         let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
+        let of_one_type = |problem: &Problem, slack: f64| asked.of_one_type(problem, slack);
         let decide = mixing::Decide {
             aim: asked.aim(),
             worth: &|tried| self.worth(asked, rated, tried),
             solve: &|problem| asked.solve(problem),
             hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
+            of_one_type: asked.has_second().then_some(&of_one_type),
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
             second: asked.has_second().then_some(&second),
         };
@@ -270,6 +272,13 @@ impl Asked<'_> {
         let Limit::Deadline { seconds } = self.limit else { return None };
         let later = Self { limit: Limit::Deadline { seconds: seconds * slack }, ..*self };
         Some(later.solve(problem).ok()?.plan.replicas)
+    }
+
+    /// The same of the cheapest GPU type alone.
+    fn of_one_type(&self, problem: &Problem, slack: f64) -> Option<Vec<u32>> {
+        let Limit::Deadline { seconds } = self.limit else { return None };
+        let found = cost_efficiency::cheapest_of_one_type(problem, seconds * slack, self.options);
+        Some(found.ok()?.plan.replicas)
     }
 
     fn has_second(&self) -> bool {

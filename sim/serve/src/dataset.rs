@@ -23,7 +23,7 @@ impl Dataset {
     pub fn lay(self, requests: &mut Requests, block_tokens: u32, seed: u64) {
         let n = requests.len().min(self.prompts.max(1) as usize);
         let tokens: Vec<u32> = requests.list[..n].iter().map(|request| request.prompt).collect();
-        let blocks = tokens.iter().map(|tokens| (tokens - 1) / block_tokens);
+        let blocks = tokens.iter().map(|tokens| tokens.saturating_sub(1) / block_tokens);
         let mut ends: Vec<u32> = Vec::with_capacity(n);
         for blocks in blocks {
             ends.push(ends.last().unwrap_or(&0) + blocks);
@@ -40,7 +40,7 @@ impl Dataset {
             let prompt = pass.pop().expect("a pass has every prompt");
             request.prompt = tokens[prompt];
             request.prefix_first = u32::try_from(requests.prefix_ids.len()).expect("fewer than 2^32 blocks");
-            request.prefix_count = (request.prompt - 1) / block_tokens;
+            request.prefix_count = request.prompt.saturating_sub(1) / block_tokens;
             requests.prefix_ids.extend(ends[prompt] - request.prefix_count..ends[prompt]);
         }
     }

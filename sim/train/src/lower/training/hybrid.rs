@@ -12,7 +12,7 @@ use engine::model::{Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
-use super::{Builder, Share, compressed};
+use super::{Builder, Share, compressed, pass};
 use crate::problem::Problem;
 use crate::stage::Stage;
 
@@ -35,6 +35,20 @@ impl Builder<'_> {
     /// All layers of a stage of a hybrid model; none for another model.
     pub(super) fn hybrid_layers(&self, problem: &Problem, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
         of_stage(problem, self.load, stage, &share.local, kind)
+    }
+
+    /// What makes the gradients of weights of some layers, and of the head where the piece has it.
+    pub(super) fn weight_ops(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
+        let after = |stage: &Stage, kind| self.after_attention(problem, stage, share.tokens, kind);
+        match self.hybrid_layers(problem, piece, share, PassKind::Weight) {
+            Some(mut layers) if problem.execution.trains_weights() => {
+                if piece.last {
+                    layers.extend(layer::head(&problem.shard(), share.tokens, PassKind::Weight));
+                }
+                layers
+            }
+            _ => pass::weight_ops(problem, piece, share.tokens, after),
+        }
     }
 }
 

@@ -320,7 +320,7 @@ impl Builder<'_> {
     }
 
     /// What follows attention in all layers of a stage.
-    fn after_attention(&self, problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    pub(super) fn after_attention(&self, problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
         let shard = problem.shard();
         let dense = if stage.is_repeated && shard.framework.torch().is_some() {
             layer::read_by_backward(&shard, tokens)
@@ -528,17 +528,7 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                let share = &frame.content.shares[cp];
-                let ops = match builder.hybrid_layers(problem, piece, share, PassKind::Weight) {
-                    Some(layers) if problem.execution.trains_weights() => {
-                        let head = layer::head(&problem.shard(), tokens, PassKind::Weight);
-                        layers.into_iter().chain(head.into_iter().filter(|_| piece.last)).collect()
-                    }
-                    _ => {
-                        let after = |stage: &Stage, kind| builder.after_attention(problem, stage, tokens, kind);
-                        weight_ops(problem, piece, tokens, after)
-                    }
-                };
+                let ops = builder.weight_ops(problem, piece, &frame.content.shares[cp]);
                 builder.launched(problem, ops, piece, PassKind::Weight)
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
