@@ -184,7 +184,7 @@ mod tests {
     fn columns_that_are_absent_are_named_with_what_is_taken() {
         assert_eq!(absent(HEAD), [("cp_gpus", "one GPU of a context group")]);
         assert_eq!(absent("id,silicon_ttft_ms"), []);
-        assert_eq!(known_tables().len(), 6);
+        assert_eq!(known_tables().len(), 7);
     }
 
     #[test]

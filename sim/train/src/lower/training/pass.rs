@@ -526,7 +526,6 @@ impl Builder<'_> {
         let problem = self.at(frame.pp);
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
-            let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
                 let ops = builder.weight_ops(problem, piece, &frame.content.shares[cp]);
                 builder.launched(problem, ops, piece, PassKind::Weight)
