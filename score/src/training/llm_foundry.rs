@@ -114,7 +114,11 @@ fn asked(
         "SHARD_GRAD_OP" => Zero::Gradients,
         word => return Err(Reason::Option { what: format!("sharding strategy `{word}`") }),
     };
-    let gradient_dtype = if cells.word("MP Mode") == "PURE" { hw::Dtype::Bf16 } else { hw::Dtype::Fp32 };
+    let gradient_dtype = match cells.word("MP Mode") {
+        "PURE" => hw::Dtype::Bf16,
+        "DEFAULT" | "" => hw::Dtype::Fp32,
+        word => return Err(Reason::Option { what: format!("MP mode `{word}`; allowed are `DEFAULT` and `PURE`") }),
+    };
     let recompute = if is_set(cells, "Activation Checkpointing") { Recompute::Full } else { Recompute::Off };
     let modules = TorchModules { compiled: false, fused_norms: true, casts, in_pieces: false };
     let execution = Execution {
@@ -175,5 +179,8 @@ mod tests {
         let step_s = rows[0].measured.step_s.expect("measured");
         assert!((step_s - 96.0 * 2048.0 / 8.0 / 4641.0).abs() < 1e-12);
         assert!(matches!(rows[1].asked, Err(Reason::Degrees { .. })));
+        let other = text.replace("DEFAULT", "FULL");
+        let rows = crate::training::tables::read(&other, &|_| None).expect("recognised").expect("read");
+        assert!(matches!(rows[0].asked, Err(Reason::Option { .. })));
     }
 }
