@@ -1,7 +1,7 @@
 //! Measured training steps through the event engine: what is predicted, over what was measured.
 //!
 //! A table is recognised by its header (`tables.rs`), its reader makes a row of every line (`simumax.rs`, `torchtitan.rs`, `bridge.rs`,
-//!XX as it was run, or a reason why there is none (`reason.rs`). `play.rs` predicts its step and its memory, `summary.rs`
+//! `llm_foundry.rs`, `megatron.rs`, `sailor.rs`): a problem as it was run, or a reason why there is none (`reason.rs`). `play.rs` predicts its step and its memory, `summary.rs`
 //! sets them beside the measurement, `text.rs` and `written.rs` write them. Units: seconds, bytes.
 
 mod beside;

@@ -102,16 +102,7 @@ mod tests {
     use train::problem::{AttentionKernel, Execution, Framework};
 
     fn problem() -> Problem {
-        let model = engine::Model {
-            n_layers: 2,
-            hidden: 64,
-            n_heads: 4,
-            n_kv_heads: 4,
-            head_dim: 16,
-            intermediate: 256,
-            vocab: 512,
-            ..engine::model::embedded("gpt-3-175b").expect("embedded")
-        };
+        let model = crate::training::models::small_gpt();
         let execution = Execution {
             framework: Framework::MegatronCore,
             attention: AttentionKernel::Unfused,

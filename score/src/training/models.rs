@@ -24,6 +24,21 @@ pub fn cut(name: &str, n_layers: u64, n_dense: u64) -> Model {
     Model { n_layers, layers, n_predicting: 0, ..model }
 }
 
+/// A GPT of two layers, 64 wide, with four heads.
+#[cfg(test)]
+pub(super) fn small_gpt() -> Model {
+    Model {
+        n_layers: 2,
+        hidden: 64,
+        n_heads: 4,
+        n_kv_heads: 4,
+        head_dim: 16,
+        intermediate: 256,
+        vocab: 512,
+        ..engine::model::embedded("gpt-3-175b").expect("embedded")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

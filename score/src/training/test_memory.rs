@@ -162,16 +162,7 @@ mod tests {
 
     /// Two layers of a width of 64 with four heads, over so many stages.
     fn problem(card: &str, pp: u32) -> Problem {
-        let model = engine::Model {
-            n_layers: 2,
-            hidden: 64,
-            n_heads: 4,
-            n_kv_heads: 4,
-            head_dim: 16,
-            intermediate: 256,
-            vocab: 512,
-            ..engine::model::embedded("gpt-3-175b").expect("embedded")
-        };
+        let model = crate::training::models::small_gpt();
         let execution =
             Execution { framework: Framework::MegatronCore, recompute: Recompute::Off, ..Execution::default() };
         let degrees = Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks: 1, expert_tp: 1 };

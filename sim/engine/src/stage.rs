@@ -28,6 +28,18 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// No layer, and neither end.
+    pub const NONE: Self = Self {
+        n_dense: 0,
+        n_expert: 0,
+        again_dense: 0,
+        again_expert: 0,
+        first: false,
+        last: false,
+        is_repeated: false,
+        before: None,
+    };
+
     /// With what is computed again, at most `n_again` layers of it.
     pub fn recomputing(self, recompute: Recompute, n_again: u32) -> Self {
         let of = |n_layers: u32, with_experts, most: u32| {

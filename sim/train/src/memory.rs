@@ -189,11 +189,8 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
         .map(|rank| {
             let held: Vec<Stage> =
                 (0..layout.chunks as usize).map(|chunk| stages[pipeline.stage(rank, chunk)]).collect();
-            let passing = |stage: &Stage| {
-                working_bytes_per_token(&problem.shard(), stage)
-                    + buffer_bytes_per_token(&problem.shard(), stage)
-                    + in_passing(problem, stage, made(stage).whole)
-            };
+            let passing =
+                |stage: &Stage| passing_bytes_per_token(problem, stage) + in_passing(problem, stage, made(stage).whole);
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };
             let graphs = graph_bytes_per_token(&problem.shard(), problem.execution.launches.captured);
@@ -201,6 +198,11 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             Need { states: states(problem, &held), bytes_per_token }
         })
         .collect()
+}
+
+/// What a pass of a stage holds while it runs, bytes per token: a layer that is made again, and buffers of exchanges.
+pub(crate) fn passing_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
+    working_bytes_per_token(&problem.shard(), stage) + buffer_bytes_per_token(&problem.shard(), stage)
 }
 
 /// Of so many bytes of a stage's activations, those on their way to or from the host that the device holds while a pass runs.

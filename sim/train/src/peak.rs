@@ -4,7 +4,7 @@
 //! that are on their way, logits of those on the last stage, and what the backward needs besides. Lowering counts the same terms
 //! (`lower/training/pass.rs`), so a step's peak is never below them. Units: bytes.
 
-use engine::memory::{buffer_bytes_per_token, head_bytes, working_bytes_per_token};
+use engine::memory::head_bytes;
 
 use crate::memory;
 use crate::pipeline_states::Batches;
@@ -96,8 +96,7 @@ fn passing(problem: &Problem, stage: &Stage, tokens: u64) -> u64 {
     if problem.execution.unit_times.is_some() {
         return 0;
     }
-    let shard = problem.shard();
-    tokens * (working_bytes_per_token(&shard, stage) + buffer_bytes_per_token(&shard, stage))
+    tokens * memory::passing_bytes_per_token(problem, stage)
 }
 
 #[cfg(test)]

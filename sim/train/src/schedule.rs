@@ -21,7 +21,7 @@ mod zb_2p;
 mod zb_v;
 mod zero_bubble;
 
-pub use play::{Played, Stuck, peak_activations, play};
+pub use play::{Played, Stuck, play};
 
 pub use engine::task::PassKind;
 use serde::{Deserialize, Serialize};

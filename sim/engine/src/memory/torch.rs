@@ -141,16 +141,7 @@ mod tests {
     use hw::Dtype;
 
     /// One layer that is computed again.
-    const LAYER: Stage = Stage {
-        n_dense: 1,
-        n_expert: 0,
-        again_dense: 1,
-        again_expert: 0,
-        first: false,
-        last: false,
-        is_repeated: false,
-        before: None,
-    };
+    const LAYER: Stage = Stage { n_dense: 1, again_dense: 1, ..Stage::NONE };
 
     fn shard(model: &crate::Model, compiled: bool, tp: u32, recompute: Recompute) -> Shard<'_> {
         let framework =

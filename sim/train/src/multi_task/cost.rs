@@ -21,16 +21,7 @@ use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
 
 /// One layer, in the middle of a model.
-const LAYER: Stage = Stage {
-    n_dense: 1,
-    n_expert: 0,
-    again_dense: 1,
-    again_expert: 0,
-    first: false,
-    last: false,
-    is_repeated: false,
-    before: None,
-};
+const LAYER: Stage = Stage { n_dense: 1, again_dense: 1, ..Stage::NONE };
 
 /// Devices of a call, and how long one layer takes on them.
 #[derive(Clone, Copy, Debug, PartialEq)]

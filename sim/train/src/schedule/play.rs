@@ -140,7 +140,7 @@ fn summary(pipeline: &Pipeline, order: &Order, start: Vec<Vec<u64>>, free: &[u64
 }
 
 /// Highest activation that each rank holds in an order, whatever its passes take.
-pub fn peak_activations(pipeline: &Pipeline, order: &Order) -> Vec<u64> {
+fn peak_activations(pipeline: &Pipeline, order: &Order) -> Vec<u64> {
     order.iter().enumerate().map(|(rank, slots)| peak_activation(pipeline, rank, slots)).collect()
 }
 

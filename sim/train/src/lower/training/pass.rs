@@ -556,8 +556,7 @@ const fn one_layer(piece: &Stage) -> Stage {
     let expert = piece.n_expert > 0;
     let dense = !expert && piece.n_dense > 0;
     let (n_dense, n_expert) = (dense as u32, expert as u32);
-    let before = piece.before;
-    Stage { n_dense, n_expert, first: false, last: false, again_dense: 0, again_expert: 0, is_repeated: false, before }
+    Stage { n_dense, n_expert, before: piece.before, ..Stage::NONE }
 }
 
 const fn all_but_one_layer(piece: &Stage) -> Stage {
