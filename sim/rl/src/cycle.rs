@@ -1,0 +1,159 @@
+//! How the parts of a step follow one another: the time between two updates, once the first ones are over.
+//!
+//! Batch `b` is generated with weights that are at most `off_policy` updates behind those that it trains. So its generation begins when update
+//! `b − 1 − off_policy` is done, and its training when it is generated and the update before it is done. With `g` for generation, `t` for the trainer's part and
+//! `k` for `off_policy`, batches that are generated one after another give a step of `max(g, t, (g + t) / (k + 1))`. A test plays that batch by batch. Units:
+//! seconds.
+
+hw::words! {
+    /// Which GPUs generate and which train.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Placement: word {
+        /// The same ones, in turns.
+        Colocated = "colocated",
+        /// Two groups.
+        Split = "split",
+    }
+}
+
+hw::words! {
+    /// When the engine takes a batch.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Batches: word {
+        /// When all answers of the one before are there.
+        InTurn = "in_turn",
+        /// As soon as its weights may be used: answers of several batches run beside one another.
+        Streamed = "streamed",
+    }
+}
+
+/// What a batch takes, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// Answers, from the first prompt to the last token.
+    pub generation: f64,
+    /// Rewards, where their time is stated.
+    pub rewards: f64,
+    /// Log probabilities of all answers.
+    pub log_probabilities: f64,
+    /// Optimizer steps.
+    pub training: f64,
+    /// New weights on their way to the engine, which waits for them.
+    pub weights: f64,
+    /// States of the trainer on their way to the host and back, where it shares its GPUs.
+    pub switch: f64,
+}
+
+impl Parts {
+    /// What the trainer's GPUs do for a batch, the weights that they send included.
+    pub const fn trainer(&self) -> f64 {
+        self.rewards + self.log_probabilities + self.training + self.weights
+    }
+
+    /// What keeps the engine: answers, and one change of weights where it goes on generating while the trainer trains.
+    pub fn engine(&self, off_policy: u32) -> f64 {
+        if off_policy > 0 { self.generation + self.weights } else { self.generation }
+    }
+
+    /// One part after another.
+    pub const fn in_turn(&self) -> f64 {
+        self.generation + self.trainer() + self.switch
+    }
+
+    /// Time between two updates of GPUs of its own for the trainer, which takes weights so many updates behind.
+    pub fn apart(&self, off_policy: u32) -> f64 {
+        let (engine, trainer) = (self.engine(off_policy), self.trainer());
+        engine.max(trainer).max((engine + trainer) / f64::from(off_policy + 1))
+    }
+
+    /// Time between two updates.
+    pub fn step(&self, placement: Placement, off_policy: u32) -> f64 {
+        match placement {
+            Placement::Colocated => self.in_turn(),
+            Placement::Split => self.apart(off_policy),
+        }
+    }
+}
+
+/// Least time between two updates where batches run beside one another in the engine, and the generation of a batch then.
+///
+/// `generation` says how long the answers of a batch take when one comes every so many seconds. They share the engine, so it falls with that time.
+/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change.
+pub fn streamed(parts: &Parts, off_policy: u32, generation: &dyn Fn(f64) -> f64) -> (f64, f64) {
+    let trainer = parts.trainer();
+    let in_time = |step: f64| {
+        let engine = generation(step) + parts.weights * f64::from(off_policy.min(1));
+        engine + trainer <= step * f64::from(off_policy + 1)
+    };
+    let (mut low, mut high) = (trainer, parts.apart(off_policy).max(trainer));
+    if in_time(low) {
+        return (low, generation(low));
+    }
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if in_time(middle) { high = middle } else { low = middle }
+    }
+    (high, generation(high))
+}
+
+/// Halvings of what is searched: to a thousandth of it.
+const HALVINGS: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Plays batches one after another, and gives the mean time between late updates.
+    fn played(parts: &Parts, off_policy: u32) -> f64 {
+        let n = 400_usize;
+        let (mut generated, mut updated) = (Vec::<f64>::new(), Vec::<f64>::new());
+        for batch in 0..n {
+            let released = batch.checked_sub(1 + off_policy as usize).map_or(0.0, |before| updated[before]);
+            let free = generated.last().copied().unwrap_or(0.0);
+            generated.push(released.max(free) + parts.engine(off_policy));
+            let trained = updated.last().copied().unwrap_or(0.0);
+            updated.push(trained.max(generated[batch]) + parts.trainer());
+        }
+        (updated[n - 1] - updated[n / 2 - 1]) / hw::real((n / 2) as u64)
+    }
+
+    proptest! {
+        #[test]
+        fn the_closed_form_is_what_batches_show_one_by_one(
+            generation in 1.0..100.0_f64,
+            training in 1.0..100.0_f64,
+            weights in 0.0..5.0_f64,
+            off_policy in 0_u32..5,
+        ) {
+            let parts = Parts { generation, training, weights, ..Parts::default() };
+            let (closed, shown) = (parts.apart(off_policy), played(&parts, off_policy));
+            prop_assert!((closed / shown - 1.0).abs() < 0.01, "{closed} by the form, {shown} played");
+        }
+    }
+
+    #[test]
+    fn on_policy_parts_add_up_and_one_step_behind_the_longer_one_counts() {
+        let parts =
+            Parts { generation: 40.0, rewards: 1.0, log_probabilities: 9.0, training: 20.0, weights: 2.0, switch: 3.0 };
+        assert_eq!(parts.step(Placement::Colocated, 0), 75.0);
+        assert_eq!(parts.step(Placement::Split, 0), 72.0);
+        // 40 + 2 beside 32.
+        assert_eq!(parts.step(Placement::Split, 1), 42.0);
+    }
+
+    #[test]
+    fn batches_beside_one_another_take_the_step_that_their_throughput_allows() {
+        // A batch alone takes 10 s. Of several, the engine gives one every 4 s.
+        let generation = |step: f64| if step >= 10.0 { 10.0 } else { 10.0 + (10.0 - step) * 2.0 };
+        let parts = Parts { generation: 10.0, training: 2.0, ..Parts::default() };
+        // With k = 2: (30 − 2 s + 2) / 3 = s, so s = 6.4, where 10 s would be the step of batches in turn.
+        let (step, took) = streamed(&parts, 2, &generation);
+        assert!((step - 6.4).abs() < 0.02, "{step}");
+        assert!((took - (10.0 + (10.0 - step) * 2.0)).abs() < 1e-9);
+        // A trainer that is slower than everything sets the pace.
+        let slow = Parts { training: 50.0, ..parts };
+        assert_eq!(streamed(&slow, 2, &generation).0, 50.0);
+    }
+}

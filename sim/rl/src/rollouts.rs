@@ -1,0 +1,114 @@
+//! Lengths of answers where their mean and their limit alone are known.
+//!
+//! Of all distributions on `(0, limit]` with one mean the exponential one that is cut at the limit says least besides (maximum entropy, Jaynes 1957). Its
+//! density is `exp(−x s)` for the share `s` of the limit. `x` is positive where the mean is below half of the limit. It is negative where most answers come
+//! near it. Units: tokens.
+
+use engine::random;
+
+/// Rollouts of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rollouts {
+    /// Prompts.
+    pub n_prompts: u32,
+    /// Answers to each.
+    pub n_answers: u32,
+    /// Tokens of a prompt.
+    pub prompt: u32,
+    /// Mean tokens of an answer.
+    pub mean: f64,
+    /// Most tokens of an answer.
+    pub most: u32,
+}
+
+impl Rollouts {
+    /// Answers of a step.
+    pub const fn n(&self) -> u32 {
+        self.n_prompts * self.n_answers
+    }
+
+    /// Tokens of every answer, prompt by prompt.
+    ///
+    /// # Panics
+    /// When the mean is not inside of the limit.
+    pub fn draw(&self, seed: u64) -> Vec<u32> {
+        let limit = f64::from(self.most);
+        assert!(self.mean > 0.0 && self.mean <= limit, "a mean from 1 to the limit");
+        let rate = rate(self.mean / limit);
+        let mut stream = random::stream(seed, "lengths of answers");
+        let tokens = |share: f64| u32::try_from(hw::whole((share * limit).ceil().max(1.0))).expect("within the limit");
+        (0..self.n()).map(|_| tokens(quantile(rate, stream.unit())).min(self.most)).collect()
+    }
+}
+
+/// Largest rate: the mean is then a ten-thousandth of the limit, or as near to it.
+const RATE_MAX: f64 = 1e4;
+
+/// Rate of the distribution on `(0, 1]` whose mean is `mean`: `mean = 1/x − 1/(eˣ − 1)`.
+fn rate(mean: f64) -> f64 {
+    let (mut low, mut high) = (-RATE_MAX, RATE_MAX);
+    // The mean falls as the rate grows.
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if mean_of(middle) > mean { low = middle } else { high = middle }
+    }
+    f64::midpoint(low, high)
+}
+
+fn mean_of(rate: f64) -> f64 {
+    if rate.abs() < 1e-4 {
+        // The series, where both terms are large.
+        return 0.5 - rate / 12.0;
+    }
+    1.0 / rate - 1.0 / libm::expm1(rate)
+}
+
+/// Share of the limit below which a share `below` of answers lies.
+fn quantile(rate: f64, below: f64) -> f64 {
+    if rate.abs() < 1e-9 {
+        return below;
+    }
+    if rate < 0.0 {
+        // Seen from the limit, so that nothing large is divided.
+        return 1.0 - quantile(-rate, 1.0 - below);
+    }
+    -libm::log1p(below * libm::expm1(-rate)) / rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(mean: f64, most: u32) -> Vec<u32> {
+        Rollouts { n_prompts: 1000, n_answers: 64, prompt: 1, mean, most }.draw(3)
+    }
+
+    #[test]
+    fn draws_keep_to_the_limit_and_have_the_mean() {
+        for mean in [4.0, 300.0, 1019.0, 2048.0, 3251.0, 4000.0] {
+            let answers = drawn(mean, 4096);
+            let found = answers.iter().map(|n| f64::from(*n)).sum::<f64>() / hw::real(answers.len() as u64);
+            // Rounding up adds half of a token.
+            assert!((found - mean - 0.5).abs() < 0.02 * mean.min(4096.0 - mean), "{found} in place of {mean}");
+            assert!(answers.iter().all(|n| (1..=4096).contains(n)));
+        }
+    }
+
+    #[test]
+    fn half_of_the_limit_is_even_and_a_small_mean_is_exponential() {
+        let even = drawn(2048.0, 4096);
+        let below = |of: &[u32], most: u32| {
+            hw::real(of.iter().filter(|n| **n <= most).count() as u64) / hw::real(of.len() as u64)
+        };
+        assert!((below(&even, 1024) - 0.25).abs() < 0.01);
+        // 1 − 1/e below the mean.
+        assert!((below(&drawn(40.0, 4096), 40) - 0.632).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_rate_gives_its_mean_back() {
+        for mean in [0.001, 0.25, 0.5, 0.79, 0.999] {
+            assert!((mean_of(rate(mean)) - mean).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! New weights on their way from the trainer to the engine, and a trainer's states on their way to the host and back. Units: bytes, seconds.
+//!
+//! Trainers cut a model otherwise than engines do. Frameworks put every parameter together on the ranks that share the model, and load it from there (NeMo-RL,
+//! `refit_policy_generation`; verl, `per_tensor_generator`). On the same GPUs each takes its part of what it holds then. GPUs of their own get every
+//! parameter over the network. Buckets follow one another, so the slower of both ways counts, and a broadcast is as long as one message of all bytes.
+
+use engine::cost::CostModel;
+use engine::play::Case;
+use engine::task::{Collective, CopyKind, Op};
+use hw::{Bytes, Cluster, GroupShape, Rank};
+use train::memory;
+use train::problem::Problem;
+use train::stage::stages;
+
+use crate::cycle::Placement;
+
+/// Ranks of the trainer that hold one copy of the model together, and how they lie: stages of tensor groups, or of expert groups where those are wider.
+fn sharing(problem: &Problem) -> GroupShape {
+    let layout = &problem.layout;
+    let n = layout.pp * layout.tp.max(layout.ep * layout.expert_tp);
+    let ranks: Vec<Rank> = (0..n.clamp(1, problem.cluster.n_gpus())).map(Rank).collect();
+    problem.cluster.shape_of(&ranks)
+}
+
+/// Time of new weights of so many bytes, at one end of the costs.
+pub fn transfer_s(problem: &Problem, bytes: Bytes, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
+    let seconds = |op: &Op| case.of(&cost.estimate(op)).get();
+    let shape = sharing(problem);
+    let gathered = if shape.n_ranks > 1 {
+        seconds(&Op::Collective { kind: Collective::AllGather, bytes: bytes.0, shape })
+    } else {
+        0.0
+    };
+    match placement {
+        Placement::Colocated => gathered,
+        Placement::Split => gathered.max(seconds(&between(&problem.cluster, bytes))),
+    }
+}
+
+/// A message from a GPU of one group to one of the other.
+fn between(cluster: &Cluster, bytes: Bytes) -> Op {
+    let n_nodes = cluster.n_nodes.min(2);
+    Op::Collective { kind: Collective::SendRecv, bytes: bytes.0, shape: GroupShape { n_ranks: 2, n_nodes } }
+}
+
+/// Time in which a trainer sends its gradients and the states of its optimizer to the host and brings them back, at one end of the costs.
+pub fn switch_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
+    let stages = stages(problem);
+    let most = stages.iter().map(|stage| {
+        let states = memory::states(problem, std::slice::from_ref(stage));
+        states.total().0 - states.parameters.0
+    });
+    let bytes = most.max().unwrap_or(0);
+    let copy = |kind| case.of(&cost.estimate(&Op::Copy { kind, bytes })).get();
+    copy(CopyKind::DeviceToHost) + copy(CopyKind::HostToDevice)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::cost::roofline::Roofline;
+    use hw::Dtype;
+    use train::layout::{ContextExchange, Layout, Zero};
+    use train::problem::Execution;
+    use train::workload::Workload;
+
+    use super::*;
+
+    fn problem(tp: u32, pp: u32, dp: u32) -> Problem {
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 2, 8);
+        let layout = Layout::data_and_context(dp, 1, Zero::OptimizerStates, ContextExchange::Gather);
+        Problem {
+            model: engine::model::embedded("qwen2.5-7b").expect("listed"),
+            cluster,
+            layout: Layout { tp, pp, ..layout },
+            schedule: train::schedule::named("1f1b").expect("listed"),
+            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
+            dtype: Dtype::Bf16,
+            execution: Execution::default(),
+            bucket_tokens: 1,
+            reserved_memory: Bytes::ZERO,
+            seed: 0,
+        }
+    }
+
+    fn transfer(problem: &Problem, placement: Placement) -> f64 {
+        let cost = Roofline::new(&problem.cluster);
+        transfer_s(problem, Bytes(15_000_000_000), placement, &cost, Case::Expected)
+    }
+
+    #[test]
+    fn weights_that_are_whole_on_every_gpu_need_no_exchange() {
+        assert_eq!(transfer(&problem(1, 1, 16), Placement::Colocated), 0.0);
+    }
+
+    #[test]
+    fn the_slower_of_both_ways_counts() {
+        // Half of 15 GB comes over NVLink inside a node, all of it over one NIC of 50 GB/s to the other group. The datasheet's law has three quarters of a link.
+        let (inside, between) =
+            (transfer(&problem(2, 1, 8), Placement::Colocated), transfer(&problem(2, 1, 8), Placement::Split));
+        assert!((0.0..0.1).contains(&inside), "{inside}");
+        assert!((between - 15.0 / (50.0 * 0.75)).abs() < 1e-3, "{between}");
+        // Stages on two nodes put the model together over the network.
+        assert!(transfer(&problem(8, 2, 1), Placement::Colocated) > 2.0 * inside);
+    }
+
+    #[test]
+    fn states_go_out_and_back_over_the_host_link() {
+        let problem = problem(1, 1, 16);
+        let states = memory::states(&problem, &stages(&problem));
+        let moved = hw::real(states.total().0 - states.parameters.0);
+        let link = 0.75 * problem.cluster.gpu.host_bandwidth.get();
+        let found = switch_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
+        assert!((found / (2.0 * moved / link) - 1.0).abs() < 1e-3, "{found}");
+    }
+}
