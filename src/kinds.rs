@@ -8,6 +8,7 @@ pub mod graph;
 pub mod memory;
 pub mod mixed_training;
 pub mod multi_task;
+pub mod rl;
 pub mod serving;
 pub mod training;
 
@@ -334,6 +335,7 @@ pub static KINDS: &[&Card] = &[
     &curriculum::CARD,
     &memory::CARD,
     &graph::CARD,
+    &rl::CARD,
 ];
 
 /// A read scenario with its warnings, or everything that is wrong with it.

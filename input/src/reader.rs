@@ -1,6 +1,7 @@
 //! Reads keys of TOML sections, remembers which were asked for, and turns what is wrong into findings.
 
 mod asked;
+mod inside;
 mod laid;
 mod said;
 pub mod seen;

@@ -73,6 +73,17 @@ pub const CURRICULUM: [(&str, &str); 6] = [
     ("n_stages", "stages"),
 ];
 
+/// Steps of reinforcement learning.
+pub const RL: [(&str, &str); 7] = [
+    ("step_s", "step"),
+    ("generation_s", "generation"),
+    ("log_probability_s", "log probs"),
+    ("training_s", "training"),
+    ("weights_s", "weights"),
+    ("tokens_per_s_per_gpu", "tokens/s/GPU"),
+    ("idle_ratio", "idle"),
+];
+
 /// Serving by the coefficients of published runs.
 pub const PUBLISHED_RUNS: [(&str, &str); 4] = [
     ("output_tokens_per_s_per_gpu", "tokens/s/GPU"),

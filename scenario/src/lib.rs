@@ -17,6 +17,7 @@ pub mod mixed_training;
 pub mod model;
 pub mod multi_task;
 mod recompute;
+pub mod rl;
 pub mod serving;
 mod shipped;
 pub mod training;

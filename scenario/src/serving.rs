@@ -12,6 +12,7 @@ mod engine;
 mod experts;
 mod fleet;
 mod groups;
+mod holds;
 mod images;
 mod kernels;
 pub mod kv;
@@ -45,7 +46,7 @@ use serve::engine_reduces;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
-use serve::request::{Request, Requests};
+use serve::request::Requests;
 use serve::router::RouterKind;
 use serve::step_cost::census;
 use serve::step_cost::fusion::Fusion;
@@ -65,11 +66,11 @@ pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
-use input::diagnostic::{Code, Severity, Source};
+use input::diagnostic::{Severity, Source};
 use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
-use requests::With;
+use requests::{Asked, With};
 use scaling::ServingScaling;
 use silent::Places;
 
@@ -400,6 +401,17 @@ impl Serving {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
+    of_requests(reader, source, folder, overrides, None)
+}
+
+/// Reads every section but `[trace]`, where the requests come from elsewhere.
+pub fn of_requests(
+    reader: &mut Reader<'_>,
+    source: &Source,
+    folder: &Path,
+    overrides: &Overrides,
+    given: Option<Asked>,
+) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let places = Places::of(reader);
     let kv = kv::kv(reader.section("kv"));
@@ -410,7 +422,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
     let engine = engine::engine(reader.section("engine"), gpu, &own);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), &own, With::new(head.seed, &engine, model.as_ref()));
+    let drawn = |reader: &mut Reader<'_>| {
+        requests::trace(reader.section("trace"), &own, With::new(head.seed, &engine, model.as_ref()))
+    };
+    let asked = given.or_else(|| drawn(reader));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
@@ -524,21 +539,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
         images::check(reader, serving);
         clients::check(reader, serving);
         adapters::check(reader, serving);
-        holds(reader, serving);
-        shares(reader, serving);
-    }
-}
-
-/// Prefixes of a trace are shared in whole blocks.
-fn shares(reader: &mut Reader<'_>, serving: &Serving) {
-    let (prefix, block) = (serving.requests.prefix_tokens, serving.engine.limits.block_tokens);
-    let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
-    if is_shared && prefix > 0 && !prefix.is_multiple_of(block) {
-        let what = format!(
-            "no prefix is shared: the trace names prefixes of {prefix} tokens, `engine.block_tokens` is {block}"
-        );
-        let help = format!("{prefix} is to be a multiple of `engine.block_tokens`, for example 16");
-        reader.warn(Code::NoEffect, None, what, help);
+        holds::check(reader, serving);
     }
 }
 
@@ -548,43 +549,4 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
     let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));
     section.finish();
     (slo, warm_up)
-}
-
-/// Requests that no replica could ever hold are named before the run.
-fn holds(reader: &mut Reader<'_>, serving: &Serving) {
-    for choice in serving.plain() {
-        let of_rank = |group: &ServingGroup| {
-            let limits = serving.limits(choice, group);
-            // A request lies on one rank of data-parallel attention, and on whoever lends.
-            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
-            let blocks = of_rank + kv::lendable(serving, choice, group);
-            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
-        };
-        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
-        let room = |limits: &Limits| {
-            u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
-        };
-        let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
-        let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
-        let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
-        let requests = serving.requests_of(choice);
-        let n = requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
-        if n == 0 {
-            continue;
-        }
-        let what = format!(
-            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
-            requests.len(),
-            choice.name,
-            largest.context_max,
-            room(largest)
-        );
-        let help =
-            "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
-        if n == requests.len() {
-            reader.refuse(Code::LongRequests, None, what, "no request could run");
-        } else {
-            reader.warn(Code::LongRequests, None, what, help);
-        }
-    }
 }

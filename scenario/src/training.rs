@@ -147,6 +147,17 @@ fn n_played(layout: &Layout) -> u64 {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
+    of_sequences(reader, source, folder, overrides, None)
+}
+
+/// Reads every section but `[workload]`, where the sequences come from elsewhere.
+pub fn of_sequences(
+    reader: &mut Reader<'_>,
+    source: &Source,
+    folder: &Path,
+    overrides: &Overrides,
+    sequences: Option<workload::Given>,
+) -> Option<Scenario> {
     let (given, asked) = (no_effect::Given::of(reader), Asked::of(reader));
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
@@ -161,7 +172,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let execution = &mut training.execution;
     (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
-    let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
+    let workload = match sequences {
+        Some(sequences) => sequences.workload(reader, &mut training),
+        None => workload::workload(reader.section("workload"), folder, &training, head.seed),
+    };
     let card = machine.map(|cluster| &cluster.gpu);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);

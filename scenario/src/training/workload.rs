@@ -9,8 +9,33 @@ use train::workload::distribution;
 use super::lengths;
 use super::training::Training;
 use input::diagnostic::{Code, Finding};
-use input::reader::{Place, Section, place_of, unknown};
+use input::reader::{Place, Reader, Section, place_of, unknown};
 use input::text_file;
+
+/// Sequences that do not come from the section.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Tokens of each.
+    pub lengths: Vec<u64>,
+    /// Where they come from, in words.
+    pub source: String,
+}
+
+impl Given {
+    /// All of them, in as many steps as their batches are.
+    pub fn workload(self, reader: &mut Reader<'_>, training: &mut Training) -> Option<Workload> {
+        let (n, batch) = (self.lengths.len() as u64, training.batch_size);
+        if !n.is_multiple_of(batch) {
+            let what = format!("`training.batch_size` = {batch} does not divide {n} sequences ({})", self.source);
+            let help = "it is the sequences of an optimizer step; as many steps follow one another as there are batches";
+            reader.refuse(Code::OutOfRange, None, what, help);
+            return None;
+        }
+        training.steps = n / batch;
+        let batch_size = usize::try_from(batch).expect("bounded");
+        Some(Workload { lengths: self.lengths, batch_size, source: self.source })
+    }
+}
 
 /// Reads the section.
 pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {

@@ -10,11 +10,11 @@ use engine::verdict::Refused;
 use hw::Time;
 use hw::topology::Topology;
 use train::lower::training::lower;
-use train::plan::Plan;
+use train::plan::{Plan, Step};
 use train::problem::Problem;
 use train::schedule::{self, Pipeline};
 
-/// Time of the forwards of all steps of a plan, at one end of the costs.
+/// Time of the forwards of all steps of a plan one after another, without an update in between, at one end of the costs.
 ///
 /// # Errors
 /// When a plan has pipelines of different shape, which have no common order.
@@ -37,8 +37,7 @@ pub fn forward_s(problem: &Problem, plan: &Plan, cost: &dyn CostModel, case: Cas
     let plan = forwards_first(&problem, plan);
     let topology = Topology::of(&problem.cluster);
     let machine = Machine { cost, topology: &topology, memory_bytes: u64::MAX, case, speed_changes: &[] };
-    let played = (0..plan.steps.len()).map(|step| last_forward_s(&problem, &plan, step, &machine));
-    Ok(played.sum())
+    Ok(last_forward_s(&problem, &plan, &machine))
 }
 
 /// Layers of ranks whose chunks were listed along the path of interleaved stages.
@@ -46,41 +45,36 @@ fn joined(layers: &[u32], n_ranks: usize) -> Vec<u32> {
     (0..n_ranks).map(|rank| layers.iter().skip(rank).step_by(n_ranks).sum()).collect()
 }
 
-/// The plan with the order of passes that has all forwards first.
+/// The plan in one step, with the order of passes that has all forwards first.
 fn forwards_first(problem: &Problem, plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    plan.schedule = problem.schedule.name.to_owned();
-    plan.layout = problem.layout;
-    for step in &mut plan.steps {
-        step.pause_ns = 0;
-        if problem.layout.pp == 1 {
-            (step.orders, step.order_of) = (Vec::new(), Vec::new());
-            continue;
+    let mut groups = vec![Vec::new(); problem.layout.dp as usize];
+    for step in &plan.steps {
+        for (group, micro_batches) in groups.iter_mut().zip(&step.groups) {
+            group.extend(micro_batches.iter().cloned());
         }
-        let most = step.groups.iter().map(Vec::len).max().unwrap_or(0);
-        let in_step = problem.layout.groups_in_step() > 1;
-        let mut counts: Vec<usize> = Vec::new();
-        step.order_of.clear();
-        for group in &step.groups {
-            // Groups whose exchanges join them have as many passes as the longest one.
-            let n = if in_step { most } else { group.len() };
-            let known = counts.iter().position(|known| *known == n).unwrap_or_else(|| {
-                counts.push(n);
-                counts.len() - 1
-            });
-            step.order_of.push(u32::try_from(known).expect("few orders"));
-        }
+    }
+    let most = groups.iter().map(Vec::len).max().unwrap_or(0);
+    let in_step = problem.layout.groups_in_step() > 1;
+    // Groups whose exchanges join them have as many passes as the longest one.
+    let n_passes: Vec<usize> = groups.iter().map(|group| if in_step { most } else { group.len() }).collect();
+    let mut step = Step::of_groups(groups);
+    if problem.layout.pp > 1 {
+        let mut counts = n_passes.clone();
+        counts.sort_unstable();
+        counts.dedup();
         let order = |n: &usize| {
             let pipeline = Pipeline::of_schedule(problem.schedule, problem.layout.pp as usize, 1, *n);
             (problem.schedule.order)(&pipeline)
         };
+        let of = |n: &usize| u32::try_from(counts.partition_point(|known| known < n)).expect("few orders");
         step.orders = counts.iter().map(order).collect();
+        step.order_of = n_passes.iter().map(of).collect();
     }
-    plan
+    Plan::new(&plan.policy, problem, vec![step])
 }
 
-fn last_forward_s(problem: &Problem, plan: &Plan, step: usize, machine: &Machine<'_>) -> f64 {
-    let graph = lower(problem, plan, step);
+fn last_forward_s(problem: &Problem, plan: &Plan, machine: &Machine<'_>) -> f64 {
+    let graph = lower(problem, plan, 0);
     let Outcome::Done(timeline) = simulate(&graph, machine) else { panic!("a step with memory for all ends") };
     let tasks = graph.tasks.iter().zip(&timeline.end);
     let ends = tasks.filter(|(task, _)| task.role == Role::Forward).map(|(_, end)| *end);
@@ -92,7 +86,7 @@ mod tests {
     use engine::cost::roofline::Roofline;
     use hw::{Bytes, Dtype};
     use train::layout::{ContextExchange, Layout, Zero};
-    use train::plan::{MicroBatch, Place, Placement, Step};
+    use train::plan::{MicroBatch, Place, Placement};
     use train::problem::{Execution, UnitTimes};
     use train::workload::Workload;
 

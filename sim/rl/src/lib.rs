@@ -11,4 +11,5 @@ pub mod cycle;
 pub mod forward;
 pub mod generation;
 pub mod rollouts;
+pub mod step;
 pub mod weights;

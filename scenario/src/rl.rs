@@ -1,0 +1,142 @@
+//! Scenarios of `kind = "rl"`: steps of reinforcement learning. `[rollouts]` says what is generated and how a step is made of its parts, `[train]` has the
+//! sections of a training scenario without its workload, `[generate]` those of a serving scenario without its trace. So every option of both combines.
+
+mod checks;
+mod rollouts;
+
+use std::path::Path;
+
+use rl::generation;
+use rl::rollouts::Rollouts;
+use rl::step::Rules;
+
+use crate::serving::requests::{Asked, Stream};
+use crate::serving::{self, Serving, ServingChoice};
+use crate::training::{self, PolicyChoice, Scenario, workload};
+use crate::{Head, Overrides, expect};
+use hw::Seconds;
+use input::diagnostic::Source;
+use input::reader::Reader;
+use rollouts::Given;
+
+const SECTIONS: [&str; 6] = ["model", "cluster", "rollouts", "train", "generate", "expect"];
+/// Sections that both sides have where they say nothing else.
+const SHARED: [&str; 2] = ["model", "cluster"];
+/// Where answers come from, in words.
+const SOURCE: &str = "answers of a step, with their prompts";
+
+/// One way of making a step: a training policy, a way of serving, and how far weights may be behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Name in results.
+    pub name: String,
+    /// Position among the training policies.
+    pub policy: usize,
+    /// Name of the way of serving.
+    pub serves: String,
+    /// Updates that the weights of a batch may be behind.
+    pub off_policy: u32,
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct Rl {
+    /// Whose it is.
+    pub head: Head,
+    /// What is generated in a step.
+    pub rollouts: Rollouts,
+    /// Tokens of every answer.
+    pub answers: Vec<u32>,
+    /// How a step is made of its parts; `off_policy` is that of a way.
+    pub rules: Rules,
+    /// The trainer.
+    pub training: Scenario,
+    /// The engines.
+    pub serving: Serving,
+    /// What is compared, in order.
+    pub ways: Vec<Way>,
+}
+
+impl Rl {
+    /// The training policy of a way.
+    pub fn policy(&self, way: &Way) -> &PolicyChoice {
+        &self.training.policies[way.policy]
+    }
+
+    /// The way of serving of a way.
+    ///
+    /// # Panics
+    /// Never: ways are made of those that there are.
+    pub fn serves(&self, way: &Way) -> &ServingChoice {
+        self.serving.plain().find(|choice| choice.name == way.serves).expect("a way of serving")
+    }
+
+    /// Rules of a way.
+    pub const fn rules(&self, way: &Way) -> Rules {
+        Rules { off_policy: way.off_policy, ..self.rules }
+    }
+
+    /// Tokens of prompts and answers of a step.
+    pub fn tokens(&self) -> f64 {
+        let answers: u64 = self.answers.iter().map(|answer| u64::from(*answer)).sum();
+        hw::real(answers + u64::from(self.rollouts.prompt) * self.answers.len() as u64)
+    }
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rl> {
+    let head = Head::read(reader, &SECTIONS, source, overrides);
+    let given = rollouts::read(reader.section("rollouts"), folder, head.seed);
+    let expectations = expect::read(reader.section("expect"));
+    let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
+    let training = given.as_ref().and_then(|given| {
+        let mut inside = reader.inside("train", &SHARED);
+        checks::of_steps(&mut inside);
+        training::of_sequences(&mut inside, source, folder, &seeded, Some(sequences(given)))
+    });
+    let serving = given.as_ref().and_then(|given| {
+        let mut inside = reader.inside("generate", &SHARED);
+        checks::of_requests(&mut inside);
+        serving::of_requests(&mut inside, source, folder, &seeded, Some(requests(given)))
+    });
+    SHARED.into_iter().for_each(|shared| drop(reader.section(shared).rest()));
+    let ((given, training), serving) = given.zip(training).zip(serving)?;
+    let Given { rollouts, answers, rules, off_policy, .. } = given;
+    let ways = ways(&training, &serving, &off_policy);
+    let baseline = ways.first().map(|way| way.name.clone()).unwrap_or_default();
+    let found = Rl { head: Head { baseline, expectations, ..head }, rollouts, answers, rules, training, serving, ways };
+    checks::check(reader, &found);
+    Some(found)
+}
+
+/// What the trainer gets: every answer with its prompt.
+fn sequences(given: &Given) -> workload::Given {
+    let whole = |answer: &u32| u64::from(given.rollouts.prompt) + u64::from(*answer);
+    workload::Given { lengths: given.answers.iter().map(whole).collect(), source: SOURCE.to_owned() }
+}
+
+/// What the engines get: every prompt as often as it has answers, all at once.
+fn requests(given: &Given) -> Asked {
+    let requests = generation::requests(&given.rollouts, &given.answers, 1, Seconds::ZERO, rollouts::BLOCK_TOKENS);
+    Asked { requests, streams: vec![Stream::default()], source: SOURCE.to_owned(), ..Asked::default() }
+}
+
+/// Every training policy with every way of serving and every distance of weights. Names say what differs.
+fn ways(training: &Scenario, serving: &Serving, off_policy: &[u32]) -> Vec<Way> {
+    let serves: Vec<&str> = serving.plain().map(|choice| choice.name.as_str()).collect();
+    let mut found = Vec::new();
+    for (policy, of) in training.policies.iter().enumerate() {
+        for served in &serves {
+            for behind in off_policy {
+                let parts = [
+                    (training.policies.len() > 1 || serves.len() == 1 && off_policy.len() == 1).then(|| of.name.clone()),
+                    (serves.len() > 1).then(|| (*served).to_owned()),
+                    (off_policy.len() > 1).then(|| format!("{behind}-off")),
+                ];
+                let name = parts.into_iter().flatten().collect::<Vec<_>>().join("+");
+                found.push(Way { name, policy, serves: (*served).to_owned(), off_policy: *behind });
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,85 @@
+//! What only shows when the sides of a step are seen together, and sections that one side does not have.
+
+use rl::cycle::Placement;
+
+use super::Rl;
+use input::diagnostic::Code;
+use input::reader::Reader;
+
+/// Sections of a training scenario that say where sequences come from, or what many steps meet.
+const NOT_OF_STEPS: [(&str, &str); 5] = [
+    ("workload", "the answers of `[rollouts]` are trained on"),
+    ("failures", "`kind = \"training\"` plays runs of days"),
+    ("slow_nodes", "`kind = \"training\"` plays runs of days"),
+    ("checkpoint", "`kind = \"training\"` plays runs of days"),
+    ("expect", "`[expect]` of the file has the golden figures"),
+];
+
+/// Sections of a serving scenario that say what arrives, or ask something of it.
+const NOT_OF_REQUESTS: [(&str, &str); 5] = [
+    ("trace", "the prompts of `[rollouts]` arrive together"),
+    ("slo", "nobody waits for one answer: the last one counts"),
+    ("capacity", "`kind = \"serving\"` asks about capacity"),
+    ("tune", "`kind = \"serving\"` tunes engines"),
+    ("expect", "`[expect]` of the file has the golden figures"),
+];
+
+/// Refuses sections that the trainer does not have.
+pub(super) fn of_steps(inside: &mut Reader<'_>) {
+    refuse(inside, "train", &NOT_OF_STEPS);
+    if let Some((_, at)) = inside.peek_in("training", "steps") {
+        let help = "answers of a step over `training.batch_size` are the updates of a step";
+        inside.refuse(Code::NoEffect, at, "`training.steps` follows from the rollouts", help);
+    }
+}
+
+/// Refuses sections that the engines do not have.
+pub(super) fn of_requests(inside: &mut Reader<'_>) {
+    refuse(inside, "generate", &NOT_OF_REQUESTS);
+}
+
+fn refuse(inside: &mut Reader<'_>, side: &str, sections: &[(&'static str, &str)]) {
+    for (name, why) in sections {
+        if inside.has(name) {
+            let at = inside.section(name).at();
+            inside.refuse(Code::AskedElsewhere, at, format!("`[{side}.{name}]` has no place in a step"), *why);
+        }
+    }
+}
+
+/// Both sides have one model, fleets that stay, and GPUs that fit each other.
+pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
+    let (trained, served) = (&scenario.training.problem.model.name, &scenario.serving.model.name);
+    if trained != served {
+        let what = format!("`{trained}` is trained, and `{served}` generates");
+        reader.refuse(Code::OtherModel, None, what, "write one `[model]` for both sides");
+    }
+    if !scenario.serving.best.is_empty() {
+        let what = "`[[generate.policies.best]]` has no place in a step";
+        reader.refuse(Code::AskedElsewhere, None, what, "list ways of serving as `[[generate.policies.variant]]`");
+    }
+    if scenario.serving.groups.iter().any(|group| group.scaling.is_some()) {
+        let what = "a group of `[generate.fleet]` scales with its load";
+        reader.refuse(Code::WrongScaling, None, what, "all answers of a step come at once, so replicas are to stay");
+    }
+    if scenario.rules.placement == Placement::Colocated {
+        same_gpus(reader, scenario);
+    }
+}
+
+/// Sides that share their GPUs have as many.
+fn same_gpus(reader: &mut Reader<'_>, scenario: &Rl) {
+    let train = scenario.training.problem.cluster.n_gpus();
+    for choice in scenario.serving.plain() {
+        let of_group = |group| {
+            scenario.serving.replicas_of(choice, group) * scenario.serving.deployment_of(choice, group).n_gpus()
+        };
+        let generate: u32 = scenario.serving.groups_of(choice).into_iter().map(of_group).sum();
+        if generate != train {
+            let what = format!("{train} GPUs train and {generate} generate under `{}`", choice.name);
+            let help =
+                "with `placement = \"colocated\"` they are the same; `generate.fleet.replicas` times the GPUs of a replica is their number";
+            reader.refuse(Code::WrongGpuCount, None, what, help);
+        }
+    }
+}

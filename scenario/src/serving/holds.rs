@@ -1,0 +1,66 @@
+//! What replicas hold of the requests: prefixes in whole blocks, and whether any replica could ever hold one.
+
+use serve::replica::Limits;
+use serve::request::Request;
+
+use super::{Serving, ServingGroup, kv};
+use input::diagnostic::Code;
+use input::reader::Reader;
+
+/// Names what no replica holds, and prefixes that no replica shares.
+pub(super) fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    holds(reader, serving);
+    shares(reader, serving);
+}
+
+/// Prefixes of a trace are shared in whole blocks.
+fn shares(reader: &mut Reader<'_>, serving: &Serving) {
+    let (prefix, block) = (serving.requests.prefix_tokens, serving.engine.limits.block_tokens);
+    let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
+    if is_shared && prefix > 0 && !prefix.is_multiple_of(block) {
+        let what = format!(
+            "no prefix is shared: the trace names prefixes of {prefix} tokens, `engine.block_tokens` is {block}"
+        );
+        let help = format!("{prefix} is to be a multiple of `engine.block_tokens`, for example 16");
+        reader.warn(Code::NoEffect, None, what, help);
+    }
+}
+
+/// Requests that no replica could ever hold are named before the run.
+fn holds(reader: &mut Reader<'_>, serving: &Serving) {
+    for choice in serving.plain() {
+        let of_rank = |group: &ServingGroup| {
+            let limits = serving.limits(choice, group);
+            // A request lies on one rank of data-parallel attention, and on whoever lends.
+            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
+            let blocks = of_rank + kv::lendable(serving, choice, group);
+            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
+        };
+        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
+        let room = |limits: &Limits| {
+            u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
+        };
+        let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
+        let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
+        let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
+        let requests = serving.requests_of(choice);
+        let n = requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
+        if n == 0 {
+            continue;
+        }
+        let what = format!(
+            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
+            requests.len(),
+            choice.name,
+            largest.context_max,
+            room(largest)
+        );
+        let help =
+            "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
+        if n == requests.len() {
+            reader.refuse(Code::LongRequests, None, what, "no request could run");
+        } else {
+            reader.warn(Code::LongRequests, None, what, help);
+        }
+    }
+}

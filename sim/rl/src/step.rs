@@ -1,0 +1,261 @@
+//! A whole step: what the engine of serving and the trainer take for its parts, at all ends of the costs, and the time between two updates.
+//!
+//! Units: seconds, tokens, GPUs. An interval has every cost of both at its low or at its high end.
+
+use std::collections::BTreeMap;
+
+use engine::cost::CostModel;
+use engine::play::Case;
+use engine::verdict::Refused;
+use hw::{Bytes, Seconds};
+use serve::fleet::Fleet;
+use serve::router::RouterKind;
+use train::plan::Plan;
+use train::problem::Problem;
+
+use crate::cycle::{self, Batches, Parts, Placement};
+use crate::generation::{self, Generated};
+use crate::rollouts::Rollouts;
+use crate::{forward, weights};
+
+/// Ends of the costs, in the order of all figures here.
+pub const CASES: [Case; 3] = [Case::Low, Case::Expected, Case::High];
+
+/// How a step is made of its parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Which GPUs generate and which train.
+    pub placement: Placement,
+    /// Updates that the weights of a batch may be behind.
+    pub off_policy: u32,
+    /// When the engine takes a batch.
+    pub batches: Batches,
+    /// Forward passes over all answers: one for log probabilities, one more for those of a reference.
+    pub n_forwards: u32,
+    /// Time of rewards, seconds.
+    pub rewards_s: f64,
+    /// Whether a trainer that shares its GPUs sends its states to the host while the engine generates.
+    pub sends_states: bool,
+    /// Bytes per second of new weights, where they are stated and do not follow from links.
+    pub weights_bytes_per_s: Option<f64>,
+}
+
+/// Who learns.
+pub struct Trainer<'a> {
+    /// What is trained, and on which GPUs.
+    pub problem: &'a Problem,
+    /// Where answers lie, over all updates of a step.
+    pub plan: &'a Plan,
+    /// Time of all updates of a step, at every end of the costs.
+    pub training_s: [f64; 3],
+    /// Times of its operations.
+    pub cost: &'a dyn CostModel,
+}
+
+/// Who generates.
+pub struct Engines<'a> {
+    /// Replicas, at every end of the costs.
+    pub fleets: &'a [Fleet; 3],
+    /// Which replica takes an answer.
+    pub router: &'static RouterKind,
+    /// Seed of the router.
+    pub seed: u64,
+    /// Tokens of a block of keys and values.
+    pub block_tokens: u32,
+    /// Bytes that an engine takes of a GPU.
+    pub bytes_per_gpu: Bytes,
+}
+
+/// A step that was played.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Parts, at every end of the costs.
+    pub parts: [Parts; 3],
+    /// Time between two updates, at every end.
+    pub step_s: [f64; 3],
+    /// How a batch alone is generated, as expected.
+    pub generated: Generated,
+    /// GPUs that train and that generate; the same ones where they are colocated.
+    n_gpus: [u32; 2],
+    placement: Placement,
+}
+
+/// Plays a step whose answers have these lengths.
+///
+/// # Errors
+/// When the plan has no forward alone, no replica could hold an answer, or both sides do not fit the GPUs that they share.
+pub fn step(
+    rollouts: &Rollouts,
+    answers: &[u32],
+    rules: &Rules,
+    trainer: &Trainer<'_>,
+    engines: &Engines<'_>,
+) -> Result<Step, Refused> {
+    shared_memory(rules, trainer.problem, engines.bytes_per_gpu)?;
+    let requests = generation::requests(rollouts, answers, 1, Seconds::ZERO, engines.block_tokens);
+    let (mut parts, mut step_s) = ([Parts::default(); 3], [0.0; 3]);
+    let mut generated = Generated::default();
+    for (index, case) in CASES.into_iter().enumerate() {
+        let fleet = &engines.fleets[index];
+        let alone = generation::alone(fleet, &requests, engines.router, engines.seed);
+        if alone.n_refused > 0 {
+            let why = format!("{} of {} answers are longer than a replica can hold", alone.n_refused, answers.len());
+            return Err(Refused::out_of_memory(why));
+        }
+        if case == Case::Expected {
+            generated = alone;
+        }
+        let mut found = of_trainer(rules, trainer, (index, case))?;
+        found.generation = alone.seconds;
+        step_s[index] = found.step(rules.placement, rules.off_policy);
+        if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
+            (step_s[index], found.generation) = streamed(rollouts, answers, rules, &found, (fleet, engines));
+        }
+        parts[index] = found;
+    }
+    let of_engines = engines.fleets[1].groups.iter().map(|group| group.n_replicas * group.gpus_per_replica).sum();
+    let n_gpus = [trainer.problem.layout.n_ranks(), of_engines];
+    Ok(Step { parts, step_s, generated, n_gpus, placement: rules.placement })
+}
+
+/// A trainer that keeps its states beside an engine on the same GPUs has room for both.
+fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), Refused> {
+    if rules.placement == Placement::Split || rules.sends_states {
+        return Ok(());
+    }
+    let (states, there) = (weights::states(problem), problem.cluster.gpu.memory);
+    if states.0 + engine.0 <= there.0 {
+        return Ok(());
+    }
+    let gib = |bytes: Bytes| bytes.as_f64() / hw::GIB;
+    Err(Refused::out_of_memory(format!(
+        "the trainer keeps {:.1} GiB of states and the engine takes {:.1} GiB of the {:.1} GiB of `{}`: send the states to the host, or lower the engine's share",
+        gib(states),
+        gib(engine),
+        gib(there),
+        problem.cluster.gpu.name
+    )))
+}
+
+/// What the trainer does in a step.
+fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, (index, case): (usize, Case)) -> Result<Parts, Refused> {
+    let Trainer { problem, plan, cost, training_s } = trainer;
+    let forward_s = if rules.n_forwards > 0 { forward::forward_s(problem, plan, *cost, case)? } else { 0.0 };
+    let weights = match rules.weights_bytes_per_s {
+        Some(rate) => hw::real(weights::moved(problem).0) / rate,
+        None => weights::transfer_s(problem, rules.placement, *cost, case),
+    };
+    let shares_gpus = rules.placement == Placement::Colocated && rules.sends_states;
+    Ok(Parts {
+        generation: 0.0,
+        rewards: rules.rewards_s,
+        log_probabilities: forward_s * f64::from(rules.n_forwards),
+        training: training_s[index],
+        weights,
+        switch: if shares_gpus { weights::switch_s(problem, *cost, case) } else { 0.0 },
+    })
+}
+
+/// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.
+const BATCHES_PER_PLACE: u32 = 3;
+
+/// The step where several batches are in the engine, and how long one of them takes there.
+fn streamed(
+    rollouts: &Rollouts,
+    answers: &[u32],
+    rules: &Rules,
+    parts: &Parts,
+    (fleet, engines): (&Fleet, &Engines<'_>),
+) -> (f64, f64) {
+    let n_batches = (rules.off_policy + 1) * BATCHES_PER_PLACE;
+    let took = |every_s: f64| {
+        let every = Seconds::new(every_s);
+        let requests = generation::requests(rollouts, answers, n_batches, every, engines.block_tokens);
+        generation::beside(fleet, &requests, n_batches, every_s, engines.router, engines.seed)
+    };
+    cycle::streamed(parts, rules.off_policy, &took)
+}
+
+impl Step {
+    /// Time between two updates, as expected.
+    pub const fn expected_s(&self) -> f64 {
+        self.step_s[1]
+    }
+
+    /// All GPUs.
+    pub fn n_gpus(&self) -> u32 {
+        match self.placement {
+            Placement::Colocated => self.n_gpus[0],
+            Placement::Split => self.n_gpus.iter().sum(),
+        }
+    }
+
+    /// Share of the time of all GPUs in which they have nothing to do: replicas that wait for the last answers, and one side that waits for the other.
+    pub fn idle_ratio(&self) -> f64 {
+        let (step_s, parts) = (self.expected_s(), &self.parts[1]);
+        let generates = (self.generated.seconds * (1.0 - self.generated.idle_ratio)).min(step_s);
+        let trains = parts.trainer().min(step_s);
+        match self.placement {
+            Placement::Colocated => self.generated.seconds * self.generated.idle_ratio / step_s,
+            Placement::Split => {
+                let [train, generate] = self.n_gpus.map(f64::from);
+                1.0 - (train * trains + generate * generates) / ((train + generate) * step_s)
+            }
+        }
+    }
+
+    /// Figures by their keys, for a step of so many tokens of prompts and answers.
+    pub fn figures(&self, n_answers: usize, tokens: f64) -> BTreeMap<String, f64> {
+        let (step_s, parts) = (self.expected_s(), &self.parts[1]);
+        let n_gpus = f64::from(self.n_gpus());
+        let rows = [
+            ("step_s", step_s),
+            ("generation_s", parts.generation),
+            ("half_generated_s", self.generated.half_s),
+            ("rewards_s", parts.rewards),
+            ("log_probability_s", parts.log_probabilities),
+            ("training_s", parts.training),
+            ("weights_s", parts.weights),
+            ("switch_s", parts.switch),
+            ("answers_per_s", hw::real(n_answers as u64) / step_s),
+            ("tokens_per_s", tokens / step_s),
+            ("tokens_per_s_per_gpu", tokens / step_s / n_gpus),
+            ("idle_ratio", self.idle_ratio()),
+            ("n_gpus", n_gpus),
+        ];
+        rows.map(|(key, value)| (key.to_owned(), value)).into()
+    }
+
+    /// Low and high ends of the step and of its larger parts.
+    pub fn interval(&self) -> BTreeMap<String, [f64; 2]> {
+        let [low, _, high] = &self.parts;
+        [
+            ("step_s".to_owned(), [self.step_s[0], self.step_s[2]]),
+            ("generation_s".to_owned(), [low.generation, high.generation]),
+            ("log_probability_s".to_owned(), [low.log_probabilities, high.log_probabilities]),
+            ("training_s".to_owned(), [low.training, high.training]),
+        ]
+        .into()
+    }
+
+    /// Where the time goes, in words.
+    pub fn why(&self) -> String {
+        let (step_s, parts) = (self.expected_s(), &self.parts[1]);
+        let share = |seconds: f64| format!("{:.0} %", seconds / step_s * 100.0);
+        let half = self.generated.half_s / self.generated.seconds * 100.0;
+        let tail = format!("half of the answers are there after {half:.0} % of the time for all");
+        match self.placement {
+            Placement::Colocated => format!(
+                "generation takes {} of {step_s:.1} s, log probabilities {}, training {}; {tail}",
+                share(parts.generation),
+                share(parts.log_probabilities),
+                share(parts.training)
+            ),
+            Placement::Split => format!(
+                "generation takes {:.1} s and the trainer {:.1} s of a step of {step_s:.1} s; {tail}",
+                parts.generation,
+                parts.trainer()
+            ),
+        }
+    }
+}
