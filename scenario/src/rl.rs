@@ -4,11 +4,13 @@
 mod checks;
 mod rollouts;
 
+use std::borrow::Cow;
 use std::path::Path;
 
-use rl::generation;
+use engine::verdict::Refused;
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
+use rl::{generation, split};
 
 use crate::serving::requests::{Asked, Stream};
 use crate::serving::{self, Serving, ServingChoice};
@@ -17,7 +19,7 @@ use crate::{Head, Overrides, expect};
 use hw::Seconds;
 use input::diagnostic::Source;
 use input::reader::Reader;
-use rollouts::Given;
+use rollouts::{Given, Places};
 
 const SECTIONS: [&str; 6] = ["model", "cluster", "rollouts", "train", "generate", "expect"];
 /// Sections that both sides have where they say nothing else.
@@ -25,7 +27,7 @@ const SHARED: [&str; 2] = ["model", "cluster"];
 /// Where answers come from, in words.
 const SOURCE: &str = "answers of a step, with their prompts";
 
-/// One way of making a step: a training policy, a way of serving, and how far weights may be behind.
+/// One way of making a step: a training policy, a way of serving, and who works where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     /// Name in results.
@@ -34,8 +36,8 @@ pub struct Way {
     pub policy: usize,
     /// Name of the way of serving.
     pub serves: String,
-    /// Updates that the weights of a batch may be behind.
-    pub off_policy: u32,
+    /// Who works on which GPUs, and how far weights may be behind.
+    pub places: Places,
 }
 
 /// A checked scenario.
@@ -47,7 +49,7 @@ pub struct Rl {
     pub rollouts: Rollouts,
     /// Tokens of every answer.
     pub answers: Vec<u32>,
-    /// How a step is made of its parts; `off_policy` is that of a way.
+    /// How a step is made of its parts; placement and `off_policy` are those of a way.
     pub rules: Rules,
     /// The trainer.
     pub training: Scenario,
@@ -57,23 +59,42 @@ pub struct Rl {
     pub ways: Vec<Way>,
 }
 
+impl Way {
+    /// The way of serving among those of a side.
+    ///
+    /// # Panics
+    /// Never: ways are made of those that there are.
+    pub fn serving<'s>(&self, side: &'s Serving) -> &'s ServingChoice {
+        side.plain().find(|choice| choice.name == self.serves).expect("a way of serving")
+    }
+}
+
 impl Rl {
     /// The training policy of a way.
     pub fn policy(&self, way: &Way) -> &PolicyChoice {
         &self.training.policies[way.policy]
     }
 
-    /// The way of serving of a way.
-    ///
-    /// # Panics
-    /// Never: ways are made of those that there are.
-    pub fn serves(&self, way: &Way) -> &ServingChoice {
-        self.serving.plain().find(|choice| choice.name == way.serves).expect("a way of serving")
-    }
-
     /// Rules of a way.
     pub const fn rules(&self, way: &Way) -> Rules {
-        Rules { off_policy: way.off_policy, ..self.rules }
+        Rules { placement: way.places.placement, off_policy: way.places.off_policy, ..self.rules }
+    }
+
+    /// Both sides as a way has them: where nodes of one machine are shared out, each with its own.
+    ///
+    /// # Errors
+    /// When the degrees of a side do not fit its nodes.
+    pub fn sides(&self, way: &Way) -> Result<(Cow<'_, Scenario>, Cow<'_, Serving>), Refused> {
+        let Some(n_nodes) = way.places.train_nodes else {
+            return Ok((Cow::Borrowed(&self.training), Cow::Borrowed(&self.serving)));
+        };
+        let whole = &self.training.problem;
+        let training = Scenario { problem: split::trainer(whole, n_nodes)?, ..self.training.clone() };
+        let mut serving = self.serving.clone();
+        for group in &mut serving.groups {
+            group.n_replicas = split::replicas(whole, n_nodes, self.serving.engine.n_gpus(group.tensor_degree))?;
+        }
+        Ok((Cow::Owned(training), Cow::Owned(serving)))
     }
 
     /// Tokens of prompts and answers of a step.
@@ -101,8 +122,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     });
     SHARED.into_iter().for_each(|shared| drop(reader.section(shared).rest()));
     let ((given, training), serving) = given.zip(training).zip(serving)?;
-    let Given { rollouts, answers, rules, off_policy, .. } = given;
-    let ways = ways(&training, &serving, &off_policy);
+    let Given { rollouts, answers, rules, places } = given;
+    let ways = ways(&training, &serving, &places);
     let baseline = ways.first().map(|way| way.name.clone()).unwrap_or_default();
     let found = Rl { head: Head { baseline, expectations, ..head }, rollouts, answers, rules, training, serving, ways };
     checks::check(reader, &found);
@@ -121,20 +142,18 @@ fn requests(given: &Given) -> Asked {
     Asked { requests, streams: vec![Stream::default()], source: SOURCE.to_owned(), ..Asked::default() }
 }
 
-/// Every training policy with every way of serving and every distance of weights. Names say what differs.
-fn ways(training: &Scenario, serving: &Serving, off_policy: &[u32]) -> Vec<Way> {
+/// Every training policy with every way of serving and of sharing out GPUs. Names say what differs.
+fn ways(training: &Scenario, serving: &Serving, places: &[Places]) -> Vec<Way> {
     let serves: Vec<&str> = serving.plain().map(|choice| choice.name.as_str()).collect();
     let mut found = Vec::new();
     for (policy, of) in training.policies.iter().enumerate() {
         for served in &serves {
-            for behind in off_policy {
-                let parts = [
-                    (training.policies.len() > 1 || serves.len() == 1 && off_policy.len() == 1).then(|| of.name.clone()),
-                    (serves.len() > 1).then(|| (*served).to_owned()),
-                    (off_policy.len() > 1).then(|| format!("{behind}-off")),
-                ];
-                let name = parts.into_iter().flatten().collect::<Vec<_>>().join("+");
-                found.push(Way { name, policy, serves: (*served).to_owned(), off_policy: *behind });
+            for place in places {
+                let of_policy = (training.policies.len() > 1).then(|| of.name.clone());
+                let of_serving = (serves.len() > 1).then(|| (*served).to_owned());
+                let parts: Vec<String> = of_policy.into_iter().chain(of_serving).chain(place.words(places)).collect();
+                let name = if parts.is_empty() { of.name.clone() } else { parts.join("+") };
+                found.push(Way { name, policy, serves: (*served).to_owned(), places: *place });
             }
         }
     }

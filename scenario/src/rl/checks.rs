@@ -2,7 +2,7 @@
 
 use rl::cycle::Placement;
 
-use super::Rl;
+use super::{Rl, Way};
 use input::diagnostic::Code;
 use input::reader::Reader;
 
@@ -62,8 +62,35 @@ pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
         let what = "a group of `[generate.fleet]` scales with its load";
         reader.refuse(Code::WrongScaling, None, what, "all answers of a step come at once, so replicas are to stay");
     }
-    if scenario.rules.placement == Placement::Colocated {
+    if scenario.ways.iter().any(|way| way.places.placement == Placement::Colocated) {
         same_gpus(reader, scenario);
+    }
+    if scenario.ways.iter().any(|way| way.places.train_nodes.is_some()) {
+        shared_out(reader, scenario);
+    }
+}
+
+/// Nodes that are shared out are those of one machine, and each side fills what it gets.
+fn shared_out(reader: &mut Reader<'_>, scenario: &Rl) {
+    let (train, generate) = (&scenario.training.problem.cluster, &scenario.serving.cluster);
+    if train != generate {
+        let help = "write one `[cluster]` for both sides";
+        let what = "`rollouts.train_nodes` shares out the nodes of one machine, and each side has its own";
+        reader.refuse(Code::ExclusiveKeys, None, what, help);
+    }
+    if scenario.serving.groups.len() > 1 {
+        let what = "`rollouts.train_nodes` leaves nodes to one group of replicas, and `[generate.fleet]` has several";
+        reader.refuse(Code::WrongGpuCount, None, what, "give each side a `[cluster]` and leave out `train_nodes`");
+    }
+    if scenario.training.search.is_some() {
+        let what = "`rollouts.train_nodes` stands beside a search for the trainer's layout";
+        reader.refuse(Code::ExclusiveKeys, None, what, "state the trainer's degrees, or leave out `train_nodes`");
+    }
+    let most = train.n_nodes;
+    let beyond = |way: &Way| way.places.train_nodes.is_some_and(|n| n >= most);
+    if scenario.ways.iter().any(beyond) {
+        let what = format!("`rollouts.train_nodes` leaves no node of {most} to generate");
+        reader.refuse(Code::OutOfRange, None, what, format!("allowed are 1 to {}", most.saturating_sub(1).max(1)));
     }
 }
 
@@ -77,8 +104,7 @@ fn same_gpus(reader: &mut Reader<'_>, scenario: &Rl) {
         let generate: u32 = scenario.serving.groups_of(choice).into_iter().map(of_group).sum();
         if generate != train {
             let what = format!("{train} GPUs train and {generate} generate under `{}`", choice.name);
-            let help =
-                "with `placement = \"colocated\"` they are the same; `generate.fleet.replicas` times the GPUs of a replica is their number";
+            let help = "with `placement = \"colocated\"` they are the same; `generate.fleet.replicas` times the GPUs of a replica is their number";
             reader.refuse(Code::WrongGpuCount, None, what, help);
         }
     }

@@ -9,7 +9,7 @@ use rl::step::Rules;
 use train::workload::distribution;
 
 use input::diagnostic::Code;
-use input::reader::{Section, small};
+use input::reader::{Section, items, small};
 use input::text_file;
 
 /// Tokens that answers to one prompt share at a time, where the engine keeps prefixes.
@@ -18,8 +18,8 @@ pub const BLOCK_TOKENS: u32 = 16;
 const ANSWERS_MAX: u64 = 1_000_000;
 /// Tokens of an answer at most.
 const TOKENS_MAX: u64 = 10_000_000;
-/// Updates that weights may be behind at most.
-const BEHIND_MAX: f64 = 64.0;
+/// Updates that weights may be behind at most, and nodes that train.
+const COUNT_MAX: f64 = 100_000.0;
 
 /// What the section says.
 #[derive(Clone, Debug)]
@@ -30,8 +30,36 @@ pub struct Given {
     pub answers: Vec<u32>,
     /// How a step is made of its parts.
     pub rules: Rules,
-    /// Updates that weights may be behind, one for each way.
-    pub off_policy: Vec<u32>,
+    /// How GPUs may be shared out, in order.
+    pub places: Vec<Places>,
+}
+
+/// Who works on which GPUs, and how far weights may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Which GPUs generate and which train.
+    pub placement: Placement,
+    /// Nodes of the shared machine that train; `None` where each side has all of its own.
+    pub train_nodes: Option<u32>,
+    /// Updates that the weights of a batch may be behind.
+    pub off_policy: u32,
+}
+
+impl Places {
+    /// What it differs in from others, in words for a name.
+    pub fn words(&self, all: &[Self]) -> Vec<String> {
+        let mut words = Vec::new();
+        if all.iter().any(|other| other.placement != self.placement) {
+            words.push(self.placement.word().to_owned());
+        }
+        let alike = all.iter().filter(|other| other.placement == self.placement);
+        let [other_nodes, other_distance] = alike.fold([false; 2], |[nodes, distance], other| {
+            [nodes || other.train_nodes != self.train_nodes, distance || other.off_policy != self.off_policy]
+        });
+        words.extend(self.train_nodes.filter(|_| other_nodes).map(|n| format!("{n}-train")));
+        words.extend(other_distance.then(|| format!("{}-off", self.off_policy)));
+        words
+    }
 }
 
 /// Reads the section.
@@ -39,7 +67,7 @@ pub fn read(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Given>
     let n_prompts = section.small("prompts", None, 1..=ANSWERS_MAX);
     let n_answers = section.small("answers", None, 1..=ANSWERS_MAX);
     let prompt = section.small("prompt_tokens", None, 1..=TOKENS_MAX);
-    let (rules, off_policy) = rules(&mut section);
+    let (rules, places) = rules(&mut section);
     let n = u64::from(n_prompts) * u64::from(n_answers);
     if n > ANSWERS_MAX {
         let what = format!("{n_prompts} prompts with {n_answers} answers each are more than {ANSWERS_MAX} answers");
@@ -52,7 +80,7 @@ pub fn read(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Given>
     let found = lengths(&mut section, rollouts, folder, seed);
     section.finish();
     let (rollouts, answers) = found?;
-    Some(Given { rollouts, answers, rules, off_policy })
+    Some(Given { rollouts, answers, rules, places })
 }
 
 /// Lengths of all answers: drawn from a mean and a limit, or from those of a file.
@@ -101,7 +129,12 @@ fn of_file(section: &mut Section<'_>, rollouts: Rollouts, folder: &Path, seed: u
     let known = distribution::parse_lengths(&text).ok().filter(|all| all.iter().all(|n| *n <= TOKENS_MAX));
     let Some(known) = known.filter(|all| !all.is_empty()) else {
         let help = format!("allowed are whole numbers from 1 to {TOKENS_MAX}, one per line");
-        section.refuse(Code::WrongLengths, at, format!("`{path}` holds something that is no length of an answer"), help);
+        section.refuse(
+            Code::WrongLengths,
+            at,
+            format!("`{path}` holds something that is no length of an answer"),
+            help,
+        );
         return None;
     };
     let mut stream = random::stream(seed, "answers of a file");
@@ -114,37 +147,76 @@ fn of_file(section: &mut Section<'_>, rollouts: Rollouts, folder: &Path, seed: u
     Some((Rollouts { mean, most, ..rollouts }, answers))
 }
 
-/// How a step is made of its parts, and the distances of weights that are compared.
-fn rules(section: &mut Section<'_>) -> (Rules, Vec<u32>) {
-    let placement = section.one_of("placement", Placement::Colocated, &Placement::WORDS);
-    let is_colocated = placement == Placement::Colocated;
-    let apart = "`placement = \"split\"`: on the same GPUs generation and training take turns";
-    if is_colocated {
-        section.idle(&["off_policy", "batches"], apart);
-    } else {
-        section.idle(&["offload"], "`placement = \"colocated\"`: a trainer with GPUs of its own keeps its states there");
+/// How a step is made of its parts, and how GPUs may be shared out.
+fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
+    let placements = placements(section);
+    let [is_colocated, is_split] =
+        [Placement::Colocated, Placement::Split].map(|placement| placements.contains(&placement));
+    if !is_split {
+        let needs = "`placement = \"split\"`: on the same GPUs generation and training take turns";
+        section.idle(&["off_policy", "batches", "train_nodes"], needs);
     }
-    let off_policy = section.numbers("off_policy", 0.0..=BEHIND_MAX);
-    let behind = match off_policy {
-        _ if is_colocated => vec![0],
-        None => vec![1],
-        Some(Ok(list)) if list.iter().all(|n| n.fract() == 0.0) => {
-            list.into_iter().map(|n| small(hw::whole(n))).collect()
-        }
-        Some(Ok(_)) => refused(section, None),
-        Some(Err(at)) => refused(section, at),
+    if !is_colocated {
+        let needs = "`placement = \"colocated\"`: a trainer with GPUs of its own keeps its states there";
+        section.idle(&["offload"], needs);
+    }
+    let behind = counts(section, "off_policy", 0).unwrap_or_else(|| vec![1]);
+    let train_nodes = counts(section, "train_nodes", 1);
+    let nodes: Vec<Option<u32>> = train_nodes.map_or_else(|| vec![None], |list| list.into_iter().map(Some).collect());
+    let rules = Rules {
+        placement: placements[0],
+        off_policy: 0,
+        batches: section.one_of("batches", Batches::InTurn, &Batches::WORDS),
+        n_forwards: section.small("forward_passes", Some(2), 0..=10),
+        rewards_s: section.number("rewards_s", 0.0, 0.0..=1e6),
+        sends_states: section.flag("offload", true),
+        weights_bytes_per_s: section.some_number("weights_gb_per_s", 1e-3..=1e6).map(|rate| rate * 1e9),
     };
-    let batches = section.one_of("batches", Batches::InTurn, &Batches::WORDS);
-    let n_forwards = section.small("forward_passes", Some(2), 0..=10);
-    let rewards_s = section.number("rewards_s", 0.0, 0.0..=1e6);
-    let sends_states = section.flag("offload", is_colocated);
-    let weights_bytes_per_s = section.some_number("weights_gb_per_s", 1e-3..=1e6).map(|rate| rate * 1e9);
-    let rules = Rules { placement, off_policy: 0, batches, n_forwards, rewards_s, sends_states, weights_bytes_per_s };
-    (rules, behind)
+    let mut places = Vec::new();
+    for placement in placements {
+        if placement == Placement::Colocated {
+            places.push(Places { placement, train_nodes: None, off_policy: 0 });
+            continue;
+        }
+        for train_nodes in &nodes {
+            places.extend(behind.iter().map(|n| Places { placement, train_nodes: *train_nodes, off_policy: *n }));
+        }
+    }
+    (rules, places)
 }
 
-fn refused(section: &mut Section<'_>, at: input::reader::Place) -> Vec<u32> {
-    let help = format!("allowed is a whole number from 0 to {BEHIND_MAX}, or a list of them");
-    section.refuse(Code::OutOfRange, at, "`rollouts.off_policy` is no number of updates", help);
-    vec![0]
+/// `placement`: a word, or a list of them.
+fn placements(section: &mut Section<'_>) -> Vec<Placement> {
+    if !section.has("placement") || section.is_text("placement") {
+        return vec![section.one_of("placement", Placement::Colocated, &Placement::WORDS)];
+    }
+    let words = Placement::WORDS.map(|(word, _)| word);
+    let help = format!("allowed is one of {}, or a list of them", words.join(", "));
+    let taken = section.take("placement");
+    let found = taken.as_ref().and_then(|(value, _)| items(value, |item| Placement::named(item.as_str()?)));
+    match found.filter(|list| !list.is_empty()) {
+        Some(mut list) => {
+            list.dedup();
+            list
+        }
+        None => {
+            let at = taken.and_then(|(_, at)| at);
+            section.refuse(Code::UnknownWord, at, "`rollouts.placement` is no placement", help);
+            vec![Placement::Colocated]
+        }
+    }
+}
+
+/// A whole number, or a list of them; `None` without the key.
+fn counts(section: &mut Section<'_>, key: &'static str, least: u32) -> Option<Vec<u32>> {
+    let at = match section.numbers(key, f64::from(least)..=COUNT_MAX)? {
+        Ok(list) if list.iter().all(|n| n.fract() == 0.0) => {
+            return Some(list.into_iter().map(|n| small(hw::whole(n))).collect());
+        }
+        Ok(_) => None,
+        Err(at) => at,
+    };
+    let help = format!("allowed is a whole number from {least} to {COUNT_MAX}, or a list of them");
+    section.refuse(Code::OutOfRange, at, format!("`rollouts.{key}` is no such number"), help);
+    None
 }

@@ -27,7 +27,8 @@ impl Given {
         let (n, batch) = (self.lengths.len() as u64, training.batch_size);
         if !n.is_multiple_of(batch) {
             let what = format!("`training.batch_size` = {batch} does not divide {n} sequences ({})", self.source);
-            let help = "it is the sequences of an optimizer step; as many steps follow one another as there are batches";
+            let help =
+                "it is the sequences of an optimizer step; as many steps follow one another as there are batches";
             reader.refuse(Code::OutOfRange, None, what, help);
             return None;
         }

@@ -11,5 +11,6 @@ pub mod cycle;
 pub mod forward;
 pub mod generation;
 pub mod rollouts;
+pub mod split;
 pub mod step;
 pub mod weights;

@@ -14,6 +14,7 @@ use train::metrics::{self, Played};
 use crate::kinds::{self, Kind, Planned, Run, serving, training};
 use scenario::Head;
 use scenario::rl::{Rl, Way};
+use scenario::serving::Serving;
 
 impl Kind for Rl {
     fn head(&self) -> &Head {
@@ -59,7 +60,8 @@ impl Row {
 fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
     let mut free_parameters = scenario.training.free_parameters.clone();
     let of_serving = scenario.serving.free_parameters.iter();
-    free_parameters.extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
+    free_parameters
+        .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
     let (mut source, mut facts) = (Source::Measured, CostModelFacts::default());
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
     for row in rows {
@@ -101,9 +103,10 @@ fn row(scenario: &Rl, way: &Way) -> Row {
 /// Plans and plays a way.
 fn played(scenario: &Rl, way: &Way) -> Result<Row, Refused> {
     let begun = Instant::now();
-    let cost = training::run::cost_model(&scenario.training);
-    let topology = Topology::of(&scenario.training.problem.cluster);
-    let decided = training::run::decide(&scenario.training, scenario.policy(way), cost.as_ref(), &topology)?;
+    let (trains, generates) = scenario.sides(way)?;
+    let cost = training::run::cost_model(&trains);
+    let topology = Topology::of(&trains.problem.cluster);
+    let decided = training::run::decide(&trains, scenario.policy(way), cost.as_ref(), &topology)?;
     let Decided { problem, decision, .. } = decided;
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
@@ -112,7 +115,7 @@ fn played(scenario: &Rl, way: &Way) -> Result<Row, Refused> {
     let n = hw::real(updates.len() as u64);
     let training_s = [low, of_updates.step_s(), high].map(|seconds| seconds * n);
     let trainer = Trainer { problem: &problem, plan: &decision.plan, training_s, cost: cost.as_ref() };
-    let (step, source) = with_engines(scenario, way, &trainer)?;
+    let (step, source) = with_engines(scenario, way, &generates, &trainer)?;
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,
@@ -136,24 +139,24 @@ fn played(scenario: &Rl, way: &Way) -> Result<Row, Refused> {
 }
 
 /// The step of a trainer with the engines of a way, and the weakest source of their times.
-fn with_engines(scenario: &Rl, way: &Way, trainer: &Trainer<'_>) -> Result<(Step, Source), Refused> {
-    let choice = scenario.serves(way);
+fn with_engines(scenario: &Rl, way: &Way, side: &Serving, trainer: &Trainer<'_>) -> Result<(Step, Source), Refused> {
+    let choice = way.serving(side);
     let mut source = Source::Measured;
     let fleets = CASES.map(|case| {
-        let (fleet, weakest) = serving::run::fleet(&scenario.serving, choice, case);
+        let (fleet, weakest) = serving::run::fleet(side, choice, case);
         source = source.max(weakest);
         fleet
     });
     let mut bytes_per_gpu = Bytes::ZERO;
-    for group in scenario.serving.groups_of(choice) {
-        let (deployment, limits) = (scenario.serving.deployment_of(choice, group), scenario.serving.limits(choice, group));
+    for group in side.groups_of(choice) {
+        let (deployment, limits) = (side.deployment_of(choice, group), side.limits(choice, group));
         bytes_per_gpu = bytes_per_gpu.max(serve::capacity::peak(&deployment, &limits, limits.kv_blocks));
     }
     let engines = Engines {
         fleets: &fleets,
         router: choice.router,
         seed: scenario.head.seed,
-        block_tokens: scenario.serving.engine.limits.block_tokens,
+        block_tokens: side.engine.limits.block_tokens,
         bytes_per_gpu,
     };
     let step = step::step(&scenario.rollouts, &scenario.answers, &scenario.rules(way), trainer, &engines)?;
