@@ -42,6 +42,7 @@ mod profiler;
 mod readers;
 mod rental;
 mod report;
+mod rl;
 mod rooms;
 mod scaling;
 mod scenarios;

@@ -38,7 +38,14 @@ pub(super) fn of_requests(inside: &mut Reader<'_>) {
     refuse(inside, "generate", &NOT_OF_REQUESTS);
 }
 
+/// Keys of a file that a side has from the step.
+const OF_THE_STEP: [&str; 3] = ["kind", "name", "seed"];
+
 fn refuse(inside: &mut Reader<'_>, side: &str, sections: &[(&'static str, &str)]) {
+    for key in OF_THE_STEP.iter().filter(|key| inside.has(key)).collect::<Vec<_>>() {
+        let what = format!("`{key}` of `[{side}]` has no place in a step");
+        inside.refuse(Code::AskedElsewhere, None, what, "write it before the first section of the file");
+    }
     for (name, why) in sections {
         if inside.has(name) {
             let at = inside.section(name).at();

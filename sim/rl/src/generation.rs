@@ -83,3 +83,82 @@ fn of_batch(fleet: &Fleet, served: &Served, batch: std::ops::Range<usize>, came_
         n_refused: served.n_refused,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serve::batcher;
+    use serve::fleet::Group;
+    use serve::replica::{Engine, Limits, Spans};
+    use serve::router;
+    use serve::step_cost::StepTable;
+
+    use super::*;
+
+    const ROLLOUTS: Rollouts = Rollouts { n_prompts: 2, n_answers: 2, prompt: 32, mean: 10.0, most: 20 };
+
+    /// Replicas whose iterations take 10 ms and 1 ms a token.
+    fn fleet(n_replicas: u32, shares_prefixes: bool) -> Fleet {
+        let limits = Limits {
+            sequences_max: 64,
+            tokens_max: 4096,
+            context_max: 10_000,
+            kv_blocks: 10_000,
+            shares_prefixes,
+            ..Limits::ROOMY
+        };
+        let table = StepTable::linear(Seconds::new(1e-2), Seconds::new(1e-3), Seconds::ZERO);
+        let batcher = batcher::named("vllm-v1").expect("listed");
+        Fleet::of(Group::new("all", Engine { limits, table, batcher, spans: Spans::Closed }, n_replicas))
+    }
+
+    fn generated(fleet: &Fleet, answers: &[u32]) -> Generated {
+        let requests = requests(&ROLLOUTS, answers, 1, Seconds::ZERO, 16);
+        alone(fleet, &requests, router::named("round-robin").expect("listed"), 0)
+    }
+
+    #[test]
+    fn a_batch_takes_its_prompts_and_as_many_iterations_as_its_longest_answer_has_tokens() {
+        // One iteration computes four prompts of 32 tokens: 10 + 128 ms. Nine iterations with four sequences, and five with the last two.
+        let found = generated(&fleet(1, false), &[10, 15, 10, 15]);
+        let expected = 0.138 + 9.0 * 0.014 + 5.0 * 0.012;
+        assert!((found.seconds - expected).abs() < 1e-6, "{} s, {expected} s by hand", found.seconds);
+        // Two of four end after ten tokens; the third one in order ends with the last.
+        assert!((found.half_s - expected).abs() < 1e-6);
+        assert_eq!(found.idle_ratio, 0.0);
+    }
+
+    #[test]
+    fn answers_to_one_prompt_share_its_blocks_where_the_engine_keeps_prefixes() {
+        let seconds = |shares| generated(&fleet(1, shares), &[10; 4]).seconds;
+        // Two of four prompts are cached but for the last block, of which at least a token is computed.
+        let saved = seconds(false) - seconds(true);
+        assert!((0.0..=0.064).contains(&saved), "{saved}");
+        let batch = requests(&ROLLOUTS, &[10; 4], 2, Seconds::new(1.0), 16);
+        // Prompts of two batches are others: two prompts of two blocks in each.
+        assert_eq!((batch.n_prefix_ids, batch.len()), (8, 8));
+        assert_eq!(batch.list[0].prefix_first, batch.list[1].prefix_first);
+        assert_ne!(batch.prefix_ids[0], batch.prefix_ids[4]);
+    }
+
+    #[test]
+    fn replicas_without_answers_wait_for_the_last_one() {
+        // Round robin gives the short answers to one replica and the long ones to the other.
+        let found = generated(&fleet(2, false), &[10, 20, 10, 20]);
+        let (short, long) = (0.074 + 9.0 * 0.012, 0.074 + 19.0 * 0.012);
+        assert!((found.seconds - long).abs() < 1e-6);
+        assert!((found.idle_ratio - (1.0 - (short + long) / 2.0 / long)).abs() < 1e-6, "{}", found.idle_ratio);
+    }
+
+    #[test]
+    fn batches_that_come_faster_than_they_are_done_take_longer() {
+        let fleet = fleet(1, false);
+        let answers = [20; 4];
+        let took = |every_s: f64| {
+            let requests = requests(&ROLLOUTS, &answers, 6, Seconds::new(every_s), 16);
+            beside(&fleet, &requests, 6, every_s, router::named("round-robin").expect("listed"), 0)
+        };
+        let alone = generated(&fleet, &answers).seconds;
+        assert!((took(10.0) / alone - 1.0).abs() < 1e-9);
+        assert!(took(alone / 2.0) > alone);
+    }
+}

@@ -1,0 +1,153 @@
+//! Steps of reinforcement learning through the shell: parts are those of the kinds that they are made of, placements follow their recurrence, and
+//! what has no place in a step is refused.
+
+use input::diagnostic;
+use input::diagnostic::Source;
+use reports::RunResult;
+use scenario::{self, Overrides};
+use skrull_sim::kinds;
+use std::path::Path;
+
+fn checked(name: &str, set: &[&str]) -> kinds::Checked {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+}
+
+fn result(checked: kinds::Checked) -> RunResult {
+    let messages = diagnostic::render(&checked.source, &checked.findings);
+    checked.scenario.unwrap_or_else(|| panic!("{messages}")).run(&|_| {})
+}
+
+fn run(name: &str, set: &[&str]) -> RunResult {
+    result(checked(name, set))
+}
+
+fn messages(set: &[&str]) -> String {
+    let checked = checked("rl/grpo-qwen3-32b", set);
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
+    let row = run.results.iter().find(|row| row.policy == policy).expect("a way that ran");
+    *row.metrics.get(key).unwrap_or_else(|| panic!("`{policy}` has no `{key}`: {} {}", row.status, row.why))
+}
+
+#[test]
+fn updates_are_those_of_a_training_scenario_with_the_answers_as_its_sequences() {
+    let set = ["rollouts.prompts=16", "rollouts.answers=8", "train.training.batch_size=64"];
+    let step = checked("rl/grpo-qwen3-32b", &set);
+    let scenario = step.scenario.as_ref().expect("checked");
+    let lengths = &scenario.draw(&|_| {}).lengths;
+    let run = result(step);
+    // The first update's sequences are drawn with the picture of it; a step has two updates of as many.
+    assert_eq!((lengths.len(), metric(&run, "best_fit", "n_updates")), (64, 2.0));
+    let text = format!(
+        "kind = \"training\"\n[model]\nname = \"qwen3-32b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 4\n[parallel]\ntp = 4\npp = 4\ndp = 2\n\
+         sequence_parallel = true\n[training]\nbatch_size = 64\nframework = \"megatron-core\"\nbucket_tokens = 4096\n[workload]\nlist = {lengths:?}\n\
+         [policies]\nrun = [\"best_fit\"]\n"
+    );
+    let source = Source { path: "alone.toml".to_owned(), text };
+    let alone = result(kinds::check(source, Path::new(""), &Overrides::default()));
+    let (update, all) = (metric(&alone, "best_fit", "iteration_time_s"), metric(&run, "best_fit", "training_s"));
+    // The second update has other answers of the same distribution.
+    assert!((all / (2.0 * update) - 1.0).abs() < 0.15, "{all} s of two updates, {update} s of one");
+}
+
+#[test]
+fn parts_of_a_colocated_step_add_up() {
+    let run = run("rl/grpo-qwen3-32b", &["rollouts.rewards_s=7.0"]);
+    let of = |key| metric(&run, "best_fit", key);
+    let parts = ["generation_s", "rewards_s", "log_probability_s", "training_s", "weights_s", "switch_s"];
+    let sum: f64 = parts.iter().map(|key| of(key)).sum();
+    assert!((of("step_s") / sum - 1.0).abs() < 1e-9);
+    assert_eq!(of("rewards_s"), 7.0);
+    assert_eq!((of("n_updates"), of("n_gpus")), (4.0, 32.0));
+    // A third of the model's products in a forward: two forwards take less than an update of all answers, which recomputes nothing.
+    assert!(of("log_probability_s") < of("training_s"));
+    let (low, high) = (run.results[0].interval["step_s"][0], run.results[0].interval["step_s"][1]);
+    assert!(low < of("step_s") && of("step_s") < high);
+}
+
+#[test]
+fn one_update_behind_the_longer_side_counts_and_more_distance_never_costs() {
+    let run = run("rl/one-step-behind", &["rollouts.batches=in_turn"]);
+    let of = |way: &str, key: &str| metric(&run, way, key);
+    let trainer = of("0-off", "log_probability_s") + of("0-off", "training_s") + of("0-off", "weights_s");
+    let generation = of("0-off", "generation_s");
+    assert!((of("0-off", "step_s") / (generation + trainer) - 1.0).abs() < 1e-9);
+    let longer = trainer.max(generation + of("1-off", "weights_s"));
+    assert!((of("1-off", "step_s") / longer - 1.0).abs() < 1e-9);
+    assert!(of("2-off", "step_s") <= of("1-off", "step_s"));
+}
+
+#[test]
+fn answers_of_several_batches_share_the_engine_where_it_is_what_holds_the_step() {
+    // Ten times the forwards left out: the engine is the longer side, and its replicas idle behind the longest answers of each batch.
+    let set = |batches: &str| {
+        let batches = format!("rollouts.batches={batches}");
+        let set = ["rollouts.forward_passes=0", "generate.fleet.replicas=2", &batches];
+        run("rl/one-step-behind", &set)
+    };
+    let (in_turn, streamed) = (set("in_turn"), set("streamed"));
+    let of = |run: &RunResult, way| metric(run, way, "step_s");
+    assert!(of(&streamed, "2-off") < of(&in_turn, "2-off"), "{} and {}", of(&streamed, "2-off"), of(&in_turn, "2-off"));
+    assert_eq!(of(&streamed, "0-off"), of(&in_turn, "0-off"));
+}
+
+#[test]
+fn nodes_that_are_shared_out_have_the_degrees_that_fit_them() {
+    let run = run("rl/placement", &["cluster.nodes=3", "generate.fleet.replicas=24", "rollouts.train_nodes=[1,2]"]);
+    let of = |way: &str, key: &str| metric(&run, way, key);
+    for way in ["colocated", "split+1-train+0-off", "split+2-train+1-off"] {
+        assert_eq!(of(way, "n_gpus"), 24.0);
+    }
+    // More nodes train faster, and the fewer that are left generate more slowly.
+    assert!(of("split+1-train+1-off", "training_s") > 1.8 * of("split+2-train+1-off", "training_s"));
+    assert!(of("split+1-train+1-off", "generation_s") < of("split+2-train+1-off", "generation_s"));
+    // On policy one side waits for the other, so turns of all GPUs are faster.
+    assert!(of("colocated", "step_s") < of("split+1-train+0-off", "step_s"));
+}
+
+#[test]
+fn a_trainer_that_keeps_its_states_needs_room_for_both_sides() {
+    let run = run("rl/grpo-qwen3-32b", &["rollouts.offload=false", "generate.engine.memory_ratio=0.9"]);
+    assert_eq!(run.results[0].status.to_string(), "oom", "{}", run.results[0].why);
+    assert!(run.results[0].why.contains("keeps"), "{}", run.results[0].why);
+}
+
+#[test]
+fn answers_of_a_file_are_drawn_among_its_lengths() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-answers-{}.txt", std::process::id()));
+    std::fs::write(&path, "100\n200\n").expect("a file");
+    let text = include_str!("../scenarios/rl/one-step-behind.toml");
+    let lines = text.lines().filter(|line| !line.starts_with("answer_tokens") && !line.starts_with("max_answer_tokens"));
+    let file = format!("file = {:?}", path.file_name().expect("a name").to_string_lossy());
+    let text: Vec<&str> = lines.flat_map(|line| if line == "answers = 32" { vec![line, file.as_str()] } else { vec![line] }).collect();
+    let source = Source { path: "file.toml".to_owned(), text: text.join("\n").split("[expect]").next().expect("a text").to_owned() };
+    let checked = kinds::check(source, path.parent().expect("a folder"), &Overrides::default());
+    let run = result(checked);
+    std::fs::remove_file(&path).ok();
+    let tokens = metric(&run, "0-off", "tokens_per_s") * metric(&run, "0-off", "step_s") / 2048.0;
+    assert!((tokens - 280.0).abs() < 5.0, "130 tokens of a prompt and 150 of an answer on average, {tokens} found");
+}
+
+#[test]
+fn what_has_no_place_in_a_step_is_said() {
+    for (set, said) in [
+        ("train.workload.tokens=1000", "`[train.workload]` has no place in a step"),
+        ("generate.slo.ttft_s=1.0", "`[generate.slo]` has no place in a step"),
+        ("train.training.steps=3", "`training.steps` follows from the rollouts"),
+        ("train.training.batch_size=500", "does not divide 2048 sequences"),
+        ("rollouts.off_policy=1", "`rollouts.off_policy` changes nothing"),
+        ("generate.fleet.replicas=4", "32 GPUs train and 16 generate"),
+        ("generate.model.name=qwen3-8b", "`qwen3-32b` is trained, and `qwen3-8b` generates"),
+        ("rollouts.max_answer_tokens=3000", "is above `max_answer_tokens`"),
+        ("rollouts.placement=apart", "apart"),
+    ] {
+        let found = messages(&[set]);
+        assert!(found.contains(said), "{set}:\n{found}");
+    }
+    let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=4"]);
+    assert!(found.contains("leaves no node of 4 to generate"), "{found}");
+}
