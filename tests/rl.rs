@@ -121,10 +121,15 @@ fn answers_of_a_file_are_drawn_among_its_lengths() {
     let path = std::env::temp_dir().join(format!("skrull-sim-answers-{}.txt", std::process::id()));
     std::fs::write(&path, "100\n200\n").expect("a file");
     let text = include_str!("../scenarios/rl/one-step-behind.toml");
-    let lines = text.lines().filter(|line| !line.starts_with("answer_tokens") && !line.starts_with("max_answer_tokens"));
+    let lines =
+        text.lines().filter(|line| !line.starts_with("answer_tokens") && !line.starts_with("max_answer_tokens"));
     let file = format!("file = {:?}", path.file_name().expect("a name").to_string_lossy());
-    let text: Vec<&str> = lines.flat_map(|line| if line == "answers = 32" { vec![line, file.as_str()] } else { vec![line] }).collect();
-    let source = Source { path: "file.toml".to_owned(), text: text.join("\n").split("[expect]").next().expect("a text").to_owned() };
+    let text: Vec<&str> =
+        lines.flat_map(|line| if line == "answers = 32" { vec![line, file.as_str()] } else { vec![line] }).collect();
+    let source = Source {
+        path: "file.toml".to_owned(),
+        text: text.join("\n").split("[expect]").next().expect("a text").to_owned(),
+    };
     let checked = kinds::check(source, path.parent().expect("a folder"), &Overrides::default());
     let run = result(checked);
     std::fs::remove_file(&path).ok();
@@ -144,6 +149,10 @@ fn what_has_no_place_in_a_step_is_said() {
         ("generate.model.name=qwen3-8b", "`qwen3-32b` is trained, and `qwen3-8b` generates"),
         ("rollouts.max_answer_tokens=3000", "is above `max_answer_tokens`"),
         ("rollouts.placement=apart", "apart"),
+        ("train.policies.baseline=best_fit", "`train.policies.baseline` changes nothing"),
+        ("train.policies.maximize=tokens_per_usd", "`train.policies.maximize` changes nothing"),
+        ("generate.policies.baseline=continuous", "`generate.policies.baseline` changes nothing"),
+        ("train.seed=3", "`seed` of `[train]` has no place in a step"),
     ] {
         let found = messages(&[set]);
         assert!(found.contains(said), "{set}:\n{found}");

@@ -96,12 +96,6 @@ impl Rl {
         }
         Ok((Cow::Owned(training), Cow::Owned(serving)))
     }
-
-    /// Tokens of prompts and answers of a step.
-    pub fn tokens(&self) -> f64 {
-        let answers: u64 = self.answers.iter().map(|answer| u64::from(*answer)).sum();
-        hw::real(answers + u64::from(self.rollouts.prompt) * self.answers.len() as u64)
-    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.

@@ -474,15 +474,26 @@ pub fn of_requests(
         capacity: None,
         given: Given { fleet, cost, tuning },
     };
-    let before = reader.n_errors();
-    build(reader, &mut serving);
-    silent::without_experts(reader, &mut serving, &places);
-    let has_groups = serving.given.fleet.has_groups();
-    serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
-    tell_efforts(reader, &serving);
-    all_checks(reader, &mut serving, &places, before);
-    serving.free_parameters.extend(engine::constants_without_key(&serving));
+    put_together(reader, &mut serving, capacity, &places);
     Some(serving)
+}
+
+/// Builds the fleet of what was read, and looks at the whole.
+fn put_together(
+    reader: &mut Reader<'_>,
+    serving: &mut Serving,
+    capacity: Option<capacity::CapacitySection>,
+    places: &Places,
+) {
+    let before = reader.n_errors();
+    build(reader, serving);
+    silent::without_experts(reader, serving, places);
+    let has_groups = serving.given.fleet.has_groups();
+    serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, serving, has_groups));
+    tell_efforts(reader, serving);
+    all_checks(reader, serving, places, before);
+    let constants = engine::constants_without_key(serving);
+    serving.free_parameters.extend(constants);
 }
 
 /// Checks between sections, and what is not heeded where they hold.

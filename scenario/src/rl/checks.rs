@@ -31,11 +31,24 @@ pub(super) fn of_steps(inside: &mut Reader<'_>) {
         let help = "answers of a step over `training.batch_size` are the updates of a step";
         inside.refuse(Code::NoEffect, at, "`training.steps` follows from the rollouts", help);
     }
+    let is_searched = inside.peek_in("parallel", "layout").is_some();
+    idle(inside, "train", if is_searched { &["baseline"] } else { &["baseline", "maximize", "minimize"] });
 }
 
 /// Refuses sections that the engines do not have.
 pub(super) fn of_requests(inside: &mut Reader<'_>) {
     refuse(inside, "generate", &NOT_OF_REQUESTS);
+    idle(inside, "generate", &["baseline"]);
+}
+
+/// Warns of what a side says of a comparison that is the step's.
+fn idle(inside: &mut Reader<'_>, side: &str, keys: &[&str]) {
+    for key in keys {
+        if let Some((_, at)) = inside.peek_in("policies", key) {
+            let what = format!("`{side}.policies.{key}` changes nothing");
+            inside.warn(Code::NoEffect, at, what, "steps are compared by their time, with the first one");
+        }
+    }
 }
 
 /// Keys of a file that a side has from the step.

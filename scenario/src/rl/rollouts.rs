@@ -68,15 +68,14 @@ pub fn read(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Given>
     let n_answers = section.small("answers", None, 1..=ANSWERS_MAX);
     let prompt = section.small("prompt_tokens", None, 1..=TOKENS_MAX);
     let (rules, places) = rules(&mut section);
-    let n = u64::from(n_prompts) * u64::from(n_answers);
-    if n > ANSWERS_MAX {
+    let rollouts = Rollouts { n_prompts, n_answers, prompt, mean: 1.0, most: 1 };
+    if u64::from(rollouts.n()) > ANSWERS_MAX {
         let what = format!("{n_prompts} prompts with {n_answers} answers each are more than {ANSWERS_MAX} answers");
         section.refuse_all(Code::TakesTooLong, what, "lower `rollouts.prompts` or `rollouts.answers`");
         section.rest();
         section.finish();
         return None;
     }
-    let rollouts = Rollouts { n_prompts, n_answers, prompt, mean: 1.0, most: 1 };
     // Where lengths are wrong, what stands beside them is looked at all the same.
     let of_one = || (rollouts, vec![1; rollouts.n() as usize]);
     let (rollouts, answers) = lengths(&mut section, rollouts, folder, seed).unwrap_or_else(of_one);
@@ -142,10 +141,7 @@ fn of_file(section: &mut Section<'_>, rollouts: Rollouts, folder: &Path, seed: u
     let n = known.len() as u64;
     let mut draw = || small(known[usize::try_from(stream.below(n)).expect("an index below the length")]);
     let answers: Vec<u32> = (0..rollouts.n()).map(|_| draw()).collect();
-    let total: u64 = answers.iter().map(|answer| u64::from(*answer)).sum();
-    let mean = hw::real(total) / f64::from(rollouts.n());
-    let most = answers.iter().copied().max().unwrap_or(1);
-    Some((Rollouts { mean, most, ..rollouts }, answers))
+    Some((rollouts.of_answers(&answers), answers))
 }
 
 /// How a step is made of its parts, and how GPUs may be shared out.

@@ -24,7 +24,20 @@ pub struct Rollouts {
 impl Rollouts {
     /// Answers of a step.
     pub const fn n(&self) -> u32 {
-        self.n_prompts * self.n_answers
+        self.n_prompts.saturating_mul(self.n_answers)
+    }
+
+    /// Tokens of answers with their prompts.
+    pub fn tokens(&self, answers: &[u32]) -> f64 {
+        let generated: u64 = answers.iter().map(|answer| u64::from(*answer)).sum();
+        hw::real(generated + u64::from(self.prompt) * answers.len() as u64)
+    }
+
+    /// The same rollouts with the mean and the limit of such answers.
+    #[must_use]
+    pub fn of_answers(self, answers: &[u32]) -> Self {
+        let mean = (self.tokens(answers) / hw::real(answers.len().max(1) as u64)) - f64::from(self.prompt);
+        Self { mean, most: answers.iter().copied().max().unwrap_or(1), ..self }
     }
 
     /// Tokens of every answer, prompt by prompt.

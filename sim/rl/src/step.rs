@@ -46,8 +46,8 @@ pub struct Trainer<'a> {
     pub problem: &'a Problem,
     /// Where answers lie, over all updates of a step.
     pub plan: &'a Plan,
-    /// Time of all updates of a step, at every end of the costs.
-    pub training_s: [f64; 3],
+    /// Time of an update of the plan on average, at every end of the costs.
+    pub update_s: [f64; 3],
     /// Times of its operations.
     pub cost: &'a dyn CostModel,
 }
@@ -139,7 +139,7 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
 
 /// What the trainer does in a step.
 fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, (index, case): (usize, Case)) -> Result<Parts, Refused> {
-    let Trainer { problem, plan, cost, training_s } = trainer;
+    let Trainer { problem, plan, cost, update_s } = trainer;
     let forward_s = if rules.n_forwards > 0 { forward::forward_s(problem, plan, *cost, case)? } else { 0.0 };
     let weights = match rules.weights_bytes_per_s {
         Some(rate) => hw::real(weights::moved(problem).0) / rate,
@@ -150,7 +150,7 @@ fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, (index, case): (usize, Case)
         generation: 0.0,
         rewards: rules.rewards_s,
         log_probabilities: forward_s * f64::from(rules.n_forwards),
-        training: training_s[index],
+        training: update_s[index] * hw::real(plan.steps.len() as u64),
         weights,
         switch: if shares_gpus { weights::switch_s(problem, *cost, case) } else { 0.0 },
     })
@@ -204,9 +204,9 @@ impl Step {
         }
     }
 
-    /// Figures by their keys, for a step of so many tokens of prompts and answers.
-    pub fn figures(&self, n_answers: usize, tokens: f64) -> BTreeMap<String, f64> {
-        let (step_s, parts) = (self.expected_s(), &self.parts[1]);
+    /// Figures by their keys, for a step of these answers.
+    pub fn figures(&self, rollouts: &Rollouts, answers: &[u32]) -> BTreeMap<String, f64> {
+        let (step_s, parts, tokens) = (self.expected_s(), &self.parts[1], rollouts.tokens(answers));
         let n_gpus = f64::from(self.n_gpus());
         let rows = [
             ("step_s", step_s),
@@ -217,7 +217,7 @@ impl Step {
             ("training_s", parts.training),
             ("weights_s", parts.weights),
             ("switch_s", parts.switch),
-            ("answers_per_s", hw::real(n_answers as u64) / step_s),
+            ("answers_per_s", hw::real(answers.len() as u64) / step_s),
             ("tokens_per_s", tokens / step_s),
             ("tokens_per_s_per_gpu", tokens / step_s / n_gpus),
             ("idle_ratio", self.idle_ratio()),

@@ -6,7 +6,7 @@ use engine::cost::Source;
 use engine::verdict::Refused;
 use hw::Bytes;
 use hw::topology::Topology;
-use planner::train::chosen::{Decided, simulate};
+use planner::train::chosen::{Decided, fields, layout_words, simulate};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
 use rl::step::{self, CASES, Engines, Step, Trainer};
 use train::metrics::{self, Played};
@@ -107,26 +107,26 @@ fn played(scenario: &Rl, way: &Way) -> Result<Row, Refused> {
     let cost = training::run::cost_model(&trains);
     let topology = Topology::of(&trains.problem.cluster);
     let decided = training::run::decide(&trains, scenario.policy(way), cost.as_ref(), &topology)?;
-    let Decided { problem, decision, .. } = decided;
+    let Decided { problem, decision, found } = decided;
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
     let (mut updates, [low, high]) = simulate(&problem, &decision, cost.as_ref(), &Topology::of(&problem.cluster))?;
     let of_updates = metrics::of_steps(&problem, &updates, cost.as_ref());
-    let n = hw::real(updates.len() as u64);
-    let training_s = [low, of_updates.step_s(), high].map(|seconds| seconds * n);
-    let trainer = Trainer { problem: &problem, plan: &decision.plan, training_s, cost: cost.as_ref() };
+    let update_s = [low, of_updates.step_s(), high];
+    let trainer = Trainer { problem: &problem, plan: &decision.plan, update_s, cost: cost.as_ref() };
     let (step, source) = with_engines(scenario, way, &generates, &trainer)?;
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,
-        why: step.why(),
-        metrics: step.figures(scenario.answers.len(), scenario.tokens()),
+        why: found.iter().map(|found| layout_words(found) + "; ").chain([step.why()]).collect(),
+        chosen: fields(&problem, found.as_ref()),
+        metrics: step.figures(&scenario.rollouts, &scenario.answers),
         interval: step.interval(),
         planner: Some(kinds::facts(&decision)),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
     };
-    result.metrics.insert("n_updates".to_owned(), n);
+    result.metrics.insert("n_updates".to_owned(), hw::real(updates.len() as u64));
     let of_update = ["mfu_ratio", "peak_memory_bytes"].map(|key| Some((key.to_owned(), *of_updates.values.get(key)?)));
     result.metrics.extend(of_update.into_iter().flatten());
     Ok(Row {
