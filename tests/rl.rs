@@ -152,6 +152,7 @@ fn what_has_no_place_in_a_step_is_said() {
         ("train.policies.baseline=best_fit", "`train.policies.baseline` changes nothing"),
         ("train.policies.maximize=tokens_per_usd", "`train.policies.maximize` changes nothing"),
         ("generate.policies.baseline=continuous", "`generate.policies.baseline` changes nothing"),
+        ("generate.cost.law=published-runs", "published runs are means"),
         ("train.seed=3", "`seed` of `[train]` has no place in a step"),
     ] {
         let found = messages(&[set]);

@@ -422,10 +422,8 @@ pub fn of_requests(
     let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
     let engine = engine::engine(reader.section("engine"), gpu, &own);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let drawn = |reader: &mut Reader<'_>| {
-        requests::trace(reader.section("trace"), &own, With::new(head.seed, &engine, model.as_ref()))
-    };
-    let asked = given.or_else(|| drawn(reader));
+    let with = With::new(head.seed, &engine, model.as_ref());
+    let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;

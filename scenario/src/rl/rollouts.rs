@@ -167,7 +167,7 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
         n_forwards: section.small("forward_passes", Some(2), 0..=10),
         rewards_s: section.number("rewards_s", 0.0, 0.0..=1e6),
         sends_states: section.flag("offload", true),
-        weights_bytes_per_s: section.some_number("weights_gb_per_s", 1e-3..=1e6).map(|rate| rate * 1e9),
+        weights_gb_per_s: section.some_number("weights_gb_per_s", 1e-3..=1e6),
     };
     let mut places = Vec::new();
     for placement in placements {

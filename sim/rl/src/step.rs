@@ -36,8 +36,8 @@ pub struct Rules {
     pub rewards_s: f64,
     /// Whether a trainer that shares its GPUs sends its states to the host while the engine generates.
     pub sends_states: bool,
-    /// Bytes per second of new weights, where they are stated and do not follow from links.
-    pub weights_bytes_per_s: Option<f64>,
+    /// Gigabytes of new weights per second, where they are stated and do not follow from links.
+    pub weights_gb_per_s: Option<f64>,
 }
 
 /// Who learns.
@@ -141,8 +141,8 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
 fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, (index, case): (usize, Case)) -> Result<Parts, Refused> {
     let Trainer { problem, plan, cost, update_s } = trainer;
     let forward_s = if rules.n_forwards > 0 { forward::forward_s(problem, plan, *cost, case)? } else { 0.0 };
-    let weights = match rules.weights_bytes_per_s {
-        Some(rate) => hw::real(weights::moved(problem).0) / rate,
+    let weights = match rules.weights_gb_per_s {
+        Some(rate) => weights::moved(problem).as_f64() / (rate * 1e9),
         None => weights::transfer_s(problem, rules.placement, *cost, case),
     };
     let shares_gpus = rules.placement == Placement::Colocated && rules.sends_states;
