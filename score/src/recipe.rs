@@ -140,6 +140,13 @@ const PLAIN: Recipe = Recipe {
     source: "nothing is published: the engine's defaults",
 };
 
+impl Recipe {
+    /// The engine's defaults with so much of the memory.
+    pub const fn of_memory(memory: MemoryRule) -> Self {
+        Self { memory: Some(memory), ..PLAIN }
+    }
+}
+
 impl Amount {
     /// The number under a load.
     pub fn under(&self, in_flight: u32, prompt: u32) -> u32 {

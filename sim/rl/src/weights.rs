@@ -43,6 +43,16 @@ fn between(cluster: &Cluster, bytes: Bytes) -> Op {
     Op::Collective { kind: Collective::SendRecv, bytes: bytes.0, shape: GroupShape { n_ranks: 2, n_nodes } }
 }
 
+/// Time in which a trainer takes the reference's weights in place of its own and changes back, at one end of the costs: its own go to the host, the
+/// reference's come from there, and its own come back (NeMo-RL, `use_reference_model`).
+pub fn reference_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
+    let most =
+        stages(problem).iter().map(|stage| memory::states(problem, std::slice::from_ref(stage)).parameters.0).max();
+    let bytes = most.unwrap_or(0);
+    let copy = |kind| case.of(&cost.estimate(&Op::Copy { kind, bytes })).get();
+    copy(CopyKind::DeviceToHost) + 2.0 * copy(CopyKind::HostToDevice)
+}
+
 /// Time in which a trainer sends its gradients and the states of its optimizer to the host and brings them back, at one end of the costs.
 pub fn switch_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
     let stages = stages(problem);
@@ -101,6 +111,16 @@ mod tests {
         assert!((between - 15.0 / (50.0 * 0.75)).abs() < 1e-3, "{between}");
         // Stages on two nodes put the model together over the network.
         assert!(transfer(&problem(8, 2, 1), Placement::Colocated) > 2.0 * inside);
+    }
+
+    #[test]
+    fn the_reference_costs_three_copies_of_the_parameters() {
+        // Half of the parameters on each of two ranks, in 16 bits.
+        let problem = problem(2, 1, 8);
+        let link = 0.75 * problem.cluster.gpu.host_bandwidth.get();
+        let found = reference_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
+        let parameters = hw::real(problem.model.n_parameters());
+        assert!((found / (3.0 * parameters / link) - 1.0).abs() < 1e-2, "{found}");
     }
 
     #[test]

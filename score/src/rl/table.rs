@@ -1,0 +1,223 @@
+//! Tables of measured steps of reinforcement learning and of transfers of weights, by their headers.
+
+use rl::cycle::Placement;
+
+use super::reason::Reason;
+use super::recipe::Recipe;
+use super::row::{Asked, Measured, Row};
+use super::step::Stated;
+use super::transfer::Transfer;
+use crate::table::{Cells, Fault, Table, has_columns};
+use crate::training::row::Label;
+use crate::training::setting::{Degrees, one_card};
+
+/// Columns without which nothing can be said of a step.
+const STEPS: [&str; 11] = [
+    "row",
+    "source",
+    "model",
+    "gpu",
+    "gpus",
+    "placement",
+    "off_policy",
+    "responses_per_step",
+    "mean_response_tokens",
+    "step_s",
+    "recipe",
+];
+/// Columns that tell a table of steps.
+const OF_STEPS: [&str; 2] = ["off_policy", "mean_response_tokens"];
+/// Columns without which nothing can be said of a transfer.
+const TRANSFERS: [&str; 8] = ["row", "source", "model", "gpu", "gpus_train", "gpus_rollout", "method", "sync_s_min"];
+/// Columns that tell a table of transfers.
+const OF_TRANSFERS: [&str; 2] = ["sync_s_min", "sync_s_max"];
+
+/// What a source says of a row whose tokens per second and time of a step do not fit each other.
+const DISAGREES: &str = "tokens_and_step_time_disagree";
+
+/// Tables that are known, each with the columns that tell it.
+pub fn known_tables() -> [String; 2] {
+    [
+        format!("steps of reinforcement learning ({})", OF_STEPS.join(", ")),
+        format!("transfers of weights ({})", OF_TRANSFERS.join(", ")),
+    ]
+}
+
+/// The rows of a table; `None` where its header is of no such table.
+///
+/// # Errors
+/// Every fault of the file.
+pub fn read(text: &str) -> Option<Result<Vec<Row>, Vec<Fault>>> {
+    if has_columns(text, &OF_STEPS) {
+        return Some(Table::read(text, &STEPS).and_then(|table| steps(&table)));
+    }
+    let is_of_transfers = has_columns(text, &OF_TRANSFERS);
+    is_of_transfers.then(|| Table::read(text, &TRANSFERS).and_then(|table| table.read_rows(transfer)))
+}
+
+/// Steps. Tokens of a prompt follow from what a row prints, so a row that contradicts itself takes what other rows of its model have in the mean.
+fn steps(table: &Table) -> Result<Vec<Row>, Vec<Fault>> {
+    let lines = table.read_rows(Line::read)?;
+    let prompts = |model: &str| {
+        let same = lines.iter().filter(|line| line.label.model == model && !line.disagrees);
+        let found: Vec<f64> = same.filter_map(|line| line.prompt).collect();
+        crate::summary::mean(&found)
+    };
+    Ok(lines.iter().map(|line| line.row(prompts(&line.label.model))).collect())
+}
+
+/// A line of a table of steps.
+struct Line {
+    label: Label,
+    degrees: Degrees,
+    gpus: [u32; 2],
+    generator_tp: Option<u32>,
+    memory_ratio: Option<f64>,
+    checkpoints: bool,
+    /// Prompts, and answers to each.
+    batch: Option<[u32; 2]>,
+    prompt: Option<f64>,
+    limit: Option<u32>,
+    mean: Option<f64>,
+    placement: Placement,
+    off_policy: Option<u32>,
+    recipe: String,
+    step_s: Option<f64>,
+    disagrees: bool,
+}
+
+impl Line {
+    fn read(cells: &mut Cells<'_>) -> Self {
+        let all = cells.positive("gpus");
+        let gpus = ["gpus_train", "gpus_rollout"].map(|column| cells.count(column).unwrap_or(all));
+        let mut degree = |column: &str| cells.count(column).unwrap_or(1).max(1);
+        let [tp, pp, cp, ep] = ["train_tp", "train_pp", "train_cp", "train_ep"].map(&mut degree);
+        let degrees = Degrees { tp, pp, cp, ep, dp: gpus[0] / (tp * pp * cp), chunks: 1, expert_tp: 1 };
+        let batch = ["prompts_per_step", "responses_per_prompt"].map(|column| cells.count(column));
+        let generator_tp = cells.count("gen_tp").filter(|tp| *tp > 0);
+        let placement = placement(cells);
+        let mut line = Self {
+            label: Label::default(),
+            degrees,
+            gpus,
+            generator_tp,
+            memory_ratio: cells.positive_number("rollout_gpu_memory_fraction"),
+            checkpoints: cells.flag("activation_checkpointing"),
+            batch: if let [Some(prompts), Some(answers)] = batch { Some([prompts, answers]) } else { None },
+            prompt: cells.positive_number("implied_prompt_tokens"),
+            limit: cells.count("max_response_tokens"),
+            mean: cells.positive_number("mean_response_tokens"),
+            placement,
+            off_policy: cells.word("off_policy").split(' ').next().and_then(|word| word.parse().ok()),
+            recipe: cells.word("recipe").to_owned(),
+            step_s: cells.positive_number("step_s"),
+            disagrees: cells.word("flags").contains(DISAGREES),
+        };
+        line.label = line.label(cells);
+        line
+    }
+
+    fn label(&self, cells: &Cells<'_>) -> Label {
+        let text = |column: &str| cells.word(column).to_owned();
+        let behind = match cells.word("off_policy") {
+            "0 (synchronous)" => String::new(),
+            word => format!(", {word} behind"),
+        };
+        let engines =
+            self.generator_tp.map_or_else(String::new, |tp| format!(", {} engines of tp{tp}", self.gpus[1] / tp));
+        Label {
+            row: text("row"),
+            line: cells.line,
+            set: set(cells.word("source")),
+            model: text("model"),
+            card: text("gpu"),
+            format: text("precision"),
+            layout: format!("{}{engines}", self.degrees.words()),
+            variant: format!("{}{behind}", self.placement.word()),
+        }
+    }
+
+    fn row(&self, prompt_of_model: Option<f64>) -> Row {
+        let seconds = self.step_s.map(|step_s| [step_s; 2]);
+        let asked = self.asked(prompt_of_model).map(|step| Asked::Step(Box::new(step)));
+        Row { label: self.label.clone(), asked, measured: Measured { seconds, disagrees: self.disagrees } }
+    }
+
+    /// The step, or what is not known of it: the card first, then lengths, then the number of answers, then the layout.
+    fn asked(&self, prompt_of_model: Option<f64>) -> Result<super::step::Step, Reason> {
+        let Label { card, model, format, .. } = &self.label;
+        one_card(card).ok_or_else(|| Reason::Card { word: card.clone() })?;
+        let mean = self.mean.ok_or_else(|| Reason::Lengths { stated: self.stated_length() })?;
+        let ([prompts, answers], limit) = (self.batch.ok_or(Reason::Batch)?, self.limit.ok_or(Reason::Batch)?);
+        let recipe = Recipe::of(&self.recipe).ok_or_else(|| Reason::Recipe { word: self.recipe.clone() })?;
+        let prompt = if self.disagrees { prompt_of_model } else { self.prompt };
+        let known = (self.generator_tp, self.memory_ratio, self.off_policy, prompt);
+        let (Some(generator_tp), Some(memory_ratio), Some(off_policy), Some(prompt)) = known else {
+            return Err(Reason::Layout);
+        };
+        let stated = Stated {
+            model: model.clone(),
+            card: card.clone(),
+            format: format.clone(),
+            gpus: self.gpus,
+            degrees: self.degrees,
+            generator_tp,
+            memory_ratio,
+            checkpoints: self.checkpoints,
+            prompts,
+            answers,
+            prompt: u32::try_from(hw::whole(prompt)).unwrap_or(u32::MAX),
+            limit,
+            mean,
+            placement: self.placement,
+            off_policy,
+        };
+        stated.step(recipe)
+    }
+
+    fn stated_length(&self) -> String {
+        self.limit.map_or_else(String::new, |limit| format!("at most {limit} tokens"))
+    }
+}
+
+fn placement(cells: &mut Cells<'_>) -> Placement {
+    let word = cells.word("placement").to_owned();
+    Placement::named(&word).unwrap_or_else(|| {
+        cells.fault("placement", format!("`{word}` is none of `colocated`, `split`"));
+        Placement::Colocated
+    })
+}
+
+/// Framework of a source.
+fn set(source: &str) -> &'static str {
+    const SETS: [&str; 3] = ["NeMo-RL", "verl", "AReaL"];
+    SETS.iter().find(|set| source.starts_with(*set)).unwrap_or(&"other")
+}
+
+/// A line of a table of transfers.
+fn transfer(cells: &mut Cells<'_>) -> Row {
+    let [from, to] = ["gpus_train", "gpus_rollout"].map(|column| cells.positive(column));
+    let seconds = ["sync_s_min", "sync_s_max"].map(|column| cells.positive_number(column));
+    let seconds = if let [Some(low), Some(high)] = seconds { Some([low, high]) } else { None };
+    let text = |column: &str| cells.word(column).to_owned();
+    let label = Label {
+        row: text("row"),
+        line: cells.line,
+        set: set(cells.word("source")),
+        model: text("model"),
+        card: text("gpu"),
+        format: "bf16".to_owned(),
+        layout: format!("{from} to {to} GPUs"),
+        variant: text("method"),
+    };
+    // A method that sends a difference says so in its name.
+    let asked = if label.variant.starts_with("delta") {
+        Err(Reason::Delta)
+    } else {
+        match one_card(&label.card) {
+            Some(_) => Transfer::of(&label.model, &label.card, from).map(|found| Asked::Transfer(Box::new(found))),
+            None => Err(Reason::Card { word: label.card.clone() }),
+        }
+    };
+    Row { label, asked, measured: Measured { seconds, disagrees: false } }
+}

@@ -1,0 +1,36 @@
+//! Measured transfers of weights from a trainer to engines on GPUs of their own.
+//!
+//! What is asked is the law of a plain send of all weights over one port of the network, gathered from the ranks that share the model. How a framework
+//! names, casts, buckets and loads parameters is not in it. Units: bytes, GPUs.
+
+use hw::Bytes;
+use train::problem::{Execution, Problem};
+
+use super::reason::Reason;
+use crate::training::setting::{Degrees, Machine};
+
+/// Weights that go to the engines.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// Model and machine of the trainer.
+    pub trainer: Problem,
+    /// What is sent.
+    pub bytes: Bytes,
+}
+
+impl Transfer {
+    /// All weights of a model from so many GPUs that hold it whole each, as the sender of a broadcast does once it is gathered.
+    pub(super) fn of(model: &str, card: &str, n_gpus: u32) -> Result<Self, Reason> {
+        let model = super::step::model(model)?;
+        let machine = Machine::of(card, n_gpus, super::step::domain(card))?;
+        let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: n_gpus, chunks: 1, expert_tp: 1 };
+        let trainer = machine.problem(model, &degrees, Execution::default())?;
+        let bytes = bytes(&trainer);
+        Ok(Self { trainer, bytes })
+    }
+}
+
+/// All weights of a model in 16 bits.
+pub fn bytes(trainer: &Problem) -> Bytes {
+    Bytes(2 * trainer.model.n_parameters())
+}
