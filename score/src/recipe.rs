@@ -141,9 +141,9 @@ const PLAIN: Recipe = Recipe {
 };
 
 impl Recipe {
-    /// The engine's defaults with so much of the memory.
-    pub const fn of_memory(memory: MemoryRule) -> Self {
-        Self { memory: Some(memory), ..PLAIN }
+    /// The engine's defaults with so much of the memory, and with a loop of its own where that is given.
+    pub const fn of_defaults(memory: MemoryRule, engine_loop: Option<EngineLoop>) -> Self {
+        Self { memory: Some(memory), engine_loop, ..PLAIN }
     }
 }
 

@@ -15,7 +15,7 @@ use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule};
+use serve::engine_preset::{self, EnginePreset, GraphRule};
 use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{Limits, Role};
@@ -204,12 +204,12 @@ fn laid_out(
     started(run, (model, formats), recipe, split)
 }
 
-/// The setup of a run of a model in these formats, whose engine has its defaults and takes so much of the memory.
+/// The setup of a run of a model in these formats, whose engine was started with a recipe that is given.
 ///
 /// # Errors
 /// Why it cannot be played.
-pub fn of_defaults(run: &Run, model: Model, formats: Formats, memory: MemoryRule) -> Result<Setup, Reason> {
-    started(run, (model, formats), &Recipe::of_memory(memory), None)
+pub fn of_recipe(run: &Run, model: Model, formats: Formats, recipe: &Recipe) -> Result<Setup, Reason> {
+    started(run, (model, formats), recipe, None)
 }
 
 fn started(

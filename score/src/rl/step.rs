@@ -10,6 +10,7 @@ use hw::{Dtype, Format};
 use rl::cycle::Placement;
 use rl::rollouts::Rollouts;
 use serve::engine_preset::MemoryRule;
+use serve::step_cost::host::EngineLoop;
 use train::problem::{Execution, Framework, GradientSync, Loss, Overlap, Problem, Recompute};
 
 use super::reason::Reason;
@@ -158,7 +159,14 @@ impl Stated {
             ttft_s: 0.0,
             tpot_s: 0.0,
         };
-        Ok(setup::of_defaults(&run, model, self.formats(), MemoryRule::OfDevice(self.memory_ratio))?)
+        let started = crate::recipe::Recipe::of_defaults(MemoryRule::OfDevice(self.memory_ratio), self.engine_loop());
+        Ok(setup::of_recipe(&run, model, self.formats(), &started)?)
+    }
+
+    /// Tensor groups run under Ray (`distributed_executor_backend`), whose executor knows no asynchronous scheduling
+    /// (vllm-project/vllm, tests/v1/executor: `Executor.supports_async_scheduling`, which only those of one process and of several on a node override).
+    fn engine_loop(&self) -> Option<EngineLoop> {
+        (self.generator_tp > 1).then_some(EngineLoop::Serial)
     }
 }
 

@@ -91,7 +91,8 @@ impl Line {
         let all = cells.positive("gpus");
         let gpus = ["gpus_train", "gpus_rollout"].map(|column| cells.count(column).unwrap_or(all));
         let mut degree = |column: &str| cells.count(column).unwrap_or(1).max(1);
-        let [tp, pp, cp, ep] = ["train_tp", "train_pp", "train_cp", "train_ep"].map(&mut degree);
+        let [tp, pp, cp, printed_ep] = ["train_tp", "train_pp", "train_cp", "train_ep"].map(&mut degree);
+        let ep = recipe_ep(cells.word("flags")).unwrap_or(printed_ep);
         let degrees = Degrees { tp, pp, cp, ep, dp: gpus[0] / (tp * pp * cp), chunks: 1, expert_tp: 1 };
         let batch = ["prompts_per_step", "responses_per_prompt"].map(|column| cells.count(column));
         let generator_tp = cells.count("gen_tp").filter(|tp| *tp > 0);
@@ -178,6 +179,12 @@ impl Line {
     fn stated_length(&self) -> String {
         self.limit.map_or_else(String::new, |limit| format!("at most {limit} tokens"))
     }
+}
+
+/// Expert degree of a row's recipe where the printed one is another (`recipe: train_ep row 16 recipe 8`): the recipe is what runs.
+fn recipe_ep(flags: &str) -> Option<u32> {
+    let flag = flags.split(';').find_map(|flag| flag.trim().strip_prefix("recipe: train_ep row "))?;
+    flag.rsplit(' ').next()?.parse().ok()
 }
 
 fn placement(cells: &mut Cells<'_>) -> Placement {

@@ -137,7 +137,7 @@ pub(super) struct StepSize {
 }
 
 /// Cards as tables write them, and their entries of the catalogue.
-const CARDS: [(&str, &str); 12] = [
+const CARDS: [(&str, &str); 13] = [
     ("A100 PCIe", "a100-pcie-80g"),
     ("A100 80GB", "a100-sxm-80g"),
     ("A100 40GB", "a100-sxm-40g"),
@@ -146,6 +146,7 @@ const CARDS: [(&str, &str); 12] = [
     ("H100 94-96 GB HBM2e", "h100-sxm-96g"),
     ("H100", "h100-sxm"),
     ("H200", "h200-sxm"),
+    ("H20", "h20"),
     ("B200", "b200"),
     ("B300", "b300"),
     ("GB200", "gb200"),
