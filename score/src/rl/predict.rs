@@ -169,13 +169,16 @@ impl Trainer {
         let open = libm::exp(unexplained::half_width(&metrics, Kernels::Usual, unexplained::HOST));
         let [updates, log_probabilities] = [updates, log_probabilities].map(|ends| narrowed(ends, open));
         let bytes = transfer::bytes(&problem);
+        let both = Problem { cluster: step.both.clone(), ..problem.clone() };
+        let between = (costs.trainer)(&both.cluster, both.execution.framework);
         let parts = [0, 1, 2].map(|end: usize| {
             let case = CASES[end];
             Parts {
                 log_probabilities: log_probabilities[end],
                 training: updates[end],
-                weights: weights::transfer_s(&problem, bytes, step.placement, cost, case),
-                switch: weights::switch_s(&problem, cost, case),
+                weights: weights::transfer_s(&both, bytes, step.placement, between.as_ref(), case),
+                switch: weights::switch_s(&problem, cost, case)
+                    + weights::out_and_back_s(step.engine_bytes(), cost, case),
                 ..Parts::default()
             }
         });
@@ -241,4 +244,18 @@ fn log_probabilities(problem: &Problem, step: &Step, cost: &dyn CostModel) -> [f
         let forward = forward::forward_s(problem, &plan, cost, case).expect("pipelines of one shape");
         LOG_PROBABILITIES * forward + weights::reference_s(problem, cost, case)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_do_not_err_together() {
+        // The fourth root of 1/16 and of 81 where that is wider; else what is left open.
+        let [low, middle, high] = narrowed([1.0, 16.0, 1296.0], 1.1);
+        assert!((low - 8.0).abs() < 1e-9 && (high - 48.0).abs() < 1e-9, "{low} {high}");
+        assert_eq!(middle, 16.0);
+        assert_eq!(narrowed([10.0, 10.0, 10.0], 1.25), [8.0, 10.0, 12.5]);
+    }
 }

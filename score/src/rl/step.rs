@@ -6,7 +6,7 @@
 
 use engine::Model;
 use engine::formats::Formats;
-use hw::{Dtype, Format};
+use hw::{Bytes, Cluster, Dtype, Format};
 use rl::cycle::Placement;
 use rl::rollouts::Rollouts;
 use serve::engine_preset::MemoryRule;
@@ -31,12 +31,16 @@ pub struct Step {
     pub trainer: Problem,
     /// Prompts and answers.
     pub rollouts: Rollouts,
+    /// GPUs of trainer and engines together, where each have their own.
+    pub both: Cluster,
     /// Sequences of an optimizer step.
     pub update: u32,
     /// Tokens of a pack in an optimizer step, and of one of log probabilities.
     pub pack_tokens: [u64; 2],
     /// Engines that generate.
     pub generator: Setup,
+    /// GPUs of an engine.
+    pub generator_tp: u32,
     /// Which GPUs generate.
     pub placement: Placement,
     /// Updates by which weights that generate may be behind.
@@ -85,6 +89,11 @@ pub(super) fn model(word: &str) -> Result<Model, Reason> {
 }
 
 impl Step {
+    /// Weights of an engine on one of its GPUs.
+    pub fn engine_bytes(&self) -> Bytes {
+        Bytes(super::transfer::bytes(&self.trainer).0 / u64::from(self.generator_tp))
+    }
+
     /// Tokens of a block of keys and values that prompts share.
     pub fn block_tokens(&self) -> u32 {
         self.generator.parts[0].limits.block_tokens
@@ -100,13 +109,23 @@ impl Stated {
             Rollouts { n_prompts: self.prompts, n_answers: self.answers, prompt: self.prompt, mean: self.mean, most };
         Ok(Step {
             trainer: self.trainer(model.clone(), recipe)?,
+            both: self.both()?,
             rollouts,
             update: UPDATE,
             pack_tokens: [1, recipe.log_prob_sequences].map(|n| u64::from(self.limit * n)),
             generator: self.generator(model, recipe)?,
+            generator_tp: self.generator_tp,
             placement: self.placement,
             off_policy: self.off_policy,
         })
+    }
+
+    fn both(&self) -> Result<Cluster, Reason> {
+        let n_gpus = match self.placement {
+            Placement::Colocated => self.gpus[0],
+            Placement::Split => self.gpus[0] + self.gpus[1],
+        };
+        Ok(Machine::of(&self.card, n_gpus, domain(&self.card))?.cluster())
     }
 
     /// Scales of 8 bits are of blocks in trainer and engine (`fp8_recipe: blockwise`, `use_deep_gemm`).

@@ -222,9 +222,103 @@ fn transfer(cells: &mut Cells<'_>) -> Row {
         Err(Reason::Delta)
     } else {
         match one_card(&label.card) {
-            Some(_) => Transfer::of(&label.model, &label.card, from).map(|found| Asked::Transfer(Box::new(found))),
+            Some(_) => {
+                Transfer::of(&label.model, &label.card, [from, to]).map(|found| Asked::Transfer(Box::new(found)))
+            }
             None => Err(Reason::Card { word: label.card.clone() }),
         }
     };
     Row { label, asked, measured: Measured { seconds, disagrees: false } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "row,source,model,gpu,gpus,gpus_train,gpus_rollout,placement,off_policy,precision,prompts_per_step,responses_per_prompt,\
+                        responses_per_step,max_response_tokens,mean_response_tokens,train_tp,train_pp,train_cp,train_ep,gen_tp,\
+                        rollout_gpu_memory_fraction,activation_checkpointing,step_s,implied_prompt_tokens,recipe,flags";
+
+    fn rows(lines: &[&str]) -> Result<Vec<Row>, Vec<Fault>> {
+        read(&format!("{HEAD}\n{}\n", lines.join("\n"))).expect("a table of steps")
+    }
+
+    fn step(row: &Row) -> &super::super::step::Step {
+        let Ok(Asked::Step(step)) = &row.asked else { panic!("a step: {:?}", row.asked) };
+        step
+    }
+
+    const DENSE: &str = "1,NeMo-RL 0.5,LLAMA3.1_8B,H100,16,16,16,colocated,0 (synchronous),bf16,64,32,2048,4096,1019,1,2,1,1,1,0.6,1,90,127,\
+                         v0.5.0 grpo-llama3.1-8b-instruct-2n8g,train_batch_512";
+
+    #[test]
+    fn a_line_is_a_trainer_an_engine_and_lengths() {
+        let rows = rows(&[DENSE]).expect("a row");
+        let step = step(&rows[0]);
+        let layout = step.trainer.layout;
+        assert_eq!((layout.tp, layout.pp, layout.dp, step.trainer.cluster.n_gpus()), (1, 2, 8, 16));
+        // The limit is of prompt and answer: 4096 − 127 tokens.
+        assert_eq!((step.rollouts.n(), step.rollouts.prompt, step.rollouts.most), (2048, 127, 3969));
+        // Packs of one limit in training, of two in log probabilities.
+        assert_eq!((step.update, step.pack_tokens), (512, [4096, 8192]));
+        // Sixteen engines of one GPU, 128 answers each.
+        let part = &step.generator.parts[0];
+        assert_eq!((part.n, part.limits.sequences_max, part.limits.context_max), (16, 128, 4096));
+        assert_eq!(rows[0].measured, Measured { seconds: Some([90.0; 2]), disagrees: false });
+    }
+
+    #[test]
+    fn a_row_that_contradicts_itself_takes_the_prompt_of_others() {
+        let odd = DENSE.replace(",127,", ",1059,").replace("train_batch_512", "tokens_and_step_time_disagree");
+        let rows = rows(&[DENSE, &DENSE.replace(",127,", ",131,"), &odd]).expect("rows");
+        assert_eq!(step(&rows[2]).rollouts.prompt, 129);
+        assert!(rows[2].measured.disagrees);
+    }
+
+    #[test]
+    fn a_degree_of_the_recipe_stands_in_place_of_the_printed_one() {
+        assert_eq!(recipe_ep("recipe: train_ep row 16 recipe 8;train_batch_512"), Some(8));
+        assert_eq!(recipe_ep("train_batch_512"), None);
+    }
+
+    #[test]
+    fn what_is_not_stated_is_a_reason() {
+        let reason = |line: &str| rows(&[line]).expect("a row")[0].asked.as_ref().expect_err("a reason").clone();
+        assert_eq!(reason(&DENSE.replace("H100", "not stated")), Reason::Card { word: "not stated".to_owned() });
+        let stated = "at most 4096 tokens".to_owned();
+        assert_eq!(reason(&DENSE.replace(",1019,", ",,")), Reason::Lengths { stated });
+        assert_eq!(reason(&DENSE.replace(",64,32,", ",,,")), Reason::Batch);
+        assert_eq!(reason(&DENSE.replace(",0.6,", ",,")), Reason::Layout);
+        assert_eq!(reason(&DENSE.replace("v0.5.0", "v0.9.0")).name(), "recipe");
+        assert_eq!(reason(&DENSE.replace("LLAMA3.1_8B", "other")).name(), "model");
+    }
+
+    #[test]
+    fn faults_are_named_with_line_and_column() {
+        let faults = rows(&[&DENSE.replace("colocated", "shared").replace(",90,", ",-90,")]).expect_err("faults");
+        let words: Vec<String> = faults.iter().map(Fault::words).collect();
+        assert_eq!(
+            words,
+            [
+                "line 2, column `placement`: `shared` is none of `colocated`, `split`",
+                "line 2, column `step_s`: must be above 0, found `-90`",
+            ]
+        );
+        assert!(read("row,step_s\n1,2\n").is_none());
+        let missing = read("off_policy,mean_response_tokens\n0,1\n").expect("known").expect_err("columns");
+        assert!(missing.iter().any(|fault| fault.words() == "line 1, column `step_s`: no such column"));
+    }
+
+    #[test]
+    fn a_transfer_is_of_all_weights_and_a_difference_is_a_reason() {
+        let head = "row,source,model,gpu,gpus_train,gpus_rollout,method,sync_s_min,sync_s_max";
+        let lines = "1,verl a.md,Qwen2.5-7B,H100,8,8,nccl full broadcast,4,9\n2,verl a.md,Qwen2.5-7B,H100,8,8,delta_sharded,1,1";
+        let rows = read(&format!("{head}\n{lines}\n")).expect("known").expect("rows");
+        let Ok(Asked::Transfer(transfer)) = &rows[0].asked else { panic!("a transfer") };
+        // 7.6 billion parameters in 16 bits; trainer and engines are on two nodes.
+        assert!((15.2e9..15.3e9).contains(&hw::real(transfer.bytes.0)), "{}", transfer.bytes.0);
+        assert_eq!(transfer.trainer.cluster.n_nodes, 2);
+        assert_eq!(rows[0].measured.middle(), Some(6.0));
+        assert_eq!(rows[1].asked.as_ref().expect_err("a reason"), &Reason::Delta);
+    }
 }

@@ -12,18 +12,18 @@ use crate::training::setting::{Degrees, Machine};
 /// Weights that go to the engines.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// Model and machine of the trainer.
+    /// Model and machine of trainer and engines.
     pub trainer: Problem,
     /// What is sent.
     pub bytes: Bytes,
 }
 
 impl Transfer {
-    /// All weights of a model from so many GPUs that hold it whole each, as the sender of a broadcast does once it is gathered.
-    pub(super) fn of(model: &str, card: &str, n_gpus: u32) -> Result<Self, Reason> {
+    /// All weights of a model from so many GPUs to so many others. Each holds the model whole, as the sender of a broadcast does once it is gathered.
+    pub(super) fn of(model: &str, card: &str, [from, to]: [u32; 2]) -> Result<Self, Reason> {
         let model = super::step::model(model)?;
-        let machine = Machine::of(card, n_gpus, super::step::domain(card))?;
-        let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: n_gpus, chunks: 1, expert_tp: 1 };
+        let machine = Machine::of(card, from + to, super::step::domain(card))?;
+        let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: from + to, chunks: 1, expert_tp: 1 };
         let trainer = machine.problem(model, &degrees, Execution::default())?;
         let bytes = bytes(&trainer);
         Ok(Self { trainer, bytes })

@@ -173,6 +173,11 @@ impl Machine {
         Ok(Self { cluster: hw::catalog::cluster(&gpu, n_gpus.div_ceil(per_node), per_node) })
     }
 
+    /// Its GPUs.
+    pub(crate) fn cluster(self) -> Cluster {
+        self.cluster
+    }
+
     /// The problem of a model on it, with a distributed optimizer; sequences come with the plan.
     pub(crate) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
         check(&model, degrees, !execution.layers.is_empty())?;

@@ -22,7 +22,8 @@ fn sharing(problem: &Problem) -> GroupShape {
     problem.cluster.shape_of(&ranks)
 }
 
-/// Time of new weights of so many bytes, at one end of the costs.
+/// Time of new weights of so many bytes, at one end of the costs. Where both groups have GPUs of their own, the problem's cluster holds both: what joins
+/// them follows from its nodes.
 pub fn transfer_s(problem: &Problem, bytes: Bytes, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
     let seconds = |op: &Op| case.of(&cost.estimate(op)).get();
     let shape = sharing(problem);
@@ -53,15 +54,20 @@ pub fn reference_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
     copy(CopyKind::DeviceToHost) + 2.0 * copy(CopyKind::HostToDevice)
 }
 
-/// Time in which a trainer sends its gradients and the states of its optimizer to the host and brings them back, at one end of the costs.
+/// Time in which a trainer sends its parameters and the states of its optimizer to the host and brings them back, at one end of the costs. Gradients are
+/// given up and made anew (NeMo-RL, `offload_after_refit`; Megatron-Core, `offload_to_cpu`).
 pub fn switch_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
     let stages = stages(problem);
     let most = stages.iter().map(|stage| {
         let states = memory::states(problem, std::slice::from_ref(stage));
-        states.total().0 - states.parameters.0
+        states.parameters.0 + states.optimizer.0
     });
-    let bytes = most.max().unwrap_or(0);
-    let copy = |kind| case.of(&cost.estimate(&Op::Copy { kind, bytes })).get();
+    out_and_back_s(Bytes(most.max().unwrap_or(0)), cost, case)
+}
+
+/// Time in which so many bytes of a GPU go to the host and come back, at one end of the costs: also those of an engine that sleeps (vLLM, `sleep(level=1)`).
+pub fn out_and_back_s(bytes: Bytes, cost: &dyn CostModel, case: Case) -> f64 {
+    let copy = |kind| case.of(&cost.estimate(&Op::Copy { kind, bytes: bytes.0 })).get();
     copy(CopyKind::DeviceToHost) + copy(CopyKind::HostToDevice)
 }
 
@@ -127,7 +133,7 @@ mod tests {
     fn states_go_out_and_back_over_the_host_link() {
         let problem = problem(1, 1, 16);
         let states = memory::states(&problem, &stages(&problem));
-        let moved = hw::real(states.total().0 - states.parameters.0);
+        let moved = hw::real(states.parameters.0 + states.optimizer.0);
         let link = 0.75 * problem.cluster.gpu.host_bandwidth.get();
         let found = switch_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
         assert!((found / (2.0 * moved / link) - 1.0).abs() < 1e-3, "{found}");
