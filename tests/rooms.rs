@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "hw/src",
     "packed/src",
     "input/src",
@@ -14,6 +14,7 @@ const CRATES: [&str; 17] = [
     "sim/serve/src",
     "sim/curriculum/src",
     "sim/graph/src",
+    "sim/rl/src",
     "planner/src",
     "calibrate/src",
     "score/src",

@@ -51,6 +51,7 @@ fn crates_depend_only_downwards() {
         ("train", &["hw", "engine"][..]),
         ("serve", &["hw", "engine"][..]),
         ("curriculum", &["hw", "engine", "train", "serve"][..]),
+        ("rl", &["hw", "engine", "train", "serve"][..]),
         ("graph", &["hw", "packed", "engine"][..]),
         ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
         ("calibrate", &["hw", "packed", "engine", "graph"][..]),

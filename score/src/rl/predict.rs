@@ -177,12 +177,21 @@ impl Trainer {
                 log_probabilities: log_probabilities[end],
                 training: updates[end],
                 weights: weights::transfer_s(&both, bytes, step.placement, between.as_ref(), case),
-                switch: weights::switch_s(&problem, cost, case)
-                    + weights::out_and_back_s(step.engine_bytes(), cost, case),
+                switch: switch_s(&problem, step, cost, case),
                 ..Parts::default()
             }
         });
         Self { parts, metrics }
+    }
+}
+
+/// What trainer and engine send to the host and take back where they share their GPUs, one after the other.
+fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, case: Case) -> f64 {
+    match step.placement {
+        Placement::Colocated => {
+            weights::switch_s(problem, cost, case) + weights::out_and_back_s(step.engine_bytes(), cost, case)
+        }
+        Placement::Split => 0.0,
     }
 }
 
