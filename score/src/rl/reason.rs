@@ -28,6 +28,16 @@ hw::words! {
             /// The table's word.
             word: String,
         } = ("recipe", "a recipe that was not read"),
+        /// Degrees do not divide what they cut.
+        Degrees {
+            /// What does not divide what.
+            what: String,
+        } = ("degrees", "degrees that do not divide the GPUs or the batch"),
+        /// Answers do not fit their limit.
+        Limit {
+            /// In figures.
+            what: String,
+        } = ("limit", "answers that do not fit their limit"),
         /// The trainer cannot be played.
         Trainer {
             /// Why.
@@ -49,6 +59,7 @@ impl Reason {
         match self {
             Self::Card { word } | Self::Model { word } | Self::Recipe { word } => word.clone(),
             Self::Lengths { stated } => stated.clone(),
+            Self::Degrees { what } | Self::Limit { what } => what.clone(),
             Self::Trainer { why } | Self::Generator { why } => why.clone(),
             Self::Batch | Self::Layout | Self::Delta => String::new(),
         }

@@ -103,6 +103,7 @@ impl Step {
 impl Stated {
     /// The step by its recipe.
     pub(super) fn step(&self, recipe: &Recipe) -> Result<Step, Reason> {
+        self.check()?;
         let model = model(&self.model)?;
         let most = self.limit.saturating_sub(self.prompt);
         let rollouts =
@@ -118,6 +119,27 @@ impl Stated {
             placement: self.placement,
             off_policy: self.off_policy,
         })
+    }
+
+    /// Degrees divide GPUs and batches, and answers fit their limit.
+    fn check(&self) -> Result<(), Reason> {
+        let [trains, generates] = self.gpus;
+        let Degrees { dp, .. } = self.degrees;
+        if dp == 0 || self.degrees.n_gpus() != trains {
+            return Err(Reason::Degrees { what: format!("{} on {trains} GPUs", self.degrees.words()) });
+        }
+        if generates == 0 || !generates.is_multiple_of(self.generator_tp) {
+            return Err(Reason::Degrees { what: format!("engines of {} GPUs on {generates}", self.generator_tp) });
+        }
+        let n = self.prompts * self.answers;
+        if n == 0 || !n.min(UPDATE).is_multiple_of(dp) || !n.is_multiple_of(n.min(UPDATE)) {
+            return Err(Reason::Degrees { what: format!("{n} answers in updates of {UPDATE} over {dp} groups") });
+        }
+        let room = self.limit.saturating_sub(self.prompt);
+        if self.mean > f64::from(room) {
+            return Err(Reason::Limit { what: format!("a mean of {} in {room} tokens", self.mean) });
+        }
+        Ok(())
     }
 
     fn both(&self) -> Result<Cluster, Reason> {

@@ -90,11 +90,11 @@ impl Line {
     fn read(cells: &mut Cells<'_>) -> Self {
         let all = cells.positive("gpus");
         let gpus = ["gpus_train", "gpus_rollout"].map(|column| cells.count(column).unwrap_or(all));
+        let [prompts, answers] = ["prompts_per_step", "responses_per_prompt"].map(|column| cells.count(column));
         let mut degree = |column: &str| cells.count(column).unwrap_or(1).max(1);
         let [tp, pp, cp, printed_ep] = ["train_tp", "train_pp", "train_cp", "train_ep"].map(&mut degree);
         let ep = recipe_ep(cells.word("flags")).unwrap_or(printed_ep);
         let degrees = Degrees { tp, pp, cp, ep, dp: gpus[0] / (tp * pp * cp), chunks: 1, expert_tp: 1 };
-        let batch = ["prompts_per_step", "responses_per_prompt"].map(|column| cells.count(column));
         let generator_tp = cells.count("gen_tp").filter(|tp| *tp > 0);
         let placement = placement(cells);
         let mut line = Self {
@@ -104,7 +104,7 @@ impl Line {
             generator_tp,
             memory_ratio: cells.positive_number("rollout_gpu_memory_fraction"),
             checkpoints: cells.flag("activation_checkpointing"),
-            batch: if let [Some(prompts), Some(answers)] = batch { Some([prompts, answers]) } else { None },
+            batch: prompts.zip(answers).map(|(prompts, answers)| [prompts, answers]),
             prompt: cells.positive_number("implied_prompt_tokens"),
             limit: cells.count("max_response_tokens"),
             mean: cells.positive_number("mean_response_tokens"),
@@ -120,9 +120,10 @@ impl Line {
 
     fn label(&self, cells: &Cells<'_>) -> Label {
         let text = |column: &str| cells.word(column).to_owned();
-        let behind = match cells.word("off_policy") {
-            "0 (synchronous)" => String::new(),
-            word => format!(", {word} behind"),
+        let behind = match (cells.word("off_policy"), self.off_policy) {
+            (_, Some(0)) => String::new(),
+            (_, Some(n)) => format!(", {n} behind"),
+            (word, None) => format!(", {word}"),
         };
         let engines =
             self.generator_tp.map_or_else(String::new, |tp| format!(", {} engines of tp{tp}", self.gpus[1] / tp));
@@ -290,6 +291,11 @@ mod tests {
         assert_eq!(reason(&DENSE.replace(",64,32,", ",,,")), Reason::Batch);
         assert_eq!(reason(&DENSE.replace(",0.6,", ",,")), Reason::Layout);
         assert_eq!(reason(&DENSE.replace("v0.5.0", "v0.9.0")).name(), "recipe");
+        // 16 GPUs in three stages, engines of three GPUs, six answers over eight groups, a mean above the limit.
+        for (from, to) in [(",1,2,1,", ",1,3,1,"), (",1,1,0.6", ",1,3,0.6"), (",64,32,", ",3,2,")] {
+            assert_eq!(reason(&DENSE.replace(from, to)).name(), "degrees", "{to}");
+        }
+        assert_eq!(reason(&DENSE.replace(",1019,", ",4000,")).name(), "limit");
         assert_eq!(reason(&DENSE.replace("LLAMA3.1_8B", "other")).name(), "model");
     }
 
