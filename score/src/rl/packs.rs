@@ -4,7 +4,7 @@
 //! (NVIDIA-NeMo/RL @ v0.5.0, nemo_rl/distributed/batched_data_dict.py, `shard_by_batch_size`; nemo_rl/data/packing/algorithms.py). Their number is a multiple of the
 //! groups: `_adjust_bin_count` takes single sequences out of the packs that have most. With a pipeline every pack is filled up to the longest one of its
 //! group, because stages agree on one length (nemo_rl/models/megatron/common.py, `_get_pack_sequence_parameters_for_megatron`). First-fit decreasing stands for its modified form
-//! (Johnson and Garey 1985). Units: tokens.
+//! (Johnson and Garey 1985), which makes as many packs of drawn lengths like those of the rows. Units: tokens.
 
 use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
