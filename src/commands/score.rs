@@ -1,4 +1,4 @@
-//! `score`: measured runs of serving or steps of training, predicted over measured.
+//! `score`: measured runs of serving, steps of training or of reinforcement learning, predicted over measured.
 
 use std::fmt::Display;
 
