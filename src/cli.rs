@@ -58,7 +58,7 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
-    /// Play measured serving runs or training steps and print what is predicted over what was measured
+    /// Play measured serving runs, training steps or steps of reinforcement learning and print what is predicted over what was measured
     Score(ScoreArgs),
     /// Print the JSON schema of scenario files, with which editors complete and check them
     Schema {
@@ -420,7 +420,7 @@ pub struct CompareArgs {
 pub struct ScoreArgs {
     /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md)
     pub table: PathBuf,
-    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training by set, card, model, format, layout, variant, row; `*` ends a beginning
+    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training and reinforcement learning by set, card, model, format, layout, variant, row; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
     /// Leave every model or card out of what is fitted, and print the errors on it; steps of training know `card` alone

@@ -15,6 +15,7 @@ const CRATES: [&str; 18] = [
     "sim/curriculum/src",
     "sim/rl/src",
     "sim/graph/src",
+    "sim/rl/src",
     "planner/src",
     "calibrate/src",
     "score/src",

@@ -55,7 +55,7 @@ fn crates_depend_only_downwards() {
         ("graph", &["hw", "packed", "engine"][..]),
         ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
         ("calibrate", &["hw", "packed", "engine", "graph"][..]),
-        ("score", &["hw", "packed", "engine", "train", "serve"][..]),
+        ("score", &["hw", "packed", "engine", "train", "serve", "rl"][..]),
         ("stacks", &["hw", "packed", "input", "engine", "train", "serve"][..]),
         ("sweep", &["hw", "input", "engine", "reports"][..]),
         ("reports", &["hw", "packed", "engine"][..]),

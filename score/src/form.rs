@@ -3,7 +3,7 @@
 use crate::leave_out::LeftOut;
 use crate::operators::{self, Predicted};
 use crate::residual::Corrected;
-use crate::{summary, text, training, written};
+use crate::{rl, summary, text, training, written};
 
 /// Words of the forms.
 pub const WORDS: [&str; 4] = ["table", "json", "csv", "markdown"];
@@ -77,6 +77,16 @@ impl Form {
             Self::Json => training::written::json(score),
             Self::Csv => training::written::csv(score),
             Self::Markdown => training::text::markdown(score),
+        }
+    }
+
+    /// Measured steps of reinforcement learning, or transfers of weights.
+    pub fn rl(self, score: &rl::summary::Score, width: usize) -> String {
+        match self {
+            Self::Table => rl::text::text(score, width),
+            Self::Json => rl::written::json(score),
+            Self::Csv => rl::written::csv(score),
+            Self::Markdown => rl::text::markdown(score),
         }
     }
 }

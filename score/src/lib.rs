@@ -26,6 +26,7 @@ pub mod reason;
 pub mod recipe;
 pub mod refit;
 pub mod residual;
+pub mod rl;
 pub mod run;
 pub mod select;
 pub mod served;

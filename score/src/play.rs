@@ -29,7 +29,7 @@ const PORT_REACHED: f64 = 0.75;
 /// least that wide.
 const UNEXPLAINED_TTFT: [f64; 2] = [0.6, 3.0];
 /// The same of TPOT.
-const UNEXPLAINED_TPOT: [f64; 2] = [0.85, 1.35];
+pub const UNEXPLAINED_TPOT: [f64; 2] = [0.85, 1.35];
 
 /// Costs of a machine for an engine.
 pub type Costs<'c> = dyn Fn(&Cluster, &str) -> Box<dyn CostModel> + Sync + 'c;
@@ -105,18 +105,34 @@ pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineCo
 
 /// Figures at one end of the costs.
 fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeMap<String, f64>, Source) {
-    let tables: Vec<StepTable> = setup.parts.iter().map(|part| table(setup, part, (engine, costs), case)).collect();
-    let source = tables.iter().map(|table| table.source).max().unwrap_or(Source::Measured);
+    let (tables, source) = tables(setup, engine, costs, case);
     (served(setup, tables.into_iter()), source)
 }
 
-/// Figures of a setup whose parts take so long.
-fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
+/// Times of all parts at one end of the costs, and their weakest source.
+fn tables(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Vec<StepTable>, Source) {
+    let tables: Vec<StepTable> = setup.parts.iter().map(|part| table(setup, part, (engine, costs), case)).collect();
+    let source = tables.iter().map(|table| table.source).max().unwrap_or(Source::Measured);
+    (tables, source)
+}
+
+/// The fleet of a setup at one end of the costs, and their weakest source.
+pub fn fleet(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Fleet, Source) {
+    let (tables, source) = tables(setup, engine, costs, case);
+    (fleet_of(setup, tables.into_iter()), source)
+}
+
+fn fleet_of(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> Fleet {
     let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     // Dynamo, SGLang and vLLM stream all tokens of a split request from the worker that decodes it.
     let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
-    let fleet = Fleet { groups, kv_bytes_per_token, kept, first_token: FirstToken::Decode, ..Fleet::default() };
+    Fleet { groups, kv_bytes_per_token, kept, first_token: FirstToken::Decode, ..Fleet::default() }
+}
+
+/// Figures of a setup whose parts take so long.
+fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
+    let fleet = fleet_of(setup, tables);
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let start = setup.constants.start * f64::from(setup.n_starts);
     let warm_up = setup.client.warm_up(setup.in_flight);

@@ -140,6 +140,13 @@ const PLAIN: Recipe = Recipe {
     source: "nothing is published: the engine's defaults",
 };
 
+impl Recipe {
+    /// The engine's defaults with so much of the memory, and with a loop of its own where that is given.
+    pub const fn of_defaults(memory: MemoryRule, engine_loop: Option<EngineLoop>) -> Self {
+        Self { memory: Some(memory), engine_loop, ..PLAIN }
+    }
+}
+
 impl Amount {
     /// The number under a load.
     pub fn under(&self, in_flight: u32, prompt: u32) -> u32 {

@@ -150,7 +150,7 @@ impl Setup {
 struct Asked<'r> {
     run: &'r Run,
     preset: &'static EnginePreset,
-    recipe: &'static Recipe,
+    recipe: &'r Recipe,
     /// How its workers were configured, where it is split and that was published.
     split: Option<&'static Split>,
     in_flight: u32,
@@ -190,8 +190,8 @@ fn laid_out(
     (model, given): (Model, Option<Formats>),
     split: Option<&'static Split>,
 ) -> Result<Setup, Reason> {
-    let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
-    let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
+    hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
+    engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
     let client = client::of(&run.source, &run.measured);
     if recipe::drafts::are_drafted(run, client) {
         return Err(Reason::Drafted);
@@ -201,6 +201,26 @@ fn laid_out(
         Some(formats) => formats,
         None => published_formats(run, recipe)?,
     };
+    started(run, (model, formats), recipe, split)
+}
+
+/// The setup of a run of a model in these formats, whose engine was started with a recipe that is given.
+///
+/// # Errors
+/// Why it cannot be played.
+pub fn of_recipe(run: &Run, model: Model, formats: Formats, recipe: &Recipe) -> Result<Setup, Reason> {
+    started(run, (model, formats), recipe, None)
+}
+
+fn started(
+    run: &Run,
+    (model, formats): (Model, Formats),
+    recipe: &Recipe,
+    split: Option<&'static Split>,
+) -> Result<Setup, Reason> {
+    let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
+    let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
+    let client = client::of(&run.source, &run.measured);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
     // Of several engines each has its share.
     let share = in_flight / run.n_engines();

@@ -32,5 +32,5 @@ mod test_hosts;
 mod test_memory;
 pub mod text;
 pub mod torchtitan;
-mod unexplained;
+pub mod unexplained;
 pub mod written;

@@ -1,4 +1,4 @@
-//! `score`: measured runs of serving or steps of training, predicted over measured.
+//! `score`: measured runs of serving, steps of training or of reinforcement learning, predicted over measured.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ use score::table::{Fault, listed};
 use score::training::play::Costs;
 use score::training::row::{Asked, Row};
 use score::training::{self, expert_layer, left_out, tables};
-use score::{kernels, operator_tables, refit, residual, run, summary};
+use score::{kernels, operator_tables, refit, residual, rl, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
@@ -49,6 +49,9 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         let found = found.map_err(broken)?;
         return of_card(args, |costs| expert_layer::predicted(&found, costs));
     }
+    if let Some(rows) = rl::table::read(&table) {
+        return of_rl(args, rows.map_err(broken)?);
+    }
     match tables::read(&table, &beside) {
         Some(rows) => {
             let rows = rows.map_err(broken)?;
@@ -73,6 +76,7 @@ fn note_absent(path: &str, table: &str) {
 fn unknown_table() -> String {
     let mut known = vec!["measured serving runs (id, silicon_ttft_ms, silicon_tpot_ms)".to_owned()];
     known.extend(tables::known_tables());
+    known.extend(rl::table::known_tables());
     known.push("operators (device, op, latency_ms), whole models (device, model, e2e_ms)".to_owned());
     known.push("kernels of training (op, stage, time_ms), layers of experts (dispatcher, forward_ms)".to_owned());
     known.push("kernels of serving (prefill_ms and decode_ms, attn_pre_proj_ms, or grouped_gemm_ms)".to_owned());
@@ -130,6 +134,19 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     print(&Form::of_word(&args.format).training(&score, width()))
+}
+
+/// Steps of reinforcement learning, or transfers of weights.
+fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
+    if args.leave_out.is_some() || args.is_of_serving() {
+        return Err(unknown("the table is of reinforcement learning; `--only` is the one choice that it has"));
+    }
+    let only = rl::select::Selection::parse(&args.only).map_err(unknown)?;
+    let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+    let costs = rl::predict::Costs { trainer: &costs_of_training, engine: &of_serving };
+    let score = rl::summary::score(rows, &only, &costs, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&Form::of_word(&args.format).rl(&score, width()))
 }
 
 /// Runs of serving.

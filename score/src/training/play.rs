@@ -22,7 +22,7 @@ use train::timed::{TimedStep, UNEXPLAINED};
 pub type Costs<'c> = dyn Fn(&Cluster, Framework) -> Box<dyn CostModel> + Sync + 'c;
 
 /// Power of the ends over the middle that remains of all costs at one end: kernels do not err together.
-const TOGETHER: f64 = 0.25;
+pub const TOGETHER: f64 = 0.25;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,7 +154,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let parts_s = (problem.layout.pp == 1 && asked.n_micro_batches == 1).then(|| parts(&played, step_s));
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
     let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
-    let open = libm::exp(unexplained::half_width(&metrics, asked));
+    let open = libm::exp(unexplained::half_width(&metrics, asked.kernels, asked.host_off));
     let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
     let dominant = Dominant::of(&metrics.values);
     let says = if asked.is_whole { Says::Value } else { Says::Nothing };

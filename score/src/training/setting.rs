@@ -36,14 +36,14 @@ pub(super) fn recompute(cells: &Cells<'_>, separator: char) -> Result<Recompute,
 
 /// Degrees of a row; 1 where a table has no such column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Degrees {
-    pub(super) tp: u32,
-    pub(super) pp: u32,
-    pub(super) cp: u32,
-    pub(super) ep: u32,
-    pub(super) dp: u32,
-    pub(super) chunks: u32,
-    pub(super) expert_tp: u32,
+pub(crate) struct Degrees {
+    pub(crate) tp: u32,
+    pub(crate) pp: u32,
+    pub(crate) cp: u32,
+    pub(crate) ep: u32,
+    pub(crate) dp: u32,
+    pub(crate) chunks: u32,
+    pub(crate) expert_tp: u32,
 }
 
 impl Degrees {
@@ -60,11 +60,11 @@ impl Degrees {
         }
     }
 
-    pub(super) const fn n_gpus(&self) -> u32 {
+    pub(crate) const fn n_gpus(&self) -> u32 {
         self.tp * self.pp * self.cp * self.dp
     }
 
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let named =
             [("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("vp", self.chunks), ("ep", self.ep), ("dp", self.dp)];
         let shown: Vec<String> =
@@ -137,7 +137,7 @@ pub(super) struct StepSize {
 }
 
 /// Cards as tables write them, and their entries of the catalogue.
-const CARDS: [(&str, &str); 12] = [
+const CARDS: [(&str, &str); 13] = [
     ("A100 PCIe", "a100-pcie-80g"),
     ("A100 80GB", "a100-sxm-80g"),
     ("A100 40GB", "a100-sxm-40g"),
@@ -146,6 +146,7 @@ const CARDS: [(&str, &str); 12] = [
     ("H100 94-96 GB HBM2e", "h100-sxm-96g"),
     ("H100", "h100-sxm"),
     ("H200", "h200-sxm"),
+    ("H20", "h20"),
     ("B200", "b200"),
     ("B300", "b300"),
     ("GB200", "gb200"),
@@ -158,13 +159,13 @@ pub(crate) fn one_card(card: &str) -> Option<Cluster> {
 }
 
 /// A cluster of one card.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     cluster: Cluster,
 }
 
 impl Machine {
     /// So many GPUs of a card on nodes of so many.
-    pub(super) fn of(card: &str, n_gpus: u32, per_node: u32) -> Result<Self, Reason> {
+    pub(crate) fn of(card: &str, n_gpus: u32, per_node: u32) -> Result<Self, Reason> {
         let unknown = || Reason::Card { word: card.to_owned() };
         let (_, name) = CARDS.iter().find(|(word, _)| *word == card).ok_or_else(unknown)?;
         let gpu = hw::catalog::gpu(name).ok_or_else(unknown)?;
@@ -172,8 +173,13 @@ impl Machine {
         Ok(Self { cluster: hw::catalog::cluster(&gpu, n_gpus.div_ceil(per_node), per_node) })
     }
 
+    /// Its GPUs.
+    pub(crate) fn cluster(self) -> Cluster {
+        self.cluster
+    }
+
     /// The problem of a model on it, with a distributed optimizer; sequences come with the plan.
-    pub(super) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
+    pub(crate) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
         check(&model, degrees, !execution.layers.is_empty())?;
         let not_timed = model.not_trained();
         if !not_timed.is_empty() {

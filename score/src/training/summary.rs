@@ -178,11 +178,11 @@ fn group_of(value: &str, rows: &[&Scored], bound: Bound) -> GroupErrors {
     }
 }
 
-fn share(part: usize, whole: usize) -> f64 {
+pub(crate) fn share(part: usize, whole: usize) -> f64 {
     hw::real(part as u64) / hw::real(whole as u64)
 }
 
-fn errors(ratios: &[f64]) -> Option<Errors> {
+pub(crate) fn errors(ratios: &[f64]) -> Option<Errors> {
     if ratios.is_empty() {
         return None;
     }

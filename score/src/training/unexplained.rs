@@ -31,14 +31,14 @@ const LENT: f64 = 0.30;
 /// By how much exchanges are off that nothing hides.
 const EXCHANGE: f64 = 0.40;
 /// The same of a host that launches.
-pub(super) const HOST: f64 = 0.20;
+pub const HOST: f64 = 0.20;
 
 /// Half of the width that is left open, as the logarithm of a factor.
-pub fn half_width(metrics: &Metrics, run: &Run) -> f64 {
+pub fn half_width(metrics: &Metrics, kernels_are: Kernels, host_off: f64) -> f64 {
     let share = |key: &str| metrics.values.get(key).copied().unwrap_or(0.0);
     let kernels = share("busy_gemm_ratio") + share("busy_attention_ratio") + share("busy_memory_bound_ratio");
-    let mut parts = vec![(EXCHANGE, share("comm_exposed_ratio")), (run.host_off, share("busy_host_ratio"))];
-    let age = match run.kernels {
+    let mut parts = vec![(EXCHANGE, share("comm_exposed_ratio")), (host_off, share("busy_host_ratio"))];
+    let age = match kernels_are {
         Kernels::Usual => Some(0.0),
         // Releases change one library at a time, so each kind of kernels has its own age.
         Kernels::OfOtherAge => Some(OTHER_AGE),

@@ -64,6 +64,8 @@ pub struct Engines<'a> {
     pub block_tokens: u32,
     /// Bytes that an engine takes of a GPU.
     pub bytes_per_gpu: Bytes,
+    /// Bytes of its weights on a GPU.
+    pub weights_per_gpu: Bytes,
 }
 
 /// A step that was played.
@@ -105,7 +107,7 @@ pub fn step(
         if case == Case::Expected {
             generated = alone;
         }
-        let mut found = of_trainer(rules, trainer, (index, case))?;
+        let mut found = of_trainer(rules, trainer, engines.weights_per_gpu, (index, case))?;
         found.generation = alone.seconds;
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
@@ -138,22 +140,43 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
 }
 
 /// What the trainer does in a step.
-fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, (index, case): (usize, Case)) -> Result<Parts, Refused> {
+fn of_trainer(
+    rules: &Rules,
+    trainer: &Trainer<'_>,
+    engine: Bytes,
+    (index, case): (usize, Case),
+) -> Result<Parts, Refused> {
     let Trainer { problem, plan, cost, update_s } = trainer;
     let forward_s = if rules.n_forwards > 0 { forward::forward_s(problem, plan, *cost, case)? } else { 0.0 };
+    let references = rules.n_forwards.saturating_sub(1);
+    let reference_s = f64::from(references) * weights::reference_s(problem, *cost, case);
     let weights = match rules.weights_gb_per_s {
         Some(rate) => weights::moved(problem).as_f64() / (rate * 1e9),
-        None => weights::transfer_s(problem, rules.placement, *cost, case),
+        None => transfer_s(problem, rules.placement, *cost, case),
     };
     let shares_gpus = rules.placement == Placement::Colocated && rules.sends_states;
     Ok(Parts {
         generation: 0.0,
         rewards: rules.rewards_s,
-        log_probabilities: forward_s * f64::from(rules.n_forwards),
+        log_probabilities: forward_s * f64::from(rules.n_forwards) + reference_s,
         training: update_s[index] * hw::real(plan.steps.len() as u64),
         weights,
-        switch: if shares_gpus { weights::switch_s(problem, *cost, case) } else { 0.0 },
+        switch: if shares_gpus { switch_s(trainer, engine, case) } else { 0.0 },
     })
+}
+
+/// Time of new weights. Sides with GPUs of their own lie on nodes of their own.
+fn transfer_s(problem: &Problem, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
+    let mut both = problem.clone();
+    if placement == Placement::Split {
+        both.cluster.n_nodes = both.cluster.n_nodes.max(2);
+    }
+    weights::transfer_s(&both, weights::moved(problem), placement, cost, case)
+}
+
+/// What trainer and engine send to the host and take back, one after the other.
+fn switch_s(trainer: &Trainer<'_>, engine: Bytes, case: Case) -> f64 {
+    weights::switch_s(trainer.problem, trainer.cost, case) + weights::out_and_back_s(engine, trainer.cost, case)
 }
 
 /// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.

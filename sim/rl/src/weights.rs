@@ -1,4 +1,4 @@
-//! New weights on their way from the trainer to the engine, and a trainer's states on their way to the host and back. Units: bytes, seconds.
+//! New weights on their way from the trainer to the engine, and states on their way to the host and back. Units: bytes, seconds.
 //!
 //! Trainers cut a model otherwise than engines do. Frameworks put every parameter together on the ranks that share the model, and load it from there (NeMo-RL,
 //! `refit_policy_generation`; verl, `per_tensor_generator`). On the same GPUs each takes its part of what it holds then. GPUs of their own get every
@@ -8,7 +8,7 @@ use engine::cost::CostModel;
 use engine::play::Case;
 use engine::task::{Collective, CopyKind, Op};
 use hw::{Bytes, Cluster, GroupShape, Rank};
-use train::memory;
+use train::memory::{self, States};
 use train::problem::Problem;
 use train::stage::stages;
 
@@ -31,9 +31,9 @@ pub fn moved(problem: &Problem) -> Bytes {
     }
 }
 
-/// Time of new weights, at one end of the costs.
-pub fn transfer_s(problem: &Problem, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
-    let bytes = moved(problem);
+/// Time of new weights of so many bytes, at one end of the costs. Where both groups have GPUs of their own, the problem's cluster holds both: what joins
+/// them follows from its nodes.
+pub fn transfer_s(problem: &Problem, bytes: Bytes, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
     if bytes == Bytes::ZERO {
         return 0.0;
     }
@@ -56,17 +56,37 @@ fn between(cluster: &Cluster, bytes: Bytes) -> Op {
     Op::Collective { kind: Collective::SendRecv, bytes: bytes.0, shape: GroupShape { n_ranks: 2, n_nodes } }
 }
 
-/// Parameters, gradients and states of the optimizer that the fullest rank holds between two steps.
-pub fn states(problem: &Problem) -> Bytes {
-    let of_stage = |stage| memory::states(problem, std::slice::from_ref(stage)).total();
-    stages(problem).iter().map(of_stage).max().unwrap_or(Bytes::ZERO)
+/// The most that a stage's ranks hold of a part of their states.
+fn most(problem: &Problem, part: fn(&States) -> u64) -> Bytes {
+    let of_stage = |stage| part(&memory::states(problem, std::slice::from_ref(stage)));
+    Bytes(stages(problem).iter().map(of_stage).max().unwrap_or(0))
 }
 
-/// Time in which a trainer sends its states to the host and brings them back, at one end of the costs.
+/// Parameters, gradients and states of the optimizer that the fullest rank holds between two steps.
+pub fn states(problem: &Problem) -> Bytes {
+    most(problem, |states| states.total().0)
+}
+
+/// Time in which a trainer takes the reference's weights in place of its own and changes back, at one end of the costs: its own go to the host, the
+/// reference's come from there, and its own come back (NeMo-RL, `use_reference_model`).
+pub fn reference_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
+    let bytes = most(problem, |states| states.parameters.0);
+    copy_s(bytes, CopyKind::DeviceToHost, cost, case) + 2.0 * copy_s(bytes, CopyKind::HostToDevice, cost, case)
+}
+
+/// Time in which a trainer sends its parameters and the states of its optimizer to the host and brings them back, at one end of the costs. Gradients are
+/// given up and made anew (NeMo-RL, `offload_after_refit`; Megatron-Core, `offload_to_cpu`).
 pub fn switch_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
-    let bytes = states(problem).0;
-    let copy = |kind| case.of(&cost.estimate(&Op::Copy { kind, bytes })).get();
-    copy(CopyKind::DeviceToHost) + copy(CopyKind::HostToDevice)
+    out_and_back_s(most(problem, |states| states.parameters.0 + states.optimizer.0), cost, case)
+}
+
+/// Time in which so many bytes of a GPU go to the host and come back, at one end of the costs: also those of an engine that sleeps (vLLM, `sleep(level=1)`).
+pub fn out_and_back_s(bytes: Bytes, cost: &dyn CostModel, case: Case) -> f64 {
+    copy_s(bytes, CopyKind::DeviceToHost, cost, case) + copy_s(bytes, CopyKind::HostToDevice, cost, case)
+}
+
+fn copy_s(bytes: Bytes, kind: CopyKind, cost: &dyn CostModel, case: Case) -> f64 {
+    case.of(&cost.estimate(&Op::Copy { kind, bytes: bytes.0 })).get()
 }
 
 #[cfg(test)]
@@ -79,6 +99,7 @@ mod tests {
 
     use super::*;
 
+    /// On two nodes of H100.
     fn problem(tp: u32, pp: u32, dp: u32) -> Problem {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 2, 8);
         let layout = Layout::data_and_context(dp, 1, Zero::OptimizerStates, ContextExchange::Gather);
@@ -97,8 +118,12 @@ mod tests {
     }
 
     fn transfer(problem: &Problem, placement: Placement) -> f64 {
-        let cost = Roofline::new(&problem.cluster);
-        transfer_s(problem, placement, &cost, Case::Expected)
+        transfer_s(problem, moved(problem), placement, &Roofline::new(&problem.cluster), Case::Expected)
+    }
+
+    /// Bytes per second of the host's link by the datasheet's law.
+    fn host_link(problem: &Problem) -> f64 {
+        0.75 * problem.cluster.gpu.host_bandwidth.get()
     }
 
     #[test]
@@ -119,11 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn states_go_out_and_back_over_the_host_link() {
+    fn the_reference_costs_three_copies_of_the_parameters() {
+        // Half of the parameters on each of two ranks, in 16 bits.
+        let problem = problem(2, 1, 8);
+        let found = reference_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
+        let parameters = hw::real(problem.model.n_parameters());
+        assert!((found / (3.0 * parameters / host_link(&problem)) - 1.0).abs() < 1e-2, "{found}");
+    }
+
+    #[test]
+    fn parameters_and_optimizer_go_out_and_back_over_the_host_link() {
         let problem = problem(1, 1, 16);
-        let moved = hw::real(states(&problem).0);
-        let link = 0.75 * problem.cluster.gpu.host_bandwidth.get();
+        let all = memory::states(&problem, &stages(&problem));
+        let moved = hw::real(all.parameters.0 + all.optimizer.0);
         let found = switch_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
-        assert!((found / (2.0 * moved / link) - 1.0).abs() < 1e-3, "{found}");
+        assert!((found / (2.0 * moved / host_link(&problem)) - 1.0).abs() < 1e-3, "{found}");
+        assert_eq!(states(&problem), all.total());
     }
 }

@@ -130,6 +130,11 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
     Bytes(tokens * matrices * width * element)
 }
 
+/// Bytes of the weights on a GPU of the stage that has the least room for tokens.
+pub fn weights(deployment: &ReplicaConfig<'_>) -> Bytes {
+    of_room(deployment, deployment.cluster.gpu.memory.0).weights
+}
+
 /// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration.
 pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Bytes {
     let found = of_room(deployment, deployment.cluster.gpu.memory.0);

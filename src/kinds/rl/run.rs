@@ -147,10 +147,11 @@ fn with_engines(scenario: &Rl, way: &Way, side: &Serving, trainer: &Trainer<'_>)
         source = source.max(weakest);
         fleet
     });
-    let mut bytes_per_gpu = Bytes::ZERO;
+    let (mut bytes_per_gpu, mut weights_per_gpu) = (Bytes::ZERO, Bytes::ZERO);
     for group in side.groups_of(choice) {
         let (deployment, limits) = (side.deployment_of(choice, group), side.limits(choice, group));
         bytes_per_gpu = bytes_per_gpu.max(serve::capacity::peak(&deployment, &limits, limits.kv_blocks));
+        weights_per_gpu = weights_per_gpu.max(serve::capacity::weights(&deployment));
     }
     let engines = Engines {
         fleets: &fleets,
@@ -158,6 +159,7 @@ fn with_engines(scenario: &Rl, way: &Way, side: &Serving, trainer: &Trainer<'_>)
         seed: scenario.head.seed,
         block_tokens: side.engine.limits.block_tokens,
         bytes_per_gpu,
+        weights_per_gpu,
     };
     let step = step::step(&scenario.rollouts, &scenario.answers, &scenario.rules(way), trainer, &engines)?;
     Ok((step, source))

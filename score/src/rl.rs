@@ -1,0 +1,21 @@
+//! Measured steps of reinforcement learning, and measured transfers of weights: predicted over measured.
+//!
+//! A table is recognised by its header (`table.rs`). A line becomes a step (`step.rs`), a transfer (`transfer.rs`), or a reason why there is none
+//! (`reason.rs`). A step has a trainer, an engine that generates, and lengths. What its recipe says beside the table is in `recipe.rs`, how
+//! sequences share micro-batches in `packs.rs`. `predict.rs` plays the parts of a step and puts them together. `summary.rs` sets
+//! them beside the measurement, and `text.rs` and `written.rs` write them. Units: seconds, tokens, bytes.
+
+#[cfg(test)]
+mod measured;
+mod packs;
+pub mod predict;
+pub mod reason;
+mod recipe;
+pub mod row;
+pub mod select;
+pub mod step;
+pub mod summary;
+pub mod table;
+pub mod text;
+pub mod transfer;
+pub mod written;

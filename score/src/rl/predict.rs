@@ -1,0 +1,270 @@
+//! Predicts a row: the parts of a step, and the step that they make; or a transfer.
+//!
+//! Every part has an interval of its own. That of the trainer's is training's: all costs at one end, of which little is left because kernels do not err together, and at
+//! least what kernels, exchanges and the host leave open (`training::unexplained`). Answers have that of tokens in serving. A step's interval has all parts at
+//! their low ends and all at their high ends. Units: seconds.
+
+use engine::cost::{CostModel, Source};
+use engine::play::{Case, Machine, Outcome, simulate_cases};
+use engine::task::TaskGraph;
+use engine::timeline::Timeline;
+use hw::Seconds;
+use hw::topology::Topology;
+use rl::cycle::{self, Parts, Placement};
+use rl::{forward, generation, weights};
+use serve::fleet::Fleet;
+use serve::router::{self, RouterKind};
+use train::lower::training::lower;
+use train::metrics::{self, Metrics, Played};
+use train::plan::Plan;
+use train::problem::Problem;
+
+use super::packs;
+use super::row::Asked;
+use super::step::{ENGINE, Step};
+use super::transfer::Transfer;
+use crate::play::{self, UNEXPLAINED_TPOT};
+use crate::training::play::TOGETHER;
+use crate::training::row::Kernels;
+use crate::training::unexplained;
+
+/// Ends of an interval with its middle.
+const CASES: [Case; 3] = [Case::Low, Case::Expected, Case::High];
+/// Log probabilities that a step asks for: of the model as it is, and of the reference.
+const LOG_PROBABILITIES: f64 = 2.0;
+/// Seed of lengths.
+const SEED: u64 = 0;
+
+/// Costs of trainers by their framework, and of engines by their name.
+#[derive(Clone, Copy)]
+pub struct Costs<'c> {
+    /// Of trainers.
+    pub trainer: &'c crate::training::play::Costs<'c>,
+    /// Of engines.
+    pub engine: &'c play::Costs<'c>,
+}
+
+/// What is predicted of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// Time between two updates, or of a transfer.
+    pub seconds: f64,
+    /// From the low to the high ends of all parts.
+    pub interval: [f64; 2],
+    /// Parts of a step, as expected.
+    pub parts: Option<Parts>,
+    /// Weakest source of the costs.
+    pub source: Source,
+    /// What takes most of the step, in words.
+    pub why: String,
+}
+
+/// Predicts a row.
+pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
+    match asked {
+        Asked::Step(step) => predict_step(step, costs),
+        Asked::Transfer(transfer) => predict_transfer(transfer, costs),
+    }
+}
+
+fn predict_transfer(transfer: &Transfer, costs: &Costs<'_>) -> Predicted {
+    let problem = &transfer.trainer;
+    let cost = (costs.trainer)(&problem.cluster, problem.execution.framework);
+    let [low, seconds, high] =
+        CASES.map(|case| weights::transfer_s(problem, transfer.bytes, Placement::Split, cost.as_ref(), case));
+    let why = format!("{:.1} GB over one port", hw::real(transfer.bytes.0) / 1e9);
+    Predicted { seconds, interval: [low, high], parts: None, source: Source::Datasheet, why }
+}
+
+fn predict_step(step: &Step, costs: &Costs<'_>) -> Predicted {
+    let answers = step.rollouts.draw(SEED);
+    let mut trainer = Trainer::of(step, &answers, costs);
+    let generator = Generator::of(step, answers, costs);
+    let slowness = generator.slowness();
+    let mut found = [0.0; 3];
+    for (end, seconds) in found.iter_mut().enumerate() {
+        let parts = &mut trainer.parts[end];
+        parts.generation = generator.alone_s * slowness[end];
+        *seconds = generator.step_s(parts, slowness[end]);
+    }
+    let [low, seconds, high] = found;
+    let parts = trainer.parts[1];
+    let source = generator.source.max(trainer.metrics.source);
+    Predicted { seconds, interval: [low, high], parts: Some(parts), source, why: why(&parts, &trainer.metrics) }
+}
+
+/// What takes most of a step.
+fn why(parts: &Parts, metrics: &Metrics) -> String {
+    if parts.generation > parts.trainer() { "answers".to_owned() } else { format!("the trainer: {}", metrics.why) }
+}
+
+/// Answers of a step.
+struct Generator<'s> {
+    step: &'s Step,
+    answers: Vec<u32>,
+    fleet: Fleet,
+    /// Time of a batch alone, as expected and at both ends of the costs.
+    alone_s: f64,
+    ends: [f64; 2],
+    source: Source,
+}
+
+impl<'s> Generator<'s> {
+    fn of(step: &'s Step, answers: Vec<u32>, costs: &Costs<'_>) -> Self {
+        let fleets = CASES.map(|case| play::fleet(&step.generator, ENGINE, costs.engine, case));
+        let requests = generation::requests(&step.rollouts, &answers, 1, Seconds::ZERO, step.block_tokens());
+        let alone = |fleet: &Fleet| generation::alone(fleet, &requests, in_turn(), SEED).seconds;
+        let [low, alone_s, high] = [0, 1, 2].map(|end: usize| alone(&fleets[end].0));
+        let [_, (fleet, source), _] = fleets;
+        Self { step, answers, fleet, alone_s, ends: [low, high], source }
+    }
+
+    /// Time over what is expected at the low end, as expected, and at the high end.
+    fn slowness(&self) -> [f64; 3] {
+        let [low, high] = self.ends.map(|end| end / self.alone_s);
+        [low.min(UNEXPLAINED_TPOT[0]), 1.0, high.max(UNEXPLAINED_TPOT[1])]
+    }
+
+    /// Time between two updates where the engine takes so many times as long. An engine that is slower by a factor and gets its batches later by the same factor
+    /// does the same, later by that factor.
+    fn step_s(&self, parts: &Parts, slowness: f64) -> f64 {
+        let Step { placement, off_policy, .. } = *self.step;
+        if placement == Placement::Colocated || off_policy == 0 {
+            return parts.step(placement, off_policy);
+        }
+        let generation = |every: f64| slowness * self.beside_s(every / slowness);
+        cycle::streamed(parts, off_policy, &generation).0
+    }
+
+    /// Longest time of a batch where one comes every so many seconds, once as many are under way as there will be.
+    fn beside_s(&self, every_s: f64) -> f64 {
+        let n_batches = 2 * (self.step.off_policy + 2);
+        let every = Seconds::new(every_s);
+        let requests =
+            generation::requests(&self.step.rollouts, &self.answers, n_batches, every, self.step.block_tokens());
+        generation::beside(&self.fleet, &requests, n_batches, every_s, in_turn(), SEED)
+    }
+}
+
+/// NeMo-RL sends prompts to its engines in turn, or an equal share of the batch to each.
+fn in_turn() -> &'static RouterKind {
+    router::named("round-robin").expect("listed")
+}
+
+/// What the trainer does in a step.
+struct Trainer {
+    /// At the low end, as expected, and at the high end.
+    parts: [Parts; 3],
+    /// Of the first optimizer step.
+    metrics: Metrics,
+}
+
+impl Trainer {
+    fn of(step: &Step, answers: &[u32], costs: &Costs<'_>) -> Self {
+        let problem = with_sequences(step, answers);
+        let cost = (costs.trainer)(&problem.cluster, problem.execution.framework);
+        let cost = cost.as_ref();
+        let (updates, metrics) = updates(&problem, step, cost);
+        let log_probabilities = log_probabilities(&problem, step, cost);
+        let open = libm::exp(unexplained::half_width(&metrics, Kernels::Usual, unexplained::HOST));
+        let [updates, log_probabilities] = [updates, log_probabilities].map(|ends| narrowed(ends, open));
+        let bytes = weights::moved(&problem);
+        let both = Problem { cluster: step.both.clone(), ..problem.clone() };
+        let between = (costs.trainer)(&both.cluster, both.execution.framework);
+        let parts = [0, 1, 2].map(|end: usize| {
+            let case = CASES[end];
+            Parts {
+                log_probabilities: log_probabilities[end],
+                training: updates[end],
+                weights: weights::transfer_s(&both, bytes, step.placement, between.as_ref(), case),
+                switch: switch_s(&problem, step, cost, case),
+                ..Parts::default()
+            }
+        });
+        Self { parts, metrics }
+    }
+}
+
+/// What trainer and engine send to the host and take back where they share their GPUs, one after the other.
+fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, case: Case) -> f64 {
+    match step.placement {
+        Placement::Colocated => {
+            weights::switch_s(problem, cost, case) + weights::out_and_back_s(step.engine_bytes(), cost, case)
+        }
+        Placement::Split => 0.0,
+    }
+}
+
+/// Low end, middle and high end where kernels do not err together, and at least so wide.
+fn narrowed([low, middle, high]: [f64; 3], open: f64) -> [f64; 3] {
+    let end = |end: f64| middle * libm::pow(end / middle, TOGETHER);
+    [end(low).min(middle / open), middle, end(high).max(middle * open)]
+}
+
+/// The trainer's problem with prompts and answers as its sequences.
+fn with_sequences(step: &Step, answers: &[u32]) -> Problem {
+    let mut problem = step.trainer.clone();
+    let prompt = u64::from(step.rollouts.prompt);
+    problem.workload.lengths = answers.iter().map(|answer| prompt + u64::from(*answer)).collect();
+    problem.workload.batch_size = step.update as usize;
+    problem
+}
+
+/// Time of all optimizer steps at the low end, as expected and at the high end, and what the first one is made of.
+fn updates(problem: &Problem, step: &Step, cost: &dyn CostModel) -> ([f64; 3], Metrics) {
+    let plan = packs::plan(problem, step.update as usize, step.pack_tokens[0]);
+    let mut seconds = [0.0; 3];
+    let mut first = None;
+    for index in 0..plan.steps.len() {
+        let (graph, timelines) = update(problem, &plan, index, cost);
+        for (sum, timeline) in seconds.iter_mut().zip(&timelines) {
+            *sum += timeline.span().to_seconds().get();
+        }
+        if first.is_none() {
+            let [_, timeline, _] = timelines;
+            first = Some(metrics::of_steps(problem, &[Played { graph, timeline }], cost));
+        }
+    }
+    (seconds, first.expect("a batch has an optimizer step"))
+}
+
+/// One optimizer step at every case.
+fn update(problem: &Problem, plan: &Plan, index: usize, cost: &dyn CostModel) -> (TaskGraph, [Timeline; 3]) {
+    let graph = lower(problem, plan, index);
+    let topology = Topology::of(&problem.cluster);
+    // Whether it fits is not asked: it ran.
+    let machine =
+        Machine { cost, topology: &topology, memory_bytes: u64::MAX, case: Case::Expected, speed_changes: &[] };
+    let timelines: Vec<Timeline> = simulate_cases(&graph, &machine, &CASES).into_iter().map(done).collect();
+    (graph, timelines.try_into().expect("three cases"))
+}
+
+fn done(outcome: Outcome) -> Timeline {
+    match outcome {
+        Outcome::Done(timeline) => timeline,
+        outcome => panic!("a step with memory for all ends: {outcome:?}"),
+    }
+}
+
+/// Time of both log probabilities of all sequences at the low end, as expected and at the high end, with the reference's weights on their way in and out.
+fn log_probabilities(problem: &Problem, step: &Step, cost: &dyn CostModel) -> [f64; 3] {
+    let plan = packs::plan(problem, problem.workload.lengths.len(), step.pack_tokens[1]);
+    CASES.map(|case| {
+        let forward = forward::forward_s(problem, &plan, cost, case).expect("pipelines of one shape");
+        LOG_PROBABILITIES * forward + weights::reference_s(problem, cost, case)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_do_not_err_together() {
+        // The fourth root of 1/16 and of 81 where that is wider; else what is left open.
+        let [low, middle, high] = narrowed([1.0, 16.0, 1296.0], 1.1);
+        assert!((low - 8.0).abs() < 1e-9 && (high - 48.0).abs() < 1e-9, "{low} {high}");
+        assert_eq!(middle, 16.0);
+        assert_eq!(narrowed([10.0, 10.0, 10.0], 1.25), [8.0, 10.0, 12.5]);
+    }
+}

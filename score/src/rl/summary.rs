@@ -1,0 +1,118 @@
+//! Predicted over measured: rows, groups of them, and reasons.
+//!
+//! An error is |predicted / measured − 1|; a bias is the mean of predicted / measured less 1. Rows that contradict themselves are predicted and listed, and are in
+//! no error.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::predict::{Costs, Predicted, predict};
+use super::reason::Reason;
+use super::row::Row;
+use super::select::{Key, Selection};
+use crate::summary::holds;
+use crate::training::summary::{Errors, errors, share};
+
+/// A row with what became of it.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// The row.
+    pub row: Row,
+    /// Its prediction, or why there is none.
+    pub outcome: Result<Predicted, Reason>,
+}
+
+/// A group of rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupErrors {
+    /// What they have in common.
+    pub value: String,
+    /// Rows.
+    pub n_rows: usize,
+    /// Those with a prediction.
+    pub n_predicted: usize,
+    /// Of those that do not contradict themselves.
+    pub errors: Option<Errors>,
+    /// Share of them inside the interval.
+    pub covered: Option<f64>,
+}
+
+/// Everything about a table.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// Every row that was asked for, in the table's order.
+    pub rows: Vec<Scored>,
+    /// All rows together.
+    pub all: GroupErrors,
+    /// Groups by key, in the order of `Key::GROUPS`.
+    pub groups: Vec<(Key, Vec<GroupErrors>)>,
+    /// Rows without prediction by their reason: its word, what it means, how many.
+    pub reasons: Vec<(&'static str, &'static str, usize)>,
+}
+
+impl Scored {
+    /// Predicted over measured, where both are there.
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.outcome.as_ref().ok()?.seconds / self.row.measured.middle()?)
+    }
+
+    /// The same of a row that does not contradict itself.
+    fn sound_ratio(&self) -> Option<f64> {
+        self.ratio().filter(|_| !self.row.measured.disagrees)
+    }
+
+    /// Whether the measurement lies in the interval.
+    pub fn is_covered(&self) -> Option<bool> {
+        let found = self.outcome.as_ref().ok()?;
+        self.row.measured.middle().map(|measured| holds(found.interval, measured))
+    }
+}
+
+/// Scores rows in parallel; `done` is called as each one ends.
+pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
+    let scored = |row: Row| {
+        let outcome = row.asked.as_ref().map(|asked| predict(asked, costs)).map_err(Clone::clone);
+        done();
+        Scored { row, outcome }
+    };
+    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
+    let every: Vec<&Scored> = rows.iter().collect();
+    Score {
+        all: group("all", &every),
+        groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
+        reasons: reasons(&rows),
+        rows,
+    }
+}
+
+fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
+    let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
+    for scored in rows {
+        members.entry(key.of(&scored.row)).or_default().push(scored);
+    }
+    members.iter().map(|(value, rows)| group(value, rows)).collect()
+}
+
+fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
+    let sound: Vec<&Scored> = rows.iter().copied().filter(|scored| scored.sound_ratio().is_some()).collect();
+    let ratios: Vec<f64> = sound.iter().filter_map(|scored| scored.ratio()).collect();
+    let inside = sound.iter().filter(|scored| scored.is_covered() == Some(true)).count();
+    GroupErrors {
+        value: value.to_owned(),
+        n_rows: rows.len(),
+        n_predicted: rows.iter().filter(|scored| scored.outcome.is_ok()).count(),
+        errors: errors(&ratios),
+        covered: (!sound.is_empty()).then(|| share(inside, sound.len())),
+    }
+}
+
+fn reasons(rows: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
+    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for reason in rows.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
+        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
+    }
+    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
+    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
+    reasons
+}

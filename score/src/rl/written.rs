@@ -1,0 +1,143 @@
+//! A score of steps of reinforcement learning as JSON and as CSV, a row a line. Seconds.
+
+use engine::cost::Source;
+use serde::Serialize;
+
+use super::reason::Reason;
+use super::summary::{GroupErrors, Score, Scored};
+use super::text::listed;
+
+#[derive(Serialize)]
+struct Line {
+    row: String,
+    line: u64,
+    set: &'static str,
+    model: String,
+    card: String,
+    format: String,
+    layout: String,
+    variant: String,
+    contradicts_itself: bool,
+    measured_low_s: Option<f64>,
+    measured_high_s: Option<f64>,
+    predicted_s: Option<f64>,
+    ratio: Option<f64>,
+    low_s: Option<f64>,
+    high_s: Option<f64>,
+    answers_s: Option<f64>,
+    log_probabilities_s: Option<f64>,
+    training_s: Option<f64>,
+    weights_s: Option<f64>,
+    switch_s: Option<f64>,
+    source: Option<&'static str>,
+    why: Option<String>,
+    reason: Option<&'static str>,
+    detail: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Group<'s> {
+    by: &'static str,
+    value: &'s str,
+    rows: usize,
+    predicted: usize,
+    mean_error: Option<f64>,
+    median_error: Option<f64>,
+    worst_error: Option<f64>,
+    bias: Option<f64>,
+    covered: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    reason: &'static str,
+    about: &'static str,
+    rows: usize,
+}
+
+#[derive(Serialize)]
+struct Document<'s> {
+    schema: &'static str,
+    groups: Vec<Group<'s>>,
+    without_prediction: Vec<Missing>,
+    rows: Vec<Line>,
+}
+
+/// Everything as JSON.
+///
+/// # Panics
+/// Never: every part has a JSON form.
+pub fn json(score: &Score) -> String {
+    let mut groups = vec![group("all", &score.all)];
+    for (key, of_key) in &score.groups {
+        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
+    }
+    let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
+    let document = Document {
+        schema: "skrull-sim/score-rl/1",
+        groups,
+        without_prediction: score.reasons.iter().map(missing).collect(),
+        rows: score.rows.iter().map(line).collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+/// Every row as a line of CSV under a header.
+///
+/// # Panics
+/// Never: text has no other end than memory's.
+pub fn csv(score: &Score) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for scored in &score.rows {
+        writer.serialize(line(scored)).expect("a row has a CSV form");
+    }
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+}
+
+fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
+    Group {
+        by,
+        value: &found.value,
+        rows: found.n_rows,
+        predicted: found.n_predicted,
+        mean_error: found.errors.map(|errors| errors.mean),
+        median_error: found.errors.map(|errors| errors.median),
+        worst_error: found.errors.map(|errors| errors.worst),
+        bias: found.errors.map(|errors| errors.bias),
+        covered: found.covered,
+    }
+}
+
+fn line(scored: &Scored) -> Line {
+    let (label, measured) = (&scored.row.label, &scored.row.measured);
+    let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let parts = found.and_then(|found| found.parts).map(|parts| listed(&parts));
+    let [answers_s, log_probabilities_s, training_s, weights_s, switch_s] =
+        [0, 1, 2, 3, 4].map(|part: usize| parts.map(|parts| parts[part]));
+    Line {
+        row: label.row.clone(),
+        line: label.line,
+        set: label.set,
+        model: label.model.clone(),
+        card: label.card.clone(),
+        format: label.format.clone(),
+        layout: label.layout.clone(),
+        variant: label.variant.clone(),
+        contradicts_itself: measured.disagrees,
+        measured_low_s: measured.seconds.map(|[low, _]| low),
+        measured_high_s: measured.seconds.map(|[_, high]| high),
+        predicted_s: found.map(|found| found.seconds),
+        ratio: scored.ratio(),
+        low_s: found.map(|found| found.interval[0]),
+        high_s: found.map(|found| found.interval[1]),
+        answers_s,
+        log_probabilities_s,
+        training_s,
+        weights_s,
+        switch_s,
+        source: found.map(|found| Source::name(found.source)),
+        why: found.map(|found| found.why.clone()),
+        reason: reason.map(Reason::name),
+        detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),
+    }
+}
