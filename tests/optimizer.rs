@@ -164,7 +164,6 @@ fn keys_of_costs_beside_passes_of_fixed_duration_change_nothing_and_are_said() {
             ("overlap", "parameter_gather = true"),
             ("overlap", "forward_prefetch = false"),
             ("overlap", "backward_prefetch = false"),
-            ("experts", "capacity = 1.0"),
             ("experts", "fused = true"),
             ("training", "gradient_dtype = \"fp32\""),
             ("training", "gradient_sync = \"at_end\""),

@@ -170,7 +170,7 @@ const COSTS: [(&str, &[&str]); 5] = [
             "backward_prefetch",
         ],
     ),
-    ("experts", &["capacity", "fused"]),
+    ("experts", &["fused"]),
     ("training", &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather"]),
     ("parallel", &["replicate"]),
 ];

@@ -87,6 +87,10 @@ fn a_bucket_that_no_file_says_is_what_a_step_asks_for_within_memory() {
     // A step that asks for more than memory holds.
     let many = spread(&[8192; 4096], 8, 1);
     assert_eq!(usual_bucket(&many, false), token_capacity(&many));
+    // What recompute frees is then filled with larger micro-batches.
+    let mut again = many.clone();
+    again.execution.recompute = crate::problem::Recompute::Full;
+    assert!(usual_bucket(&again, false) > usual_bucket(&many, false));
 }
 
 #[test]
