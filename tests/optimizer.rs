@@ -139,3 +139,54 @@ fn groups_that_do_not_divide_are_refused_and_those_of_nothing_are_said() {
     let (_, findings) = checked(text("zero = 0\nreplicate = 2\n", ""));
     assert_eq!(findings.iter().filter(|finding| finding.code == Code::NoEffect).count(), 1, "{findings:?}");
 }
+
+const FIXED: &str = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"mixtral-8x7b\"\n\
+                     [cluster]\ngpu = \"h100-sxm\"\nnodes = 2\ngpus_per_node = 8\n[parallel]\npp = 2\ncp = 2\ntp = 2\nep = 2\n\
+                     [optimizer]\n[overlap]\n[experts]\n[training]\nbatch_size = 8\nbucket_tokens = 4096\n\
+                     [workload]\nlist = [4000, 100, 200, 1000, 3000, 64, 512, 700]\n[policies]\nrun = [\"skrull\"]\n\
+                     [cost.units]\nforward_us = 1\ninput_us = 1\nweight_us = 1\nmessage_us = 1\n";
+
+/// Passes of fixed duration have no states, gradients or exchanges, in any framework. A key of those is a warning, and the step is as before.
+#[test]
+fn keys_of_costs_beside_passes_of_fixed_duration_change_nothing_and_are_said() {
+    for framework in ["formulas", "megatron-core", "pytorch"] {
+        let base = FIXED.replace("[training]\n", &format!("[training]\nframework = \"{framework}\"\n"));
+        let plain = figures(&base);
+        for (section, key) in [
+            ("optimizer", "rule = \"muon\""),
+            ("optimizer", "trains = \"adapters\""),
+            ("optimizer", "first_moment = \"bf16\""),
+            ("optimizer", "second_moment = \"bf16\""),
+            ("optimizer", "master = \"fp16\""),
+            ("overlap", "tensor = 0.5"),
+            ("overlap", "expert = 0.5"),
+            ("overlap", "slowdown = 1.5"),
+            ("overlap", "parameter_gather = true"),
+            ("overlap", "forward_prefetch = false"),
+            ("overlap", "backward_prefetch = false"),
+            ("experts", "fused = true"),
+            ("training", "gradient_dtype = \"fp32\""),
+            ("training", "gradient_sync = \"at_end\""),
+            ("training", "host_overhead_per_layer_us = 100"),
+            ("parallel", "replicate = 2"),
+        ] {
+            let header = format!("[{section}]\n");
+            let changed = base.replace(&header, &format!("{header}{key}\n"));
+            assert_eq!(figures(&changed), plain, "{framework} {key}");
+            let (_, findings) = checked(changed);
+            let said = findings.iter().filter(|finding| finding.what == format!("`{section}.{key}` changes nothing"));
+            assert_eq!(said.count(), 1, "{framework} {key}: {findings:?}");
+        }
+    }
+    // A run of days saves the optimizer's states, whatever a pass takes.
+    let days = "[failures]\ndays = 10\ngpu_mtbf_hours = 5000\n[checkpoint]\nstorage_gb_per_s = 10\n";
+    let (_, findings) = checked(FIXED.replace("[optimizer]\n", "[optimizer]\ntrains = \"adapters\"\n") + days);
+    assert_eq!(findings.iter().filter(|finding| finding.code == Code::NoEffect).count(), 0, "{findings:?}");
+}
+
+/// Metrics of a step, without the time that planning took.
+fn figures(text: &str) -> BTreeMap<String, f64> {
+    let mut all = played(&scenario_of(text));
+    all.retain(|key, _| !key.starts_with("planning"));
+    all
+}

@@ -210,16 +210,8 @@ fn one_longer_sequence_may_end_a_step_earlier_because_it_is_packed_otherwise() {
 #[test]
 fn full_recompute_never_raises_the_peak_of_the_same_micro_batches() {
     let recompute = |word: &str| format!("training.recompute={word}");
-    let mut n_larger = 0;
     for (asked, _) in asked("recompute") {
         let [none, full] = ["none", "full"].map(|word| asked.with(&[recompute(word)]).expect("it fits"));
         assert!(full.peak_bytes <= none.peak_bytes, "{:?}", asked.set);
-        // Where the bucket follows from memory, what recompute frees is filled with larger micro-batches.
-        let small = ["training.bucket_tokens=0".to_owned(), "cluster.memory_gib=60".to_owned()];
-        let planned = ["none", "full"].map(|word| asked.with(&[&small[..], &[recompute(word)]].concat()));
-        if let [Some(none), Some(full)] = planned {
-            n_larger += u32::from(full.peak_bytes > none.peak_bytes);
-        }
     }
-    assert!(n_larger > 0, "larger micro-batches show");
 }

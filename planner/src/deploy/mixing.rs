@@ -55,7 +55,8 @@ pub struct Decide<'a> {
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
     pub hopeful: Option<&'a Hopeful<'a>>,
-    /// The same of one GPU type, which the answer must not lose against: rates of a mix may hide it. `None` for policies that would not rent it.
+    /// The same of one GPU type, which the answer must not lose against: rates of a mix may hide it. What counts then is dollars. `None` for policies
+    /// that would not rent it.
     pub of_one_type: Option<&'a Hopeful<'a>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
@@ -151,11 +152,13 @@ impl Search<'_> {
         }
     }
 
-    /// Serves what one GPU type alone would take.
+    /// Serves what one GPU type alone would take where that is cheaper than the best so far. What replicas cost is known before they are served.
     fn of_one_type(&mut self) {
         let Some(of_one_type) = self.decide.of_one_type else { return };
         for slack in SLACKS {
-            if let Some(replicas) = of_one_type(&corrected(self.problem, &self.mixing), slack) {
+            let best_usd = self.tried.first().map_or(f64::INFINITY, Tried::least);
+            let replicas = of_one_type(&corrected(self.problem, &self.mixing), slack);
+            if let Some(replicas) = replicas.filter(|replicas| self.problem.usd_per_hour(replicas) < best_usd) {
                 self.settle(replicas);
             }
         }
@@ -350,5 +353,42 @@ mod tests {
         assert!(other.makespan_s <= 75.0);
         // All that there is ends after 1/(4/150 + 4/166.7) s at best.
         assert!(settled(10.0, &[]).is_err());
+    }
+
+    /// One machine of either type serve all in time for two dollars an hour together. Two of one type cost as much, four twice as much.
+    #[test]
+    fn one_type_alone_is_served_only_where_it_costs_less_than_the_best() {
+        let settled = |of_one_type: Option<&Hopeful<'_>>, late: &[u32]| {
+            let within =
+                |problem: &Problem, slack: f64| cost_efficiency::cheapest(problem, 70.0 * slack, Options::default());
+            let assign =
+                |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
+            let decide = Decide {
+                aim: Aim::UsdPerHour,
+                worth: &|(_, plan)| if plan.replicas == late { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
+                solve: &|problem| within(problem, 1.0),
+                hopeful: None,
+                of_one_type,
+                assign: &assign,
+                second: None,
+            };
+            settle(&problem(), &[1.0; 2], &decide, &sum_s)
+        };
+        let plain = settled(None, &[]).expect("a plan");
+        assert_eq!((plain.decision.plan.replicas.as_slice(), plain.n_rounds), (&[1, 1][..], 1));
+        // As dear or dearer: nobody serves it. Cheaper: it is served and wins. Where nothing is in time yet, any may win.
+        for (alone, late, expected, n_rounds) in [
+            ([0, 4], &[][..], [1, 1], 1),
+            ([2, 0], &[], [1, 1], 1),
+            ([0, 1], &[], [0, 1], 2),
+            ([0, 4], &[1, 1], [0, 4], 2),
+        ] {
+            let found = settled(Some(&|_, _| Some(alone.to_vec())), late).expect("a plan");
+            assert_eq!(
+                (found.decision.plan.replicas.as_slice(), found.n_rounds),
+                (&expected[..], n_rounds),
+                "{alone:?}"
+            );
+        }
     }
 }

@@ -139,6 +139,42 @@ const KEYS: [Key; 27] = [
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
 ];
 
+/// What costs of passes, states and exchanges follow from, by section. `[cost.units]` gives passes their times, and none of the rest is counted.
+const COSTS: [(&str, &[&str]); 5] = [
+    (
+        "optimizer",
+        &[
+            "rule",
+            "master",
+            "first_moment",
+            "second_moment",
+            "trains",
+            "adapter_rank",
+            "adapters_beside",
+            "offload_ratio",
+            "host_memory_gb_per_s",
+            "muon_iterations",
+            "muon_tensor",
+            "muon_qkv",
+        ],
+    ),
+    (
+        "overlap",
+        &[
+            "tensor",
+            "expert",
+            "slowdown",
+            "delayed_weights",
+            "parameter_gather",
+            "forward_prefetch",
+            "backward_prefetch",
+        ],
+    ),
+    ("experts", &["fused"]),
+    ("training", &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather"]),
+    ("parallel", &["replicate"]),
+];
+
 type IsIdle = fn(&Problem) -> bool;
 
 const fn of_model(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
@@ -260,6 +296,7 @@ fn no_prefetch(problem: &Problem) -> bool {
 /// What the file has of these keys and of the policies' tables, with its places; taken before sections are read.
 pub struct Given {
     keys: Vec<(usize, String, Place)>,
+    costs: Vec<(String, Place)>,
     tables: Vec<(String, Place)>,
     recompute: Option<(String, Place)>,
 }
@@ -272,18 +309,37 @@ impl Given {
             Some((index, value, at))
         });
         let recompute = reader.peek_in("training", "recompute");
-        Self { keys: keys.collect(), tables: reader.tables_in("policies"), recompute }
+        Self { keys: keys.collect(), costs: costs(reader), tables: reader.tables_in("policies"), recompute }
     }
+}
+
+/// Keys that costs follow from, as the file writes them. Checkpoints of a run of days have the optimizer's states under any costs.
+fn costs(reader: &Reader<'_>) -> Vec<(String, Place)> {
+    let all = COSTS.iter().flat_map(|(section, keys)| keys.iter().map(move |key| (*section, *key)));
+    let read = all.filter(|(section, _)| *section != "optimizer" || !reader.has("failures"));
+    let given = read.filter_map(|(section, key)| {
+        let (value, at) = reader.peek_in(section, key)?;
+        Some((format!("{section}.{key} = {value}"), at))
+    });
+    given.collect()
 }
 
 /// Warns of every key that changes nothing, of the file and of the policies that run.
 pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_searched: bool, policies: &[PolicyChoice]) {
     let asked: Vec<Problem> = policies.iter().map(|choice| choice.problem(problem)).collect();
+    let has_times = problem.execution.unit_times.is_some();
+    let costs: &[(String, Place)] = if has_times { &given.costs } else { &[] };
+    for (key, at) in costs {
+        let help = "it needs times that are counted, and `[cost.units]` gives them";
+        reader.warn(Code::NoEffect, at.clone(), format!("`{key}` changes nothing"), help.to_owned());
+    }
     for (index, value, at) in &given.keys {
         let key = &KEYS[*index];
         let is_left_open = is_searched && key.is_of_layout;
-        if !is_left_open && !is_default(key, value) && asked.iter().all(key.is_idle) {
-            let what = format!("`{}.{} = {value}` changes nothing", key.section, key.name);
+        let key_and_value = format!("{}.{} = {value}", key.section, key.name);
+        let is_said = costs.iter().any(|(said, _)| *said == key_and_value);
+        if !is_said && !is_left_open && !is_default(key, value) && asked.iter().all(key.is_idle) {
+            let what = format!("`{key_and_value}` changes nothing");
             reader.warn(Code::NoEffect, at.clone(), what, format!("it needs {}", key.needs));
         }
     }

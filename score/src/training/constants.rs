@@ -267,4 +267,25 @@ mod tests {
             assert!(constants.cards.iter().all(|card| hw::catalog::gpu(card).is_some()));
         }
     }
+
+    /// What a clock and a link follow from: peaks, the power limit, and the links inside a node.
+    fn rates(gpu: &hw::Gpu) -> [Option<f64>; 5] {
+        let [fp32, fp8] = [gpu.peak_fp32, gpu.peak_fp8].map(|peak| peak.map(hw::FlopsPerSecond::get));
+        [Some(gpu.peak_bf16.get()), fp32, fp8, gpu.power_watts, Some(gpu.intra_node_bandwidth.get())]
+    }
+
+    #[test]
+    fn cards_that_differ_in_memory_alone_have_the_same_constants() {
+        let gpus: Vec<hw::Gpu> = hw::catalog::gpu_names().into_iter().filter_map(hw::catalog::gpu).collect();
+        let mut alike = Vec::new();
+        for (index, one) in gpus.iter().enumerate() {
+            for other in gpus[..index].iter().filter(|other| rates(other) == rates(one)) {
+                assert_eq!(Constants::of(&one.name), Constants::of(&other.name), "{} and {}", one.name, other.name);
+                alike.push([one.name.as_str(), other.name.as_str()]);
+            }
+        }
+        assert!(alike.contains(&["a100-sxm-80g", "a100-sxm-40g"]), "{alike:?}");
+        let of_every_card = CONSTANTS.last().expect("listed");
+        assert_ne!(Constants::of("a100-sxm-40g"), of_every_card);
+    }
 }

@@ -138,12 +138,13 @@ fn asked(
     Ok(problem)
 }
 
-/// A model by its size: GPT's layers, with biases, and one table for embedding and head. Positions are as many as tokens of a sequence.
+/// A model by its size: MPT with biases and a table of positions, as many as tokens of a sequence.
 fn model(word: &str, tokens: u32) -> Result<Model, Reason> {
     let unknown = || Reason::Model { word: word.to_owned() };
     let (_, [hidden, heads, layers]) = MODELS.iter().find(|(name, _)| *name == word).ok_or_else(unknown)?;
     let config = format!(
-        r#"{{ "model_type": "gpt2", "n_embd": {hidden}, "n_head": {heads}, "n_layer": {layers}, "vocab_size": {VOCABULARY}, "n_positions": {tokens} }}"#
+        r#"{{ "model_type": "mpt", "d_model": {hidden}, "n_heads": {heads}, "n_layers": {layers}, "vocab_size": {VOCABULARY},
+            "max_seq_len": {tokens}, "no_bias": false, "attn_config": {{ "alibi": false }} }}"#
     );
     Model::from_config(&format!("mpt-{word}"), &config).map_err(|_| unknown())
 }

@@ -188,6 +188,33 @@ mod tests {
         }
     }
 
+    /// A draw of few requests is faster or slower than its rate by chance: by `cv / √n` of it. So no seed is drawn towards either, and neighbours are
+    /// as far from each other as strangers.
+    #[test]
+    fn seeds_are_fast_and_slow_alike() {
+        let (n, per_s) = (300, 4.0);
+        let mean_gap = |arrivals: Arrivals, seed: u64| {
+            let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); n]);
+            lay(&mut requests, arrivals, seed);
+            (requests.list[n - 1].arrival - Time::ZERO).to_seconds().get() * per_s / hw::real(n as u64)
+        };
+        for (arrivals, cv) in [(Arrivals::Poisson { per_s }, 1.0), (Arrivals::Gamma { per_s, cv: 2.0 }, 2.0)] {
+            let means: Vec<f64> = (0..200).map(|seed| mean_gap(arrivals, seed)).collect();
+            let n_seeds = hw::real(means.len() as u64);
+            let mean = means.iter().sum::<f64>() / n_seeds;
+            let spread = (means.iter().map(|one| (one - mean) * (one - mean)).sum::<f64>() / n_seeds).sqrt();
+            // Four and three standard deviations of a mean and of a spread over 200 seeds.
+            let expected = cv / hw::real(n as u64).sqrt();
+            assert!((mean - 1.0).abs() < 4.0 * expected / n_seeds.sqrt(), "{arrivals:?}: {mean}");
+            assert!((spread / expected - 1.0).abs() < 3.0 / (2.0 * n_seeds).sqrt(), "{arrivals:?}: {spread}");
+            let neighbours: f64 = means.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+            assert!(
+                (neighbours / (n_seeds * spread * spread)).abs() < 4.0 / n_seeds.sqrt(),
+                "{arrivals:?}: {neighbours}"
+            );
+        }
+    }
+
     #[test]
     fn replay_at_double_speed_halves_every_arrival() {
         let mut requests = Requests::of(vec![Request::new(Time::from_ns(3_000), 1, 1)]);

@@ -235,22 +235,40 @@ pub fn token_capacity(problem: &Problem) -> u64 {
 /// Micro-batches for each rank of a pipeline, with which its bubble is small (GPipe, arXiv:1811.06965, section 2.3).
 const PER_RANK: u64 = 4;
 
-/// Tokens of a micro-batch where the file says none: what memory holds. A policy that pads to it would pad sequences that are all alike to a
-/// length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A pipeline keeps `PER_RANK` of them
-/// for each of its ranks. A framework takes one, as its own default is.
+/// Tokens of a micro-batch where the file says none: what memory holds, and no more than a step asks for. A policy that pads to it would pad
+/// sequences that are all alike to a length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A
+/// framework takes one, as its own default is.
 pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
     let capacity = token_capacity(problem);
     let lengths = &problem.workload.lengths;
     let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
-    let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else { return capacity };
+    let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else {
+        return capacity.min(asked_tokens(problem));
+    };
     let replicas = usize::try_from(problem.layout.dp).unwrap_or(1).max(1);
     let of_replica = problem.workload.batch_size.div_ceil(replicas) as u64;
     let held = if problem.execution.framework == Framework::Formulas { capacity / shard.max(1) } else { 1 };
-    let least = if problem.layout.pp > 1 { PER_RANK * u64::from(problem.layout.pp) } else { 1 };
-    let most = held.min(of_replica / least).max(1);
+    let most = held.min(of_replica / micro_batches_of_replica(problem)).max(1);
     let whole = (1..=most).rev().find(|&n| of_replica.is_multiple_of(n)).unwrap_or(1);
     // One that does not fit is said where lengths are looked at.
     if shard > capacity { capacity } else { whole * shard }
+}
+
+/// Micro-batches that a replica is given at least: one, and on a pipeline `PER_RANK` for each of its ranks.
+fn micro_batches_of_replica(problem: &Problem) -> u64 {
+    if problem.layout.pp > 1 { PER_RANK * u64::from(problem.layout.pp) } else { 1 }
+}
+
+/// Tokens of a rank in a micro-batch where a step is spread over all replicas, each with its fewest micro-batches. Sequences that go one by one to
+/// the emptiest micro-batch fill none above the mean and the longest of them together (Graham 1966, Bell System Technical Journal 45, 1563).
+fn asked_tokens(problem: &Problem) -> u64 {
+    let lengths = &problem.workload.lengths;
+    let of_step = |step: &[u64]| step.iter().sum::<u64>();
+    let most = lengths.chunks(problem.workload.batch_size.max(1)).map(of_step).max().unwrap_or(0);
+    let longest = lengths.iter().max().copied().unwrap_or(0);
+    let ranks = u64::from(problem.layout.cp.max(1));
+    let n_micro_batches = u64::from(problem.layout.dp.max(1)) * micro_batches_of_replica(problem);
+    most.div_ceil(n_micro_batches * ranks) + longest.div_ceil(ranks)
 }
 
 /// Whether the model states leave room for at least one token.

@@ -192,3 +192,21 @@ fn without_roll_back_a_rank_can_exceed_its_bucket() {
     let over = decision.plan.steps[0].groups[0].iter().any(|mb| (0..2).any(|rank| mb.tokens_on(rank, 2) > 20_000));
     assert!(over);
 }
+
+#[test]
+fn best_fit_gives_every_group_its_share_where_one_micro_batch_would_hold_the_step() {
+    // 1600 tokens over four groups; 900 of 1600 in one sequence, which no other group can help with; and 17, which no four groups have alike.
+    for (lengths, held) in [
+        (vec![100; 16], [400; 4]),
+        (vec![900, 300, 200, 100, 50, 50], [900, 700, 0, 0]),
+        (vec![100; 17], [500, 500, 500, 200]),
+    ] {
+        let problem = problem(lengths.clone(), lengths.len(), 4, 1, 100_000);
+        let plan = named("best_fit").expect("listed").plan(&problem, &context()).expect("fits").plan;
+        let of_group = |group: &Vec<train::plan::MicroBatch>| group.iter().map(train::plan::MicroBatch::tokens).sum();
+        let mut found: Vec<u64> = plan.steps[0].groups.iter().map(of_group).collect();
+        found.sort_unstable_by_key(|tokens| std::cmp::Reverse(*tokens));
+        assert_eq!(found, held, "{lengths:?}");
+        assert!(plan.steps[0].groups.iter().all(|group| group.len() <= 1), "{lengths:?}");
+    }
+}

@@ -88,6 +88,10 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
     let Value::Object(mut keys) = value else {
         return Err(vec!["the file holds no JSON object".to_owned()]);
     };
+    // MPT keeps the keys of attention apart.
+    if let Some(Value::Object(attention)) = keys.remove("attn_config") {
+        keys.extend(attention);
+    }
     // A model that listens and speaks has the one that thinks under a key of its own (Qwen3-Omni).
     if let Some(Value::Object(thinker)) = keys.remove("thinker_config") {
         keys.extend(thinker);
@@ -138,9 +142,8 @@ fn is_near(found: &str, known: &str) -> bool {
 
 fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let family = of.family;
-    let gpt = family == Family::Gpt2;
-    let hidden = reader.required(&["hidden_size", "n_embd"]);
-    let n_heads = reader.required(&["num_attention_heads", "n_head"]);
+    let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
+    let n_heads = reader.required(&["num_attention_heads", "n_head", "n_heads"]);
     // OPT-350M alone has embeddings of another width than its layers.
     if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
         reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
@@ -151,7 +154,6 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let (n_layers, layers) = layers::layers(of, reader, max_positions, experts.is_some());
     let (qkv_bias, output_bias) = biases(of, reader);
     let is_stated = family == Family::Megatron;
-    let is_learned = is_stated && reader.flag("learned_positions", false);
     let vocab = match family {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
@@ -182,7 +184,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         output_bias,
         output_gate: output_gate(of, reader),
         sinks,
-        learned_positions: gpt || is_learned,
+        learned_positions: learns_positions(family, reader),
         scaled_positions: family == Family::GptOss,
         norms: of.norms,
         qk_norm: qk_norm(of, reader),
@@ -208,6 +210,16 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
 fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
     let stated = match family {
         Family::Searched => searched::n_kv_heads(n_heads, reader),
+        Family::Mpt => match reader.word("attn_type") {
+            Some("multiquery_attention") => Some(1),
+            Some("grouped_query_attention") => Some(reader.required(&["kv_n_heads"])),
+            None | Some("multihead_attention") => None,
+            Some(other) => {
+                let allowed = "multihead_attention, multiquery_attention, grouped_query_attention";
+                reader.find("attn_type", &other, allowed);
+                None
+            }
+        },
         _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
     };
     stated.unwrap_or(n_heads)
@@ -215,6 +227,9 @@ fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
 
 /// Whether queries, keys and values have biases, and whether the output projection has one.
 fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
+    if of.family == Family::Mpt {
+        return [!reader.flag("no_bias", true); 2].into();
+    }
     let keys = ["attention_bias", "use_qkv_bias", "use_bias", "enable_bias"];
     let stated = keys.into_iter().find(|key| reader.has(key));
     let is_there = stated.map_or(of.biases.default, |key| reader.flag(key, of.biases.default));
@@ -223,9 +238,23 @@ fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
     (is_there, of_output)
 }
 
+/// Whether positions are a table. MPT has one where attention has no biases that grow with the distance (ALiBi), and no rotary positions.
+fn learns_positions(family: Family, reader: &mut Reader<'_>) -> bool {
+    match family {
+        Family::Gpt2 => true,
+        Family::Megatron => reader.flag("learned_positions", false),
+        Family::Mpt => {
+            let [learned, alibi, rope] = [("learned_pos_emb", true), ("alibi", true), ("rope", false)]
+                .map(|(key, usual)| reader.flag(key, usual));
+            learned && !alibi && !rope
+        }
+        _ => false,
+    }
+}
+
 fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
     let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
-    reader.optional(&["max_position_embeddings", "n_positions", "model_max_length"]).unwrap_or(default)
+    reader.optional(&["max_position_embeddings", "n_positions", "model_max_length", "max_seq_len"]).unwrap_or(default)
 }
 
 /// The gate behind attention.
@@ -254,7 +283,7 @@ fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {
 }
 
 fn qk_norm(of: Type, reader: &mut Reader<'_>) -> QueryKeyNorm {
-    let stated = ["use_qk_norm", "qk_layernorm"].into_iter().find(|key| reader.has(key));
+    let stated = ["use_qk_norm", "qk_layernorm", "qk_ln"].into_iter().find(|key| reader.has(key));
     let is_on = stated.map_or(of.has_qk_norm, |key| reader.flag(key, of.has_qk_norm));
     match of.qk_norm {
         _ if !is_on => QueryKeyNorm::Off,

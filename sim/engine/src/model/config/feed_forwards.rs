@@ -16,6 +16,7 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
     let width = reader.uniform(&["moe_intermediate_size", "expert_ffn_hidden_size"]);
     let dense = match family {
         Family::Gpt2 => reader.optional(&["n_inner", "ffn_dim"]).unwrap_or(4 * hidden),
+        Family::Mpt => hidden * reader.optional(&["expansion_ratio"]).unwrap_or(4),
         Family::Granite if n_routed.is_none() => reader.required(&["shared_intermediate_size"]),
         Family::Llama4 | Family::Cohere2 => {
             reader.required(&["intermediate_size_mlp", "prefix_dense_intermediate_size", "intermediate_size"])

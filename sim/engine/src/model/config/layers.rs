@@ -43,7 +43,7 @@ pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_expe
     let n = match family {
         // A layer has two attentions and two feed-forwards, and its experts run beside the second half.
         Family::Longcat => 2 * reader.required(&["num_layers", "num_hidden_layers"]),
-        _ => reader.required(&["num_hidden_layers", "n_layer"]),
+        _ => reader.required(&["num_hidden_layers", "n_layer", "n_layers"]),
     };
     if n > LAYERS_MAX {
         reader.find("num_hidden_layers", &n, &format!("whole numbers from 1 to {LAYERS_MAX}"));

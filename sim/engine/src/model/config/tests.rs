@@ -51,6 +51,44 @@ fn public_configurations_give_the_embedded_models() {
 }
 
 #[test]
+fn mpt_has_the_parameters_of_its_checkpoint_and_keys_of_its_own() {
+    // Keys of mosaicml/mpt-7b, whose checkpoint has 13,298,573,312 bytes of 16 bits (`total_size` of its index).
+    let of = |attention: &str, more: &str| {
+        let config = format!(
+            r#"{{ "model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432, "max_seq_len": 2048,
+            "expansion_ratio": 4, "learned_pos_emb": true, "init_device": "cpu", "norm_type": "low_precision_layernorm", "no_bias": true,
+            "attn_config": {{ "attn_impl": "torch", "alibi_bias_max": 8 {attention} }} {more} }}"#
+        );
+        Model::from_config("mpt-7b", &config).map_err(|findings| findings.join("; "))
+    };
+    let plain = of(r#", "alibi": true, "attn_type": "multihead_attention""#, "").expect("read");
+    assert_eq!(2 * plain.n_parameters(), 13_298_573_312);
+    assert_eq!(
+        (plain.max_positions, plain.tied, plain.learned_positions, plain.not_priced()),
+        (2048, true, false, vec![])
+    );
+    // What the file leaves out is what its model code takes.
+    assert_eq!(of("", "").expect("read"), plain);
+    // Four key-value heads of 128 in place of 32, queries and keys that are normalised, a table of positions with biases, wider feed-forwards.
+    let grouped = of(r#", "attn_type": "grouped_query_attention", "kv_n_heads": 4"#, "").expect("read");
+    assert_eq!(plain.n_parameters() - grouped.n_parameters(), 32 * 2 * 4096 * 28 * 128);
+    assert_eq!(of(r#", "attn_type": "multiquery_attention""#, "").expect("read").n_kv_heads, 1);
+    let normed = of(r#", "qk_ln": true"#, "").expect("read");
+    assert_eq!(normed.n_parameters() - plain.n_parameters(), 32 * 2 * 4096);
+    let learned = of(r#", "alibi": false"#, r#", "no_bias": false"#).expect("read");
+    // Biases of three projections, the output's, two products, two norms, and the last norm's.
+    assert_eq!(learned.n_parameters() - plain.n_parameters(), 2048 * 4096 + 32 * (3 + 1 + 4 + 1 + 2) * 4096 + 4096);
+    assert!(!of(r#", "alibi": false, "rope": true"#, "").expect("read").learned_positions);
+    let wide = of("", r#", "expansion_ratio": 5"#).expect("read");
+    assert_eq!(wide.intermediate, 5 * 4096);
+    let findings = of(r#", "attn_type": "linear""#, "").expect_err("no such attention");
+    assert_eq!(
+        findings,
+        "`attn_type` is linear, allowed are multihead_attention, multiquery_attention, grouped_query_attention"
+    );
+}
+
+#[test]
 fn a_file_says_whether_a_bias_balances_its_experts_and_which_groups_a_token_chooses() {
     let of = |kind: &str, more: &str| {
         let config = format!(

@@ -32,6 +32,7 @@ pub(super) enum Family {
     Gemma4,
     Gemma4Unified,
     MimoV2,
+    Mpt,
     MiniMaxM3,
     Longcat,
     Qwen4,
@@ -119,7 +120,7 @@ const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 110] = [
+pub(super) const TYPES: [(&str, Type); 111] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -215,6 +216,8 @@ pub(super) const TYPES: [(&str, Type); 110] = [
     ("mistral3", MISTRAL),
     ("mistral4", Type { balanced: false, ..LATENT }),
     ("mixtral", MISTRAL),
+    // Positions as biases of attention (ALiBi) cost what rotary ones do.
+    ("mpt", Type { family: Family::Mpt, tied: true, gated: false, qk_norm: QueryKeyNorm::Whole, ..LLAMA }),
     ("nemotron", Type { gated: false, ..LLAMA }),
     ("nemotron-nas", Type { family: Family::Searched, ..LLAMA }),
     ("nemotron_h", Type { family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
