@@ -19,10 +19,11 @@ use train::metrics::{self, Metrics, Played};
 use train::plan::Plan;
 use train::problem::Problem;
 
+use super::named;
 use super::packs;
 use super::row::Asked;
 use super::step::{ENGINE, Step};
-use super::transfer::{self, Transfer};
+use super::transfer::Transfer;
 use crate::play::{self, UNEXPLAINED_TPOT};
 use crate::training::play::TOGETHER;
 use crate::training::row::Kernels;
@@ -168,7 +169,7 @@ impl Trainer {
         let log_probabilities = log_probabilities(&problem, step, cost);
         let open = libm::exp(unexplained::half_width(&metrics, Kernels::Usual, unexplained::HOST));
         let [updates, log_probabilities] = [updates, log_probabilities].map(|ends| narrowed(ends, open));
-        let bytes = transfer::bytes(&problem);
+        let bytes = named::bytes(&problem.model);
         let both = Problem { cluster: step.both.clone(), ..problem.clone() };
         let between = (costs.trainer)(&both.cluster, both.execution.framework);
         let parts = [0, 1, 2].map(|end: usize| {
