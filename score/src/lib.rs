@@ -12,6 +12,7 @@ pub mod between;
 pub mod client;
 pub mod form;
 pub mod kernels;
+pub mod known;
 pub mod learned;
 pub mod leave_out;
 #[cfg(test)]

@@ -55,32 +55,14 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     match tables::read(&table, &beside) {
         Some(rows) => {
             let rows = rows.map_err(broken)?;
-            note_absent(&path, &table);
+            if let Some(taken) = tables::absent_words(&table) {
+                crate::ask::tell(&format!("note: {path} has no column {taken}\n"));
+            }
             steps(args, rows)
         }
         None if run::is_known(&table) => runs(args, score::recipe::layouts::read(&table).map_err(broken)?),
-        None => Err(wrong(&unknown_table())),
+        None => Err(wrong(&score::known::unknown())),
     }
-}
-
-/// Says once which columns a table lacks, and what is taken for them.
-fn note_absent(path: &str, table: &str) {
-    let absent = tables::absent(table);
-    let taken: Vec<String> = absent.iter().map(|(column, taken)| format!("`{column}` ({taken})")).collect();
-    if !taken.is_empty() {
-        crate::ask::tell(&format!("note: {path} has no column {}\n", taken.join(", ")));
-    }
-}
-
-/// Which tables are known, by the columns that tell them.
-fn unknown_table() -> String {
-    let mut known = vec!["measured serving runs (id, silicon_ttft_ms, silicon_tpot_ms)".to_owned()];
-    known.extend(tables::known_tables());
-    known.extend(rl::table::known_tables());
-    known.push("operators (device, op, latency_ms), whole models (device, model, e2e_ms)".to_owned());
-    known.push("kernels of training (op, stage, time_ms), layers of experts (dispatcher, forward_ms)".to_owned());
-    known.push("kernels of serving (prefill_ms and decode_ms, attn_pre_proj_ms, or grouped_gemm_ms)".to_owned());
-    format!("its columns are those of no table that is known; these are\n  {}", known.join("\n  "))
 }
 
 fn width() -> usize {

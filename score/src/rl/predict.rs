@@ -2,7 +2,7 @@
 //!
 //! Every part has an interval of its own. That of the trainer's is training's: all costs at one end, of which little is left because kernels do not err together, and at
 //! least what kernels, exchanges and the host leave open (`training::unexplained`). Answers have that of tokens in serving. A step's interval has all parts at
-//! their low ends and all at their high ends. Units: seconds.
+//! their low ends and all at their high ends, and room for what frameworks do besides (`rl::step::interval_of`). Units: seconds.
 
 use engine::cost::{CostModel, Source};
 use engine::play::{Case, Machine, Outcome, simulate_cases};
@@ -11,6 +11,7 @@ use engine::timeline::Timeline;
 use hw::Seconds;
 use hw::topology::Topology;
 use rl::cycle::{self, Parts, Placement};
+use rl::step::interval_of;
 use rl::{forward, generation, weights};
 use serve::fleet::Fleet;
 use serve::router::{self, RouterKind};
@@ -87,10 +88,10 @@ fn predict_step(step: &Step, costs: &Costs<'_>) -> Predicted {
         parts.generation = generator.alone_s * slowness[end];
         *seconds = generator.step_s(parts, slowness[end]);
     }
-    let [low, seconds, high] = found;
+    let (seconds, interval) = (found[1], interval_of(found));
     let parts = trainer.parts[1];
     let source = generator.source.max(trainer.metrics.source);
-    Predicted { seconds, interval: [low, high], parts: Some(parts), source, why: why(&parts, &trainer.metrics) }
+    Predicted { seconds, interval, parts: Some(parts), source, why: why(&parts, &trainer.metrics) }
 }
 
 /// What takes most of a step.

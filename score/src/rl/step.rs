@@ -13,16 +13,12 @@ use serve::engine_preset::MemoryRule;
 use serve::step_cost::host::EngineLoop;
 use train::problem::{Execution, Framework, GradientSync, Loss, Overlap, Problem, Recompute};
 
+use super::named;
 use super::reason::Reason;
 use super::recipe::{Recipe, UPDATE};
 use crate::run::{Run, Worker, Workers};
 use crate::setup::{self, Setup};
 use crate::training::setting::{Degrees, Machine};
-
-/// GPUs that NVLink joins where a rack is one domain: NVL72 holds whole groups of 64.
-const RACK: u32 = 64;
-/// GPUs of a node elsewhere.
-const NODE: u32 = 8;
 
 /// A step that can be played.
 #[derive(Clone, Debug)]
@@ -68,26 +64,6 @@ pub(super) struct Stated {
     pub(super) off_policy: u32,
 }
 
-/// GPUs of a domain of fast links around a card.
-pub(super) fn domain(card: &str) -> u32 {
-    if card.starts_with("GB") { RACK } else { NODE }
-}
-
-/// A model by the table's word.
-pub(super) fn model(word: &str) -> Result<Model, Reason> {
-    let name = match word {
-        "LLAMA3.1_8B" => "llama-3.1-8b",
-        "Qwen3-32B" => "qwen3-32b",
-        "Qwen3-8B" => "qwen3-8b",
-        "Qwen2.5-7B" | "Qwen2.5-Math-7B" => "qwen2.5-7b",
-        "Qwen3-30B3A" | "Qwen3-30B-A3B" | "Qwen3-30B-A3B-Base" => "qwen3-30b-a3b",
-        "Qwen3-235B" | "Qwen3-235B-A22B" => "qwen3-235b-a22b",
-        "DeepSeek-V3 671B" => "deepseek-v3",
-        _ => return Err(Reason::Model { word: word.to_owned() }),
-    };
-    engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })
-}
-
 impl Step {
     /// Weights of an engine on one of its GPUs.
     pub fn engine_bytes(&self) -> Bytes {
@@ -104,7 +80,7 @@ impl Stated {
     /// The step by its recipe.
     pub(super) fn step(&self, recipe: &Recipe) -> Result<Step, Reason> {
         self.check()?;
-        let model = model(&self.model)?;
+        let model = named::model(&self.model)?;
         let most = self.limit.saturating_sub(self.prompt);
         let rollouts =
             Rollouts { n_prompts: self.prompts, n_answers: self.answers, prompt: self.prompt, mean: self.mean, most };
@@ -147,7 +123,7 @@ impl Stated {
             Placement::Colocated => self.gpus[0],
             Placement::Split => self.gpus[0] + self.gpus[1],
         };
-        Ok(Machine::of(&self.card, n_gpus, domain(&self.card))?.cluster())
+        Ok(Machine::of(&self.card, n_gpus, named::domain(&self.card))?.cluster())
     }
 
     /// Scales of 8 bits are of blocks in trainer and engine (`fp8_recipe: blockwise`, `use_deep_gemm`).
@@ -170,7 +146,7 @@ impl Stated {
             layers: recipe.layers(model.n_layers, self.degrees.pp),
             ..Execution::default()
         };
-        let machine = Machine::of(&self.card, self.gpus[0], domain(&self.card))?;
+        let machine = Machine::of(&self.card, self.gpus[0], named::domain(&self.card))?;
         Ok(machine.problem(model, &self.degrees, execution)?)
     }
 

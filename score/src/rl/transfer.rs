@@ -7,6 +7,7 @@ use hw::Bytes;
 use rl::weights;
 use train::problem::{Execution, Problem};
 
+use super::named;
 use super::reason::Reason;
 use crate::training::setting::{Degrees, Machine};
 
@@ -22,8 +23,8 @@ pub struct Transfer {
 impl Transfer {
     /// All weights of a model from so many GPUs to so many others. Each holds the model whole, as the sender of a broadcast does once it is gathered.
     pub(super) fn of(model: &str, card: &str, [from, to]: [u32; 2]) -> Result<Self, Reason> {
-        let model = super::step::model(model)?;
-        let machine = Machine::of(card, from + to, super::step::domain(card))?;
+        let model = named::model(model)?;
+        let machine = Machine::of(card, from + to, named::domain(card))?;
         let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: from + to, chunks: 1, expert_tp: 1 };
         let trainer = machine.problem(model, &degrees, Execution::default())?;
         let bytes = weights::moved(&trainer);

@@ -113,6 +113,12 @@ pub fn absent(text: &str) -> Vec<(&'static str, &'static str)> {
     OPTIONAL.iter().filter(is_absent).copied().collect()
 }
 
+/// The same in words; `None` where nothing is absent.
+pub fn absent_words(text: &str) -> Option<String> {
+    let taken: Vec<String> = absent(text).iter().map(|(column, taken)| format!("`{column}` ({taken})")).collect();
+    (!taken.is_empty()).then(|| taken.join(", "))
+}
+
 /// Every table of measured steps by its name, with the columns that tell it from others.
 pub fn known_tables() -> Vec<String> {
     TABLES.iter().map(|known| format!("{} ({})", known.name, known.header.join(", "))).collect()
