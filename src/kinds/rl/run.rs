@@ -59,6 +59,7 @@ impl Row {
 
 fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
     let mut free_parameters = scenario.training.free_parameters.clone();
+    free_parameters.push(step::SAID.to_owned());
     let of_serving = scenario.serving.free_parameters.iter();
     free_parameters
         .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
