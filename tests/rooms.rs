@@ -15,7 +15,6 @@ const CRATES: [&str; 18] = [
     "sim/curriculum/src",
     "sim/rl/src",
     "sim/graph/src",
-    "sim/rl/src",
     "planner/src",
     "calibrate/src",
     "score/src",
