@@ -47,3 +47,33 @@ fn merged(of_all: &Value<'static>, own: Option<Value<'static>>) -> Value<'static
     }
     Value::with_span(inner, span)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_has_the_keys_of_the_file_that_it_does_not_say_otherwise() {
+        let text =
+            "[model]\nname = 'a'\nlayers = 4\n[cluster]\nnodes = 2\n[train.model]\nname = 'b'\n[train.own]\nx = 1\n";
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(toml_span::parse(text).expect("TOML"), &mut findings);
+        let mut inside = reader.inside("train", &["model", "cluster"]);
+        let mut model = inside.section("model");
+        assert_eq!(model.text("name").map(|(name, _)| name).as_deref(), Some("b"));
+        assert_eq!(model.count("layers", None, 0..=9).0, 4);
+        assert_eq!(inside.section("cluster").count("nodes", None, 0..=9).0, 2);
+        assert_eq!(inside.section("own").count("x", None, 0..=9).0, 1);
+        // The file keeps what it shares.
+        assert_eq!(reader.section("model").text("name").map(|(name, _)| name).as_deref(), Some("a"));
+        assert!(findings.is_empty());
+    }
+
+    #[test]
+    fn a_side_that_is_no_table_is_said() {
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(toml_span::parse("train = 3").expect("TOML"), &mut findings);
+        drop(reader.inside("train", &["model"]));
+        assert!(findings[0].what.contains("expected sections `[train.…]`"), "{}", findings[0].what);
+    }
+}
