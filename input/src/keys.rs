@@ -109,9 +109,9 @@ impl Key {
 /// A key by the kind of scenario that asked for it.
 type ByKind = BTreeMap<String, Key>;
 
-/// Keys by path.
+/// Keys by path, and sections that have the sections of another kind inside.
 #[derive(Default)]
-pub struct Keys(pub(crate) BTreeMap<String, ByKind>);
+pub struct Keys(pub(crate) BTreeMap<String, ByKind>, BTreeSet<&'static str>);
 
 /// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards.
 fn more_exact(one: &'static str, other: &'static str) -> &'static str {
@@ -124,10 +124,12 @@ impl Keys {
     pub fn add(&mut self, kind: &str, seen: Vec<Seen>, has_errors: bool) {
         let mut asked = BTreeSet::new();
         let known: BTreeSet<String> = if has_errors { self.of(kind).cloned().collect() } else { BTreeSet::new() };
-        for seen in seen.into_iter().filter(|seen| !known.contains(&seen.path)) {
-            let key = self.0.entry(seen.path.clone()).or_default().entry(kind.to_owned()).or_default();
+        for seen in seen.into_iter().filter(|seen| !known.contains(&seen.in_file())) {
+            self.1.extend(Some(seen.inside).filter(|section| !section.is_empty()));
+            let path = seen.in_file();
+            let key = self.0.entry(path.clone()).or_default().entry(kind.to_owned()).or_default();
             key.add(&seen);
-            key.n_scenarios += usize::from(asked.insert(seen.path));
+            key.n_scenarios += usize::from(asked.insert(path));
         }
     }
 
@@ -170,7 +172,8 @@ impl Keys {
             .to_owned();
         let section_of = |path: &str| path.rsplit_once('.').map_or(String::new(), |(section, _)| section.to_owned());
         let mut sections: BTreeMap<String, Vec<(&String, &ByKind)>> = BTreeMap::new();
-        for (path, key) in self.0.iter().filter(|(path, _)| !path.ends_with(OTHERS)) {
+        let is_inside = |path: &str| path.split_once('.').is_some_and(|(section, _)| self.1.contains(section));
+        for (path, key) in self.0.iter().filter(|(path, _)| !path.ends_with(OTHERS) && !is_inside(path)) {
             sections.entry(section_of(path)).or_default().push((path, key));
         }
         for (section, keys) in sections {
@@ -237,7 +240,9 @@ pub(crate) fn meanings() -> Meanings {
 pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str, about: &'m str) -> Option<&'m str> {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
     let about = (!about.is_empty()).then_some(about);
-    meaning_in(meanings, section, key).or(about).or_else(|| meaning_in(meanings, "any", key))
+    // Inside of a section others mean what they do in a file of their own.
+    let inner = || meaning_in(meanings, section.split_once('.')?.1, key);
+    meaning_in(meanings, section, key).or_else(inner).or(about).or_else(|| meaning_in(meanings, "any", key))
 }
 
 fn meaning_in<'m>(meanings: &'m Meanings, section: &str, key: &str) -> Option<&'m str> {

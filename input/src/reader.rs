@@ -301,7 +301,7 @@ impl Section<'_> {
 
     /// Tells who watches what a key may be.
     fn note(&self, key: &str, what: &'static str, default: impl FnOnce() -> String, allowed: impl FnOnce() -> String) {
-        seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed(), about: "" });
+        seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed(), ..Seen::default() });
     }
 
     /// Takes a table of a key whole, as JSON, where it is one.

@@ -211,7 +211,13 @@ mod tests {
     use crate::reader::seen::Seen;
 
     fn seen(path: &str, what: &'static str, default: &str, allowed: &str) -> Seen {
-        Seen { path: path.to_owned(), what, default: default.to_owned(), allowed: allowed.to_owned(), about: "" }
+        Seen {
+            path: path.to_owned(),
+            what,
+            default: default.to_owned(),
+            allowed: allowed.to_owned(),
+            ..Seen::default()
+        }
     }
 
     #[test]

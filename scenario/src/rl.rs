@@ -104,15 +104,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let given = rollouts::read(reader.section("rollouts"), folder, head.seed);
     let expectations = expect::read(reader.section("expect"));
     let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
-    let training = given.as_ref().and_then(|given| {
-        let mut inside = reader.inside("train", &SHARED);
-        checks::of_steps(&mut inside);
-        training::of_sequences(&mut inside, source, folder, &seeded, Some(sequences(given)))
+    let training = reader.inside("train", &SHARED, |inside| {
+        checks::of_steps(inside);
+        training::of_sequences(inside, source, folder, &seeded, Some(sequences(given.as_ref()?)))
     });
-    let serving = given.as_ref().and_then(|given| {
-        let mut inside = reader.inside("generate", &SHARED);
-        checks::of_requests(&mut inside);
-        serving::of_requests(&mut inside, source, folder, &seeded, Some(requests(given)))
+    let serving = reader.inside("generate", &SHARED, |inside| {
+        checks::of_requests(inside);
+        serving::of_requests(inside, source, folder, &seeded, Some(requests(given.as_ref()?)))
     });
     SHARED.into_iter().for_each(|shared| drop(reader.section(shared).rest()));
     let ((given, training), serving) = given.zip(training).zip(serving)?;

@@ -24,7 +24,7 @@ pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
 use train::long_run::LongRun;
-use train::problem::{Execution, Framework, Launches, Overlap};
+use train::problem::{Execution, ExpertTraffic, Framework, Launches, Overlap};
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
@@ -172,10 +172,7 @@ pub fn of_sequences(
     let execution = &mut training.execution;
     (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
-    let workload = match sequences {
-        Some(sequences) => sequences.workload(reader, &mut training),
-        None => workload::workload(reader.section("workload"), folder, &training, head.seed),
-    };
+    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
     let card = machine.map(|cluster| &cluster.gpu);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
@@ -186,18 +183,8 @@ pub fn of_sequences(
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
     framework::kernels_of_card(reader, &training, &cluster.gpu);
-    let execution = Execution {
-        framework: framework::in_pieces(training.execution.framework, &overlap),
-        host_overhead_per_layer,
-        launches,
-        overlap,
-        experts,
-        unit_times: cost.units,
-        layers: parallel.layers,
-        micro_batch_group: parallel.micro_batch_group,
-        stragglers,
-        ..training.execution
-    };
+    let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
+    let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
     let mut problem = Problem {
         model: framework::trained(model, execution.framework, training.predicting_layers),
         cluster,
@@ -229,6 +216,24 @@ pub fn of_sequences(
         of_card,
         free_parameters,
     })
+}
+
+/// How a step is executed, with what other sections say of it.
+fn executed(
+    execution: Execution,
+    parallel: &parallel::Parallel,
+    cost: &Cost,
+    (overlap, experts): (Overlap, ExpertTraffic),
+) -> Execution {
+    Execution {
+        framework: framework::in_pieces(execution.framework, &overlap),
+        overlap,
+        experts,
+        unit_times: cost.units,
+        layers: parallel.layers.clone(),
+        micro_batch_group: parallel.micro_batch_group,
+        ..execution
+    }
 }
 
 /// Kernels of the card under the framework.

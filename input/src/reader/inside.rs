@@ -3,12 +3,12 @@
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
-use super::{Reader, copied, place};
+use super::{Reader, copied, place, seen};
 use crate::diagnostic::{Code, Finding};
 
 impl Reader<'_> {
-    /// A reader of the sections inside of the section `name`. Of the sections `shared` each has the keys of this file's that it does not say otherwise.
-    pub fn inside(&mut self, name: &'static str, shared: &[&str]) -> Reader<'_> {
+    /// Reads the sections inside of the section `name`. Of the sections `shared` each has the keys of this file's that it does not say otherwise.
+    pub fn inside<T>(&mut self, name: &'static str, shared: &[&str], read: impl FnOnce(&mut Reader<'_>) -> T) -> T {
         let mut root = match self.root.remove(name) {
             None => Table::new(),
             Some(mut value) => {
@@ -29,7 +29,8 @@ impl Reader<'_> {
                 root.insert(key.clone(), merged(value, own));
             }
         }
-        Reader { root, findings: self.findings }
+        let mut sections = Reader { root, findings: self.findings };
+        seen::inside(name, || read(&mut sections))
     }
 }
 
@@ -58,12 +59,13 @@ mod tests {
             "[model]\nname = 'a'\nlayers = 4\n[cluster]\nnodes = 2\n[train.model]\nname = 'b'\n[train.own]\nx = 1\n";
         let mut findings = Vec::new();
         let mut reader = Reader::new(toml_span::parse(text).expect("TOML"), &mut findings);
-        let mut inside = reader.inside("train", &["model", "cluster"]);
-        let mut model = inside.section("model");
-        assert_eq!(model.text("name").map(|(name, _)| name).as_deref(), Some("b"));
-        assert_eq!(model.count("layers", None, 0..=9).0, 4);
-        assert_eq!(inside.section("cluster").count("nodes", None, 0..=9).0, 2);
-        assert_eq!(inside.section("own").count("x", None, 0..=9).0, 1);
+        reader.inside("train", &["model", "cluster"], |inside| {
+            let mut model = inside.section("model");
+            assert_eq!(model.text("name").map(|(name, _)| name).as_deref(), Some("b"));
+            assert_eq!(model.count("layers", None, 0..=9).0, 4);
+            assert_eq!(inside.section("cluster").count("nodes", None, 0..=9).0, 2);
+            assert_eq!(inside.section("own").count("x", None, 0..=9).0, 1);
+        });
         // The file keeps what it shares.
         assert_eq!(reader.section("model").text("name").map(|(name, _)| name).as_deref(), Some("a"));
         assert!(findings.is_empty());
@@ -73,7 +75,7 @@ mod tests {
     fn a_side_that_is_no_table_is_said() {
         let mut findings = Vec::new();
         let mut reader = Reader::new(toml_span::parse("train = 3").expect("TOML"), &mut findings);
-        drop(reader.inside("train", &["model"]));
+        reader.inside("train", &["model"], |_| ());
         assert!(findings[0].what.contains("expected sections `[train.…]`"), "{}", findings[0].what);
     }
 }

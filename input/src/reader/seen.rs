@@ -1,6 +1,6 @@
 //! Which keys readers ask for: what the page of all keys is made of. Nothing is noted unless somebody watches.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Type of a key whose value a reader looks at before it asks for it.
 pub const EITHER: &str = "one of several";
@@ -12,6 +12,8 @@ pub const OTHERS: &str = "*";
 /// What a key may be, as a reader asked for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
+    /// Section inside of which it stands with sections of its own; empty where it stands in the file.
+    pub inside: &'static str,
     /// Key with the path of its section; list entries have no numbers.
     pub path: String,
     /// `whole number`, `number`, `text`, `true or false`, `word`, or `value`, `list` and `table` where a reader looks closer.
@@ -24,7 +26,15 @@ pub struct Seen {
     pub about: &'static str,
 }
 
+impl Seen {
+    /// Path from the file on.
+    pub fn in_file(&self) -> String {
+        if self.inside.is_empty() { self.path.clone() } else { format!("{}.{}", self.inside, self.path) }
+    }
+}
+
 thread_local! {
+    static INSIDE: Cell<&'static str> = const { Cell::new("") };
     static SEEN: RefCell<Option<Vec<Seen>>> = const { RefCell::new(None) };
 }
 
@@ -39,9 +49,17 @@ pub fn watch<T>(run: impl FnOnce() -> T) -> (T, Vec<Seen>) {
 pub(super) fn note(seen: impl FnOnce() -> Seen) {
     SEEN.with_borrow_mut(|all| {
         if let Some(all) = all {
-            all.push(seen());
+            all.push(Seen { inside: INSIDE.get(), ..seen() });
         }
     });
+}
+
+/// Runs something whose keys stand inside of a section.
+pub(super) fn inside<T>(section: &'static str, run: impl FnOnce() -> T) -> T {
+    let before = INSIDE.replace(section);
+    let found = run();
+    INSIDE.set(before);
+    found
 }
 
 #[cfg(test)]
@@ -55,5 +73,16 @@ mod tests {
         let ((), seen) = watch(|| note(|| key("meanwhile")));
         note(|| key("after"));
         assert_eq!(seen, [key("meanwhile")]);
+    }
+
+    #[test]
+    fn keys_inside_of_a_section_are_known_by_it() {
+        let key = || Seen { path: "parallel.tp".to_owned(), ..Seen::default() };
+        let ((), seen) = watch(|| {
+            inside("train", || note(key));
+            note(key);
+        });
+        let paths: Vec<String> = seen.iter().map(Seen::in_file).collect();
+        assert_eq!(paths, ["train.parallel.tp", "parallel.tp"]);
     }
 }

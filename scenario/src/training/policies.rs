@@ -128,7 +128,7 @@ fn known(section: &Section<'_>, before: &str, policy: &dyn Policy) {
                 Allowed::Count(low, high) => ("whole number", format!("{low} to {high}")),
             };
             let (path, default) = (format!("{before}{}", parameter.name), parameter.default.to_owned());
-            Seen { path, what, default, allowed, about: parameter.about }
+            Seen { path, what, default, allowed, about: parameter.about, ..Seen::default() }
         });
     }
 }

@@ -25,6 +25,10 @@ impl Given {
     /// All of them, in as many steps as their batches are.
     pub fn workload(self, reader: &mut Reader<'_>, training: &mut Training) -> Option<Workload> {
         let (n, batch) = (self.lengths.len() as u64, training.batch_size);
+        if n == 0 || batch == 0 {
+            // Somebody has said so before.
+            return None;
+        }
         if !n.is_multiple_of(batch) {
             let what = format!("`training.batch_size` = {batch} does not divide {n} sequences ({})", self.source);
             let help =
@@ -35,6 +39,19 @@ impl Given {
         training.steps = n / batch;
         let batch_size = usize::try_from(batch).expect("bounded");
         Some(Workload { lengths: self.lengths, batch_size, source: self.source })
+    }
+}
+
+/// Sequences that come from elsewhere, or those of the section.
+pub fn asked(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    training: &mut Training,
+    (given, seed): (Option<Given>, u64),
+) -> Option<Workload> {
+    match given {
+        Some(sequences) => sequences.workload(reader, training),
+        None => workload(reader.section("workload"), folder, training, seed),
     }
 }
 

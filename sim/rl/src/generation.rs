@@ -28,7 +28,7 @@ pub fn requests(rollouts: &Rollouts, answers: &[u32], n_batches: u32, every: Sec
     let mut requests = Requests { prefix_tokens: block_tokens, ..Requests::default() };
     for batch in 0..n_batches {
         let arrival = Time::ZERO + Span::from_seconds(every * f64::from(batch));
-        for prompt in answers.chunks(rollouts.n_answers as usize) {
+        for prompt in answers.chunks(rollouts.n_answers.max(1) as usize) {
             let first = u32::try_from(requests.prefix_ids.len()).expect("fewer than 2^32 blocks");
             requests.prefix_ids.extend((0..n_blocks).map(|block| requests.n_prefix_ids + block));
             requests.n_prefix_ids += n_blocks;
