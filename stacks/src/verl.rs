@@ -46,7 +46,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     let mut flags = Flags::of_keys(given, &KEYS);
     let mut job = Job { stack: "verl", model_key: "actor_rollout_ref.model.path", ..Job::default() };
-    job.model = flags.text("actor_rollout_ref.model.path");
+    job.model = model(&mut flags, machine);
     let mut gpus = |name: &str| flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"));
     let (nodes, per_node) = (gpus("trainer.nnodes"), gpus("trainer.n_gpus_per_node"));
     job.gpus = (per_node.map(|n| n.saturating_mul(nodes.unwrap_or(1))), per_node);
@@ -75,6 +75,18 @@ fn update(mut flags: Flags<'_>, mut job: Job, machine: &Machine) -> Imported {
     flags.warn(Code::NotModelled, None, what, help);
     flags.given.retain(|flag| !OTHER_PARTS.iter().any(|part| flag.name.starts_with(part)));
     job.import(flags, machine)
+}
+
+/// The model by its path. Of a path in a folder that only a shell knows, the last part names it.
+fn model(flags: &mut Flags<'_>, machine: &Machine) -> Option<String> {
+    const KEY: &str = "actor_rollout_ref.model.path";
+    if machine.model.is_some() {
+        return None;
+    }
+    let path = flags.find(KEY)?.value();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let is_known = path.contains(UNKNOWN) && !last.is_empty() && !last.contains(UNKNOWN);
+    if is_known { Some(last.to_owned()) } else { flags.text(KEY) }
 }
 
 fn actor(name: &str) -> String {

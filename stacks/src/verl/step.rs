@@ -209,7 +209,7 @@ fn behind(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document) {
     }
     let updates = staleness.ceil();
     if staleness.fract() > 0.0 {
-        let what = format!("`{key}` of {staleness} is taken as {updates} updates that all weights may be behind");
+        let what = format!("`{key}` of {staleness} is taken as {updates}: all answers may be so many updates behind");
         let help = "a part of a step's answers is not known apart: give `--set rollouts.off_policy=…`";
         flags.warn(Code::NotModelled, flags.at(&key), what, help);
     }
@@ -431,7 +431,7 @@ mod tests {
             &["prompts = 512", "off_policy = 1 ", "batches = \"streamed\"", "forward_passes = 1"],
         );
         assert!(says(&asynchronous, "partial_rollout True"), "{asynchronous:?}");
-        assert!(says(&asynchronous, "0.5 is taken as 1 updates"), "{asynchronous:?}");
+        assert!(says(&asynchronous, "0.5 is taken as 1:"), "{asynchronous:?}");
     }
 
     #[test]
@@ -458,6 +458,21 @@ mod tests {
         let findings: Vec<String> =
             super::super::import(&text, &machine).findings.into_iter().map(|f| f.what).collect();
         assert!(says(&findings, "no `workload.tokens`") && says(&findings, "GPUs of their own"), "{findings:?}");
+    }
+
+    #[test]
+    fn a_path_in_a_folder_of_the_shell_names_its_model_and_sums_in_parentheses_are_read() {
+        let text = "P=$((1024 * 2))\nA=$((1024 * 8))\nM=$(((P + A) * 2))\nMODEL=${MODEL:-\"${HOME}/models/Qwen2.5-7B\"}\n\
+                    python3 -m verl.trainer.main_ppo data.max_prompt_length=$P data.max_response_length=$A data.train_batch_size=64 \
+                    actor_rollout_ref.model.path=\"${MODEL}\" actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True \
+                    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$M\n";
+        let read = found(text);
+        for line in ["name = \"qwen2.5-7b\"", "bucket_tokens = 20480", "max_answer_tokens = 8192"] {
+            assert!(read.scenario.contains(line), "`{line}`:\n{}", read.scenario);
+        }
+        let named = Machine { model: Some("llama-3-8b".to_owned()), ..Machine::default() };
+        let unknown = text.replace("/models/Qwen2.5-7B", "");
+        assert!(super::super::import(&unknown, &named).scenario.contains("name = \"llama-3-8b\""));
     }
 
     #[test]
