@@ -23,6 +23,8 @@ const MOST: u64 = 100_000_000;
 const ACTOR: &str = "actor_rollout_ref.actor.";
 /// Tokens of a micro-batch on a GPU where they are filled up and no key says it (`actor/actor.yaml`).
 const BUCKET_TOKENS: u64 = 16_384;
+/// GPUs of a node where no key says it (`ppo_trainer.yaml`).
+const NODE_GPUS: u32 = 8;
 /// What keys of the other parts of a step have in front: an update of the actor alone has none of them.
 const OTHER_PARTS: [&str; 9] = [
     "actor_rollout_ref.rollout.",
@@ -49,7 +51,10 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.model = model(&mut flags, machine);
     let mut gpus = |name: &str| flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"));
     let (nodes, per_node) = (gpus("trainer.nnodes"), gpus("trainer.n_gpus_per_node"));
-    job.gpus = (per_node.map(|n| n.saturating_mul(nodes.unwrap_or(1))), per_node);
+    if nodes.is_some() || per_node.is_some() {
+        let per_node = per_node.unwrap_or(NODE_GPUS);
+        job.gpus = (Some(per_node.saturating_mul(nodes.unwrap_or(1))), Some(per_node));
+    }
     match flags.text(&actor("strategy")).as_deref() {
         Some("megatron") => megatron(&mut flags, &mut job),
         _ => sharded(&mut flags, &mut job),

@@ -6,7 +6,7 @@
 
 use input::diagnostic::Code;
 
-use super::{MOST, actor, generate, is_set, offloads};
+use super::{MOST, NODE_GPUS, actor, generate, is_set, offloads};
 use crate::document::Document;
 use crate::flags::{Flag, Flags};
 use crate::job::Job;
@@ -76,7 +76,7 @@ pub(super) fn import(
 ) -> Imported {
     let asked = asked(trainer, &mut flags, answers, job.batch);
     job.tokens = Some(asked.prompt + asked.most);
-    let per_node = job.gpus.1.unwrap_or(8);
+    let per_node = job.gpus.1.unwrap_or(NODE_GPUS);
     job.gpus = (job.gpus.0.or_else(|| Some(per_node)), Some(per_node));
     let policy = packing(&mut flags, &mut job, asked);
     let machine = &of_step(trainer, &mut flags, machine);
@@ -396,6 +396,8 @@ mod tests {
             &["bucket_tokens = 2000", "run = [\"deepspeed\"]", "forward_passes = 1", "offload = false"],
         );
         assert!(!says(&one, "micro-batches"), "{one:?}");
+        // Nodes have eight GPUs and engines two where no key says it.
+        check(&format!("{base} actor.ppo_micro_batch_size_per_gpu=1 trainer.nnodes=2"), &["nodes = 2", "replicas = 8"]);
         assert!(says(&one, "verl trains a critic") && says(&one, "vLLM is taken"), "{one:?}");
         // Three of 1,000 and 1,500 tokens over two ranks.
         let three = check(
