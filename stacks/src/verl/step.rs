@@ -77,7 +77,7 @@ pub(super) fn import(
     let asked = asked(trainer, &mut flags, answers, job.batch);
     job.tokens = Some(asked.prompt + asked.most);
     let per_node = job.gpus.1.unwrap_or(NODE_GPUS);
-    job.gpus = (job.gpus.0.or_else(|| Some(per_node)), Some(per_node));
+    job.gpus = (job.gpus.0.or(Some(per_node)), Some(per_node));
     let policy = packing(&mut flags, &mut job, asked);
     let machine = &of_step(trainer, &mut flags, machine);
     let mut out = job.document(&mut flags, machine);
