@@ -427,3 +427,69 @@ fn a_share_that_is_a_switch_elsewhere_stands_beside_it_in_words() {
         files[0].text()
     );
 }
+
+/// A configuration of verl whose GPUs generate and train in turns: two updates of 32 prompts with four answers each.
+const IN_TURNS: &str = "\
+data:
+  max_prompt_length: 256
+  max_response_length: 512
+  train_batch_size: 64
+actor_rollout_ref:
+  model:
+    path: Qwen/Qwen2.5-7B-Instruct
+  actor:
+    ppo_mini_batch_size: 32
+    use_dynamic_bsz: true
+    ppo_max_token_len_per_gpu: 4096
+    use_kl_loss: true
+    fsdp_config:
+      param_offload: true
+      optimizer_offload: true
+  rollout:
+    name: vllm
+    n: 4
+    tensor_model_parallel_size: 2
+    gpu_memory_utilization: 0.6
+algorithm:
+  adv_estimator: grpo
+trainer:
+  n_gpus_per_node: 8
+";
+
+/// The same prompts for a trainer of four GPUs beside engines of four, one step off.
+const ONE_STEP_OFF: &str = "\
+python3 -m verl.experimental.one_step_off_policy.main_ppo data.max_prompt_length=256 data.max_response_length=512 data.train_batch_size=64 \\
+  actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.name=sglang \\
+  actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.tensor_model_parallel_size=1 algorithm.adv_estimator=grpo trainer.n_gpus_per_node=4 \\
+  rollout.n_gpus_per_node=4
+";
+
+/// Metrics of the step that a file of verl is.
+fn step_of(text: &str) -> BTreeMap<String, f64> {
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let imported = stacks::import(stacks::recognise(text).expect("a file of verl"), text, &machine);
+    assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{}", imported.scenario);
+    let source = Source { path: "step.toml".to_owned(), text: imported.scenario.clone() };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    assert_eq!(errors(&checked.findings), Vec::<String>::new(), "{}", imported.scenario);
+    let run = checked.scenario.expect("checked").run(&|_| {});
+    assert_eq!(run.results.len(), 1, "{}", imported.scenario);
+    run.results[0].metrics.clone().into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}
+
+#[test]
+fn files_of_verl_with_the_prompts_of_a_step_are_steps_that_run() {
+    let turns = step_of(IN_TURNS);
+    let off = step_of(ONE_STEP_OFF);
+    for (step, n_updates) in [(&turns, 2.0), (&off, 2.0)] {
+        assert_eq!((step["n_updates"], step["n_gpus"]), (n_updates, 8.0), "{step:?}");
+    }
+    // In turns the parts add up; states go to the host and back. One step off the longer side counts, and the engine's log probabilities are taken.
+    let parts = ["generation_s", "log_probability_s", "training_s", "weights_s", "switch_s"];
+    let sum: f64 = parts.iter().map(|part| turns[*part]).sum();
+    assert!((turns["step_s"] / sum - 1.0).abs() < 1e-9 && turns["switch_s"] > 0.0, "{turns:?}");
+    assert_eq!(off.get("log_probability_s").copied().unwrap_or(0.0), 0.0);
+    let longer = (off["training_s"] + off["weights_s"]).max(off["generation_s"] + off["weights_s"]);
+    assert!((off["step_s"] / longer - 1.0).abs() < 1e-9, "{off:?}");
+}

@@ -48,6 +48,20 @@ impl Document {
         self.set(section, name, quoted(word), remark);
     }
 
+    /// Moves sections into one that has them inside, as a side of a scenario of several sides; others stay.
+    pub fn put_inside(&mut self, outer: &str, sections: &[&str]) {
+        for (name, _) in &mut self.sections {
+            if sections.contains(&name.as_str()) {
+                *name = format!("{outer}.{name}");
+            }
+        }
+    }
+
+    /// Leaves a section out.
+    pub fn leave_out(&mut self, section: &str) {
+        self.sections.retain(|(name, _)| name != section);
+    }
+
     /// The scenario as TOML.
     pub fn toml(&self) -> String {
         let mut text = comments(&self.head);

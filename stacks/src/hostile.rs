@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 13] = [
+const FILES: [(Stack, &str); 15] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -48,6 +48,18 @@ const FILES: [(Stack, &str); 13] = [
         Stack::Verl,
         "python3 -m verl.trainer.main_ppo data.max_prompt_length=512 data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n\
          actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=1 trainer.n_gpus_per_node=8\n",
+    ),
+    (
+        Stack::Verl,
+        "data:\n  max_prompt_length: 512\n  max_response_length: 512\n  train_batch_size: 128\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B\n  actor:\n\
+         \u{20}   ppo_mini_batch_size: 64\n    use_dynamic_bsz: true\n    use_kl_loss: true\n    fsdp_config:\n      optimizer_offload: true\n  rollout:\n    name: vllm\n\
+         \u{20}   n: 8\n    tensor_model_parallel_size: 2\n    expert_parallel_size: 1\n    cudagraph_capture_sizes: [1, 2, 8]\ntrainer:\n  n_gpus_per_node: 8\n",
+    ),
+    (
+        Stack::Verl,
+        "python -m verl.experimental.fully_async_policy.fully_async_main data.max_prompt_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n\
+         actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.rollout.name=sglang \\\n\
+         rollout.nnodes=1 rollout.n_gpus_per_node=4 trainer.n_gpus_per_node=4 async_training.staleness_threshold=0.5 async_training.require_batches=4\n",
     ),
     (
         Stack::Bridge,
@@ -130,7 +142,7 @@ fn the_files_are_read_as_what_they_are() {
     for (stack, text) in FILES {
         assert_eq!(recognise(text), Some(stack), "{text}");
         let scenario = import(stack, text, &machine()).scenario;
-        assert!(scenario.contains("[cluster]") || scenario.contains("[[fleet.group]]"), "{text}");
+        assert!(scenario.contains("cluster]") || scenario.contains("[[fleet.group]]"), "{text}");
     }
 }
 

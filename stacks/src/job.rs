@@ -62,19 +62,26 @@ impl Job {
 
     /// The scenario.
     pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
-        let mut out = Document::default();
+        let mut out = self.document(&mut flags, machine);
         out.remark(format!("A training job of {} as a scenario; remarks name the keys that gave it.", self.stack));
+        flags.judge();
+        Imported { scenario: out.toml(), findings: flags.findings }
+    }
+
+    /// Sections of a training scenario.
+    pub(crate) fn document(&self, flags: &mut Flags<'_>, machine: &Machine) -> Document {
+        let mut out = Document::default();
         out.word("", "kind", "training", "");
         out.set("", "seed", 0, "");
-        self.model(&mut flags, &mut out, machine);
-        let tokens = self.tokens(&mut flags, machine);
-        let dp = self.machine(&mut flags, &mut out, machine);
+        self.model(flags, &mut out, machine);
+        let tokens = self.tokens(flags, machine);
+        let dp = self.machine(flags, &mut out, machine);
         let [tp, pp, cp] = self.degrees;
         for (name, degree) in [("tp", tp), ("pp", pp), ("cp", cp)] {
             out.set("parallel", name, degree, "");
         }
         let batch = self.batch.unwrap_or(self.of_replica.unwrap_or(self.micro_batch) * dp);
-        out.set("training", "batch_size", batch, "sequences of a step");
+        out.set("training", "batch_size", batch, "sequences of an optimizer step");
         let bucket = self.bucket_tokens.unwrap_or_else(|| (self.micro_batch * tokens.unwrap_or(1)).div_ceil(cp));
         out.set("training", "bucket_tokens", bucket, "tokens of a micro-batch on one GPU");
         if let Some(tokens) = tokens {
@@ -84,8 +91,7 @@ impl Job {
             out.set(section, name, value, *remark);
         }
         out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
-        flags.judge();
-        Imported { scenario: out.toml(), findings: flags.findings }
+        out
     }
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
@@ -109,11 +115,20 @@ impl Job {
         found
     }
 
+    /// GPUs of a node.
+    pub(crate) fn per_node(&self, machine: &Machine) -> u64 {
+        machine.gpus_per_node.or(self.gpus.1).map_or(8, u64::from).max(1)
+    }
+
+    /// GPUs, where the command line or the files say them.
+    pub(crate) fn n_gpus(&self, machine: &Machine) -> Option<u64> {
+        machine.nodes.map(|nodes| u64::from(nodes) * self.per_node(machine)).or(self.gpus.0.map(u64::from))
+    }
+
     /// `[cluster]`; replicas that fill it.
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> u64 {
         let group = self.degrees.iter().product::<u64>().max(1);
-        let per_node = machine.gpus_per_node.or(self.gpus.1).map_or(8, u64::from).max(1);
-        let given = machine.nodes.map(|nodes| u64::from(nodes) * per_node).or(self.gpus.0.map(u64::from));
+        let (per_node, given) = (self.per_node(machine), self.n_gpus(machine));
         let n_gpus = given.or(self.dp.map(|dp| dp.saturating_mul(group))).unwrap_or(group);
         if given.is_none() && self.dp.is_none() {
             let what = format!(

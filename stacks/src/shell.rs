@@ -388,7 +388,9 @@ impl Cutter {
         let what = match self.peek(0) {
             Some(('(', _)) if self.is(1, '(') => {
                 let text = self.inside(at, '(', ')', "$((")?;
-                Dollar::Sum { text: text.trim_start_matches('(').trim_end_matches(')').to_owned() }
+                // The second pair is the mark's own; what stands inside may have parentheses at its ends.
+                let sum = text.strip_prefix('(').unwrap_or(&text);
+                Dollar::Sum { text: sum.strip_suffix(')').unwrap_or(sum).to_owned() }
             }
             Some(('(', _)) => {
                 self.inside(at, '(', ')', "$(")?;
@@ -449,8 +451,8 @@ mod tests {
     #[test]
     fn variables_arrays_and_sums_are_substituted() {
         check(
-            "A=2\nB=$((A*4+1))\nrun --n $B --m ${C:-7} \\\n  --k \"${A}x\"",
-            &[&["run", "--n", "9", "--m", "7", "--k", "2x"]],
+            "A=2\nB=$((A*4+1))\nD=$(((A + 1) * 2))\nrun --d $D --n $B --m ${C:-7} \\\n  --k \"${A}x\"",
+            &[&["run", "--d", "6", "--n", "9", "--m", "7", "--k", "2x"]],
         );
         check(
             "L=(--a 1 # why\n --b 2)\nL+=(--c)\nrun ${L[@]} \"${L[@]}\"",

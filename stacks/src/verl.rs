@@ -1,7 +1,10 @@
-//! verl's YAML, or a script with overrides of it → one update of the actor as a training scenario.
+//! verl's YAML, or a script with overrides of it → a step of reinforcement learning, or one update of the actor.
 //!
-//! A step of reinforcement learning also generates answers and asks a reference, a critic and a reward; those are not part of the scenario, and a
+//! A file that says how many prompts a step has becomes a scenario of `kind = "rl"` (`step`). Any other becomes a training scenario of the update alone, and a
 //! warning says so.
+
+mod generate;
+mod step;
 
 use std::sync::LazyLock;
 
@@ -18,6 +21,22 @@ pub static KEYS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../
 const MOST: u64 = 100_000_000;
 /// What the actor's keys have in front.
 const ACTOR: &str = "actor_rollout_ref.actor.";
+/// Tokens of a micro-batch on a GPU where they are filled up and no key says it (`actor/actor.yaml`).
+const BUCKET_TOKENS: u64 = 16_384;
+/// GPUs of a node where no key says it (`ppo_trainer.yaml`).
+const NODE_GPUS: u32 = 8;
+/// What keys of the other parts of a step have in front: an update of the actor alone has none of them.
+const OTHER_PARTS: [&str; 9] = [
+    "actor_rollout_ref.rollout.",
+    "actor_rollout_ref.ref.",
+    "algorithm.",
+    "critic.",
+    "reward",
+    "rollout.",
+    "async_training.",
+    "data.gen_batch_size",
+    "actor_rollout_ref.actor.ppo_epochs",
+];
 
 /// Reads a configuration, or a script with overrides.
 pub fn import(text: &str, machine: &Machine) -> Imported {
@@ -29,24 +48,50 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     let mut flags = Flags::of_keys(given, &KEYS);
     let mut job = Job { stack: "verl", model_key: "actor_rollout_ref.model.path", ..Job::default() };
-    job.model = flags.text("actor_rollout_ref.model.path");
-    lengths(&mut flags, &mut job);
+    job.model = model(&mut flags, machine);
     let mut gpus = |name: &str| flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"));
     let (nodes, per_node) = (gpus("trainer.nnodes"), gpus("trainer.n_gpus_per_node"));
-    job.gpus = (per_node.map(|n| n.saturating_mul(nodes.unwrap_or(1))), per_node);
+    if nodes.is_some() || per_node.is_some() {
+        let per_node = per_node.unwrap_or(NODE_GPUS);
+        job.gpus = (Some(per_node.saturating_mul(nodes.unwrap_or(1))), Some(per_node));
+    }
     match flags.text(&actor("strategy")).as_deref() {
         Some("megatron") => megatron(&mut flags, &mut job),
         _ => sharded(&mut flags, &mut job),
     }
-    batch(&mut flags, &mut job);
-    let is_checkpointed =
-        flags.text("actor_rollout_ref.model.enable_gradient_checkpointing").is_none_or(|word| is_true(&word));
+    let answers = batch(&mut flags, &mut job);
+    let is_checkpointed = is_set(&mut flags, "actor_rollout_ref.model.enable_gradient_checkpointing", true);
     let recompute = if is_checkpointed { "full" } else { "none" };
     job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
+    match step::Trainer::of(&flags) {
+        Some(trainer) => step::import(trainer, flags, job, answers, machine),
+        None => update(flags, job, machine),
+    }
+}
+
+/// An update of the actor alone.
+fn update(mut flags: Flags<'_>, mut job: Job, machine: &Machine) -> Imported {
+    lengths(&mut flags, &mut job);
+    for name in offloads(&flags) {
+        flags.not_modelled(&name, "copies to and from a host between phases are not counted, and its memory is");
+    }
     let what = "an update of the actor is the scenario: generation, reference, critic and reward are not modelled";
-    let help = "ask a serving scenario for the time of generation";
+    let help = "write `data.train_batch_size`, the prompts of a step: the whole step is the scenario then";
     flags.warn(Code::NotModelled, None, what, help);
+    flags.given.retain(|flag| !OTHER_PARTS.iter().any(|part| flag.name.starts_with(part)));
     job.import(flags, machine)
+}
+
+/// The model by its path. Of a path in a folder that only a shell knows, the last part names it.
+fn model(flags: &mut Flags<'_>, machine: &Machine) -> Option<String> {
+    const KEY: &str = "actor_rollout_ref.model.path";
+    if machine.model.is_some() {
+        return None;
+    }
+    let path = flags.find(KEY)?.value();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let is_known = path.contains(UNKNOWN) && !last.is_empty() && !last.contains(UNKNOWN);
+    if is_known { Some(last.to_owned()) } else { flags.text(KEY) }
 }
 
 fn actor(name: &str) -> String {
@@ -55,6 +100,22 @@ fn actor(name: &str) -> String {
 
 fn is_true(word: &str) -> bool {
     word.eq_ignore_ascii_case("true")
+}
+
+/// Whether a switch is on; `usual` where the file says nothing.
+fn is_set(flags: &mut Flags<'_>, name: &str, usual: bool) -> bool {
+    flags.text(name).map_or(usual, |word| is_true(&word))
+}
+
+/// Keys that send states of the actor to the host between its phases, those that are on.
+fn offloads(flags: &Flags<'_>) -> Vec<String> {
+    let section = if is_megatron(flags) { "megatron" } else { "fsdp_config" };
+    let names = ["param", "grad", "optimizer"].map(|part| actor(&format!("{section}.{part}_offload")));
+    names.into_iter().filter(|name| flags.find(name).is_some_and(|flag| is_true(&flag.value()))).collect()
+}
+
+fn is_megatron(flags: &Flags<'_>) -> bool {
+    flags.find(&actor("strategy")).is_some_and(|flag| flag.value() == "megatron")
 }
 
 /// Whether a line has a word `actor_rollout_ref.…=…`.
@@ -85,9 +146,9 @@ fn over(word: &Word) -> Option<Flag> {
     key.contains('.').then(|| flag(key.to_owned(), value, word.at())).flatten()
 }
 
-/// A key with its value; none where it is null. What other keys give is known only when the program runs.
+/// A key with its value; none where it is null or has nothing in it. What other keys give is known only when the program runs.
 fn flag(name: String, value: &str, at: std::ops::Range<usize>) -> Option<Flag> {
-    let is_empty = matches!(value, "null" | "~" | "None");
+    let is_empty = matches!(value, "null" | "~" | "None" | "{}");
     let value = if value.contains("${") { UNKNOWN.to_string() } else { value.to_owned() };
     (!is_empty).then(|| Flag { name, values: vec![value], at })
 }
@@ -108,7 +169,7 @@ fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
     let words = [("fsdp", 3_u32), ("fsdp2", 3)];
     let strategy = actor("strategy");
     let zero = if flags.find(&strategy).is_some() { flags.word(&strategy, &words).unwrap_or(3) } else { 3 };
-    let is_kept = flags.text(&actor("fsdp_config.reshard_after_forward")).is_some_and(|word| !is_true(&word));
+    let is_kept = !is_set(flags, &actor("fsdp_config.reshard_after_forward"), true);
     let zero = if is_kept { 2 } else { zero };
     job.key(("parallel", "zero"), zero, "actor.strategy, actor.fsdp_config.reshard_after_forward");
     job.pytorch(flags, zero);
@@ -143,18 +204,18 @@ fn megatron(flags: &mut Flags<'_>, job: &mut Job) {
     }
 }
 
-/// Sequences of an update, and what a GPU takes at once.
-fn batch(flags: &mut Flags<'_>, job: &mut Job) {
+/// Sequences of an update, and what a GPU takes at once. Gives the answers to a prompt.
+fn batch(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
     let prompts = flags.count(&actor("ppo_mini_batch_size"), 1..=MOST);
     let answers = flags.count("actor_rollout_ref.rollout.n", 1..=100_000).unwrap_or(1);
     job.batch = prompts.map(|prompts| prompts.saturating_mul(answers));
     if prompts.is_none() {
         flags.missing(&actor("ppo_mini_batch_size"), "a scenario needs the prompts of an update");
     }
-    if flags.text(&actor("use_dynamic_bsz")).is_some_and(|word| is_true(&word)) {
-        job.bucket_tokens = flags.count(&actor("ppo_max_token_len_per_gpu"), 1..=MOST);
+    if is_set(flags, &actor("use_dynamic_bsz"), false) {
+        job.bucket_tokens = flags.count(&actor("ppo_max_token_len_per_gpu"), 1..=MOST).or(Some(BUCKET_TOKENS));
         job.micro_batch = 1;
-        return;
+        return answers;
     }
     let micro_batch = flags.count(&actor("ppo_micro_batch_size_per_gpu"), 1..=MOST);
     if micro_batch.is_none() {
@@ -162,6 +223,7 @@ fn batch(flags: &mut Flags<'_>, job: &mut Job) {
             .missing(&actor("ppo_micro_batch_size_per_gpu"), "a scenario needs the sequences that a GPU takes at once");
     }
     job.micro_batch = micro_batch.unwrap_or(1);
+    answers
 }
 
 #[cfg(test)]
@@ -174,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_update_has_all_answers_of_its_prompts() {
-        let yaml = "data:\n  max_prompt_length: 1024 # why\n  max_response_length: 3072\n  train_batch_size: 512\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B-Instruct\n    \
+        let yaml = "data:\n  max_prompt_length: 1024 # why\n  max_response_length: 3072\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B-Instruct\n    \
                     enable_gradient_checkpointing: True\n  actor:\n    strategy: fsdp2\n    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    \
                     ulysses_sequence_parallel_size: 2\n    fsdp_config:\n      optimizer_offload: True\n  rollout:\n    n: 8\ntrainer:\n  nnodes: 2\n  n_gpus_per_node: 8\nmade_up: 1\n";
         let read = found(yaml);
