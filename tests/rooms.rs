@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 18] = [
     "hw/src",
     "packed/src",
     "input/src",

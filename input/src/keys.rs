@@ -168,7 +168,7 @@ impl Keys {
     pub fn page(&self) -> String {
         let meanings = meanings();
         let mut out = "# Every key of a scenario\n\nMade by `skrull-sim explain --keys` from what the readers ask for. Do not edit it: meanings stand in \
-                       `input/src/keys.toml`.\nA default in several forms depends on the kind or on other keys. `-` has no default: the key may be left out, or its section says what\nis needed. Lists of tables are written `[[section.list]]`; their keys stand under the list's name.\n\nIn kind `rl` sections of training stand under `[train.…]` and those of serving under `[generate.…]`; [rl.md](rl.md) says which it refuses.\n"
+                       `input/src/keys.toml`.\nA default in several forms depends on the kind or on other keys. `-` has no default: the key may be left out, or its section says what\nis needed. Lists of tables are written `[[section.list]]`; their keys stand under the list's name.\n\nIn kind `rl` sections of training stand under `[train.…]` and those of serving under `[generate.…]`;\n`[model]` and `[cluster]` of the file hold for both. [rl.md](rl.md) says what is refused there.\n"
             .to_owned();
         let section_of = |path: &str| path.rsplit_once('.').map_or(String::new(), |(section, _)| section.to_owned());
         let mut sections: BTreeMap<String, Vec<(&String, &ByKind)>> = BTreeMap::new();
