@@ -13,7 +13,6 @@ pub mod predict;
 pub mod reason;
 mod recipe;
 pub mod row;
-pub mod select;
 pub mod step;
 pub mod summary;
 pub mod table;

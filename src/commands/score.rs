@@ -108,7 +108,7 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
         ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
-    let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+    let bar = progress(args, rows.iter().filter(|row| only.takes(&row.label)).count())?;
     let score = if args.leave_out.is_some() {
         training::summary::score(left_out::launched(rows), &only, &costs_of_others, &|| bar.inc(1))
     } else {
@@ -123,8 +123,8 @@ fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
     if args.leave_out.is_some() || args.is_of_serving() {
         return Err(unknown("the table is of reinforcement learning; `--only` is the one choice that it has"));
     }
-    let only = rl::select::Selection::parse(&args.only).map_err(unknown)?;
-    let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+    let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+    let bar = progress(args, rows.iter().filter(|row| only.takes(&row.label)).count())?;
     let costs = rl::predict::Costs { trainer: &costs_of_training, engine: &of_serving };
     let score = rl::summary::score(rows, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();

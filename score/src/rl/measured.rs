@@ -11,9 +11,9 @@ use rl::cycle::Placement;
 use super::predict::Costs;
 use super::reason::Reason;
 use super::row::{Asked, Row};
-use super::select::Selection;
 use super::summary::{self, Score, Scored};
 use super::table;
+use crate::training::select::Selection;
 
 fn trainer(cluster: &Cluster, _: Framework) -> Box<dyn CostModel> {
     Box::new(Roofline::new(cluster))

@@ -10,9 +10,12 @@ use rayon::prelude::*;
 use super::predict::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
-use super::select::{Key, Selection};
 use crate::summary::holds;
+use crate::training::select::{Key, Selection};
 use crate::training::summary::{Errors, errors, share};
+
+/// Keys that a summary has groups of.
+const GROUPS: [Key; 4] = [Key::Set, Key::Card, Key::Model, Key::Variant];
 
 /// A row with what became of it.
 #[derive(Clone, Debug)]
@@ -45,7 +48,7 @@ pub struct Score {
     pub rows: Vec<Scored>,
     /// All rows together.
     pub all: GroupErrors,
-    /// Groups by key, in the order of `Key::GROUPS`.
+    /// Groups by key, in the order of `GROUPS`.
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
     /// Rows without prediction by their reason: its word, what it means, how many.
     pub reasons: Vec<(&'static str, &'static str, usize)>,
@@ -76,11 +79,11 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         done();
         Scored { row, outcome }
     };
-    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
+    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(&row.label)).map(scored).collect();
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
-        groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
+        groups: GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
         reasons: reasons(&rows),
         rows,
     }
@@ -89,7 +92,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
 fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
     let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
     for scored in rows {
-        members.entry(key.of(&scored.row)).or_default().push(scored);
+        members.entry(key.of(&scored.row.label)).or_default().push(scored);
     }
     members.iter().map(|(value, rows)| group(value, rows)).collect()
 }

@@ -1,6 +1,6 @@
-//! Which measured steps are scored: `card=B200,set=SimuMax`, and what they are grouped by.
+//! Which measured steps are scored: `card=B200,set=SimuMax`, and what they are grouped by. Steps of reinforcement learning have the same labels.
 
-use super::row::Row;
+use super::row::Label;
 use crate::select::{Conditions, Keyed, matches};
 
 hw::words! {
@@ -29,8 +29,7 @@ impl Key {
     pub const GROUPS: [Self; 5] = [Self::Card, Self::Model, Self::Format, Self::Layout, Self::Variant];
 
     /// What a row has there.
-    pub fn of(self, row: &Row) -> &str {
-        let label = &row.label;
+    pub fn of(self, label: &Label) -> &str {
         match self {
             Self::Set => label.set,
             Self::Card => &label.card,
@@ -43,11 +42,11 @@ impl Key {
     }
 }
 
-impl Keyed<Row> for Key {
+impl Keyed<Label> for Key {
     const WORDS: &'static [(&'static str, Self)] = &Self::WORDS;
 
-    fn is(self, row: &Row, value: &str) -> bool {
-        matches(self.of(row), value)
+    fn is(self, label: &Label, value: &str) -> bool {
+        matches(self.of(label), value)
     }
 }
 

@@ -82,7 +82,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         done();
         Scored { row, outcome }
     };
-    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
+    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(&row.label)).map(scored).collect();
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
@@ -122,7 +122,7 @@ impl Scored {
 fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
     let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
     for scored in rows {
-        members.entry(key.of(&scored.row)).or_default().push(scored);
+        members.entry(key.of(&scored.row.label)).or_default().push(scored);
     }
     members.iter().map(|(value, rows)| group(value, rows)).collect()
 }

@@ -118,9 +118,10 @@ mod tests {
 
     #[test]
     fn a_batch_takes_its_prompts_and_as_many_iterations_as_its_longest_answer_has_tokens() {
-        // One iteration computes four prompts of 32 tokens: 10 + 128 ms. Nine iterations with four sequences, and five with the last two.
+        // The first prompt begins as it comes, 10 + 32 ms. The other three are computed beside its second token, 10 + 97 ms. Then eight iterations have four
+        // sequences, one has three, and five have the last two.
         let found = generated(&fleet(1, false), &[10, 15, 10, 15]);
-        let expected = 0.138 + 9.0 * 0.014 + 5.0 * 0.012;
+        let expected = 0.042 + 0.107 + 8.0 * 0.014 + 0.013 + 5.0 * 0.012;
         assert!((found.seconds - expected).abs() < 1e-6, "{} s, {expected} s by hand", found.seconds);
         // Two of four end after ten tokens; the third one in order ends with the last.
         assert!((found.half_s - expected).abs() < 1e-6);
@@ -144,7 +145,9 @@ mod tests {
     fn replicas_without_answers_wait_for_the_last_one() {
         // Round robin gives the short answers to one replica and the long ones to the other.
         let found = generated(&fleet(2, false), &[10, 20, 10, 20]);
-        let (short, long) = (0.074 + 9.0 * 0.012, 0.074 + 19.0 * 0.012);
+        // Each has one prompt, then the other one beside a token, then both until the first one ends.
+        let of = |tokens: f64| 0.042 + 0.043 + (tokens - 2.0) * 0.012 + 0.011;
+        let (short, long) = (of(10.0), of(20.0));
         assert!((found.seconds - long).abs() < 1e-6);
         assert!((found.idle_ratio - (1.0 - (short + long) / 2.0 / long)).abs() < 1e-6, "{}", found.idle_ratio);
     }
