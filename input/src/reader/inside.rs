@@ -29,8 +29,16 @@ impl Reader<'_> {
                 root.insert(key.clone(), merged(value, own));
             }
         }
+        let before = self.findings.len();
         let mut sections = Reader { root, findings: self.findings };
-        seen::inside(name, || read(&mut sections))
+        let found = seen::inside(name, || read(&mut sections));
+        // What is wrong with a shared section is said by the first one that reads it.
+        for finding in self.findings.split_off(before) {
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+        found
     }
 }
 
@@ -69,6 +77,16 @@ mod tests {
         // The file keeps what it shares.
         assert_eq!(reader.section("model").text("name").map(|(name, _)| name).as_deref(), Some("a"));
         assert!(findings.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_shared_section_is_said_once() {
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(toml_span::parse("[model]\nlayers = 'x'").expect("TOML"), &mut findings);
+        for side in ["train", "generate"] {
+            reader.inside(side, &["model"], |inside| inside.section("model").count("layers", None, 0..=9));
+        }
+        assert_eq!(findings.len(), 1, "{findings:?}");
     }
 
     #[test]
