@@ -70,6 +70,18 @@ fn parts_of_a_colocated_step_add_up() {
 }
 
 #[test]
+fn a_stated_speed_of_weights_and_the_number_of_forwards_are_heeded() {
+    let of = |set: &[&str], key: &str| metric(&run("rl/grpo-qwen3-32b", set), "best_fit", key);
+    // 32.76 billion parameters in 16 bits.
+    let sent_s = of(&["rollouts.weights_gb_per_s=2.0"], "weights_s");
+    assert!((sent_s / 32.76 - 1.0).abs() < 1e-3, "{sent_s}");
+    let forwards_s = [0, 1, 2].map(|n| of(&[&format!("rollouts.forward_passes={n}")], "log_probability_s"));
+    assert_eq!(forwards_s[0], 0.0);
+    // The second one swaps weights as well.
+    assert!(forwards_s[2] > 2.0 * forwards_s[1] && forwards_s[2] < 2.1 * forwards_s[1], "{forwards_s:?}");
+}
+
+#[test]
 fn one_update_behind_the_longer_side_counts_and_more_distance_never_costs() {
     let run = run("rl/one-step-behind", &["rollouts.batches=in_turn"]);
     let of = |way: &str, key: &str| metric(&run, way, key);

@@ -175,21 +175,22 @@ impl<'f> Reader<'f> {
 
     /// A section, empty when the file has none.
     pub fn section(&mut self, name: &'static str) -> Section<'_> {
-        let (at, table) = match self.root.remove(name) {
-            Some(mut value) => {
-                let at = place(value.span);
-                match value.take() {
-                    ValueInner::Table(table) => (at, table),
-                    other => {
-                        let what = format!("`{name}` is {}, expected a section `[{name}]`", other.type_str());
-                        self.findings.push(Finding::error(Code::NotASection, at.clone(), what));
-                        (at, Table::new())
-                    }
-                }
-            }
-            None => (None, Table::new()),
-        };
+        let (at, table) = self.taken(name, &format!("a section `[{name}]`"));
         Section::new(name.to_owned(), at, table, self.findings)
+    }
+
+    /// The table of a name and where it stands; empty where there is none, or something else than what is expected.
+    fn taken(&mut self, name: &str, expected: &str) -> (Place, Table<'static>) {
+        let Some(mut value) = self.root.remove(name) else { return (None, Table::new()) };
+        let at = place(value.span);
+        match value.take() {
+            ValueInner::Table(table) => (at, table),
+            other => {
+                let what = format!("`{name}` is {}, expected {expected}", other.type_str());
+                self.findings.push(Finding::error(Code::NotASection, at.clone(), what));
+                (at, Table::new())
+            }
+        }
     }
 
     /// Reads every table of a list of tables outside the sections as a section of its own.

@@ -1,28 +1,14 @@
 //! Sections inside of a section: a scenario that is made of others has the sections of each under a name.
 
 use toml_span::Value;
-use toml_span::value::{Table, ValueInner};
+use toml_span::value::ValueInner;
 
-use super::{Reader, copied, place, seen};
-use crate::diagnostic::{Code, Finding};
+use super::{Reader, copied, seen};
 
 impl Reader<'_> {
     /// Reads the sections inside of the section `name`. Of the sections `shared` each has the keys of this file's that it does not say otherwise.
     pub fn inside<T>(&mut self, name: &'static str, shared: &[&str], read: impl FnOnce(&mut Reader<'_>) -> T) -> T {
-        let mut root = match self.root.remove(name) {
-            None => Table::new(),
-            Some(mut value) => {
-                let at = place(value.span);
-                match value.take() {
-                    ValueInner::Table(table) => table,
-                    other => {
-                        let what = format!("`{name}` is {}, expected sections `[{name}.…]`", other.type_str());
-                        self.findings.push(Finding::error(Code::NotASection, at, what));
-                        Table::new()
-                    }
-                }
-            }
-        };
+        let (_, mut root) = self.taken(name, &format!("sections `[{name}.…]`"));
         for section in shared {
             if let Some((key, value)) = self.root.get_key_value(*section) {
                 let own = root.remove(*section);

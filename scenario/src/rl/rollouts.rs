@@ -6,11 +6,10 @@ use engine::random;
 use rl::cycle::{Batches, Placement};
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
-use train::workload::distribution;
 
+use crate::training::workload;
 use input::diagnostic::Code;
 use input::reader::{Section, items, small};
-use input::text_file;
 
 /// Tokens that answers to one prompt share at a time, where the engine keeps prefixes.
 pub const BLOCK_TOKENS: u32 = 16;
@@ -118,25 +117,16 @@ fn lengths(section: &mut Section<'_>, rollouts: Rollouts, folder: &Path, seed: u
 
 /// Draws among the lengths of a file.
 fn of_file(section: &mut Section<'_>, rollouts: Rollouts, folder: &Path, seed: u64) -> Option<(Rollouts, Vec<u32>)> {
-    let (path, at) = section.text("file")?;
-    let text = match text_file::read(&folder.join(&path)) {
-        Ok(text) => text,
-        Err(error) => {
-            section.wrong(Code::UnreadableFile, at, format!("cannot read `{path}`: {error}"));
-            return None;
-        }
-    };
-    let known = distribution::parse_lengths(&text).ok().filter(|all| all.iter().all(|n| *n <= TOKENS_MAX));
-    let Some(known) = known.filter(|all| !all.is_empty()) else {
+    let (known, path) = workload::file(section, folder, None)?;
+    if known.iter().any(|tokens| *tokens > TOKENS_MAX) {
         let help = format!("allowed are whole numbers from 1 to {TOKENS_MAX}, one per line");
-        section.refuse(
+        section.refuse_all(
             Code::WrongLengths,
-            at,
             format!("`{path}` holds something that is no length of an answer"),
             help,
         );
         return None;
-    };
+    }
     let mut stream = random::stream(seed, "answers of a file");
     let n = known.len() as u64;
     let mut draw = || small(known[usize::try_from(stream.below(n)).expect("an index below the length")]);

@@ -137,7 +137,7 @@ fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distributi
 }
 
 /// `file`: one length per line, or what `field` names of each.
-fn file(section: &mut Section<'_>, folder: &Path, field: Option<&str>) -> Option<(Vec<u64>, String)> {
+pub fn file(section: &mut Section<'_>, folder: &Path, field: Option<&str>) -> Option<(Vec<u64>, String)> {
     let (path, at) = section.text("file")?;
     let text = match text_file::read(&folder.join(&path)) {
         Ok(text) => text,

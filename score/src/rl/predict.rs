@@ -10,7 +10,7 @@ use engine::task::TaskGraph;
 use engine::timeline::Timeline;
 use hw::Seconds;
 use hw::topology::Topology;
-use rl::cycle::{self, Parts, Placement};
+use rl::cycle::{self, CASES, Parts, Placement};
 use rl::step::interval_of;
 use rl::{forward, generation, weights};
 use serve::fleet::Fleet;
@@ -29,8 +29,6 @@ use crate::training::play::TOGETHER;
 use crate::training::row::Kernels;
 use crate::training::unexplained;
 
-/// Ends of an interval with its middle.
-const CASES: [Case; 3] = [Case::Low, Case::Expected, Case::High];
 /// Log probabilities that a step asks for: of the model as it is, and of the reference.
 const LOG_PROBABILITIES: f64 = 2.0;
 /// Seed of lengths.
@@ -250,10 +248,8 @@ fn done(outcome: Outcome) -> Timeline {
 /// Time of both log probabilities of all sequences at the low end, as expected and at the high end, with the reference's weights on their way in and out.
 fn log_probabilities(problem: &Problem, step: &Step, cost: &dyn CostModel) -> [f64; 3] {
     let plan = packs::plan(problem, problem.workload.lengths.len(), step.pack_tokens[1]);
-    CASES.map(|case| {
-        let forward = forward::forward_s(problem, &plan, cost, case).expect("pipelines of one shape");
-        LOG_PROBABILITIES * forward + weights::reference_s(problem, cost, case)
-    })
+    let forwards = forward::forward_s(problem, &plan, cost).expect("pipelines of one shape");
+    [0, 1, 2].map(|end: usize| LOG_PROBABILITIES * forwards[end] + weights::reference_s(problem, cost, CASES[end]))
 }
 
 #[cfg(test)]

@@ -5,6 +5,11 @@
 //! `k` for `off_policy`, batches that are generated one after another give a step of `max(g, t, (g + t) / (k + 1))`. A test plays that batch by batch. Units:
 //! seconds.
 
+use engine::play::Case;
+
+/// Ends of the costs, in the order of all figures of a step.
+pub const CASES: [Case; 3] = [Case::Low, Case::Expected, Case::High];
+
 hw::words! {
     /// Which GPUs generate and which train.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

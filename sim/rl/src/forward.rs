@@ -4,7 +4,7 @@
 //! forwards alone would. So everything that a forward has is in it: exchanges, launches, messages between stages, the head. Units: seconds.
 
 use engine::cost::CostModel;
-use engine::play::{Case, Machine, Outcome, simulate};
+use engine::play::{Case, Machine, Outcome, simulate_cases};
 use engine::task::Role;
 use engine::verdict::Refused;
 use hw::Time;
@@ -14,14 +14,16 @@ use train::plan::{Plan, Step};
 use train::problem::Problem;
 use train::schedule::{self, Pipeline};
 
-/// Time of the forwards of all steps of a plan one after another, without an update in between, at one end of the costs.
+use crate::cycle::CASES;
+
+/// Time of the forwards of all steps of a plan one after another, without an update in between, at all ends of the costs.
 ///
 /// # Errors
 /// When a plan has pipelines of different shape, which have no common order.
 ///
 /// # Panics
 /// When lowering made a graph that cannot finish.
-pub fn forward_s(problem: &Problem, plan: &Plan, cost: &dyn CostModel, case: Case) -> Result<f64, Refused> {
+pub fn forward_s(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Result<[f64; 3], Refused> {
     if plan.steps.iter().any(|step| step.is_mixed()) {
         let why = "log probabilities need pipelines of one shape, and this plan has several";
         return Err(Refused::infeasible(why.to_owned()));
@@ -36,7 +38,8 @@ pub fn forward_s(problem: &Problem, plan: &Plan, cost: &dyn CostModel, case: Cas
     problem.execution.overlap.parameter_gather = false;
     let plan = forwards_first(&problem, plan);
     let topology = Topology::of(&problem.cluster);
-    let machine = Machine { cost, topology: &topology, memory_bytes: u64::MAX, case, speed_changes: &[] };
+    let machine =
+        Machine { cost, topology: &topology, memory_bytes: u64::MAX, case: Case::Expected, speed_changes: &[] };
     Ok(last_forward_s(&problem, &plan, &machine))
 }
 
@@ -73,44 +76,42 @@ fn forwards_first(problem: &Problem, plan: &Plan) -> Plan {
     Plan::new(&plan.policy, problem, vec![step])
 }
 
-fn last_forward_s(problem: &Problem, plan: &Plan, machine: &Machine<'_>) -> f64 {
+fn last_forward_s(problem: &Problem, plan: &Plan, machine: &Machine<'_>) -> [f64; 3] {
     let graph = lower(problem, plan, 0);
-    let Outcome::Done(timeline) = simulate(&graph, machine) else { panic!("a step with memory for all ends") };
-    let tasks = graph.tasks.iter().zip(&timeline.end);
-    let ends = tasks.filter(|(task, _)| task.role == Role::Forward).map(|(_, end)| *end);
-    ends.max().map_or(0.0, |end| (end - Time::ZERO).to_seconds().get())
+    let ends = simulate_cases(&graph, machine, &CASES).into_iter().map(|outcome| {
+        let Outcome::Done(timeline) = outcome else { panic!("a step with memory for all ends") };
+        let tasks = graph.tasks.iter().zip(&timeline.end);
+        let ends = tasks.filter(|(task, _)| task.role == Role::Forward).map(|(_, end)| *end);
+        ends.max().map_or(0.0, |end| (end - Time::ZERO).to_seconds().get())
+    });
+    ends.collect::<Vec<_>>().try_into().expect("an end for every case")
 }
 
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
-    use hw::{Bytes, Dtype};
-    use train::layout::{ContextExchange, Layout, Zero};
+    use train::layout::Layout;
     use train::plan::{MicroBatch, Place, Placement};
     use train::problem::{Execution, UnitTimes};
     use train::workload::Workload;
 
     use super::*;
+    use crate::example;
 
     const TOKENS: u64 = 1000;
 
     /// Equal micro-batches of one sequence.
     fn asked(pp: u32, chunks: u32, n_micro_batches: u32, execution: Execution) -> (Problem, Plan) {
-        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
-        let layout = Layout::data_and_context(1, 1, Zero::OptimizerStates, ContextExchange::Gather);
+        let one = example::trainer([1, pp, 1], 1);
         let schedule = schedule::named(if chunks > 1 { "interleaved" } else { "1f1b" }).expect("listed");
         let n = n_micro_batches as usize;
         let problem = Problem {
-            model: engine::model::embedded("qwen2.5-7b").expect("listed"),
-            cluster,
-            layout: Layout { pp, chunks, ..layout },
+            layout: Layout { chunks, ..one.layout },
             schedule,
             workload: Workload { lengths: vec![TOKENS; n], batch_size: n, source: String::new() },
-            dtype: Dtype::Bf16,
             execution,
             bucket_tokens: TOKENS,
-            reserved_memory: Bytes::ZERO,
-            seed: 0,
+            ..one
         };
         let sequences = |sequence| vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }];
         let group =
@@ -124,8 +125,9 @@ mod tests {
 
     fn seconds(pp: u32, chunks: u32, n_micro_batches: u32, execution: Execution) -> f64 {
         let (problem, plan) = asked(pp, chunks, n_micro_batches, execution);
-        let cost = Roofline::new(&problem.cluster);
-        forward_s(&problem, &plan, &cost, Case::Expected).expect("one shape")
+        let [low, expected, high] = forward_s(&problem, &plan, &Roofline::new(&problem.cluster)).expect("one shape");
+        assert!(low <= expected && expected <= high);
+        expected
     }
 
     #[test]

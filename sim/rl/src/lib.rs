@@ -8,6 +8,8 @@
 //! What is left out: the time of rewards, and of environments that a rollout talks to. A scenario states it where it counts.
 
 pub mod cycle;
+#[cfg(test)]
+mod example;
 pub mod forward;
 pub mod generation;
 pub mod rollouts;

@@ -42,28 +42,14 @@ pub fn replicas(problem: &Problem, n_trains: u32, gpus_per_replica: u32) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use hw::{Bytes, Dtype};
-    use train::layout::{ContextExchange, Layout, Zero};
-    use train::problem::Execution;
-    use train::workload::Workload;
+    use train::layout::Layout;
 
     use super::*;
+    use crate::example;
 
     #[test]
     fn nodes_are_shared_out_whole() {
-        let layout = Layout::data_and_context(4, 1, Zero::OptimizerStates, ContextExchange::Gather);
-        let problem = Problem {
-            model: engine::model::embedded("qwen2.5-7b").expect("listed"),
-            cluster: hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 4, 8),
-            layout: Layout { tp: 4, pp: 2, ..layout },
-            schedule: train::schedule::named("1f1b").expect("listed"),
-            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
-            dtype: Dtype::Bf16,
-            execution: Execution::default(),
-            bucket_tokens: 1,
-            reserved_memory: Bytes::ZERO,
-            seed: 0,
-        };
+        let problem = example::trainer([4, 2, 4], 4);
         let three = trainer(&problem, 3).expect("24 GPUs");
         assert_eq!((three.layout.dp, three.cluster.n_gpus(), three.layout.n_ranks()), (3, 24, 24));
         assert_eq!(replicas(&problem, 3, 4), Ok(2));

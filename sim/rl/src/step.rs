@@ -13,13 +13,10 @@ use serve::router::RouterKind;
 use train::plan::Plan;
 use train::problem::Problem;
 
-use crate::cycle::{self, Batches, Parts, Placement};
+use crate::cycle::{self, Batches, CASES, Parts, Placement};
 use crate::generation::{self, Generated};
 use crate::rollouts::Rollouts;
 use crate::{forward, weights};
-
-/// Ends of the costs, in the order of all figures here.
-pub const CASES: [Case; 3] = [Case::Low, Case::Expected, Case::High];
 
 /// A step of a framework over a predicted one, at most, where costs are met: what it does between the parts and beside them. NeMo-RL's 13 steps on
 /// H100 lie between 1.04 and 1.58 (`rl_steps.csv`; docs/accuracy-rl.md). Those on GB200 chose nothing.
@@ -110,6 +107,10 @@ pub fn step(
 ) -> Result<Step, Refused> {
     shared_memory(rules, trainer.problem, engines.bytes_per_gpu)?;
     let requests = generation::requests(rollouts, answers, 1, Seconds::ZERO, engines.block_tokens);
+    let forwards_s = match rules.n_forwards {
+        0 => [0.0; 3],
+        _ => forward::forward_s(trainer.problem, trainer.plan, trainer.cost)?,
+    };
     let (mut parts, mut step_s) = ([Parts::default(); 3], [0.0; 3]);
     let mut generated = Generated::default();
     for (index, case) in CASES.into_iter().enumerate() {
@@ -122,7 +123,8 @@ pub fn step(
         if case == Case::Expected {
             generated = alone;
         }
-        let mut found = of_trainer(rules, trainer, engines.weights_per_gpu, (index, case))?;
+        let mut found = of_trainer(rules, trainer, engines.weights_per_gpu, (index, case));
+        found.log_probabilities += forwards_s[index] * f64::from(rules.n_forwards);
         found.generation = alone.seconds;
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
@@ -154,15 +156,9 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
     )))
 }
 
-/// What the trainer does in a step.
-fn of_trainer(
-    rules: &Rules,
-    trainer: &Trainer<'_>,
-    engine: Bytes,
-    (index, case): (usize, Case),
-) -> Result<Parts, Refused> {
+/// What the trainer does in a step, without its forwards.
+fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case): (usize, Case)) -> Parts {
     let Trainer { problem, plan, cost, update_s } = trainer;
-    let forward_s = if rules.n_forwards > 0 { forward::forward_s(problem, plan, *cost, case)? } else { 0.0 };
     let references = rules.n_forwards.saturating_sub(1);
     let reference_s = f64::from(references) * weights::reference_s(problem, *cost, case);
     let weights = match rules.weights_gb_per_s {
@@ -170,14 +166,14 @@ fn of_trainer(
         None => transfer_s(problem, rules.placement, *cost, case),
     };
     let shares_gpus = rules.placement == Placement::Colocated && rules.sends_states;
-    Ok(Parts {
+    Parts {
         generation: 0.0,
         rewards: rules.rewards_s,
-        log_probabilities: forward_s * f64::from(rules.n_forwards) + reference_s,
+        log_probabilities: reference_s,
         training: update_s[index] * hw::real(plan.steps.len() as u64),
         weights,
         switch: if shares_gpus { switch_s(trainer, engine, case) } else { 0.0 },
-    })
+    }
 }
 
 /// Time of new weights. Sides with GPUs of their own lie on nodes of their own.

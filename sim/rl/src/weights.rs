@@ -92,29 +92,13 @@ fn copy_s(bytes: Bytes, kind: CopyKind, cost: &dyn CostModel, case: Case) -> f64
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
-    use hw::Dtype;
-    use train::layout::{ContextExchange, Layout, Zero};
-    use train::problem::Execution;
-    use train::workload::Workload;
 
     use super::*;
+    use crate::example;
 
     /// On two nodes of H100.
     fn problem(tp: u32, pp: u32, dp: u32) -> Problem {
-        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 2, 8);
-        let layout = Layout::data_and_context(dp, 1, Zero::OptimizerStates, ContextExchange::Gather);
-        Problem {
-            model: engine::model::embedded("qwen2.5-7b").expect("listed"),
-            cluster,
-            layout: Layout { tp, pp, ..layout },
-            schedule: train::schedule::named("1f1b").expect("listed"),
-            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
-            dtype: Dtype::Bf16,
-            execution: Execution::default(),
-            bucket_tokens: 1,
-            reserved_memory: Bytes::ZERO,
-            seed: 0,
-        }
+        example::trainer([tp, pp, dp], 2)
     }
 
     fn transfer(problem: &Problem, placement: Placement) -> f64 {

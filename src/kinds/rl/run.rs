@@ -8,7 +8,8 @@ use hw::Bytes;
 use hw::topology::Topology;
 use planner::train::chosen::{Decided, fields, layout_words, simulate};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
-use rl::step::{self, CASES, Engines, Step, Trainer};
+use rl::cycle::CASES;
+use rl::step::{self, Engines, Step, Trainer};
 use train::metrics::{self, Played};
 
 use crate::kinds::{self, Kind, Planned, Run, serving, training};
