@@ -4,6 +4,7 @@ use std::path::Path;
 
 use engine::random;
 use rl::cycle::{Batches, Placement};
+use rl::orchestrator::Orchestrator;
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
 
@@ -155,7 +156,8 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
         off_policy: 0,
         batches: section.one_of("batches", Batches::InTurn, &Batches::WORDS),
         n_forwards: section.small("forward_passes", Some(2), 0..=10),
-        rewards_s: section.number("rewards_s", 0.0, 0.0..=1e6),
+        rewards_s: section.some_number("rewards_s", 0.0..=1e6),
+        orchestrator: section.one_of("orchestrator", Orchestrator::NemoRl, &Orchestrator::WORDS),
         sends_states: section.flag("offload", true),
         weights_gb_per_s: section.some_number("weights_gb_per_s", 1e-3..=1e6),
     };

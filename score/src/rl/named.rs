@@ -18,6 +18,7 @@ pub(super) fn domain(card: &str) -> u32 {
 pub(super) fn model(word: &str) -> Result<Model, Reason> {
     let name = match word {
         "LLAMA3.1_8B" => "llama-3.1-8b",
+        "LLAMA3.1_70B" => "llama-3.1-70b",
         "Qwen3-32B" => "qwen3-32b",
         "Qwen3-8B" => "qwen3-8b",
         "Qwen2.5-7B" | "Qwen2.5-Math-7B" => "qwen2.5-7b",

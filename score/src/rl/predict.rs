@@ -2,7 +2,7 @@
 //!
 //! Every part has an interval of its own. That of the trainer's is training's: all costs at one end, of which little is left because kernels do not err together, and at
 //! least what kernels, exchanges and the host leave open (`training::unexplained`). Answers have that of tokens in serving. A step's interval has all parts at
-//! their low ends and all at their high ends, and room for what frameworks do besides (`rl::step::interval_of`). Units: seconds.
+//! their low ends and all at their high ends, with what the orchestrator does besides. Units: seconds.
 
 use engine::cost::{CostModel, Source};
 use engine::play::{Case, Machine, Outcome, simulate_cases};
@@ -11,7 +11,7 @@ use engine::timeline::Timeline;
 use hw::Seconds;
 use hw::topology::Topology;
 use rl::cycle::{self, CASES, Parts, Placement};
-use rl::step::interval_of;
+use rl::orchestrator::Orchestrator;
 use rl::{forward, generation, weights};
 use serve::fleet::Fleet;
 use serve::router::{self, RouterKind};
@@ -31,10 +31,12 @@ use crate::training::unexplained;
 
 /// Log probabilities that a step asks for: of the model as it is, and of the reference.
 const LOG_PROBABILITIES: f64 = 2.0;
+/// Orchestrator of all steps that are played.
+const ORCHESTRATOR: Orchestrator = Orchestrator::NemoRl;
 /// Seed of lengths.
 const SEED: u64 = 0;
 
-/// Costs of trainers by their framework, and of engines by their name.
+/// Costs of trainers by their orchestrator, and of engines by their name.
 #[derive(Clone, Copy)]
 pub struct Costs<'c> {
     /// Of trainers.
@@ -69,8 +71,9 @@ pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
 fn predict_transfer(transfer: &Transfer, costs: &Costs<'_>) -> Predicted {
     let problem = &transfer.trainer;
     let cost = (costs.trainer)(&problem.cluster, problem.execution.framework);
-    let [low, seconds, high] =
-        CASES.map(|case| weights::transfer_s(problem, transfer.bytes, Placement::Split, cost.as_ref(), case));
+    let [low, seconds, high] = CASES.map(|case| {
+        weights::transfer_s(problem, transfer.bytes, (Placement::Split, Orchestrator::None), cost.as_ref(), case)
+    });
     let why = format!("{:.1} GB over one port", hw::real(transfer.bytes.0) / 1e9);
     Predicted { seconds, interval: [low, high], parts: None, source: Source::Datasheet, why }
 }
@@ -86,10 +89,10 @@ fn predict_step(step: &Step, costs: &Costs<'_>) -> Predicted {
         parts.generation = generator.alone_s * slowness[end];
         *seconds = generator.step_s(parts, slowness[end]);
     }
-    let (seconds, interval) = (found[1], interval_of(found));
+    let [low, seconds, high] = found;
     let parts = trainer.parts[1];
     let source = generator.source.max(trainer.metrics.source);
-    Predicted { seconds, interval, parts: Some(parts), source, why: why(&parts, &trainer.metrics) }
+    Predicted { seconds, interval: [low, high], parts: Some(parts), source, why: why(&parts, &trainer.metrics) }
 }
 
 /// What takes most of a step.
@@ -171,24 +174,27 @@ impl Trainer {
         let both = Problem { cluster: step.both.clone(), ..problem.clone() };
         let between = (costs.trainer)(&both.cluster, both.execution.framework);
         let parts = [0, 1, 2].map(|end: usize| {
-            let case = CASES[end];
-            Parts {
+            let by = (step.placement, ORCHESTRATOR);
+            let mut parts = Parts {
                 log_probabilities: log_probabilities[end],
                 training: updates[end],
-                weights: weights::transfer_s(&both, bytes, step.placement, between.as_ref(), case),
-                switch: switch_s(&problem, step, cost, case),
+                weights: weights::transfer_s(&both, bytes, by, between.as_ref(), CASES[end]),
+                switch: switch_s(&problem, step, cost, end),
                 ..Parts::default()
-            }
+            };
+            ORCHESTRATOR.add_to(&mut parts, &problem, &step.rules(), end);
+            parts
         });
         Self { parts, metrics }
     }
 }
 
 /// What trainer and engine send to the host and take back where they share their GPUs, one after the other.
-fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, case: Case) -> f64 {
+fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, end: usize) -> f64 {
     match step.placement {
         Placement::Colocated => {
-            weights::switch_s(problem, cost, case) + weights::out_and_back_s(step.engine_bytes(), cost, case)
+            weights::switch_s(problem, ORCHESTRATOR, cost, end)
+                + weights::out_and_back_s(step.engine_bytes(), cost, CASES[end])
         }
         Placement::Split => 0.0,
     }

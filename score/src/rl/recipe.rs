@@ -19,12 +19,19 @@ pub struct Recipe {
 }
 
 const fn row(tag: &'static str, name: &'static str, log_prob_sequences: u32, end_layers: u32) -> Recipe {
-    let vllm = if tag.as_bytes()[3] == b'5' { "0.11.2" } else { "0.17.1" };
+    let vllm = match tag.as_bytes()[3] {
+        b'3' => "0.9.0",
+        b'5' => "0.11.2",
+        _ => "0.17.1",
+    };
     Recipe { of: (tag, name), vllm, log_prob_sequences, end_layers }
 }
 
 /// Every recipe of the table; the first whose name begins so holds. Recipes of split placement start from those of shared GPUs.
-static RECIPES: [Recipe; 8] = [
+static RECIPES: [Recipe; 11] = [
+    row("v0.3.0", "grpo_math_8B_megatron", 4, 0),
+    row("v0.3.0", "grpo_math_70B_megatron", 4, 0),
+    row("v0.3.0", "grpo_math_qwen30ba3b_megatron", 4, 0),
     row("v0.5.0", "grpo-llama3.1-8b-instruct-", 2, 0),
     row("v0.5.0", "grpo-qwen3-235b-", 1, 11),
     row("v0.5.0", "grpo-qwen3-30ba3b-", 4, 0),

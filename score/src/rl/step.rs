@@ -7,8 +7,10 @@
 use engine::Model;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format};
-use rl::cycle::Placement;
+use rl::cycle::{Batches, Placement};
+use rl::orchestrator::Orchestrator;
 use rl::rollouts::Rollouts;
+use rl::step::Rules;
 use serve::engine_preset::MemoryRule;
 use serve::step_cost::host::EngineLoop;
 use train::problem::{Execution, Framework, GradientSync, Loss, Overlap, Problem, Recompute};
@@ -68,6 +70,20 @@ impl Step {
     /// Weights of an engine on one of its GPUs.
     pub fn engine_bytes(&self) -> Bytes {
         Bytes(rl::weights::moved(&self.trainer).0 / u64::from(self.generator_tp))
+    }
+
+    /// How the step is made of its parts, as NeMo-RL does it.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            placement: self.placement,
+            off_policy: self.off_policy,
+            batches: Batches::Streamed,
+            n_forwards: 2,
+            rewards_s: None,
+            orchestrator: Orchestrator::NemoRl,
+            sends_states: true,
+            weights_gb_per_s: None,
+        }
     }
 
     /// Tokens of a block of keys and values that prompts share.

@@ -1,6 +1,6 @@
 //! A whole step: what the engine of serving and the trainer take for its parts, at all ends of the costs, and the time between two updates.
 //!
-//! Units: seconds, tokens, GPUs. An interval has every cost of both at its low or at its high end. That of a step has room for what frameworks do besides.
+//! Units: seconds, tokens, GPUs. An interval has every cost of both, and what the orchestrator does besides, at its low or at its high end.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,9 @@ use train::problem::Problem;
 
 use crate::cycle::{self, Batches, CASES, Parts, Placement};
 use crate::generation::{self, Generated};
+use crate::orchestrator::Orchestrator;
 use crate::rollouts::Rollouts;
 use crate::{forward, weights};
-
-/// A step of a framework over a predicted one, at most, where costs are met: what it does between the parts and beside them. NeMo-RL's 13 steps on
-/// H100 lie between 1.04 and 1.58 (`rl_steps.csv`; docs/accuracy-rl.md). Those on GB200 chose nothing.
-const LEFT_OUT: f64 = 1.58;
-
-/// The same for who reads a result.
-pub const SAID: &str =
-    "high ends of steps: frameworks take up to 1.58 times the parts, fitted on 13 steps of NeMo-RL on H100";
-
-/// Interval of a step whose costs alone give these low, expected and high ends. What is left out errs by itself, so its factor and that of the costs add up
-/// as squares of their logarithms.
-pub fn interval_of([low, expected, high]: [f64; 3]) -> [f64; 2] {
-    let [costs, left_out] = [libm::log(high / expected), libm::log(LEFT_OUT)];
-    [low, expected * libm::exp(libm::hypot(costs, left_out))]
-}
 
 /// How a step is made of its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,8 +30,10 @@ pub struct Rules {
     pub batches: Batches,
     /// Forward passes over all answers: one for log probabilities, one more for those of a reference.
     pub n_forwards: u32,
-    /// Time of rewards, seconds.
-    pub rewards_s: f64,
+    /// Time of rewards, seconds, where it is stated and is not the orchestrator's.
+    pub rewards_s: Option<f64>,
+    /// Whose time beside the parts is counted.
+    pub orchestrator: Orchestrator,
     /// Whether a trainer that shares its GPUs sends its states to the host while the engine generates.
     pub sends_states: bool,
     /// Gigabytes of new weights per second, where they are stated and do not follow from links.
@@ -163,31 +151,34 @@ fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case)
     let reference_s = f64::from(references) * weights::reference_s(problem, *cost, case);
     let weights = match rules.weights_gb_per_s {
         Some(rate) => weights::moved(problem).as_f64() / (rate * 1e9),
-        None => transfer_s(problem, rules.placement, *cost, case),
+        None => transfer_s(problem, (rules.placement, rules.orchestrator), *cost, case),
     };
     let shares_gpus = rules.placement == Placement::Colocated && rules.sends_states;
-    Parts {
+    let mut parts = Parts {
         generation: 0.0,
-        rewards: rules.rewards_s,
+        rewards: rules.rewards_s.unwrap_or(0.0),
         log_probabilities: reference_s,
         training: update_s[index] * hw::real(plan.steps.len() as u64),
         weights,
-        switch: if shares_gpus { switch_s(trainer, engine, case) } else { 0.0 },
-    }
+        switch: if shares_gpus { switch_s(trainer, rules.orchestrator, engine, index) } else { 0.0 },
+    };
+    rules.orchestrator.add_to(&mut parts, problem, rules, index);
+    parts
 }
 
 /// Time of new weights. Sides with GPUs of their own lie on nodes of their own.
-fn transfer_s(problem: &Problem, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
+fn transfer_s(problem: &Problem, by: (Placement, Orchestrator), cost: &dyn CostModel, case: Case) -> f64 {
     let mut both = problem.clone();
-    if placement == Placement::Split {
+    if by.0 == Placement::Split {
         both.cluster.n_nodes = both.cluster.n_nodes.max(2);
     }
-    weights::transfer_s(&both, weights::moved(problem), placement, cost, case)
+    weights::transfer_s(&both, weights::moved(problem), by, cost, case)
 }
 
 /// What trainer and engine send to the host and take back, one after the other.
-fn switch_s(trainer: &Trainer<'_>, engine: Bytes, case: Case) -> f64 {
-    weights::switch_s(trainer.problem, trainer.cost, case) + weights::out_and_back_s(engine, trainer.cost, case)
+fn switch_s(trainer: &Trainer<'_>, orchestrator: Orchestrator, engine: Bytes, end: usize) -> f64 {
+    weights::switch_s(trainer.problem, orchestrator, trainer.cost, end)
+        + weights::out_and_back_s(engine, trainer.cost, CASES[end])
 }
 
 /// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.
@@ -262,9 +253,9 @@ impl Step {
 
     /// Low and high ends of the step and of its larger parts.
     pub fn interval(&self) -> BTreeMap<String, [f64; 2]> {
-        let [low, _, high] = &self.parts;
+        let ([low, _, high], [low_s, _, high_s]) = (&self.parts, self.step_s);
         [
-            ("step_s".to_owned(), interval_of(self.step_s)),
+            ("step_s".to_owned(), [low_s, high_s]),
             ("generation_s".to_owned(), [low.generation, high.generation]),
             ("log_probability_s".to_owned(), [low.log_probabilities, high.log_probabilities]),
             ("training_s".to_owned(), [low.training, high.training]),
@@ -291,20 +282,5 @@ impl Step {
                 parts.trainer()
             ),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_holds_the_costs_and_what_is_left_out() {
-        let [low, high] = interval_of([80.0, 100.0, 100.0]);
-        assert_eq!(low, 80.0);
-        assert!((high - 100.0 * LEFT_OUT).abs() < 1e-9);
-        // Equal factors: the square root of two times the logarithm.
-        let [_, both] = interval_of([80.0, 100.0, 100.0 * LEFT_OUT]);
-        assert!((both - 100.0 * libm::pow(LEFT_OUT, std::f64::consts::SQRT_2)).abs() < 1e-6);
     }
 }

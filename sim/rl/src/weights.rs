@@ -2,7 +2,8 @@
 //!
 //! Trainers cut a model otherwise than engines do. Frameworks put every parameter together on the ranks that share the model, and load it from there (NeMo-RL,
 //! `refit_policy_generation`; verl, `per_tensor_generator`). On the same GPUs each takes its part of what it holds then. GPUs of their own get every
-//! parameter over the network. Buckets follow one another, so the slower of both ways counts, and a broadcast is as long as one message of all bytes.
+//! parameter over the network. Buckets follow one another, so the slower of both ways counts. A broadcast is as fast as the orchestrator's is known to be, and else as
+//! long as one message of all bytes.
 
 use engine::cost::CostModel;
 use engine::play::Case;
@@ -12,7 +13,8 @@ use train::memory::{self, States};
 use train::problem::Problem;
 use train::stage::stages;
 
-use crate::cycle::Placement;
+use crate::cycle::{CASES, Placement};
+use crate::orchestrator::Orchestrator;
 
 /// Ranks of the trainer that hold one copy of the model together, and how they lie: stages of tensor groups, or of expert groups where those are wider.
 fn sharing(problem: &Problem) -> GroupShape {
@@ -33,7 +35,13 @@ pub fn moved(problem: &Problem) -> Bytes {
 
 /// Time of new weights of so many bytes, at one end of the costs. Where both groups have GPUs of their own, the problem's cluster holds both: what joins
 /// them follows from its nodes.
-pub fn transfer_s(problem: &Problem, bytes: Bytes, placement: Placement, cost: &dyn CostModel, case: Case) -> f64 {
+pub fn transfer_s(
+    problem: &Problem,
+    bytes: Bytes,
+    (placement, orchestrator): (Placement, Orchestrator),
+    cost: &dyn CostModel,
+    case: Case,
+) -> f64 {
     if bytes == Bytes::ZERO {
         return 0.0;
     }
@@ -46,7 +54,10 @@ pub fn transfer_s(problem: &Problem, bytes: Bytes, placement: Placement, cost: &
     };
     match placement {
         Placement::Colocated => gathered,
-        Placement::Split => gathered.max(seconds(&between(&problem.cluster, bytes))),
+        Placement::Split => gathered.max(match orchestrator.broadcast(&problem.cluster) {
+            Some(bytes_per_s) => bytes.as_f64() / bytes_per_s,
+            None => seconds(&between(&problem.cluster, bytes)),
+        }),
     }
 }
 
@@ -62,6 +73,11 @@ fn most(problem: &Problem, part: fn(&States) -> u64) -> Bytes {
     Bytes(stages(problem).iter().map(of_stage).max().unwrap_or(0))
 }
 
+/// States of the optimizer that the fullest rank holds.
+pub fn optimizer(problem: &Problem) -> Bytes {
+    most(problem, |states| states.optimizer.0)
+}
+
 /// Parameters, gradients and states of the optimizer that the fullest rank holds between two steps.
 pub fn states(problem: &Problem) -> Bytes {
     most(problem, |states| states.total().0)
@@ -74,10 +90,14 @@ pub fn reference_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
     copy_s(bytes, CopyKind::DeviceToHost, cost, case) + 2.0 * copy_s(bytes, CopyKind::HostToDevice, cost, case)
 }
 
-/// Time in which a trainer sends its parameters and the states of its optimizer to the host and brings them back, at one end of the costs. Gradients are
-/// given up and made anew (NeMo-RL, `offload_after_refit`; Megatron-Core, `offload_to_cpu`).
-pub fn switch_s(problem: &Problem, cost: &dyn CostModel, case: Case) -> f64 {
-    out_and_back_s(most(problem, |states| states.parameters.0 + states.optimizer.0), cost, case)
+/// Time in which a trainer sends its parameters and the states of its optimizer to the host and brings them back, at an end of the costs (position in [`CASES`]).
+/// Gradients are given up and made anew. Parameters go through pinned memory (NeMo-RL, `offload_after_refit`; Megatron-Core, `offload_to_cpu`), states as the orchestrator
+/// copies them.
+pub fn switch_s(problem: &Problem, orchestrator: Orchestrator, cost: &dyn CostModel, end: usize) -> f64 {
+    let parameters = most(problem, |states| states.parameters.0);
+    let states = optimizer(problem);
+    out_and_back_s(parameters, cost, CASES[end])
+        + orchestrator.out_and_back_s(states, end).unwrap_or_else(|| out_and_back_s(states, cost, CASES[end]))
 }
 
 /// Time in which so many bytes of a GPU go to the host and come back, at one end of the costs: also those of an engine that sleeps (vLLM, `sleep(level=1)`).
@@ -102,7 +122,12 @@ mod tests {
     }
 
     fn transfer(problem: &Problem, placement: Placement) -> f64 {
-        transfer_s(problem, moved(problem), placement, &Roofline::new(&problem.cluster), Case::Expected)
+        transfer_by(problem, placement, Orchestrator::None)
+    }
+
+    fn transfer_by(problem: &Problem, placement: Placement, orchestrator: Orchestrator) -> f64 {
+        let cost = Roofline::new(&problem.cluster);
+        transfer_s(problem, moved(problem), (placement, orchestrator), &cost, Case::Expected)
     }
 
     /// Bytes per second of the host's link by the datasheet's law.
@@ -142,7 +167,7 @@ mod tests {
         let problem = problem(1, 1, 16);
         let all = memory::states(&problem, &stages(&problem));
         let moved = hw::real(all.parameters.0 + all.optimizer.0);
-        let found = switch_s(&problem, &Roofline::new(&problem.cluster), Case::Expected);
+        let found = switch_s(&problem, Orchestrator::None, &Roofline::new(&problem.cluster), 1);
         assert!((found / (2.0 * moved / host_link(&problem)) - 1.0).abs() < 1e-3, "{found}");
         assert_eq!(states(&problem), all.total());
     }

@@ -9,6 +9,7 @@ use hw::topology::Topology;
 use planner::train::chosen::{Decided, fields, layout_words, simulate};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
 use rl::cycle::CASES;
+use rl::orchestrator::{self, Orchestrator};
 use rl::step::{self, Engines, Step, Trainer};
 use train::metrics::{self, Played};
 
@@ -60,7 +61,9 @@ impl Row {
 
 fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
     let mut free_parameters = scenario.training.free_parameters.clone();
-    free_parameters.push(step::SAID.to_owned());
+    if scenario.rules.orchestrator == Orchestrator::NemoRl {
+        free_parameters.push(orchestrator::SAID.to_owned());
+    }
     let of_serving = scenario.serving.free_parameters.iter();
     free_parameters
         .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
