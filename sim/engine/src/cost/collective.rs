@@ -14,6 +14,8 @@
 //! Between NVLink islands of a node the link is PCIe. GPUs without access to each other's memory exchange through host memory: one writes,
 //! the other reads, each with loads and stores of a kernel, which reach less of the link and start later.
 //!
+//! An all-reduce across nodes starts as NCCL says it does, which knows three protocols for it (`Protocol`). A decoding engine over two nodes waits for little else.
+//!
 //! All ports of a node carry their part of a ring at once. NCCL pipelines chunks, so the parts inside and across overlap
 //! and the slower one counts. The choice is the fastest algorithm for the size, or the one that the scenario fixes.
 
@@ -39,6 +41,49 @@ pub struct Network {
 const START_S: f64 = 15e-6;
 /// Part of a message's start-up that each further step of a pipelined algorithm costs.
 const STEP: f64 = 0.2;
+
+/// How NCCL sends a chunk: what starts first and is slower for many bytes, and the other way round.
+struct Protocol {
+    /// Start of the kernel, seconds.
+    start_s: f64,
+    /// Start-ups of a step inside a node and between nodes, over those of a message.
+    steps: [f64; 2],
+    /// Time of many bytes over that of the link's whole speed.
+    slowness: f64,
+    /// Bytes per second at most, of all channels.
+    most: f64,
+}
+
+const fn protocol(start_us: f64, inside: f64, across: f64, slowness: f64, most: f64) -> Protocol {
+    Protocol { start_s: start_us * 1e-6, steps: [inside, across], slowness, most }
+}
+
+/// LL, LL128 and Simple of trees. Source: NVIDIA/nccl @ v2.29.7-1, src/graph/tuning.cc: `ncclTunerConstantsDefaults` with NVLink inside and a network between nodes, whose
+/// message takes 5 µs there, and `ncclTopoTuneModel`. For LL and 128 bytes over two nodes of eight GPUs it prints 25.2 µs (NVIDIA/nccl issue 1453).
+const TREE: [Protocol; 3] = [
+    protocol(6.8, 0.6, 1.0, 3.8, 39e9),
+    protocol(14.0, 1.25, 1.7, 128.0 / 120.0, f64::INFINITY),
+    protocol(8.4, 4.0, 2.8, 1.0, f64::INFINITY),
+];
+/// Those of rings.
+const RING: [Protocol; 3] = [
+    protocol(6.6, 1.0, 0.54, 2.0, 39e9),
+    protocol(14.0, 1.9, 0.8, 1.0 / 0.92, f64::INFINITY),
+    protocol(8.4, 3.4, 2.8, 1.0, f64::INFINITY),
+];
+
+/// Time of an all-reduce across nodes by the protocol that takes least: so many steps inside a node and between nodes, and `moved_s` for all bytes at the speed of the
+/// links.
+fn least_s(protocols: &[Protocol; 3], steps: [f64; 2], bytes: f64, moved_s: f64, network: &Network) -> f64 {
+    let of = |protocol: &Protocol| {
+        let [inside, across] = protocol.steps;
+        protocol.start_s
+            + steps[0] * inside * network.inside_alpha_s
+            + steps[1] * across * network.across_alpha_s
+            + (moved_s * protocol.slowness).max(2.0 * bytes / protocol.most)
+    };
+    protocols.iter().map(of).fold(f64::INFINITY, f64::min)
+}
 
 /// Share of the way to host memory that an exchange through it reaches, and its start-up: casys-kaist/LLMServingSim @ 5daddb21a545 describes its
 /// machine of PCIe 5 cards, 64 GB/s each, with 16 GB/s and 20 µs (bench/examples/RTXPRO6000). One machine; not fitted here.
@@ -129,6 +174,7 @@ fn seconds(
             + STEP * ((inside - 1.0).max(0.0) * inside_alpha + (across - 1.0).max(0.0) * network.across_alpha_s)
             + alpha
     };
+    let levels = |n: f64| libm::ceil(libm::log2(n.max(1.0)));
     let twice = if kind == Collective::AllReduce { 2.0 } else { 1.0 };
     let ring =
         if crosses { moved(bytes * (g - 1.0) / g, bytes * (w - 1.0) / n) } else { bytes * (n - 1.0) / n / inside };
@@ -137,16 +183,25 @@ fn seconds(
         (Collective::AllToAll, _) => {
             steps(g, if crosses { w } else { 0.0 }) + moved(bytes * (g - 1.0) / n, bytes * (n - g) / n)
         }
-        (_, CollectiveAlgorithm::Tree) => {
-            let levels = |n: f64| libm::ceil(libm::log2(n.max(1.0)));
-            steps(2.0 * levels(g), 2.0 * levels(w)) + moved(2.0 * bytes, 2.0 * bytes / g)
+        (Collective::AllReduce, CollectiveAlgorithm::Tree) if crosses => {
+            // Chains inside of nodes, and a tree of nodes.
+            let steps = [2.0 * (g - 1.0), 2.0 * levels(w)];
+            least_s(&TREE, steps, bytes, moved(2.0 * bytes, 2.0 * bytes / g), network)
+        }
+        (Collective::AllReduce, CollectiveAlgorithm::Ring) if crosses => {
+            let between = 2.0 * (w - 1.0);
+            least_s(&RING, [2.0 * (n - 1.0) - between, between], bytes, twice * ring, network)
+        }
+        (_, CollectiveAlgorithm::Tree) => steps(2.0 * levels(g), 2.0 * levels(w)) + moved(2.0 * bytes, 2.0 * bytes / g),
+        (Collective::AllReduce, CollectiveAlgorithm::Hierarchical) => {
+            let chunked = twice * ring * (1.0 + 1.0 / 8.0);
+            least_s(&TREE, [2.0 * (g - 1.0), 2.0 * levels(w)], bytes, chunked, network)
         }
         (_, CollectiveAlgorithm::Hierarchical) => {
-            let levels = libm::ceil(libm::log2(w.max(1.0)));
             // The parts of one chunk follow each other; what the ring overlaps is one step of each.
-            steps(twice * (g - 1.0), twice * levels) + twice * ring * (1.0 + 1.0 / 8.0)
+            steps(g - 1.0, levels(w)) + ring * (1.0 + 1.0 / 8.0)
         }
-        _ if crosses => steps(twice * (n - w), twice * w) + twice * ring,
+        _ if crosses => steps(n - w, w) + ring,
         _ => steps(twice * (n - 1.0), 0.0) + twice * ring,
     }
 }
@@ -175,11 +230,23 @@ mod tests {
         let (found, algorithm) = of(&one, Collective::AllReduce, bytes);
         assert_eq!(algorithm, CollectiveAlgorithm::Ring);
         assert!((found / expected - 1.0).abs() < 0.02, "{found} {expected}");
-        // Four nodes: 3/32 of the bytes leave through each port, and twice that for the reduction.
+        // Four nodes: 3/32 of the bytes leave through each port, and twice that for the reduction. So many steps start in 0.3 ms.
+        let bytes = bytes << 2;
         let four = cluster(4, 450.0);
         let port = four.nic_bandwidth.get() * 0.75;
         let expected = 2.0 * (3.0 / 32.0 * hw::real(bytes) / port).max(7.0 / 8.0 * hw::real(bytes) / (450e9 * 0.75));
         assert!((of(&four, Collective::AllReduce, bytes).0 / expected - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn an_all_reduce_of_few_bytes_over_two_nodes_starts_as_nccl_prints_it() {
+        // `Algo 0 proto 0 time 25.214764` for 128 bytes, 16 H100 on two nodes: NVIDIA/nccl issue 1453.
+        let (found, algorithm) = of(&cluster(2, 450.0), Collective::AllReduce, 128);
+        assert_eq!(algorithm, CollectiveAlgorithm::Tree);
+        assert!((found / 25.214_764e-6 - 1.0).abs() < 1e-2, "{found}");
+        // LL128 begins at 48.5 µs and has 2/8 of half a megabyte over a port of 37.5 GB/s: 3.7 µs.
+        let (found, _) = of(&cluster(2, 450.0), Collective::AllReduce, 1 << 19);
+        assert!((found / 52.2e-6 - 1.0).abs() < 1e-2, "{found}");
     }
 
     #[test]
