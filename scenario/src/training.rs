@@ -13,6 +13,7 @@ mod search;
 pub mod stragglers;
 #[expect(clippy::module_inception, reason = "the kind `training` has a section of that name")]
 pub mod training;
+mod unfused;
 pub mod workload;
 
 use std::path::Path;

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use crate::export::{ExportError, File, Planned, Target, Words, comments, training};
 use crate::flags::rows;
 use crate::megatron;
+use train::problem::Fusion;
 
 const NAME: &str = "bridge";
 const VERSION: &str = "Megatron Bridge 0.6 (megatron/bridge/training/config.py)";
@@ -23,6 +24,9 @@ const PRECISIONS: [(&str, &str); 4] = [
     ("mxfp8", "bf16_with_mxfp8_mixed"),
     ("nvfp4", "bf16_with_nvfp4_mixed"),
 ];
+
+/// Override that turns the fused permutation of a recipe off.
+const UNFUSED_PERMUTATION: &str = "model.moe_permute_fusion=false";
 
 /// Mixed precision of fp16 (`megatron/bridge/training/mixed_precision.py`).
 const HALF: &str = "fp16_mixed";
@@ -61,6 +65,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         } else if !matches!(flag, "bf16" | "fp8-format" | "fp4-format") {
             unsaid.push(format!("`--{flag}`"));
         }
+    }
+    if problem.execution.unfused.has(Fusion::Permutation) {
+        text += &format!("{UNFUSED_PERMUTATION}\n");
     }
     if problem.dtype == hw::Dtype::Fp16 && text.matches("mixed_precision=").count() > 1 {
         unsaid.push("narrow products beside fp16".to_owned());

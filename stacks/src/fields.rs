@@ -6,7 +6,7 @@
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::optimizer::Optimizer;
-use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Recompute};
+use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Recompute, Unfused};
 
 /// What is asked of a plan.
 pub(crate) struct Asked<'a> {
@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 55] = [
+const ROWS: [(&str, [Judge; 3]); 56] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -97,6 +97,7 @@ const ROWS: [(&str, [Judge; 3]); 55] = [
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
     ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch)]),
+    ("execution.unfused", [SAID, UNFUSED, UNFUSED]),
     ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
@@ -214,6 +215,7 @@ const ONCE_PER_NODE: Judge =
     Unsaid(|p| p.execution.experts.once_per_node && p.layout.ep > 1, "a dispatcher that sends a token to a node once");
 const FUSED: Judge =
     Unsaid(|p| p.execution.experts.fused, "products of experts that are fused with what lies between them");
+const UNFUSED: Judge = Unsaid(|p| p.execution.unfused != Unfused::NONE, "kernels of Megatron-Core that are not fused");
 const OFFLOAD: Judge = Unsaid(|p| p.execution.offload > 0.0, "a share of all activations in host memory");
 const CAPTURED: Judge = Unsaid(
     |p| p.execution.launches.captured.attention || p.execution.launches.captured.router,
@@ -473,6 +475,7 @@ mod tests {
                 gradient_dtype,
                 attention,
                 framework,
+                unfused,
                 loss,
                 dropout,
                 formats,

@@ -21,7 +21,7 @@ use crate::{Imported, Machine};
 pub use export::TARGET;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};
-use train::problem::Dropout;
+use train::problem::{Dropout, Fusion};
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
@@ -167,6 +167,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     hidden(flags, out, degrees, u32::try_from(batch / whole).unwrap_or(u32::MAX).max(1));
     graphs(flags, out);
     fused(flags, out);
+    unfused(flags, out, shape);
     if let Some(capacity) = flags.number("moe-expert-capacity-factor") {
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
@@ -231,6 +232,29 @@ fn fused(flags: &mut Flags<'_>, out: &mut Document) {
         out.set("experts", "fused", true, "--use-transformer-engine-op-fuser");
     } else {
         flags.not_modelled(NAME, "kernels are fused for experts with `--fp8-recipe mxfp8` alone");
+    }
+}
+
+/// Kernels that are not fused: those of permutation but for a switch, the others by a switch.
+fn unfused(flags: &mut Flags<'_>, out: &mut Document, shape: &Shape) {
+    let (has_experts, is_gated) = (shape.n_experts > 0, flags.is("swiglu"));
+    // A plain function without a bias is one kernel either way.
+    let has_bias = has_experts || !flags.is("disable-bias-linear");
+    let is_single =
+        if is_gated { flags.is("no-bias-swiglu-fusion") } else { flags.is("no-bias-gelu-fusion") && has_bias };
+    let is_rotated = flags.is("multi-latent-attention")
+        || flags.is("use-rotary-position-embeddings")
+        || flags.text("position-embedding-type").is_some_and(|kind| kind == "rope");
+    let found = [
+        (Fusion::Permutation, has_experts && !flags.is("moe-permute-fusion")),
+        (Fusion::Activation, is_single),
+        (Fusion::Positions, is_rotated && flags.is("no-rope-fusion")),
+    ];
+    let words: Vec<String> =
+        found.iter().filter(|(_, is_so)| *is_so).map(|(fusion, _)| format!("\"{}\"", fusion.word())).collect();
+    if !words.is_empty() {
+        let remark = "no --moe-permute-fusion, --no-bias-swiglu-fusion, --no-bias-gelu-fusion, --no-rope-fusion";
+        out.set("training", "unfused", format!("[{}]", words.join(", ")), remark);
     }
 }
 

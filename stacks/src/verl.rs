@@ -8,6 +8,7 @@ mod step;
 
 use std::sync::LazyLock;
 
+use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
 use crate::flags::{Flag, Flags, Table};
@@ -56,7 +57,10 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         job.gpus = (Some(per_node.saturating_mul(nodes.unwrap_or(1))), Some(per_node));
     }
     match flags.text(&actor("strategy")).as_deref() {
-        Some("megatron") => megatron(&mut flags, &mut job),
+        Some("megatron") => {
+            megatron(&mut flags, &mut job);
+            unfused(&mut flags, &mut job, machine);
+        }
         _ => sharded(&mut flags, &mut job),
     }
     let answers = batch(&mut flags, &mut job);
@@ -201,6 +205,15 @@ fn megatron(flags: &mut Flags<'_>, job: &mut Job) {
     }
     if pp > 1 && chunks > 1 {
         job.key(("parallel", "chunks"), chunks, "actor.megatron.virtual_pipeline_model_parallel_size");
+    }
+}
+
+/// Permutations of tokens are fused by an override alone (`verl/models/mcore/config_converter.py`).
+fn unfused(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
+    let is_fused = is_set(flags, &actor("megatron.override_transformer_config.moe_permute_fusion"), false);
+    let model = machine.model.as_ref().or(job.model.as_ref()).and_then(|asked| of_checkpoint(asked));
+    if !is_fused && model.is_some_and(|model| model.experts.is_some()) {
+        job.key(("training", "unfused"), "[\"permutation\"]", "no override_transformer_config.moe_permute_fusion");
     }
 }
 

@@ -10,7 +10,7 @@ use train::muon::TensorMode;
 use train::problem::{AttentionKernel, Dropout, Framework, Loss, Module, Recompute};
 use train::schedule::Placement;
 
-use super::PolicyChoice;
+use super::{PolicyChoice, unfused};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
@@ -29,7 +29,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 27] = [
+const KEYS: [Key; 28] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -57,6 +57,7 @@ const KEYS: [Key; 27] = [
         |problem| problem.execution.framework != Framework::MegatronCore,
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
+    of_model("training", "unfused", unfused::is_idle, "`framework = \"megatron-core\"`, whose kernels may be fused"),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
     of_model(
         "training",
@@ -171,7 +172,10 @@ const COSTS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("experts", &["fused"]),
-    ("training", &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather"]),
+    (
+        "training",
+        &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather", "unfused"],
+    ),
     ("parallel", &["replicate"]),
 ];
 
@@ -299,6 +303,7 @@ pub struct Given {
     costs: Vec<(String, Place)>,
     tables: Vec<(String, Place)>,
     recompute: Option<(String, Place)>,
+    unfused: Option<Place>,
 }
 
 impl Given {
@@ -309,7 +314,8 @@ impl Given {
             Some((index, value, at))
         });
         let recompute = reader.peek_in("training", "recompute");
-        Self { keys: keys.collect(), costs: costs(reader), tables: reader.tables_in("policies"), recompute }
+        let unfused = reader.peek_in("training", "unfused").map(|(_, at)| at);
+        Self { keys: keys.collect(), costs: costs(reader), tables: reader.tables_in("policies"), recompute, unfused }
     }
 }
 
@@ -345,6 +351,9 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
     }
     if !is_searched {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
+    }
+    if let Some(at) = given.unfused.as_ref().filter(|_| !has_times) {
+        unfused::warn(reader, at, problem);
     }
     if let Some((_, at)) = given.recompute.clone() {
         modules(reader, "training.recompute", at, problem);

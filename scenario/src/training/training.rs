@@ -9,7 +9,7 @@ use train::problem::{
 
 use planner::effort;
 
-use super::compression;
+use super::{compression, unfused};
 use crate::effort::is_within_reason;
 use crate::{formats, recompute};
 use input::diagnostic::Code;
@@ -82,6 +82,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
         framework,
+        unfused: unfused::read(&mut section),
         loss: section.one_of("loss", usual_loss(framework), &Loss::WORDS),
         dropout: dropout(&mut section),
         formats: has_products.then_some(products),

@@ -1,6 +1,8 @@
 //! What NeMo-RL's recipes say that the table has no column for: data, one row per beginning of a recipe's name.
 //!
-//! Source: NVIDIA-NeMo/RL @ v0.5.0 and v0.6.0, examples/configs/recipes/llm/performance and examples/configs/grpo_math_1B.yaml, from which all of them start.
+//! Source: NVIDIA-NeMo/RL @ v0.3.0, v0.5.0 and v0.6.0, examples/configs, recipes/llm/performance there, and grpo_math_1B.yaml, from which all of them start.
+
+use engine::unfused::{Fusion, Unfused};
 
 /// Sequences of an optimizer step (`policy.train_global_batch_size` of grpo_math_1B.yaml, which no recipe changes).
 pub const UPDATE: u32 = 512;
@@ -16,6 +18,8 @@ pub struct Recipe {
     pub log_prob_sequences: u32,
     /// Layers of the first and of the last stage; 0 for an even split.
     pub end_layers: u32,
+    /// Kernels that the trainer does not fuse.
+    pub unfused: Unfused,
 }
 
 const fn row(tag: &'static str, name: &'static str, log_prob_sequences: u32, end_layers: u32) -> Recipe {
@@ -24,25 +28,35 @@ const fn row(tag: &'static str, name: &'static str, log_prob_sequences: u32, end
         b'5' => "0.11.2",
         _ => "0.17.1",
     };
-    Recipe { of: (tag, name), vllm, log_prob_sequences, end_layers }
+    Recipe { of: (tag, name), vllm, log_prob_sequences, end_layers, unfused: Unfused::NONE }
 }
 
 /// Every recipe of the table; the first whose name begins so holds. Recipes of split placement start from those of shared GPUs.
 static RECIPES: [Recipe; 11] = [
-    row("v0.3.0", "grpo_math_8B_megatron", 4, 0),
-    row("v0.3.0", "grpo_math_70B_megatron", 4, 0),
-    row("v0.3.0", "grpo_math_qwen30ba3b_megatron", 4, 0),
+    row("v0.3.0", "grpo_math_8B_megatron", 4, 0).activating_singly(),
+    row("v0.3.0", "grpo_math_70B_megatron", 4, 0).activating_singly(),
+    row("v0.3.0", "grpo_math_qwen30ba3b_megatron", 4, 0).permuting_singly().activating_singly(),
     row("v0.5.0", "grpo-llama3.1-8b-instruct-", 2, 0),
     row("v0.5.0", "grpo-qwen3-235b-", 1, 11),
-    row("v0.5.0", "grpo-qwen3-30ba3b-", 4, 0),
+    row("v0.5.0", "grpo-qwen3-30ba3b-", 4, 0).permuting_singly(),
     row("v0.5.0", "grpo-qwen3-32b-", 4, 0),
     row("v0.6.0", "grpo-qwen3-235b-", 1, 11),
-    row("v0.6.0", "grpo-qwen3-30ba3b-4n4g", 2, 0),
-    row("v0.6.0", "grpo-qwen3-30ba3b-4n8g", 4, 0),
-    row("v0.6.0", "grpo-qwen3-30ba3b-24n8g", 4, 0),
+    row("v0.6.0", "grpo-qwen3-30ba3b-4n4g", 2, 0).permuting_singly(),
+    row("v0.6.0", "grpo-qwen3-30ba3b-4n8g", 4, 0).permuting_singly(),
+    row("v0.6.0", "grpo-qwen3-30ba3b-24n8g", 4, 0).permuting_singly(),
 ];
 
 impl Recipe {
+    /// With permutations by single kernels (`moe_permute_fusion: false` of grpo_math_1B.yaml, which recipes of Qwen3-30B-A3B leave as it is).
+    const fn permuting_singly(self) -> Self {
+        Self { unfused: self.unfused.with(Fusion::Permutation), ..self }
+    }
+
+    /// With activation functions by single kernels (`bias_activation_fusion`, which v0.5.0 has first).
+    const fn activating_singly(self) -> Self {
+        Self { unfused: self.unfused.with(Fusion::Activation), ..self }
+    }
+
     /// The recipe of a word such as `v0.5.0 grpo-qwen3-32b-4n8g`.
     pub fn of(word: &str) -> Option<&'static Self> {
         let (tag, name) = word.split_once(' ')?;

@@ -154,6 +154,7 @@ impl Stated {
         let execution = Execution {
             recompute: if self.checkpoints { Recompute::Full } else { Recompute::Off },
             framework: Framework::MegatronCore,
+            unfused: recipe.unfused,
             loss: Loss::Unfused,
             formats: Some(self.formats()),
             gradient_sync: GradientSync::Overlapped,

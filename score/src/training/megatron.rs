@@ -8,8 +8,8 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::problem::{
-    AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, GradientSync, Launches, Loss, Overlap,
-    Problem,
+    AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, Fusion, GradientSync, Launches, Loss,
+    Overlap, Problem, Unfused,
 };
 
 use super::beside;
@@ -213,6 +213,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         layers: uneven_layers(cells),
         recompute: super::setting::recompute(cells, ' ')?,
         framework: Framework::MegatronCore,
+        unfused: unfused(cells),
         loss: loss(cells),
         dropout: dropout(cells),
         micro_batch_group: megatron_shapes::flag(cells, "microbatch-group-size-per-virtual-pipeline-stage")
@@ -229,6 +230,18 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         experts: ExpertTraffic { once_per_node: cells.word("moe_dispatcher") == "flex", ..ExpertTraffic::EVEN },
         ..Execution::default()
     })
+}
+
+/// Kernels that a test does not fuse: permutations are fused by a switch alone, the others without one.
+fn unfused(cells: &Cells<'_>) -> Unfused {
+    let is = |name: &str| megatron_shapes::flag(cells, name) == Some("true");
+    let activation = if cells.flag("swiglu") { "no-bias-swiglu-fusion" } else { "no-bias-gelu-fusion" };
+    let found = [
+        (Fusion::Permutation, !is("moe-permute-fusion")),
+        (Fusion::Activation, is(activation)),
+        (Fusion::Positions, is("no-rope-fusion")),
+    ];
+    found.into_iter().filter(|(_, is_unfused)| *is_unfused).map(|(fusion, _)| fusion).collect()
 }
 
 /// Kernels of the loss (`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`). No container here has Transformer Engine 2.18.

@@ -8,6 +8,7 @@
 //!
 //! With experts the host waits for the counts of tokens in every layer, so it is never ahead of the device by more than a layer.
 
+pub mod single;
 pub mod torch;
 
 use hw::Format;
@@ -40,9 +41,9 @@ const BIAS_JOINS: [u32; 2] = [1, 2];
 /// The same with a cast of what is joined, to 16 bits and in backward to 32.
 const WIDE_BIAS_JOINS: [u32; 2] = [2, 3];
 
-/// Further kernels of positions that are scaled, for queries and for keys (`layer::rotate`). In forward half of them make cosines and sines: each function, its
+/// Further kernels of positions that single kernels rotate, for queries and for keys (`layer::rotate`). In forward half of them make cosines and sines: each function, its
 /// scale and a cast.
-const SCALED_POSITIONS: [u32; 2] = [24, 20];
+const SINGLE_POSITIONS: [u32; 2] = [24, 20];
 /// Kernels that clamp both halves of what enters an activation function, and join them, and the copy of the offset of a half to the device
 /// (`weighted_bias_quick_geglu_impl`). In backward one bound is a zero, a comparison and a choice, and two are two comparisons more
 /// (pytorch/pytorch, `clamp_backward`).
@@ -82,9 +83,8 @@ pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind:
     } else if let Some(modules) = shard.framework.torch() {
         torch::of_attention(shard, modules, kind)
     } else {
-        let is_scaled = shard.model.scaled_positions && shard.framework == Framework::MegatronCore;
-        let scaled = if is_scaled { of(SCALED_POSITIONS, kind) } else { 0 };
-        of(ATTENTION, kind) + scaled + ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind)
+        let positions = if shard.rotates_singly() { of(SINGLE_POSITIONS, kind) } else { 0 };
+        of(ATTENTION, kind) + positions + ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind)
     };
     attention
         + match shard.model.experts.filter(|_| with_experts) {
@@ -98,7 +98,7 @@ pub fn of_recomputed(shard: &Shard<'_>, captured: Captured, with_experts: bool) 
     let of = |module| match module {
         Module::CoreAttention => 1,
         Module::ExpertActivation => {
-            1 + shard.model.experts.map_or(0, |experts| of_clamp(shard, experts, PassKind::Forward))
+            1 + shard.model.experts.map_or(0, |experts| of_expert_activation(shard, experts, PassKind::Forward))
         }
         Module::Norms => NORMS,
         Module::UpProjections => LATENT_COPIES + 2 * of_product(shard, shard.formats.attention, PassKind::Forward),
@@ -123,7 +123,8 @@ fn of_feed_forward(shard: &Shard<'_>, kind: PassKind) -> u32 {
     if let Some(modules) = shard.framework.torch() {
         return torch::of_feed_forward(shard, modules, kind);
     }
-    of(FEED_FORWARD, kind) + FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind)
+    let activation = single::of_activation(shard, None, kind);
+    of(FEED_FORWARD, kind) + activation + FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind)
 }
 
 fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: PassKind) -> u32 {
@@ -133,19 +134,19 @@ fn of_experts(shard: &Shard<'_>, experts: Experts, captured: Captured, kind: Pas
     }
     let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
     if shard.fuses_experts() {
-        return n + of_fused(experts, kind);
+        return n + of_fused(shard, experts, kind);
     }
     if experts.biased {
         let is_wide = shard.weighs_wide(experts);
         let (each, joins) = if is_wide { (WIDE_BIAS, WIDE_BIAS_JOINS) } else { (BIAS, BIAS_JOINS) };
         n += n_local * of(each, kind) + of(joins, kind);
     }
-    n += of_clamp(shard, experts, kind);
-    n + of(DISPATCH, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
+    n += of_expert_activation(shard, experts, kind);
+    n + of_dispatch(shard, experts, kind) + FEED_FORWARD_PRODUCTS * of_grouped_product(shard, n_local, kind)
 }
 
 /// Launches of fused experts and of what dispatches to them. Gradients of biases and of the router's weights are one kernel.
-fn of_fused(experts: Experts, kind: PassKind) -> u32 {
+fn of_fused(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
     let [forward, backward] = FUSED_PRODUCTS;
     let products = match kind {
         PassKind::Forward => forward,
@@ -154,7 +155,17 @@ fn of_fused(experts: Experts, kind: PassKind) -> u32 {
         PassKind::Weight => return FUSED_WEIGHTS,
     };
     let of_biases = if experts.biased && kind != PassKind::Forward { 1 } else { 0 };
-    of(DISPATCH, kind) - FUSED_AWAY + products + of_biases
+    of_dispatch(shard, experts, kind) - FUSED_AWAY + products + of_biases
+}
+
+/// Permutation, exchange and sort before the experts and behind, with the activation function's one and the residual.
+fn of_dispatch(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
+    of(DISPATCH, kind).saturating_add_signed(single::of_permutation(shard, experts, kind))
+}
+
+/// What an activation function of experts launches beside one kernel.
+fn of_expert_activation(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
+    of_clamp(shard, experts, kind) + single::of_activation(shard, Some(experts), kind)
 }
 
 fn of_clamp(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {

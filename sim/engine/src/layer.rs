@@ -12,6 +12,7 @@ mod gates;
 mod positions;
 mod reached;
 mod recomputed;
+mod single;
 mod streams;
 mod torch;
 
@@ -298,11 +299,11 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let hidden = writer.shard.model.hidden;
-    let (n_projections, width) = if writer.shard.model.gated { (2, 3 * intermediate) } else { (1, 2 * intermediate) };
+    let n_projections = if writer.shard.model.gated { 2 } else { 1 };
     writer.enter(writer.shard.formats.dense);
     writer.columns(&[intermediate; 2][..n_projections], hidden);
     adapters::wide(writer, n_projections as u64 * intermediate);
-    writer.elementwise(width);
+    single::dense_activation(writer, intermediate);
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
     adapters::narrow(writer, intermediate);

@@ -27,6 +27,7 @@ pub mod state;
 pub mod stop;
 pub mod task;
 pub mod timeline;
+pub mod unfused;
 pub mod validation;
 pub mod verdict;
 

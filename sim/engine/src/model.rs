@@ -304,6 +304,11 @@ impl Model {
         self.compressed.is_some() || self.layers.kinds().iter().any(lacks)
     }
 
+    /// Whether heads of queries and keys are rotated by their positions, by a kernel that may be fused or not.
+    pub const fn rotates_heads(&self) -> bool {
+        !self.learned_positions && self.compressed.is_none()
+    }
+
     /// Whether every layer attends to all tokens before and has a feed-forward.
     pub fn is_plain(&self) -> bool {
         self.layers.kinds().into_iter().all(Layer::is_whole)

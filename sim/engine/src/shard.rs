@@ -10,6 +10,7 @@ use crate::formats::Formats;
 use crate::loss::Loss;
 use crate::model::{Experts, Model};
 use crate::recompute::Recompute;
+use crate::unfused::{Fusion, Unfused};
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +159,8 @@ pub struct Shard<'a> {
     pub once_per_node: bool,
     /// Whether products of experts are asked to be fused with what lies between them.
     pub fused_experts: bool,
+    /// Fused kernels of Megatron-Core that are turned off.
+    pub unfused: Unfused,
     /// How the loss is computed.
     pub loss: Loss,
     /// Whether the card is a Blackwell of servers. Its products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes. Its
@@ -190,6 +193,7 @@ impl<'a> Shard<'a> {
             framework: Framework::Formulas,
             once_per_node: false,
             fused_experts: false,
+            unfused: Unfused::NONE,
             loss: Loss::Unfused,
             is_capability_10: false,
             rotates_apart: false,
@@ -221,6 +225,26 @@ impl<'a> Shard<'a> {
     pub fn fuses_experts(&self) -> bool {
         let has_kernels = self.formats.experts == Format::Mxfp8 && self.is_capability_10;
         self.fused_experts && has_kernels && self.framework == Framework::MegatronCore
+    }
+
+    /// Whether PyTorch's single kernels run in the place of one of Megatron-Core's.
+    pub fn is_unfused(&self, fusion: Fusion) -> bool {
+        self.framework == Framework::MegatronCore && self.unfused.has(fusion)
+    }
+
+    /// Whether positions are rotated by single kernels: where they are not fused, and where they are scaled, which Transformer Engine's kernel does not do
+    /// (Megatron-Core, `apply_rotary_pos_emb`).
+    pub fn rotates_singly(&self) -> bool {
+        let is_scaled = self.framework == Framework::MegatronCore && self.model.scaled_positions;
+        is_scaled || self.is_unfused(Fusion::Positions) && self.model.rotates_heads()
+    }
+
+    /// Whether copies of tokens are put into another order twice before experts, and twice behind. Those of several ranks come in the order of ranks and are
+    /// sorted by expert (`sort_chunks_by_idxs`). Kernels that send a token once take it as it stands, and copies are made where it arrives
+    /// (`_HybridEPManager`: `dispatch_with_permute`; `_DeepepManager.get_permuted_hidden_states_by_experts`).
+    pub fn sorts_by_expert(&self, experts: Experts) -> bool {
+        let has_several = experts.n_routed / u64::from(self.ep) > 1;
+        self.framework != Framework::Formulas && self.ep > 1 && has_several && !self.once_per_node
     }
 
     /// Whether PyTorch modules that make operands narrow do so for products in a format. Products that are wide everywhere stand for narrow ones

@@ -14,6 +14,7 @@ pub use engine::recompute::{Module, Modules, Recompute};
 use engine::shard::Shard;
 pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropout, Framework, TorchModules};
 use engine::task::PassKind;
+pub use engine::unfused::{Fusion, Unfused};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
@@ -169,6 +170,8 @@ pub struct Execution {
     pub attention: AttentionKernel,
     /// Whose kernels compute the layers.
     pub framework: Framework,
+    /// Fused kernels of Megatron-Core that are turned off.
+    pub unfused: Unfused,
     /// How the loss is computed.
     pub loss: Loss,
     /// Where the layers have dropout; `None` leaves it to the model.
@@ -222,6 +225,7 @@ impl Default for Execution {
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
             framework: Framework::Formulas,
+            unfused: Unfused::NONE,
             loss: Loss::Unfused,
             dropout: None,
             formats: None,
@@ -301,6 +305,7 @@ impl Problem {
             framework: self.execution.framework,
             once_per_node: self.execution.experts.once_per_node,
             fused_experts: self.execution.experts.fused,
+            unfused: self.execution.unfused,
             loss: self.execution.loss,
             is_capability_10: self.cluster.gpu.is_capability_10(),
             rotates_apart: self.execution.rotates_apart,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
-use super::{HALF, KEYS, PRECISIONS};
+use super::{HALF, KEYS, PRECISIONS, UNFUSED_PERMUTATION};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
 use crate::launch;
@@ -67,6 +67,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let recipe = machine.model.clone().or(recipe);
     launch.flags = commands.iter().flatten().filter_map(|word| over(&word.text(), word.at())).collect();
     launch.flags.extend(precision_alone(text));
+    // Recipes fuse permutations, which a script of Megatron-LM has to say.
+    let is_unfused = |text: &str| text.trim_start_matches('+').eq_ignore_ascii_case(UNFUSED_PERMUTATION);
+    if !commands.iter().flatten().any(|word| is_unfused(&word.text())) {
+        launch.flags.push(Flag { name: "moe-permute-fusion".to_owned(), values: Vec::new(), at: 0..0 });
+    }
     narrow(&mut launch.flags);
     launch.program.clear();
     let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, recipe.as_deref(), machine);

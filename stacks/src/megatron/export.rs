@@ -8,7 +8,7 @@ use train::layout::{Axis, ContextExchange, Zero};
 use train::muon::Qkv;
 use train::optimizer::{Optimizer, Rule};
 use train::plan::Plan;
-use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Launches, Loss, Recompute};
+use train::problem::{AttentionKernel, Execution, Framework, Fusion, GradientSync, Launches, Loss, Recompute};
 use train::schedule::Placement;
 
 use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
@@ -167,6 +167,7 @@ fn experts(model: &Model, problem: &Problem) -> Given {
         n("moe-token-dispatcher-type", if problem.execution.experts.once_per_node { "flex" } else { "alltoall" }),
         ("moe-grouped-gemm", None),
     ];
+    given.extend((!problem.execution.unfused.has(Fusion::Permutation)).then_some(("moe-permute-fusion", None)));
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
     }
@@ -339,6 +340,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         given.push(("overlap-moe-expert-parallel-comm", None));
         given.extend(execution.overlap.delayed_weights.then_some(("delay-wgrad-compute", None)));
     }
+    given.extend(unfused(problem));
     given.extend(loss(execution.loss));
     let dropout = problem.shard().dropout();
     given.extend([("attention-dropout", dropout.attention), ("hidden-dropout", dropout.residual)].map(rate));
@@ -351,6 +353,14 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     ];
     what.extend(unsaid(&odd));
     given
+}
+
+/// Flags of kernels that are not fused; that of permutations stands beside the experts.
+fn unfused(problem: &Problem) -> Given {
+    let activation = if problem.model.gated { "no-bias-swiglu-fusion" } else { "no-bias-gelu-fusion" };
+    let flags = [(Fusion::Activation, activation), (Fusion::Positions, "no-rope-fusion")];
+    let unfused = flags.into_iter().filter(|(fusion, _)| problem.execution.unfused.has(*fusion));
+    unfused.map(|(_, flag)| (flag, None)).collect()
 }
 
 /// Flags of fused kernels of the loss.

@@ -97,18 +97,22 @@ fn latent_parts(writer: &mut Writer<'_>, latent: LatentAttention) {
     // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
     // way a token is multiplied by the same matrix.
     writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
-    writer.elementwise(latent_copies(writer.shard, latent));
+    latent_parts_copied(writer, latent);
 }
 
-/// Elements per token that go through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core
-/// queries and keys are joined from both of their parts and values are made contiguous, each read and written
-/// (`multi_latent_attention.py`).
-pub(super) fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
+/// What goes through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core queries and keys are joined
+/// from both of their parts and values are made contiguous, each read and written (`multi_latent_attention.py`). Single kernels rotate the heads of queries
+/// besides; keys have one head for all.
+pub(super) fn latent_parts_copied(writer: &mut Writer<'_>, latent: LatentAttention) {
+    let (shard, n_heads) = (writer.shard, writer.shard.model.n_heads);
     let width = match shard.framework {
         Framework::Formulas => latent.rope_dim,
         Framework::MegatronCore | Framework::Fsdp2(_) => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
     };
-    2 * shard.model.n_heads * width
+    writer.elementwise(2 * n_heads * width);
+    if shard.rotates_singly() {
+        positions::rotate(writer, n_heads * latent.rope_dim);
+    }
 }
 
 /// Compressed query and key in one product, as engines join them, queries, and what compresses old tokens, whole on every GPU.

@@ -3,6 +3,7 @@
 use hw::{Dtype, Format, GroupShape};
 
 use super::reached::reached;
+use super::single::{self, Way};
 use super::{Writer, repeated};
 use crate::compression;
 use crate::model::Experts;
@@ -10,6 +11,7 @@ use crate::recompute::Module;
 use crate::shard::{ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Op, Ops, PassKind};
+use crate::unfused::Fusion;
 
 /// Bytes per element of what experts give that Megatron-Core moves, forward and backward, to add their last bias outside of the products: the bias
 /// times the router's weight, the sum and the join of all experts in forward; in backward two products with their sums, and another join
@@ -66,8 +68,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
         writer.duplicated(wide, hidden);
         writer.duplicated(hidden, wide);
     }
-    let is_sorted = is_sorted(shard, n_experts);
-    permute(writer, sent * wide, is_sorted);
+    permute(writer, experts, sent * wide, Way::ToExperts);
     if let Some(compression) = shard.compression {
         writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
@@ -79,14 +80,13 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let is_fused = shard.fuses_experts();
     products(writer, &rows, [projections * width, wide], [true, !is_fused]);
     if !is_fused {
-        clamp(writer, experts, projections * width * routed);
-        writer.traffic((projections + 1) * width * routed);
+        between_products(writer, experts, width * routed);
     }
     products(writer, &rows, [wide, width], [!is_fused, true]);
     if experts.biased {
         add_bias(writer, experts, routed * wide);
     }
-    permute(writer, sent * wide, is_sorted);
+    permute(writer, experts, sent * wide, Way::Back);
     if experts.shared_intermediate > 0 {
         super::feed_forward(writer, experts.shared_intermediate);
     }
@@ -115,17 +115,14 @@ fn products(writer: &mut Writer<'_>, rows: &[u64], [n, k]: [u64; 2], [casts_inpu
     }
 }
 
-/// Whether tokens are put into another order twice before experts, and twice behind. Those of several ranks come in the order of ranks and are sorted by
-/// expert (`sort_chunks_by_idxs`). Kernels that send a token once take it as it stands, and copies are made where it arrives
-/// (`_HybridEPManager`: `dispatch_with_permute`; `_DeepepManager.get_permuted_hidden_states_by_experts`).
-fn is_sorted(shard: &Shard<'_>, n_experts: u64) -> bool {
-    shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 && !shard.once_per_node
-}
-
 /// Puts so many elements of copied tokens into the order of experts, or back.
-fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
-    if is_sorted {
+fn permute(writer: &mut Writer<'_>, experts: Experts, elements: u64, way: Way) {
+    if writer.shard.sorts_by_expert(experts) {
+        // A copy of every element, by one kernel or by joins of pieces.
         writer.traffic(2 * elements);
+    }
+    if writer.shard.is_unfused(Fusion::Permutation) {
+        return single::permute(writer, experts, elements, way);
     }
     if writer.shard.framework != Framework::MegatronCore {
         writer.traffic(2 * elements);
@@ -144,10 +141,17 @@ fn permute(writer: &mut Writer<'_>, elements: u64, is_sorted: bool) {
 pub(super) fn activation(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
     let shard = writer.shard;
     let routed = (dispatched(shard, experts, writer.tokens) * load.permille).div_ceil(1000);
-    let projections = if shard.model.gated { 2 } else { 1 };
-    let width = experts.intermediate.div_ceil(u64::from(shard.expert_tp));
-    clamp(writer, experts, projections * width * routed);
-    writer.traffic((projections + 1) * width * routed);
+    between_products(writer, experts, experts.intermediate.div_ceil(u64::from(shard.expert_tp)) * routed);
+}
+
+/// The activation function with the router's weight, over so many elements that it gives.
+fn between_products(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
+    let projections = if writer.shard.model.gated { 2 } else { 1 };
+    clamp(writer, experts, projections * elements);
+    if writer.shard.is_unfused(Fusion::Activation) {
+        return single::activation(writer, elements, single::weight(writer.shard, experts));
+    }
+    single::fused_activation(writer, elements);
 }
 
 /// Clamps so many elements outside of the fused activation function.

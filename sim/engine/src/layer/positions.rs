@@ -1,27 +1,24 @@
 //! Rotary positions of queries and keys. Units: bytes.
 
 use super::Writer;
-use crate::shard::Framework;
 use crate::task::{Op, PassKind};
 
 /// Bytes per element of 16 bits that single kernels of positions read and write. Forward: two products, a negative half and its join, a sum, and a join with
 /// what is not rotated. Backward: two products, a negative half and its join, two cuts that are filled up with zeros, and two sums.
-const SCALED_BYTES: [u64; 2] = [24, 34];
+const SINGLE_BYTES: [u64; 2] = [24, 34];
 
-/// Positions of so many elements of queries and keys. Transformer Engine's kernel does not scale, so Megatron-Core then runs PyTorch's ones
-/// (`apply_rotary_pos_emb`).
+/// Positions of so many elements of queries and keys, by a fused kernel or by PyTorch's single ones (`_apply_rotary_pos_emb_bshd`).
 pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
-    let model = writer.shard.model;
-    if model.learned_positions {
+    if writer.shard.model.learned_positions {
         return;
     }
-    if !model.scaled_positions || writer.shard.framework != Framework::MegatronCore {
+    if !writer.shard.rotates_singly() {
         return writer.elementwise(2 * width);
     }
     let elements = (writer.tokens * width).div_ceil(writer.cut);
     match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * SCALED_BYTES[1] }),
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * SINGLE_BYTES[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * SINGLE_BYTES[1] }),
         PassKind::Weight => {}
     }
 }

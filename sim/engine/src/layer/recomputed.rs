@@ -1,12 +1,13 @@
 //! Operations that backward computes again: attention, norms and activation functions, or whole modules of a layer.
 
-use super::attending::latent_copies;
-use super::{Writer, attention, experts, feed_forward, torch};
+use super::attending::latent_parts_copied;
+use super::{Writer, attention, experts, feed_forward, single, torch};
 use crate::memory;
 use crate::model::{CompressedAttention, LatentAttention};
 use crate::recompute::{Module, Recompute};
 use crate::shard::{AttentionKernel, ExpertLoad, Shard};
 use crate::task::{Document, Ops, Pass, PassKind};
+use crate::unfused::Fusion;
 
 /// What backward computes again per layer that recomputes in part; a layer of experts has a load. Selective: attention internals where they are
 /// not fused, else norms and the activation function.
@@ -62,7 +63,7 @@ fn up_projections(writer: &mut Writer<'_>, latent: LatentAttention) {
     writer.enter(writer.shard.formats.attention);
     writer.column(model.n_heads * (latent.nope_dim + latent.rope_dim), latent.q_rank.unwrap_or(model.hidden));
     writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
-    writer.elementwise(latent_copies(writer.shard, latent));
+    latent_parts_copied(writer, latent);
 }
 
 /// The same of compressed attention: queries with their norms, and the key of a token (`DSv4HybridSelfAttention` of the branch `dev`).
@@ -80,7 +81,12 @@ fn norms_and_activation(shard: &Shard<'_>, tokens: u64, with_experts: bool) -> O
     let projections = if model.gated { 2 } else { 1 };
     let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
-    writer.elementwise((projections + 1) * wide);
+    if shard.is_unfused(Fusion::Activation) {
+        let weight = model.experts.filter(|_| with_experts).map_or([0; 2], |experts| single::weight(shard, experts));
+        single::activation(&mut writer, (tokens * wide).div_ceil(u64::from(shard.tp)), weight);
+    } else {
+        writer.elementwise((projections + 1) * wide);
+    }
     if shard.framework.torch().is_some() {
         torch::every_second_product(&mut writer, wide);
     }

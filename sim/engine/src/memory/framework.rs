@@ -10,7 +10,9 @@
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
 //!   (`get_dummy_wgrad`), kept for the whole run;
 //! - two libraries have workspaces for products of 32 MiB each on Hopper and later, 4 and 8 MiB before (`get_cublas_workspace_size_bytes`;
-//!   `CUBLAS_WORKSPACE_CONFIG` of PyTorch). Transformer Engine has one of them, PyTorch one for the thread of forward and one for that of backward.
+//!   `CUBLAS_WORKSPACE_CONFIG` of PyTorch). Transformer Engine has one of them, PyTorch one for the thread of forward and one for that of backward;
+//! - an activation function of single kernels keeps what each of them reads: a gated one its first half's result as well, and with a router's weight the product
+//!   before the weight (`bias_act_func`). Single kernels of a permutation keep indices and marks in the place of a map of rows, which neither are counted.
 //!
 //! PyTorch's own modules keep other tensors (`torch.rs`). Layers that keep a state have kernels of their own (`mixers.rs`).
 
@@ -24,6 +26,7 @@ use crate::model::{CompressedAttention, Experts, FeedForward, LatentAttention, L
 use crate::recompute::{Module, Modules, Recompute};
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::stage::Stage;
+use crate::unfused::Fusion;
 
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
@@ -34,6 +37,8 @@ const HANDLES: u64 = 2;
 /// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
 /// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
 const WEIGHTED: [u64; 2] = [2, 1];
+/// The same of single kernels: a gated function's result, its product with the other half, and that with the router's weight.
+const WEIGHTED_SINGLY: [u64; 2] = [2, 3];
 /// Bytes of the router's weight of an expert, and as many of its gradient.
 const ROUTER_WEIGHT: u64 = 4;
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
@@ -228,7 +233,9 @@ fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
         (true, _) => 2,
     };
     let wide = cut(shard, HALF * intermediate);
-    Kept { projected: factors * wide, activated: wide, ..Kept::default() }
+    // The result of the function and its product with the other half.
+    let kept = if shard.model.gated && shard.is_unfused(Fusion::Activation) { 2 } else { 1 };
+    Kept { projected: factors * wide, activated: kept * wide, ..Kept::default() }
 }
 
 /// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
@@ -236,12 +243,13 @@ fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let shared = dense(shard, experts.shared_intermediate);
     let copies = |bytes: u64| shard.routed(experts.top_k * bytes).div_ceil(u64::from(shard.tp));
     let projections = if shard.model.gated { 2 } else { 1 };
+    let weighted = if shard.is_unfused(Fusion::Activation) { WEIGHTED_SINGLY } else { WEIGHTED };
     // Ranks that cut an expert read the same rows.
     let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
     Kept {
         routed: copies(row),
         projected: shared.projected + copies(projections * HALF * experts.intermediate),
-        activated: shared.activated + copies(WEIGHTED[usize::from(shard.model.gated)] * HALF * experts.intermediate),
+        activated: shared.activated + copies(weighted[usize::from(shard.model.gated)] * HALF * experts.intermediate),
         ..Kept::default()
     }
 }

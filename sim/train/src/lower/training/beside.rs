@@ -1,11 +1,30 @@
-//! What runs beside a pass on a rank and makes it longer: the host that launches its kernels, exchanges that take a part of the device, and gathers
+//! What runs beside a pass on a rank and makes it longer: the host that it waits for or that launches its kernels, exchanges that take a part of the device, and gathers
 //! of the parameters of its next layers.
 
 use super::Builder;
-use crate::problem::Problem;
+use crate::problem::{Module, Problem};
 use crate::schedule::PassKind;
 use crate::stage::Stage;
+use engine::layer;
 use engine::task::{LaneId, Op, Ops, TaskId};
+
+/// Host time that the layers of a stage wait for in a pass of some tokens: what every layer does, and launches behind counts that layers with experts read on
+/// the host.
+pub(super) fn waits(problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    if tokens == 0 || kind == PassKind::Weight {
+        return Vec::new();
+    }
+    let execution = &problem.execution;
+    let waited = f64::from(engine::launch::single::waited(&problem.shard()));
+    let counted = match kind {
+        PassKind::Forward => stage.n_expert,
+        _ if execution.recompute.modules().has(Module::Experts) => stage.again_expert,
+        _ => 0,
+    };
+    let mut ops = layer::host(execution.host_overhead_per_layer, stage.n_layers());
+    ops.extend(layer::host(execution.launches.each * waited, counted));
+    ops
+}
 
 impl Builder<'_> {
     /// Layers compute while the next ones are gathered, so that a pass goes no faster than its gathers: what follows on the lane waits for them.

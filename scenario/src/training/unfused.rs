@@ -1,0 +1,84 @@
+//! `training.unfused`: kernels of Megatron-Core that a recipe does not fuse, as a list of words.
+
+use toml_span::Value;
+use toml_span::value::ValueInner;
+
+use train::Problem;
+use train::problem::{Framework, Fusion, Unfused};
+
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section, place_of, unknown};
+
+const KEY: &str = "unfused";
+
+/// The key of `[training]`; without it everything is fused.
+pub fn read(section: &mut Section<'_>) -> Unfused {
+    let words = Fusion::WORDS.map(|(word, _)| word);
+    let help = format!("allowed is a list of {}", words.join(", "));
+    let Some((value, at)) = section.take(KEY) else { return Unfused::NONE };
+    let ValueInner::Array(items) = value else {
+        section.refuse(Code::WrongType, at, format!("`{}` is no list of words", section.full(KEY)), help);
+        return Unfused::NONE;
+    };
+    if items.is_empty() {
+        let what = format!("`{}` is an empty list", section.full(KEY));
+        section.refuse(Code::OutOfRange, at, what, "leave the key out where everything is fused");
+    }
+    items.iter().fold(Unfused::NONE, |unfused, item| with(section, unfused, item, &words))
+}
+
+/// The set with an item of the list.
+fn with(section: &mut Section<'_>, unfused: Unfused, item: &Value<'_>, words: &[&str]) -> Unfused {
+    let Some(word) = item.as_str() else {
+        let what = format!("`{}` holds something that is no word", section.full(KEY));
+        section.refuse(Code::WrongType, place_of(item), what, format!("allowed are {}", words.join(", ")));
+        return unfused;
+    };
+    match Fusion::named(word) {
+        None => {
+            let what = format!("`{}` holds `{word}`, which is no kernel that may be fused", section.full(KEY));
+            section.find(unknown(Code::UnknownWord, what, word, words.iter().copied(), place_of(item)));
+            unfused
+        }
+        Some(fusion) if unfused.has(fusion) => {
+            let what = format!("`{}` holds `{word}` twice", section.full(KEY));
+            section.refuse(Code::UnknownWord, place_of(item), what, "leave one of them out");
+            unfused
+        }
+        Some(fusion) => unfused.with(fusion),
+    }
+}
+
+/// Whether no kernel of the list is one of the framework.
+pub fn is_idle(problem: &Problem) -> bool {
+    problem.execution.framework != Framework::MegatronCore
+}
+
+/// Warns of every word whose kernels the model does not have.
+pub fn warn(reader: &mut Reader<'_>, at: &Place, problem: &Problem) {
+    if is_idle(problem) {
+        return;
+    }
+    for fusion in problem.execution.unfused.iter() {
+        let Some(lacks) = lacks(problem, fusion) else { continue };
+        let what = format!("`{}` of `training.{KEY}` changes nothing", fusion.word());
+        let help = format!("it needs {lacks}, which `{}` does not have", problem.model.name);
+        reader.warn(Code::NoEffect, at.clone(), what, help);
+    }
+}
+
+/// What a model lacks for a fusion to make a difference.
+fn lacks(problem: &Problem, fusion: Fusion) -> Option<&'static str> {
+    let model = &problem.model;
+    match fusion {
+        Fusion::Permutation => model.experts.is_none().then_some("experts"),
+        Fusion::Activation => {
+            let is_one_kernel = !model.gated && !model.output_bias && model.experts.is_none();
+            is_one_kernel.then_some("a gate, a bias or experts in its feed-forward")
+        }
+        Fusion::Positions => {
+            let is_same = model.scaled_positions || !model.rotates_heads();
+            is_same.then_some("rotary positions that a fused kernel rotates")
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! PyTorch's single kernels in the place of Megatron-Core's fused ones. Units: bytes, elements of 16 bits.
+//!
+//! Source: NVIDIA/Megatron-LM, core 0.13 to 0.16, `megatron/core/transformer`: `moe/moe_utils.py` (`permute`, `unpermute`, `sort_chunks_by_idxs`),
+//! `moe/experts.py` and `mlp.py` (`bias_act_func`). Every kernel reads its inputs from memory and writes what it gives. Kernels over indices and marks of
+//! experts are a few per cent of those over rows and are not counted; the host that launches them is (`launch/single.rs`).
+
+use super::Writer;
+use crate::model::Experts;
+use crate::shard::{Framework, Shard};
+use crate::task::{Op, PassKind};
+use crate::unfused::Fusion;
+
+/// Which way copied tokens go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Rows of tokens are picked (`index_select`), and their gradients added up (`index_add_`).
+    ToExperts,
+    /// Rows are added up to tokens (`scatter_add_`), and their gradients picked (`gather`).
+    Back,
+}
+
+/// Bytes per element of a kernel that copies rows: it reads and writes.
+const PICKED: u64 = 4;
+/// Bytes of a plain kernel that take as long as one atomic addition of 16 bits, before Blackwell and on it. `index_add_` of 28 · 257 · 1,536 elements of 16
+/// bits to rows that are all different takes 280 us on A100 with a copy of 48 · 257 · 1,536 before it. A kernel that moves six bytes per addition takes
+/// 98 us with the same copy, so memory moves 1.45 TB/s, and an addition takes as long as 30 of its bytes (facebookresearch/xformers, issue 780,
+/// `benchmark_indexing.py`). Both of PyTorch's kernels add element by element (`fastAtomicAdd`). Multiprocessors bound them. By these H100 is as much
+/// faster than A100 as by its memory, and Blackwell's memory is faster by 2.16 than its multiprocessors (`PERMUTATION` in `experts.rs`). Adding up is
+/// vectorised in later PyTorch (pytorch/pytorch, pull request 182675).
+const ADDED: [u64; 2] = [30, 65];
+
+/// Bytes per element that a gated activation function moves, forward and backward: the function, 4, and the product of both halves, 6. In backward the
+/// gradients of both factors, 6 each, that of the function, 6, and the join of both halves, 8.
+const GATED: [u64; 2] = [10, 26];
+/// The same of a plain function.
+const PLAIN: [u64; 2] = [4, 6];
+/// A bias that is added before it. Its gradient is a sum in any case.
+const BIAS: [u64; 2] = [4, 0];
+/// The router's weight in 16 bits: a product; in backward both gradients and the sum over a row.
+const WEIGHT: [u64; 2] = [4, 12];
+/// The same in 32 bits, which makes the product so wide: it is made narrow again, 6. In backward the gradient is made wide, 6. Its product with the weight, 8,
+/// is made narrow, 6. That with the activation, 10, is added up, 4.
+const WIDE_WEIGHT: [u64; 2] = [12, 34];
+
+/// Puts so many elements of copied tokens into the order of experts, or back.
+pub(super) fn permute(writer: &mut Writer<'_>, experts: Experts, elements: u64, way: Way) {
+    let is_picked = match (way, writer.kind) {
+        (_, PassKind::Weight) => return,
+        (Way::ToExperts, kind) => kind == PassKind::Forward,
+        (Way::Back, kind) => kind != PassKind::Forward,
+    };
+    if is_picked {
+        return writer.push(Op::Elementwise { bytes: elements * PICKED });
+    }
+    // Tokens begin as zeros.
+    let zeroed = elements / experts.top_k * writer.shard.dtype.bytes();
+    let added = ADDED[usize::from(writer.shard.is_capability_10)];
+    writer.push(Op::Elementwise { bytes: zeroed + elements * added });
+}
+
+/// What the router's weight adds to an activation function.
+pub(super) fn weight(shard: &Shard<'_>, experts: Experts) -> [u64; 2] {
+    if shard.weighs_wide(experts) { WIDE_WEIGHT } else { WEIGHT }
+}
+
+/// The activation function between two products over so many elements that it gives, with so many bytes of each besides.
+pub(super) fn activation(writer: &mut Writer<'_>, elements: u64, besides: [u64; 2]) {
+    let function = if writer.shard.model.gated { GATED } else { PLAIN };
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * (function[0] + besides[0]) }),
+        PassKind::Backward | PassKind::Input => {
+            writer.push(Op::Elementwise { bytes: elements * (function[1] + besides[1]) });
+        }
+        PassKind::Weight => {}
+    }
+}
+
+/// The activation function of a dense feed-forward so wide, fused or not.
+pub(super) fn dense_activation(writer: &mut Writer<'_>, intermediate: u64) {
+    let model = writer.shard.model;
+    if writer.shard.is_unfused(Fusion::Activation) {
+        let elements = (writer.tokens * intermediate).div_ceil(writer.cut);
+        return activation(writer, elements, if model.output_bias { BIAS } else { [0; 2] });
+    }
+    fused_activation(writer, (writer.tokens * intermediate).div_ceil(writer.cut));
+}
+
+/// Bytes of a plain kernel that take as long per element as Megatron-Core's compiled gated activation, forward and backward. On H100 a kernel of three and of five passes over
+/// memory is 1.57 times as fast forward, and 2.46 times both ways (linkedin/Liger-Kernel pull request 1326, megatron-core 0.16.1, 8,192 rows of 4,096).
+const COMPILED_GATED: [u64; 2] = [9, 30];
+
+/// The same where one compiled kernel does it.
+pub(super) fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
+    let shard = writer.shard;
+    if shard.framework != Framework::MegatronCore || !shard.model.gated {
+        return writer.traffic(if shard.model.gated { 3 } else { 2 } * elements);
+    }
+    match writer.kind {
+        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * COMPILED_GATED[0] }),
+        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * COMPILED_GATED[1] }),
+        PassKind::Weight => {}
+    }
+}
