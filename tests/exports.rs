@@ -62,7 +62,7 @@ run = ["megatron"]
 "#;
 
 /// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
-const CHANGES: [(&str, &str, &str); 41] = [
+const CHANGES: [(&str, &str, &str); 42] = [
     ("parallel.tp", "1", DENSE),
     ("parallel.pp", "4", EXPERTS),
     ("parallel.cp", "2", DENSE),
@@ -93,6 +93,7 @@ const CHANGES: [(&str, &str, &str); 41] = [
     ("overlap.expert", "0.4", EXPERTS),
     ("training.loss", "\"te\"", EXPERTS),
     ("training.dropout", "\"both\"", DENSE),
+    ("training.unfused", "[\"permutation\"]", EXPERTS),
     ("parallel.micro_batch_group", "4", EXPERTS),
     ("overlap.slowdown", "1.3", DENSE),
     ("overlap.stage", "false", EXPERTS),
@@ -258,6 +259,23 @@ fn fused_experts_are_written_or_refused() {
         assert!(!told(EXPERTS, &set[..2], target).expect("a file").contains(flag), "{target}");
     }
     assert!(told(EXPERTS, &set, "torchtitan").is_err_and(|why| why.contains("fused")));
+}
+
+#[test]
+fn kernels_that_are_not_fused_are_written_or_refused() {
+    let all = ["training.unfused=[\"permutation\", \"activation\", \"positions\"]".to_owned()];
+    let [fused, unfused] = [&[], &all[..]].map(|set| told(EXPERTS, set, "megatron").expect("a file"));
+    for (flag, is_of_unfused) in
+        [("--moe-permute-fusion", false), ("--no-bias-swiglu-fusion", true), ("--no-rope-fusion", true)]
+    {
+        assert_eq!([fused.contains(flag), unfused.contains(flag)], [!is_of_unfused, is_of_unfused], "{flag}");
+    }
+    let bridge = told(EXPERTS, &all, "bridge").expect("a file");
+    for key in ["moe_permute_fusion", "bias_activation_fusion", "apply_rope_fusion"] {
+        assert!(bridge.contains(&format!("model.{key}=false")), "{key} in {bridge}");
+        assert!(!told(EXPERTS, &[], "bridge").expect("a file").contains(key), "{key}");
+    }
+    assert!(told(EXPERTS, &all, "torchtitan").is_err_and(|why| why.contains("not fused")));
 }
 
 /// Options name the schedule's file, and the recipe is a module that Python compiles.

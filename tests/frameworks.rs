@@ -334,6 +334,32 @@ fn fused_experts_are_faster_where_there_are_kernels_and_idle_elsewhere() {
 }
 
 #[test]
+fn kernels_that_are_not_fused_take_time_and_say_where_there_are_none() {
+    let text = |model: &str, framework: &str, unfused: &str| {
+        let training = format!("[training]\nframework = \"{framework}\"\nrecompute = \"full\"\n{unfused}\n");
+        with(&[
+            ("llama-3-8b", model),
+            ("tp = 2", if model.starts_with("qwen") { "ep = 8" } else { "tp = 2" }),
+            ("[training]\n", &training),
+        ])
+    };
+    let time = |model: &str, unfused: &str| step_s(&scenario(&text(model, "megatron-core", unfused)));
+    let fused = time("qwen3-30b-a3b", "");
+    for word in ["permutation", "activation", "positions"] {
+        assert!(time("qwen3-30b-a3b", &format!("unfused = [\"{word}\"]")) > fused, "{word}");
+    }
+    let idle = |model: &str, framework: &str, words: &str| {
+        of(text(model, framework, &format!("unfused = [{words}]")), Code::NoEffect).len()
+    };
+    assert_eq!(idle("qwen3-30b-a3b", "megatron-core", "\"permutation\", \"activation\", \"positions\""), 0);
+    assert_eq!(idle("llama-3-8b", "megatron-core", "\"permutation\", \"activation\""), 1);
+    assert_eq!(idle("gpt-3-175b", "megatron-core", "\"permutation\", \"positions\""), 2);
+    assert_eq!(idle("qwen3-30b-a3b", "pytorch", "\"permutation\""), 1);
+    assert_eq!(of(text("llama-3-8b", "megatron-core", "unfused = \"permutation\""), Code::WrongType).len(), 1);
+    assert_eq!(of(text("llama-3-8b", "megatron-core", "unfused = []"), Code::OutOfRange).len(), 1);
+}
+
+#[test]
 fn kernels_of_the_loss_and_dropout_take_time_and_memory() {
     let played = |lines: &str, gpu: &str| {
         let training = format!("[training]\nframework = \"megatron-core\"\n{lines}");

@@ -281,4 +281,20 @@ mod tests {
             assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
         }
     }
+
+    #[test]
+    fn permutations_are_fused_by_an_override_alone() {
+        let unfused = |model: &str, more: &str| {
+            let script = format!(
+                "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path={model} \\\n \
+                 actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.ppo_mini_batch_size=64 \\\n \
+                 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 trainer.nnodes=1 {more}\n"
+            );
+            found(&script).scenario.contains("unfused = [\"permutation\"]")
+        };
+        let fused = "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_permute_fusion=True";
+        assert!(unfused("Qwen/Qwen3-30B-A3B", ""));
+        assert!(!unfused("Qwen/Qwen3-30B-A3B", fused));
+        assert!(!unfused("Qwen/Qwen2.5-7B", ""));
+    }
 }

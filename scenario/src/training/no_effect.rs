@@ -29,7 +29,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 28] = [
+const KEYS: [Key; 27] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -57,7 +57,6 @@ const KEYS: [Key; 28] = [
         |problem| problem.execution.framework != Framework::MegatronCore,
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
-    of_model("training", "unfused", unfused::is_idle, "`framework = \"megatron-core\"`, whose kernels may be fused"),
     of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
     of_model(
         "training",
@@ -172,10 +171,7 @@ const COSTS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("experts", &["fused"]),
-    (
-        "training",
-        &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather", "unfused"],
-    ),
+    ("training", &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather"]),
     ("parallel", &["replicate"]),
 ];
 
@@ -352,7 +348,7 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
     if !is_searched {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
     }
-    if let Some(at) = given.unfused.as_ref().filter(|_| !has_times) {
+    if let Some(at) = &given.unfused {
         unfused::warn(reader, at, problem);
     }
     if let Some((_, at)) = given.recompute.clone() {

@@ -49,17 +49,19 @@ fn with(section: &mut Section<'_>, unfused: Unfused, item: &Value<'_>, words: &[
     }
 }
 
-/// Whether no kernel of the list is one of the framework.
-pub fn is_idle(problem: &Problem) -> bool {
-    problem.execution.framework != Framework::MegatronCore
-}
-
-/// Warns of every word whose kernels the model does not have.
+/// Warns of the key, or of every word of it, where it changes nothing.
 pub fn warn(reader: &mut Reader<'_>, at: &Place, problem: &Problem) {
-    if is_idle(problem) {
-        return;
+    let execution = &problem.execution;
+    let needs = match (execution.framework, execution.unit_times) {
+        (_, Some(_)) => Some("times that are counted, and `[cost.units]` gives them"),
+        (Framework::MegatronCore, None) => None,
+        _ => Some("`framework = \"megatron-core\"`, whose kernels may be fused"),
+    };
+    if let Some(needs) = needs {
+        let what = format!("`training.{KEY}` changes nothing");
+        return reader.warn(Code::NoEffect, at.clone(), what, format!("it needs {needs}"));
     }
-    for fusion in problem.execution.unfused.iter() {
+    for fusion in execution.unfused.iter() {
         let Some(lacks) = lacks(problem, fusion) else { continue };
         let what = format!("`{}` of `training.{KEY}` changes nothing", fusion.word());
         let help = format!("it needs {lacks}, which `{}` does not have", problem.model.name);

@@ -225,6 +225,22 @@ mod tests {
     }
 
     #[test]
+    fn recipes_fuse_what_no_override_turns_off() {
+        let unfused = |more: &str| {
+            let text = format!(
+                "model.tensor_model_parallel_size=2\ntrain.micro_batch_size=1\ntrain.global_batch_size=8\ndataset.sequence_length=4096\n{more}\n"
+            );
+            let model = Some("qwen3-30b-a3b".to_owned());
+            let machine = Machine { gpu: Some("h100-sxm".to_owned()), model, ..Machine::default() };
+            let found = import(&text, &machine);
+            found.scenario.lines().find(|line| line.starts_with("unfused")).map(str::to_owned)
+        };
+        assert_eq!(unfused(""), None);
+        assert_eq!(unfused("model.moe_permute_fusion=true"), None);
+        assert!(unfused("model.moe_permute_fusion=False").is_some_and(|line| line.contains("[\"permutation\"]")));
+    }
+
+    #[test]
     fn precision_on_a_line_of_its_own_is_no_assignment() {
         let text = "model.tensor_model_parallel_size=2\nmixed_precision=bf16_with_fp8_current_scaling_mixed\ntrain.micro_batch_size=1\n\
                     train.global_batch_size=8\ndataset.sequence_length=4096\n";

@@ -98,6 +98,7 @@ fn keys_that_a_scenario_has_are_given() {
         ),
         ("--overlap-moe-expert-parallel-comm --delay-wgrad-compute", "delayed_weights = true"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8 --use-transformer-engine-op-fuser", "fused = true"),
+        ("", "unfused = [\"permutation\"]"),
     ] {
         let found = found(&format!("{experts} {flags}"));
         assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
@@ -225,5 +226,30 @@ fn a_first_and_a_last_stage_may_hold_all_layers() {
     assert!(found(&ends(1, 3, 4)).scenario.contains("layers = [1, 2, 2, 3]"));
     for wrong in [ends(3, 4, 2), ends(4, 4, 1), ends(2, 3, 4), ends(6, 3, 2)] {
         assert_eq!(said(&wrong, Code::WrongFlag).len(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn permutations_are_fused_by_a_switch_and_other_kernels_without_one() {
+    let unfused = |flags: &str| {
+        let text = found(flags).scenario;
+        text.lines()
+            .find_map(|line| line.strip_prefix("unfused = "))
+            .map(|rest| rest.split(" #").next().unwrap_or(rest).trim().to_owned())
+    };
+    let experts = "--num-experts 16 --moe-ffn-hidden-size 512 ";
+    assert_eq!(unfused(&format!("{experts}--moe-permute-fusion")), None);
+    assert_eq!(unfused(experts).as_deref(), Some("[\"permutation\"]"));
+    // Each switch is of one activation function, and a plain one without a bias is a kernel by itself.
+    for (flags, expected) in [
+        ("--swiglu", None),
+        ("--swiglu --no-bias-swiglu-fusion", Some("[\"activation\"]")),
+        ("--swiglu --no-bias-gelu-fusion", None),
+        ("--no-bias-gelu-fusion", Some("[\"activation\"]")),
+        ("--no-bias-gelu-fusion --disable-bias-linear", None),
+        ("--no-rope-fusion", None),
+        ("--no-rope-fusion --position-embedding-type rope", Some("[\"positions\"]")),
+    ] {
+        assert_eq!(unfused(flags).as_deref(), expected, "{flags}");
     }
 }

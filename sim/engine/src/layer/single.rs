@@ -101,3 +101,90 @@ pub(super) fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
         PassKind::Weight => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hw::Dtype;
+
+    use crate::layer::{after_attention, before_attention};
+    use crate::model::Model;
+    use crate::shard::{ExpertLoad, Framework, Shard};
+    use crate::task::{Op, Ops, PassKind};
+    use crate::unfused::{Fusion, Unfused};
+
+    const PASSES: [PassKind; 3] = [PassKind::Forward, PassKind::Backward, PassKind::Weight];
+
+    fn model(name: &str) -> Model {
+        crate::model::embedded(name).expect("embedded")
+    }
+
+    fn shard(model: &Model, unfused: Unfused) -> Shard<'_> {
+        let base = Shard::forward(model, Dtype::Bf16, 1);
+        Shard { framework: Framework::MegatronCore, ep: if model.experts.is_some() { 8 } else { 1 }, unfused, ..base }
+    }
+
+    fn moved(ops: &Ops) -> u64 {
+        let of = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        ops.iter().map(of).sum()
+    }
+
+    /// Bytes that ten tokens move behind attention in every pass more than with fused kernels.
+    fn more(model: &Model, change: for<'m> fn(Shard<'m>) -> Shard<'m>, fusion: Fusion) -> [u64; 3] {
+        let of = |unfused, kind| {
+            let load = model.experts.map(|_| ExpertLoad::EVEN);
+            moved(&after_attention(&change(shard(model, unfused)), 10, kind, load.as_ref()))
+        };
+        PASSES.map(|kind| of(Unfused::NONE.with(fusion), kind) - of(Unfused::NONE, kind))
+    }
+
+    #[test]
+    fn rows_are_added_up_atom_by_atom_once_in_each_pass() {
+        // Ten tokens of 2,048 numbers visit eight experts. A fused kernel moves four bytes of a row's number each way, and so does one that picks rows.
+        let elements = 10 * 8 * 2048;
+        let added = 10 * 2048 * 2 + (30 - 4) * elements;
+        let qwen = model("qwen3-30b-a3b");
+        assert_eq!(more(&qwen, |shard| shard, Fusion::Permutation), [added, added, 0]);
+        // Blackwell's memory outruns what adds up.
+        let bytes = |is_capability_10| {
+            let shard = Shard { is_capability_10, ..shard(&qwen, Unfused::NONE.with(Fusion::Permutation)) };
+            moved(&after_attention(&shard, 10, PassKind::Forward, Some(&ExpertLoad::EVEN)))
+        };
+        assert_eq!(bytes(true) - bytes(false), (65 - 30) * elements);
+        // Other frameworks have no such kernels to turn off.
+        assert_eq!(more(&qwen, |shard| Shard { framework: Framework::Formulas, ..shard }, Fusion::Permutation), [0; 3]);
+    }
+
+    #[test]
+    fn an_activation_function_is_a_kernel_for_each_of_its_steps() {
+        // Ten tokens, 14,336 wide. Fused: two halves are read and one written, 6 bytes, and half as many again in backward.
+        let dense = more(&model("llama-3-8b"), |shard| shard, Fusion::Activation);
+        assert_eq!(dense, [(4 + 6) - 6, (6 + 6 + 6 + 8) - 9, 0].map(|bytes| bytes * 10 * 14_336));
+        // Experts 768 wide weigh what they give: a product, and in backward two and a sum.
+        let rows = 10 * 8 * 768;
+        let qwen = model("qwen3-30b-a3b");
+        let narrow = more(&qwen, |shard| shard, Fusion::Activation);
+        assert_eq!(narrow, [10 + 4 - 6, 26 + 4 + 6 + 2 - 9, 0].map(|bytes| bytes * rows));
+        // By a weight of 32 bits the product is as wide.
+        let wide = more(&qwen, |shard| Shard { once_per_node: true, ..shard }, Fusion::Activation);
+        assert_eq!(wide, [10 + 6 + 6 - 6, 26 + 6 + 8 + 6 + 10 + 4 - 9, 0].map(|bytes| bytes * rows));
+        // A plain function is one kernel in any case, and its bias another one.
+        let plain = more(&model("gpt-3-175b"), |shard| shard, Fusion::Activation);
+        assert_eq!(plain, [4 * 10 * 4 * 12_288, 0, 0]);
+    }
+
+    #[test]
+    fn positions_are_rotated_by_single_kernels_where_they_are_not_fused() {
+        let more = |name: &str, kind| {
+            let model = model(name);
+            let of = |unfused| moved(&before_attention(&shard(&model, unfused), 10, kind));
+            of(Unfused::NONE.with(Fusion::Positions)) - of(Unfused::NONE)
+        };
+        // 32 heads of queries and 8 of keys, 128 wide each.
+        assert_eq!(more("llama-3-8b", PassKind::Forward), 10 * 40 * 128 * (24 - 4));
+        assert_eq!(more("llama-3-8b", PassKind::Backward), 10 * 40 * 128 * (34 - 6));
+        // Of latent attention 64 numbers of each of 128 heads; a fused rotation is part of what makes the heads.
+        assert_eq!(more("deepseek-v3", PassKind::Forward), 10 * 128 * 64 * 24);
+        // Learned positions are not rotated, and scaled ones never fused.
+        assert_eq!([more("gpt-3-175b", PassKind::Forward), more("gpt-oss-120b", PassKind::Forward)], [0; 2]);
+    }
+}

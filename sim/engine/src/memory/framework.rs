@@ -358,6 +358,7 @@ pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unfused::Unfused;
 
     /// Llama 3 70B cut over eight GPUs with sequence parallelism.
     fn shard(model: &crate::Model) -> Shard<'_> {
@@ -377,6 +378,27 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn an_activation_function_of_single_kernels_keeps_what_each_of_them_reads() {
+        let kept = |name: &str, with_experts: bool, unfused| {
+            let model = crate::model::embedded(name).expect("embedded");
+            let forward = Shard::forward(&model, hw::Dtype::Bf16, 1);
+            let shard = Shard { framework: Framework::MegatronCore, unfused, ..forward };
+            layer(&shard, Recompute::Off, with_experts).kept
+        };
+        let more = |name: &str, with_experts: bool| {
+            let single = kept(name, with_experts, Unfused::NONE.with(Fusion::Activation));
+            single - kept(name, with_experts, Unfused::NONE)
+        };
+        // The first half's result; for each of eight experts besides the product before the weight.
+        assert_eq!(more("llama-3-8b", false), 2 * 14_336);
+        assert_eq!(more("qwen3-30b-a3b", true), 8 * 2 * 2 * 768);
+        // A plain function has its input and its result in any case.
+        assert_eq!(more("gpt-3-175b", false), 0);
+        let all: Unfused = [Fusion::Permutation, Fusion::Positions].into_iter().collect();
+        assert_eq!(kept("qwen3-30b-a3b", true, all), kept("qwen3-30b-a3b", true, Unfused::NONE));
     }
 
     #[test]

@@ -1,30 +1,11 @@
-//! What runs beside a pass on a rank and makes it longer: the host that it waits for or that launches its kernels, exchanges that take a part of the device, and gathers
+//! What runs beside a pass on a rank and makes it longer: the host that launches its kernels, exchanges that take a part of the device, and gathers
 //! of the parameters of its next layers.
 
 use super::Builder;
 use crate::problem::{Module, Problem};
 use crate::schedule::PassKind;
 use crate::stage::Stage;
-use engine::layer;
 use engine::task::{LaneId, Op, Ops, TaskId};
-
-/// Host time that the layers of a stage wait for in a pass of some tokens: what every layer does, and launches behind counts that layers with experts read on
-/// the host.
-pub(super) fn waits(problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-    if tokens == 0 || kind == PassKind::Weight {
-        return Vec::new();
-    }
-    let execution = &problem.execution;
-    let waited = f64::from(engine::launch::single::waited(&problem.shard()));
-    let counted = match kind {
-        PassKind::Forward => stage.n_expert,
-        _ if execution.recompute.modules().has(Module::Experts) => stage.again_expert,
-        _ => 0,
-    };
-    let mut ops = layer::host(execution.host_overhead_per_layer, stage.n_layers());
-    ops.extend(layer::host(execution.launches.each * waited, counted));
-    ops
-}
 
 impl Builder<'_> {
     /// Layers compute while the next ones are gathered, so that a pass goes no faster than its gathers: what follows on the lane waits for them.
@@ -45,7 +26,8 @@ impl Builder<'_> {
         // Layers without a feed-forward are in the graphs of their mixers.
         let n_dense = if problem.model.is_hybrid() { 0 } else { stage.n_dense };
         let sharded = super::torch::sharded_launches(problem, stage, kind);
-        self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true) + sharded)
+        let n_counted = if kind == PassKind::Forward { stage.n_expert } else { 0 };
+        self.launched_as(problem, ops, of(n_dense, false) + of(stage.n_expert, true) + sharded, n_counted)
     }
 
     /// The same of the modules of a stage's layers that backward computes again by themselves.
@@ -53,14 +35,19 @@ impl Builder<'_> {
         let captured = problem.execution.launches.captured;
         let of =
             |n: u32, with_experts: bool| n * engine::launch::of_recomputed(&problem.shard(), captured, with_experts);
-        self.launched_as(problem, ops, of(stage.again_dense, false) + of(stage.again_expert, true))
+        let counts_again = problem.execution.recompute.modules().has(Module::Experts);
+        let n_counted = if counts_again { stage.again_expert } else { 0 };
+        self.launched_as(problem, ops, of(stage.again_dense, false) + of(stage.again_expert, true), n_counted)
     }
 
-    fn launched_as(&self, problem: &Problem, ops: Ops, n_launches: u32) -> Ops {
+    /// Operations beside so many launches. In so many layers the host waits for counts of tokens, and the device then for the launches behind them.
+    fn launched_as(&self, problem: &Problem, mut ops: Ops, n_launches: u32, n_counted: u32) -> Ops {
         let each = problem.execution.launches.each;
         if each == hw::Seconds::ZERO || n_launches == 0 || ops.is_empty() {
             return ops;
         }
+        let waited = engine::launch::single::waited(&problem.shard());
+        ops.extend(engine::layer::host(each * f64::from(waited), n_counted));
         let ns = hw::Span::from_seconds(each * f64::from(n_launches)).as_ns();
         vec![(Op::Launched { parts: ops, ns }, 1)]
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hw::Span;
 
 use super::{
-    Content, GRADIENT_BUCKETS, Share, attention, beside, chains, contents, exchange, hybrid, mixed, pass, stage_index,
+    Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, hybrid, mixed, pass, stage_index,
 };
 use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
@@ -205,8 +205,10 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
     let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
     // The half of a backward that makes gradients of weights launches no more layers and computes nothing again.
-    let mut ops = beside::waits(problem, stage, share.tokens, kind);
-    if kind != PassKind::Forward && kind != PassKind::Weight {
+    let is_weight = kind == PassKind::Weight;
+    let n_launched = if share.tokens > 0 && !is_weight { n_layers } else { 0 };
+    let mut ops = layer::host(problem.execution.host_overhead_per_layer, n_launched);
+    if kind != PassKind::Forward && !is_weight {
         match problem.execution.recompute {
             Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
             _ => {

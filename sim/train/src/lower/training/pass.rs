@@ -4,7 +4,7 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -287,7 +287,10 @@ impl Builder<'_> {
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
                 let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
                 ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward));
-                ops.extend(beside::waits(problem, stage, tokens, PassKind::Forward));
+                ops.extend(layer::host(
+                    problem.execution.host_overhead_per_layer,
+                    if tokens > 0 { n_layers } else { 0 },
+                ));
                 if !problem.model.is_hybrid() {
                     ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
                 }
@@ -468,7 +471,10 @@ impl Builder<'_> {
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
                 let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
                 ops.extend(torch::sharded_copies(problem, piece, kind));
-                ops.extend(beside::waits(problem, piece, share.tokens, kind));
+                ops.extend(layer::host(
+                    problem.execution.host_overhead_per_layer,
+                    if share.tokens > 0 { n_layers } else { 0 },
+                ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
                 if !problem.model.is_hybrid() {
                     ops.extend(builder.after_attention(problem, &one_layer(piece), share.tokens, kind));
