@@ -12,6 +12,7 @@ pub mod cycle;
 mod example;
 pub mod forward;
 pub mod generation;
+pub mod reference;
 pub mod rollouts;
 pub mod split;
 pub mod step;
