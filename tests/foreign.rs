@@ -202,7 +202,7 @@ pub fn planned(text: &str, choice: &str) -> Result<PlannedStep, String> {
 }
 
 pub fn planned_of(scenario: &scenario::training::Scenario, choice: &str) -> Result<PlannedStep, String> {
-    let cost = kinds::training::run::cost_model(scenario);
+    let cost = scenario.costs();
     let topology = hw::topology::Topology::of(&scenario.problem.cluster);
     let choice = scenario.policies.iter().find(|known| known.name == choice).ok_or("no policy")?;
     let decided =

@@ -417,7 +417,7 @@ fn the_search_bounds_hybrids_from_below() {
             ("bucket_tokens = 8192\n", ""),
         ]);
         let scenario = scenario(&text);
-        let (cost, topology) = (pipeline::cost_model(&scenario), hw::topology::Topology::of(&scenario.problem.cluster));
+        let (cost, topology) = (scenario.costs(), hw::topology::Topology::of(&scenario.problem.cluster));
         let decided = pipeline::decide(&scenario, &scenario.policies[0], cost.as_ref(), &topology);
         let best = decided.unwrap_or_else(|why| panic!("{lists}: {why}")).found.expect("a search").best.plan;
         assert!(best.bound_s > 0.0 && best.bound_s <= best.step_s, "{lists}: {} of {}", best.bound_s, best.step_s);

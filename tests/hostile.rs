@@ -174,7 +174,7 @@ fn a_changed_plan_is_refused_in_words_or_laid_out() {
     let mut draw = dice("plans");
     let checked = read("validate/cpu-small", scenario::shipped("validate/cpu-small").expect("shipped").to_owned());
     let scenario = super::training(checked);
-    let cost = pipeline::cost_model(&scenario);
+    let cost = scenario.costs();
     let planned = hardware::plans(&scenario, cost.as_ref()).remove(0).1.unwrap_or_else(|why| panic!("{why}"));
     let text = serde_json::to_string_pretty(&planned.decision.plan).expect("a plan has a JSON form");
     assert!(serde_json::from_str::<train::Plan>(&text.replacen('{', "{\"no_such_key\": 1,", 1)).is_err());

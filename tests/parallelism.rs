@@ -41,7 +41,7 @@ fn job(set: &[&str]) -> Scenario {
 
 /// Times of the step at one fold.
 fn play(scenario: &Scenario, fold: Fold) -> (TaskGraph, Timeline) {
-    let cost = pipeline::cost_model(scenario);
+    let cost = scenario.costs();
     let topology = Topology::of(&scenario.problem.cluster);
     let choice = &scenario.policies[0];
     let Decided { problem, decision, .. } =

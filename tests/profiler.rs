@@ -16,7 +16,6 @@ use score::profiler::term::Term;
 use score::profiler::{self, read, text};
 use serde_json::{Value, json};
 use skrull_sim::hardware::{self, PlannedStep};
-use skrull_sim::kinds::training::run::cost_model;
 
 /// A kernel of a stream's lane.
 fn kernel(stream: Stream) -> (&'static str, &'static str) {
@@ -101,7 +100,7 @@ fn slower(term: Term) -> f64 {
 fn factors_of_a_recorded_step_are_what_its_kernels_are_slower_by() {
     let scenario = shipped("quickstart");
     let profile = scenario.profile.clone().expect("a measured card");
-    let cost = cost_model(&scenario);
+    let cost = scenario.costs();
     let (_, planned) = hardware::plans(&scenario, cost.as_ref()).remove(0);
     let planned = planned.map_err(|why| why.why).expect("a plan");
     let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(|why| why.why).expect("a step");
@@ -134,15 +133,14 @@ fn factors_of_a_recorded_step_are_what_its_kernels_are_slower_by() {
     // A product then takes 1.25 times as long, in any other plan as well.
     let calibrated = profile.calibrated(Calibrated { kernels: factors.kernels, ..Calibrated::plain(0.0) });
     let product = Op::Gemm { m: 4096, n: 4096, k: 4096, format: hw::Format::Bf16 };
-    let time =
-        |profile| cost_model(&Scenario { profile: Some(profile), ..scenario.clone() }).estimate(&product).time.get();
+    let time = |profile| Scenario { profile: Some(profile), ..scenario.clone() }.costs().estimate(&product).time.get();
     assert!((time(calibrated) / time(profile) - 1.25).abs() < 1e-3);
 }
 
 /// A shipped scenario's first policy, and a trace of its last lane.
 fn compared(name: &str, slower: f64) -> Compared {
     let scenario = shipped(name);
-    let cost = cost_model(&scenario);
+    let cost = scenario.costs();
     let (_, planned) = hardware::plans(&scenario, cost.as_ref()).remove(0);
     let planned = planned.map_err(|why| why.why).expect("a plan");
     let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(|why| why.why).expect("a step");

@@ -126,6 +126,25 @@ fn answers_of_several_batches_share_the_engine_where_it_is_what_holds_the_step()
 }
 
 #[test]
+fn a_gpu_may_be_slow_in_the_later_updates_of_a_step() {
+    let path = scenario::find("rl/one-step-behind").expect("shipped").0.text;
+    let slow = |from: u32| {
+        let text = format!(
+            "{}\n[[train.stragglers]]\nranks = [3]\nrate = 2.0\nfrom_step = {from}\n",
+            path.split("[expect]").next().expect("a text")
+        );
+        let source = Source { path: "slow.toml".to_owned(), text };
+        kinds::check(source, Path::new(""), &Overrides::default())
+    };
+    // A step has four updates.
+    let training_s = [0, 2].map(|from| metric(&result(slow(from)), "0-off", "training_s"));
+    let healthy = metric(&run("rl/one-step-behind", &[]), "0-off", "training_s");
+    let [all, half] = training_s.map(|slow| slow - healthy);
+    assert!(half > 0.3 * all && half < 0.7 * all, "{half} s of the {all} s that all updates lose");
+    assert!(slow(4).scenario.is_none());
+}
+
+#[test]
 fn nodes_that_are_shared_out_have_the_degrees_that_fit_them() {
     let run = run("rl/placement", &["cluster.nodes=3", "generate.fleet.replicas=24", "rollouts.train_nodes=[1,2]"]);
     let of = |way: &str, key: &str| metric(&run, way, key);
@@ -140,10 +159,98 @@ fn nodes_that_are_shared_out_have_the_degrees_that_fit_them() {
 }
 
 #[test]
+fn ways_that_share_a_side_have_the_rows_that_each_has_alone() {
+    // A small search for a layout, so that the trainer of all three ways is found once.
+    let set = [
+        "train.parallel.layout=search",
+        "rollouts.prompts=8",
+        "rollouts.answers=8",
+        "train.training.batch_size=64",
+        "train.search.pp=[1]",
+    ];
+    let together = run("rl/one-step-behind", &set);
+    for (at, row) in together.results.iter().enumerate() {
+        let alone = run("rl/one-step-behind", &[&set[..], &[&format!("rollouts.off_policy={at}")]].concat());
+        let alone = &alone.results[0];
+        assert_eq!((&row.metrics, &row.interval), (&alone.metrics, &alone.interval), "{}", row.policy);
+        assert_eq!((&row.why, &row.chosen, &row.planner), (&alone.why, &alone.chosen, &alone.planner));
+    }
+}
+
+#[test]
+fn a_search_for_nodes_that_train_finds_what_trying_every_split_finds() {
+    for set in [
+        &["rollouts.answer_tokens=300"][..],
+        &["rollouts.answer_tokens=3000"],
+        &["rollouts.batches=streamed", "rollouts.forward_passes=0"],
+        &["generate.engine.tp=4", "generate.fleet.replicas=10", "train.parallel.tp=2"],
+    ] {
+        let base = [
+            "cluster.nodes=5",
+            "generate.fleet.replicas=40",
+            "rollouts.placement=split",
+            "rollouts.off_policy=[0,1,2]",
+        ];
+        let with =
+            |nodes: &str| run("rl/placement", &[&base[..], set, &[&format!("rollouts.train_nodes={nodes}")]].concat());
+        let (found, all) = (with("search"), with("[1,2,3,4]"));
+        for behind in 0..3 {
+            let of = |n: u32| metric(&all, &format!("{n}-train+{behind}-off"), "step_s");
+            let least = (1..=4).map(of).fold(f64::INFINITY, f64::min);
+            let row = found.results.iter().find(|row| row.policy == format!("{behind}-off")).expect("a way");
+            let nodes: u32 = row.chosen["train_nodes"].as_u64().and_then(|n| n.try_into().ok()).expect("a number");
+            let planner = row.planner.as_ref().expect("a decision");
+            assert_eq!((row.metrics["step_s"], of(nodes)), (least, least), "{set:?}: {:?}", planner.notes);
+            assert_eq!((planner.bound, planner.gap_ratio), (Some(least), Some(0.0)));
+        }
+    }
+}
+
+#[test]
+fn splits_that_no_layout_fits_are_left_out_with_their_reason() {
+    let set = [
+        "cluster.nodes=4",
+        "generate.fleet.replicas=32",
+        "rollouts.placement=split",
+        "rollouts.train_nodes=search",
+        "train.parallel.tp=8",
+        "train.parallel.pp=2",
+    ];
+    let run = run("rl/placement", &set);
+    for row in &run.results {
+        let notes = &row.planner.as_ref().expect("a decision").notes;
+        assert_eq!(row.chosen["train_nodes"], 2, "{notes:?}");
+        assert!(
+            notes.iter().any(|note| note.starts_with("3 nodes that train: tp × pp × cp = 16 does not divide")),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
 fn a_trainer_that_keeps_its_states_needs_room_for_both_sides() {
     let run = run("rl/grpo-qwen3-32b", &["rollouts.offload=false", "generate.engine.memory_ratio=0.9"]);
     assert_eq!(run.results[0].status.to_string(), "oom", "{}", run.results[0].why);
     assert!(run.results[0].why.contains("keeps"), "{}", run.results[0].why);
+}
+
+#[test]
+fn a_reference_on_the_gpus_takes_memory_and_no_copies() {
+    let of = |set: &[&str]| run("rl/grpo-qwen3-32b", set);
+    let (host, device) = (of(&[]), of(&["rollouts.reference=device", "generate.engine.memory_ratio=0.5"]));
+    let value = |run: &RunResult, key: &str| metric(run, "best_fit", key);
+    // A sixteenth of 32.76 billion parameters in 16 bits, and somewhat more on the ranks with embeddings.
+    let more = value(&device, "peak_memory_bytes") - value(&host, "peak_memory_bytes");
+    assert!((4.0e9..5.2e9).contains(&more), "{more}");
+    assert!(value(&device, "log_probability_s") < value(&host, "log_probability_s"));
+    let full = of(&["rollouts.reference=device", "rollouts.forward_passes=3", "generate.engine.memory_ratio=0.95"]);
+    assert_eq!(full.results[0].status.to_string(), "oom", "{}", full.results[0].why);
+    // Nine references of 8 GB beside an update that has no room for them.
+    let set = ["rollouts.reference=device", "rollouts.forward_passes=10", "train.parallel.tp=2", "train.parallel.dp=4"];
+    let full = of(&set);
+    assert!(full.results[0].why.contains("keep the reference on the host"), "{}", full.results[0].why);
+    let found = messages(&["rollouts.forward_passes=1", "rollouts.reference=device"]);
+    assert!(found.contains("`rollouts.reference` changes nothing"), "{found}");
 }
 
 #[test]
@@ -190,4 +297,6 @@ fn what_has_no_place_in_a_step_is_said() {
     }
     let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=4"]);
     assert!(found.contains("leaves no node of 4 to generate"), "{found}");
+    let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=search", "cluster.nodes=1"]);
+    assert!(found.contains("leaves no node of 1 to generate"), "{found}");
 }

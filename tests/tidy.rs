@@ -69,7 +69,7 @@ fn crates_depend_only_downwards() {
         ("curriculum", &["hw", "engine", "train", "serve"][..]),
         ("rl", &["hw", "engine", "train", "serve"][..]),
         ("graph", &["hw", "packed", "engine"][..]),
-        ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
+        ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph", "rl"][..]),
         ("calibrate", &["hw", "packed", "engine", "graph"][..]),
         ("score", &["hw", "packed", "engine", "train", "serve", "rl"][..]),
         ("stacks", &["hw", "packed", "input", "engine", "train", "serve"][..]),

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use scenario::Overrides;
 use scenario::training::Scenario;
 use serde_json::json;
-use skrull_sim::kinds::training::run::{Decided, cost_model, score};
+use skrull_sim::kinds::training::run::{Decided, score};
 use train::plan::{Plan, Step};
 
 use crate::errors;
@@ -67,7 +67,7 @@ pub fn play(
         let mut scenario = training(Asked { name, text, overrides: Overrides { set, seed } })?;
         let groups: Vec<Step> =
             serde_json::from_str(&steps).map_err(|error| errors::wrong(format!("no steps of a plan: {error}")))?;
-        let cost = cost_model(&scenario);
+        let cost = scenario.costs();
         let mut plan = Plan::new(&policy, &scenario.problem, groups);
         // The order of passes is not the policy's.
         orders::complete(&scenario.problem, &mut plan, cost.as_ref());

@@ -7,19 +7,22 @@ mod rollouts;
 use std::borrow::Cow;
 use std::path::Path;
 
+use engine::cost;
 use engine::verdict::Refused;
+use rl::cycle::CASES;
 use rl::rollouts::Rollouts;
-use rl::step::Rules;
+use rl::step::{Engines, Rules};
 use rl::{generation, split};
 
 use crate::serving::requests::{Asked, Stream};
-use crate::serving::{self, Serving, ServingChoice};
+use crate::serving::{self, Serving, ServingChoice, played};
 use crate::training::{self, PolicyChoice, Scenario, workload};
 use crate::{Head, Overrides, expect};
-use hw::Seconds;
+use hw::{Bytes, Seconds};
 use input::diagnostic::Source;
 use input::reader::Reader;
-use rollouts::{Given, Places};
+use rollouts::Given;
+pub use rollouts::{Nodes, Places};
 
 const SECTIONS: [&str; 6] = ["model", "cluster", "rollouts", "train", "generate", "expect"];
 /// Sections that both sides have where they say nothing else.
@@ -80,22 +83,60 @@ impl Rl {
         Rules { placement: way.places.placement, off_policy: way.places.off_policy, ..self.rules }
     }
 
-    /// Both sides as a way has them: where nodes of one machine are shared out, each with its own.
+    /// Nodes of the shared machine that may train, over all ways; `None` for all of a side's own.
+    pub fn train_nodes(&self) -> Vec<Option<u32>> {
+        let of = |way: &Way| match way.places.train_nodes {
+            Nodes::Own => vec![None],
+            Nodes::Stated(n) => vec![Some(n)],
+            Nodes::Searched => (1..self.training.problem.cluster.n_nodes).map(Some).collect(),
+        };
+        let mut found: Vec<Option<u32>> = self.ways.iter().flat_map(of).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The trainer on so many nodes of the shared machine, or on all of its own.
     ///
     /// # Errors
-    /// When the degrees of a side do not fit its nodes.
-    pub fn sides(&self, way: &Way) -> Result<(Cow<'_, Scenario>, Cow<'_, Serving>), Refused> {
-        let Some(n_nodes) = way.places.train_nodes else {
-            return Ok((Cow::Borrowed(&self.training), Cow::Borrowed(&self.serving)));
-        };
-        let whole = &self.training.problem;
-        let training = Scenario { problem: split::trainer(whole, n_nodes)?, ..self.training.clone() };
+    /// When its degrees do not fit them.
+    pub fn trainer(&self, n_nodes: Option<u32>) -> Result<Cow<'_, Scenario>, Refused> {
+        let Some(n_nodes) = n_nodes else { return Ok(Cow::Borrowed(&self.training)) };
+        let problem = split::trainer(&self.training.problem, n_nodes)?;
+        Ok(Cow::Owned(Scenario { problem, ..self.training.clone() }))
+    }
+
+    /// The engines where so many nodes of the shared machine train, or on all of their own.
+    ///
+    /// # Errors
+    /// When not one replica fits the nodes that are left.
+    pub fn engines(&self, n_trains: Option<u32>) -> Result<Cow<'_, Serving>, Refused> {
+        let Some(n_trains) = n_trains else { return Ok(Cow::Borrowed(&self.serving)) };
         let mut serving = self.serving.clone();
         for group in &mut serving.groups {
-            group.n_replicas = split::replicas(whole, n_nodes, self.serving.engine.n_gpus(group.tensor_degree))?;
+            let n_gpus = self.serving.engine.n_gpus(group.tensor_degree);
+            group.n_replicas = split::replicas(&self.training.problem, n_trains, n_gpus)?;
         }
-        Ok((Cow::Owned(training), Cow::Owned(serving)))
+        Ok(Cow::Owned(serving))
     }
+}
+
+/// Engines of a side under a way of serving, at every end of the costs, and the weakest source of their times.
+pub fn engines(side: &Serving, choice: &ServingChoice) -> (Engines, cost::Source) {
+    let mut source = cost::Source::Measured;
+    let fleets = CASES.map(|case| {
+        let (fleet, weakest) = played::fleet(side, choice, case);
+        source = source.max(weakest);
+        fleet
+    });
+    let (mut bytes_per_gpu, mut weights_per_gpu) = (Bytes::ZERO, Bytes::ZERO);
+    for group in side.groups_of(choice) {
+        let (deployment, limits) = (side.deployment_of(choice, group), side.limits(choice, group));
+        bytes_per_gpu = bytes_per_gpu.max(serve::capacity::peak(&deployment, &limits, limits.kv_blocks));
+        weights_per_gpu = weights_per_gpu.max(serve::capacity::weights(&deployment));
+    }
+    let (seed, block_tokens) = (side.head.seed, side.engine.limits.block_tokens);
+    (Engines { fleets, router: choice.router, seed, block_tokens, bytes_per_gpu, weights_per_gpu }, source)
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.

@@ -19,6 +19,7 @@ pub mod kv;
 mod long;
 mod operation;
 pub mod placed;
+pub mod played;
 mod policies;
 pub mod published;
 pub mod requests;

@@ -18,7 +18,8 @@ pub mod workload;
 
 use std::path::Path;
 
-use calibrate::profiles;
+use calibrate::{costs, profiles};
+use engine::CostModel;
 use engine::cost::profile::Profile;
 use hw::Seconds;
 pub use planner::train::chosen::Choice as PolicyChoice;
@@ -60,6 +61,17 @@ pub struct Scenario {
     pub of_card: Option<Constants>,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
+}
+
+impl Scenario {
+    /// Costs of its machine.
+    pub fn costs(&self) -> Box<dyn CostModel> {
+        let cluster = &self.problem.cluster;
+        match (&self.profile, self.of_card) {
+            (Some(profile), Some(constants)) => constants.costs(cluster, profile),
+            (profile, _) => costs::cost_model(cluster, profile.as_ref(), self.sustained_flops_ratio),
+        }
+    }
 }
 
 const SECTIONS: [&str; 16] = [
@@ -167,13 +179,14 @@ pub fn of_sequences(
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let lists = search::search(reader.section("search"), machine.map(|cluster| &cluster.gpu));
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout));
-    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
-    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let overlap = training::overlap(reader.section("overlap"));
     let execution = &mut training.execution;
     (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
+    // Sequences from elsewhere say how many steps there are.
+    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
+    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let card = machine.map(|cluster| &cluster.gpu);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);

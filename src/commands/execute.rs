@@ -10,7 +10,6 @@ use super::calibrate::open;
 use super::{Failure, given, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
-use crate::kinds::training::run as pipeline;
 use input::diagnostic::Code;
 use scenario::Overrides;
 
@@ -20,7 +19,7 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
     let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
     let mut device = open(&args.device)?;
-    let cost = pipeline::cost_model(&scenario);
+    let cost = scenario.costs();
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)
         .map_err(|error| Failure::Machine(format!("error: {error}")))?;
     let dir = args.out.clone().unwrap_or_else(|| args.plan.parent().map_or_else(Default::default, Path::to_path_buf));

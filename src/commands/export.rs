@@ -13,7 +13,6 @@ use super::{Failure, given, print, write_bytes};
 use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
-use crate::kinds::training::run as pipeline;
 use scenario::Overrides;
 
 /// Runs the verb.
@@ -40,7 +39,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
     } else {
         let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
-        let cost = pipeline::cost_model(&scenario);
+        let cost = scenario.costs();
         let predicted = match hardware::predict(&planned, cost.as_ref()) {
             Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
             Err(why) => format!("no step: {why}"),

@@ -19,7 +19,6 @@ use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, begin, load, out_dir, print, training, unwritable, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
-use crate::kinds::training::run as pipeline;
 use input::diagnostic::Code;
 use input::text_file;
 use scenario::Head;
@@ -48,7 +47,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let dir = out_dir(&args.scenario, &scenario.head.name)?;
     let known = known(args, &scenario, device.as_mut(), &dir)?;
     let scenario = Scenario { profile: Some(known.profile.clone()), of_card: None, ..scenario };
-    let cost = pipeline::cost_model(&scenario);
+    let cost = scenario.costs();
     let (ran, mut report, stopped) = execute_all(args, &scenario, device.as_mut(), cost.as_ref());
     report.profile = known.words.clone();
     if args.refit {
@@ -128,7 +127,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
         return Ok(Known { profile, samples, words });
     }
     // The plans of the cost model at hand say what to measure; they are made again with what was measured.
-    let first = hardware::plans(scenario, pipeline::cost_model(scenario).as_ref());
+    let first = hardware::plans(scenario, scenario.costs().as_ref());
     let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
     let samples = dir.join("samples.jsonl");
     let campaign = measure(device, &domain, &args.device, &samples, args.scenario.effort.no_progress)?;
@@ -252,7 +251,7 @@ fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -
         return (None, profile);
     }
     let names = |rans: &[(usize, &Ran)]| rans.iter().map(|(_, ran)| ran.planned.policy.clone()).collect();
-    let cost = pipeline::cost_model(&Scenario { profile: Some(profile.clone()), of_card: None, ..scenario.clone() });
+    let cost = Scenario { profile: Some(profile.clone()), of_card: None, ..scenario.clone() }.costs();
     let after: Vec<Validation> = unseen
         .iter()
         .filter_map(|(_, ran)| hardware::compare(&ran.planned, &ran.execution, cost.as_ref()).ok())

@@ -1,6 +1,7 @@
 //! Kind `rl`: how long does a step of reinforcement learning take, generation, log probabilities, training and weights together.
 
 pub mod run;
+mod sides;
 
 use super::{Card, boxed};
 

@@ -193,6 +193,11 @@ impl<'t> Flags<'t> {
         self.find(name).map(|flag| flag.at.clone())
     }
 
+    /// A name as the stack writes it.
+    pub fn shown(&self, name: &str) -> String {
+        format!("{}{name}", self.mark)
+    }
+
     /// Whether a switch is given.
     pub fn is(&self, name: &str) -> bool {
         self.find(name).is_some_and(|flag| flag.value() != "false")

@@ -5,6 +5,7 @@
 //! Each table names the version of the stack that it was written for.
 
 mod adapters;
+mod again;
 pub mod bridge;
 pub mod chakra;
 mod checkpoint;

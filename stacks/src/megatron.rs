@@ -11,9 +11,9 @@ mod optimizer;
 mod parallel;
 pub use std::sync::LazyLock;
 
-use engine::recompute::{Module, Modules, Recompute};
-use input::diagnostic::{Code, Finding, Severity, nearest};
+use input::diagnostic::{Code, Finding, Severity};
 
+use crate::again::{Again, Names};
 use crate::document::Document;
 use crate::flags::{Flags, Table, words};
 use crate::launch::{self, Launch};
@@ -328,49 +328,18 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     }
 }
 
-/// Modules that are named; attention between its projections where none is.
-fn recomputed_modules(flags: &mut Flags<'_>) -> Modules {
-    const NAME: &str = "recompute-modules";
-    let Some(text) = flags.text(NAME) else { return Modules::NONE.with(Module::CoreAttention) };
-    let words = Module::WORDS.map(|(word, _)| word);
-    let mut modules = Modules::NONE;
-    for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-        match Module::named(word) {
-            Some(module) => modules = modules.with(module),
-            None => {
-                let near = nearest(word, words).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-                let what = format!("`{word}` of `--{NAME}` is no module of a layer");
-                flags.wrong(NAME, what, format!("{near}allowed are {}", words.join(", ")));
-            }
-        }
-    }
-    modules
-}
-
 /// Which activations are computed again.
 fn recompute(flags: &mut Flags<'_>, out: &mut Document, is_unfused: bool) {
-    let kinds = [("full", "full"), ("selective", "selective")];
-    let granularity = flags.word("recompute-granularity", &kinds);
-    let granularity = granularity.or_else(|| flags.is("recompute-activations").then_some("selective"));
-    let modules = recomputed_modules(flags);
-    let recompute = match granularity {
-        None => Recompute::Off,
-        Some("full") => Recompute::Full,
-        // Nothing but the score matrix and what is made of it is dropped then, as selective recompute of the paper does.
-        Some(_) if is_unfused && modules == Modules::NONE.with(Module::CoreAttention) => Recompute::Selective,
-        Some(_) if modules == Modules::NONE => Recompute::Off,
-        Some(_) => Recompute::Modules(modules),
+    let names = Names {
+        granularity: "recompute-granularity",
+        modules: "recompute-modules",
+        method: "recompute-method",
+        n_layers: "recompute-num-layers",
     };
-    out.set("training", "recompute", recompute.written(), "--recompute-granularity, --recompute-modules");
-    let method = flags.text("recompute-method");
-    let is_block = method.as_deref() == Some("block");
-    let is_full = recompute == Recompute::Full;
-    let n_together = flags.count("recompute-num-layers", 1..=10_000).unwrap_or(1);
-    if is_full && method.as_deref() == Some("uniform") && n_together > 1 {
-        let why = "the input of every layer is kept, not of every so many: memory comes out too large";
-        flags.not_modelled("recompute-num-layers", why);
-    }
-    if let Some(n) = flags.count("recompute-num-layers", 1..=10_000).filter(|_| is_block && is_full) {
+    let is_selective = flags.is("recompute-activations");
+    let again = Again::of(flags, &names, is_selective, is_unfused);
+    out.set("training", "recompute", again.recompute.written(), "--recompute-granularity, --recompute-modules");
+    if let Some(n) = again.layers {
         out.set("training", "recompute_layers", n, "--recompute-num-layers");
     }
 }

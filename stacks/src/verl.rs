@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
+use crate::again::{Again, Names};
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
 use crate::shell::{self, UNKNOWN, Word};
@@ -50,8 +51,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut flags = Flags::of_keys(given, &KEYS);
     let mut job = Job { stack: "verl", model_key: "actor_rollout_ref.model.path", ..Job::default() };
     job.model = model(&mut flags, machine);
-    let mut gpus = |name: &str| flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"));
-    let (nodes, per_node) = (gpus("trainer.nnodes"), gpus("trainer.n_gpus_per_node"));
+    let nodes = gpus(&mut flags, "trainer.nnodes", machine.nodes);
+    let per_node = gpus(&mut flags, "trainer.n_gpus_per_node", machine.gpus_per_node);
     if nodes.is_some() || per_node.is_some() {
         let per_node = per_node.unwrap_or(NODE_GPUS);
         job.gpus = (Some(per_node.saturating_mul(nodes.unwrap_or(1))), Some(per_node));
@@ -60,17 +61,24 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Some("megatron") => {
             megatron(&mut flags, &mut job);
             unfused(&mut flags, &mut job, machine);
+            again(&mut flags, &mut job);
         }
         _ => sharded(&mut flags, &mut job),
     }
     let answers = batch(&mut flags, &mut job);
-    let is_checkpointed = is_set(&mut flags, "actor_rollout_ref.model.enable_gradient_checkpointing", true);
-    let recompute = if is_checkpointed { "full" } else { "none" };
-    job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
     match step::Trainer::of(&flags) {
         Some(trainer) => step::import(trainer, flags, job, answers, machine),
         None => update(flags, job, machine),
     }
+}
+
+/// Nodes, or GPUs of a node. What only a shell knows is what the command line says.
+fn gpus(flags: &mut Flags<'_>, name: &str, told: Option<u32>) -> Option<u32> {
+    let is_unknown = flags.find(name).is_some_and(|flag| flag.value().contains(UNKNOWN));
+    if is_unknown && told.is_some() {
+        return told;
+    }
+    flags.count(name, 1..=1_000_000).map(|n| u32::try_from(n).expect("in range"))
 }
 
 /// An update of the actor alone.
@@ -177,6 +185,9 @@ fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
     let zero = if is_kept { 2 } else { zero };
     job.key(("parallel", "zero"), zero, "actor.strategy, actor.fsdp_config.reshard_after_forward");
     job.pytorch(flags, zero);
+    let is_checkpointed = is_set(flags, "actor_rollout_ref.model.enable_gradient_checkpointing", true);
+    let recompute = if is_checkpointed { "full" } else { "none" };
+    job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
     let cp = flags.count(&actor("ulysses_sequence_parallel_size"), 1..=100_000).unwrap_or(1);
     job.degrees = [1, 1, cp];
     if cp > 1 {
@@ -217,6 +228,22 @@ fn unfused(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     }
 }
 
+/// Which activations Megatron Core computes again. Nothing but these keys says so: verl's Megatron workers do not read `enable_gradient_checkpointing`.
+fn again(flags: &mut Flags<'_>, job: &mut Job) {
+    let of = |key: &str| actor(&format!("megatron.override_transformer_config.{key}"));
+    let keys = ["recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers"].map(of);
+    let [granularity, modules, method, n_layers] = &keys;
+    let is_unfused = flags.text(&of("attention_backend")).is_some_and(|word| word == "unfused" || word == "local");
+    if is_unfused {
+        job.word(("training", "attention"), "unfused", "override_transformer_config.attention_backend");
+    }
+    let again = Again::of(flags, &Names { granularity, modules, method, n_layers }, false, is_unfused);
+    job.key(("training", "recompute"), again.recompute.written(), "override_transformer_config.recompute_granularity");
+    if let Some(n) = again.layers {
+        job.key(("training", "recompute_layers"), n, "override_transformer_config.recompute_num_layers");
+    }
+}
+
 /// Sequences of an update, and what a GPU takes at once. Gives the answers to a prompt.
 fn batch(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
     let prompts = flags.count(&actor("ppo_mini_batch_size"), 1..=MOST);
@@ -230,13 +257,21 @@ fn batch(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
         job.micro_batch = 1;
         return answers;
     }
-    let micro_batch = flags.count(&actor("ppo_micro_batch_size_per_gpu"), 1..=MOST);
+    let micro_batch = flags.count(&actor("ppo_micro_batch_size_per_gpu"), 1..=MOST).or_else(|| of_all(flags, job));
     if micro_batch.is_none() {
         flags
             .missing(&actor("ppo_micro_batch_size_per_gpu"), "a scenario needs the sequences that a GPU takes at once");
     }
     job.micro_batch = micro_batch.unwrap_or(1);
     answers
+}
+
+/// Sequences that a GPU takes at once, of those that all replicas take together: the key of older releases, which workers divide.
+fn of_all(flags: &mut Flags<'_>, job: &Job) -> Option<u64> {
+    let all = flags.count(&actor("ppo_micro_batch_size"), 1..=MOST)?;
+    let n_gpus = job.gpus.0.map_or(u64::from(NODE_GPUS), u64::from);
+    let of_replica: u64 = job.degrees.iter().product();
+    Some((all * of_replica / n_gpus).max(1))
 }
 
 #[cfg(test)]
@@ -272,6 +307,11 @@ mod tests {
             "{words:?}"
         );
         assert!(words.contains(&"`made_up` is not in the table of keys"), "{words:?}");
+        let of_shell = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
+                        actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=$NODES trainer.n_gpus_per_node=8\n";
+        let told = Machine { gpu: Some("h100-sxm".to_owned()), nodes: Some(3), ..Machine::default() };
+        assert!(import(of_shell, &told).scenario.contains("nodes = 3"));
+        assert!(found(of_shell).findings.iter().any(|finding| finding.what.contains("`trainer.nnodes` is known only")));
         let script = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
                       actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \\\n \
                       +actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \\\n \

@@ -1,6 +1,7 @@
 //! The part of YAML in which people write flags: keys with words, nested by indentation, and lists of words.
 //!
-//! Every value is the text behind its key, without quotes; anchors, tags and several documents are not read. Positions are bytes of the file.
+//! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves. Anchors, tags and several
+//! documents are not read. Positions are bytes of the file.
 
 use std::ops::Range;
 
@@ -58,7 +59,9 @@ impl Unreadable {
 /// # Errors
 /// The first line that is none.
 pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    // Indentation of the last key.
+    let mut last = 0;
     // Keys that are open, with their indentation.
     let mut open: Vec<(usize, String)> = Vec::new();
     let mut start = 0;
@@ -72,6 +75,14 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         }
         let indentation = bare.len() - body.len();
         let at = from + indentation..from + bare.len();
+        if key_and_value(body).is_none() && body != "-" && indentation > last {
+            if let Some(entry) = entries.last_mut().filter(|entry| !entry.value.is_empty()) {
+                entry.value = format!("{} {body}", entry.value);
+                entry.at.end = at.end;
+                continue;
+            }
+        }
+        last = indentation;
         let (indentation, body) = opened_items(indentation, body, &mut open);
         if body.is_empty() {
             continue;
@@ -89,7 +100,10 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         if value.is_empty() {
             open.push((indentation, key));
         }
-        entries.push(Entry { path, value: unquoted(value), at });
+        entries.push(Entry { path, value: value.to_owned(), at });
+    }
+    for entry in &mut entries {
+        entry.value = unquoted(&entry.value);
     }
     Ok(entries)
 }
@@ -202,6 +216,14 @@ mod tests {
         check("s:\n- name: x\n  n: 2\n- name: y", &[("s", ""), ("s/-/name", "x"), ("s/-/n", "2"), ("s/-/name", "y")]);
         check("a:\n- \"{\\\"k\\\": \\\"v\\\"}\"\n- 'b: c'", &[("a", ""), ("a/-", "{\"k\": \"v\"}"), ("a/-", "b: c")]);
         check("l:\n  - a\n  - b\nm: [1, 2]", &[("l", ""), ("l/-", "a"), ("l/-", "b"), ("m", "[1, 2]")]);
+    }
+
+    #[test]
+    fn a_value_goes_on_over_deeper_lines_that_are_no_keys() {
+        check("a:\n  b: ${x.y,\n    null}\n  c: 1", &[("a", ""), ("a/b", "${x.y, null}"), ("a/c", "1")]);
+        check("a: 'one\n  two' # why\nb: 1", &[("a", "one two"), ("b", "1")]);
+        // A key without a value is followed by keys.
+        assert!(matches!(entries("a:\n  word\n"), Err(Unreadable::Line { .. })));
     }
 
     #[test]

@@ -86,7 +86,7 @@ struct Step {
 
 /// The step of a scenario's plan, made with the costs of `planned` and played on the machine of `on`.
 fn played_on(planned: &Scenario, on: &Scenario) -> Option<Step> {
-    let cost = pipeline::cost_model(planned);
+    let cost = planned.costs();
     let topology = Topology::of(&planned.problem.cluster);
     let mut decided = pipeline::decide(planned, &planned.policies[0], cost.as_ref(), &topology).ok()?;
     decided.problem.cluster = on.problem.cluster.clone();

@@ -2,6 +2,7 @@
 
 use rl::cycle::Placement;
 
+use super::rollouts::Nodes;
 use super::{Rl, Way};
 use input::diagnostic::Code;
 use input::reader::Reader;
@@ -85,7 +86,7 @@ pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
     if scenario.ways.iter().any(|way| way.places.placement == Placement::Colocated) {
         same_gpus(reader, scenario);
     }
-    if scenario.ways.iter().any(|way| way.places.train_nodes.is_some()) {
+    if scenario.ways.iter().any(|way| way.places.train_nodes != Nodes::Own) {
         shared_out(reader, scenario);
     }
 }
@@ -107,7 +108,7 @@ fn shared_out(reader: &mut Reader<'_>, scenario: &Rl) {
         reader.refuse(Code::ExclusiveKeys, None, what, "state the trainer's degrees, or leave out `train_nodes`");
     }
     let most = train.n_nodes;
-    let beyond = |way: &Way| way.places.train_nodes.is_some_and(|n| n >= most);
+    let beyond = |way: &Way| matches!(way.places.train_nodes, Nodes::Stated(n) if n >= most) || most < 2;
     if scenario.ways.iter().any(beyond) {
         let what = format!("`rollouts.train_nodes` leaves no node of {most} to generate");
         reader.refuse(Code::OutOfRange, None, what, format!("allowed are 1 to {}", most.saturating_sub(1).max(1)));
@@ -118,10 +119,7 @@ fn shared_out(reader: &mut Reader<'_>, scenario: &Rl) {
 fn same_gpus(reader: &mut Reader<'_>, scenario: &Rl) {
     let train = scenario.training.problem.cluster.n_gpus();
     for choice in scenario.serving.plain() {
-        let of_group = |group| {
-            scenario.serving.replicas_of(choice, group) * scenario.serving.deployment_of(choice, group).n_gpus()
-        };
-        let generate: u32 = scenario.serving.groups_of(choice).into_iter().map(of_group).sum();
+        let generate = scenario.serving.n_gpus(choice);
         if generate != train {
             let what = format!("{train} GPUs train and {generate} generate under `{}`", choice.name);
             let help = "with `placement = \"colocated\"` they are the same; `generate.fleet.replicas` times the GPUs of a replica is their number";

@@ -5,6 +5,7 @@ use std::path::Path;
 use engine::random;
 use rl::cycle::{Batches, Placement};
 use rl::orchestrator::Orchestrator;
+use rl::reference::Reference;
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
 
@@ -34,13 +35,35 @@ pub struct Given {
     pub places: Vec<Places>,
 }
 
+/// Nodes of the trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Each side has all of its own.
+    Own,
+    /// So many of the shared machine.
+    Stated(u32),
+    /// Those of the shared machine with which a step is shortest.
+    Searched,
+}
+
+impl Nodes {
+    /// In words for a name.
+    fn word(self) -> Option<String> {
+        match self {
+            Self::Own => None,
+            Self::Stated(n) => Some(format!("{n}-train")),
+            Self::Searched => Some("searched".to_owned()),
+        }
+    }
+}
+
 /// Who works on which GPUs, and how far weights may be behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Which GPUs generate and which train.
     pub placement: Placement,
-    /// Nodes of the shared machine that train; `None` where each side has all of its own.
-    pub train_nodes: Option<u32>,
+    /// Nodes that train.
+    pub train_nodes: Nodes,
     /// Updates that the weights of a batch may be behind.
     pub off_policy: u32,
 }
@@ -56,7 +79,7 @@ impl Places {
         let [other_nodes, other_distance] = alike.fold([false; 2], |[nodes, distance], other| {
             [nodes || other.train_nodes != self.train_nodes, distance || other.off_policy != self.off_policy]
         });
-        words.extend(self.train_nodes.filter(|_| other_nodes).map(|n| format!("{n}-train")));
+        words.extend(self.train_nodes.word().filter(|_| other_nodes));
         words.extend(other_distance.then(|| format!("{}-off", self.off_policy)));
         words
     }
@@ -149,22 +172,26 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
         section.idle(&["offload"], needs);
     }
     let behind = counts(section, "off_policy", 0).unwrap_or_else(|| vec![1]);
-    let train_nodes = counts(section, "train_nodes", 1);
-    let nodes: Vec<Option<u32>> = train_nodes.map_or_else(|| vec![None], |list| list.into_iter().map(Some).collect());
+    let nodes = train_nodes(section);
+    let n_forwards = section.small("forward_passes", Some(2), 0..=10);
+    if n_forwards < 2 {
+        section.idle(&["reference"], "`forward_passes = 2`, of which one is the reference's");
+    }
     let rules = Rules {
         placement: placements[0],
         off_policy: 0,
         batches: section.one_of("batches", Batches::InTurn, &Batches::WORDS),
-        n_forwards: section.small("forward_passes", Some(2), 0..=10),
+        n_forwards,
         rewards_s: section.some_number("rewards_s", 0.0..=1e6),
         orchestrator: section.one_of("orchestrator", Orchestrator::NemoRl, &Orchestrator::WORDS),
         sends_states: section.flag("offload", true),
         weights_gb_per_s: section.some_number("weights_gb_per_s", 1e-3..=1e6),
+        reference: section.one_of("reference", Reference::Host, &Reference::WORDS),
     };
     let mut places = Vec::new();
     for placement in placements {
         if placement == Placement::Colocated {
-            places.push(Places { placement, train_nodes: None, off_policy: 0 });
+            places.push(Places { placement, train_nodes: Nodes::Own, off_policy: 0 });
             continue;
         }
         for train_nodes in &nodes {
@@ -172,6 +199,15 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
         }
     }
     (rules, places)
+}
+
+/// `train_nodes`: a number, a list of them, or `search`.
+fn train_nodes(section: &mut Section<'_>) -> Vec<Nodes> {
+    if section.is_text("train_nodes") {
+        return vec![section.one_of("train_nodes", Nodes::Searched, &[("search", Nodes::Searched)])];
+    }
+    let stated = counts(section, "train_nodes", 1);
+    stated.map_or_else(|| vec![Nodes::Own], |list| list.into_iter().map(Nodes::Stated).collect())
 }
 
 /// `placement`: a word, or a list of them.

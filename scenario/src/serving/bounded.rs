@@ -3,20 +3,30 @@
 use serve::outlook::Load;
 use serve::replica::Role;
 
-use super::Serving;
 use super::costs::CostLaw;
+use super::{Serving, ServingChoice};
 
 impl Serving {
     /// The requests, where a bound knows all that happens to them.
     pub fn load(&self) -> Option<Load<'_>> {
-        let [group] = &self.groups[..] else { return None };
-        let is_plain = matches!(self.law, CostLaw::Operations)
+        if self.is_plain() { Load::of(&self.requests) } else { None }
+    }
+
+    /// Whether a bound knows all that happens to requests under a choice: drafted tokens, lent memory and hand-overs are not priced.
+    pub fn is_bounded(&self, choice: &ServingChoice) -> bool {
+        let is_own = choice.prefill_replicas == 0 && choice.operation.drafts.is_none() && choice.kv == self.kv;
+        self.is_plain() && is_own && choice.streams.is_empty()
+    }
+
+    /// Whether one group serves whatever comes, with nothing else that happens to it.
+    fn is_plain(&self) -> bool {
+        let [group] = &self.groups[..] else { return false };
+        matches!(self.law, CostLaw::Operations)
             && self.warm_up.get() == 0.0
             && self.streams.iter().all(|stream| stream.users.is_none())
             && self.outages.is_empty()
             && group.role == Role::Both
             && group.scaling.is_none()
-            && group.failures.is_none();
-        if is_plain { Load::of(&self.requests) } else { None }
+            && group.failures.is_none()
     }
 }

@@ -17,6 +17,12 @@ impl Serving {
         group.n_replicas * self.engine.n_gpus(group.tensor_degree)
     }
 
+    /// GPUs of all groups that serve under a choice.
+    pub fn n_gpus(&self, choice: &ServingChoice) -> u32 {
+        let of = |group| self.replicas_of(choice, group) * self.deployment_of(choice, group).n_gpus();
+        self.groups_of(choice).into_iter().map(of).sum()
+    }
+
     /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
         let all = choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus());

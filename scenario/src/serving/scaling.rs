@@ -144,6 +144,11 @@ fn misfit(
     None
 }
 
+/// What a choice's planner is asked, where it has one.
+pub fn asked(serving: &Serving, choice: &ServingChoice) -> Option<Planned> {
+    serving.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
+}
+
 /// What the scenario's planners are asked, the first one's where they differ: its intervals and start-up are those of the bound.
 pub fn first(serving: &Serving) -> Option<(Planned, f64)> {
     let (scaling, planned) = serving.groups.iter().find_map(of)?;

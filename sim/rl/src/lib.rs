@@ -14,6 +14,7 @@ pub mod forward;
 
 pub mod generation;
 pub mod orchestrator;
+pub mod reference;
 pub mod rollouts;
 pub mod split;
 pub mod step;

@@ -16,8 +16,9 @@ use train::problem::Problem;
 use crate::cycle::{self, Batches, CASES, Parts, Placement};
 use crate::generation::{self, Generated};
 use crate::orchestrator::Orchestrator;
+use crate::reference::Reference;
 use crate::rollouts::Rollouts;
-use crate::{forward, weights};
+use crate::weights;
 
 /// How a step is made of its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +39,15 @@ pub struct Rules {
     pub sends_states: bool,
     /// Gigabytes of new weights per second, where they are stated and do not follow from links.
     pub weights_gb_per_s: Option<f64>,
+    /// Where a reference lies.
+    pub reference: Reference,
+}
+
+impl Rules {
+    /// Bytes of references on the trainer's fullest GPU: every forward but one is of a reference.
+    pub fn references(&self, problem: &Problem) -> Bytes {
+        self.reference.on_device(self.n_forwards.saturating_sub(1), problem)
+    }
 }
 
 /// Who learns.
@@ -48,14 +58,16 @@ pub struct Trainer<'a> {
     pub plan: &'a Plan,
     /// Time of an update of the plan on average, at every end of the costs.
     pub update_s: [f64; 3],
+    /// Time of a forward over all answers, at every end of the costs.
+    pub forward_s: [f64; 3],
     /// Times of its operations.
     pub cost: &'a dyn CostModel,
 }
 
 /// Who generates.
-pub struct Engines<'a> {
+pub struct Engines {
     /// Replicas, at every end of the costs.
-    pub fleets: &'a [Fleet; 3],
+    pub fleets: [Fleet; 3],
     /// Which replica takes an answer.
     pub router: &'static RouterKind,
     /// Seed of the router.
@@ -82,62 +94,60 @@ pub struct Step {
     placement: Placement,
 }
 
-/// Plays a step whose answers have these lengths.
+/// The engines with a batch alone, at every end of the costs.
+pub fn alone(rollouts: &Rollouts, answers: &[u32], engines: &Engines) -> [Generated; 3] {
+    let requests = generation::requests(rollouts, answers, 1, Seconds::ZERO, engines.block_tokens);
+    engines.fleets.each_ref().map(|fleet| generation::alone(fleet, &requests, engines.router, engines.seed))
+}
+
+/// Plays a step whose answers have these lengths, with engines that generate a batch `alone`.
 ///
 /// # Errors
-/// When the plan has no forward alone, no replica could hold an answer, or both sides do not fit the GPUs that they share.
+/// When no replica could hold an answer, or both sides do not fit the GPUs that they share.
 pub fn step(
     rollouts: &Rollouts,
     answers: &[u32],
     rules: &Rules,
     trainer: &Trainer<'_>,
-    engines: &Engines<'_>,
+    (engines, alone): (&Engines, &[Generated; 3]),
 ) -> Result<Step, Refused> {
     shared_memory(rules, trainer.problem, engines.bytes_per_gpu)?;
-    let requests = generation::requests(rollouts, answers, 1, Seconds::ZERO, engines.block_tokens);
-    let forwards_s = match rules.n_forwards {
-        0 => [0.0; 3],
-        _ => forward::forward_s(trainer.problem, trainer.plan, trainer.cost)?,
-    };
     let (mut parts, mut step_s) = ([Parts::default(); 3], [0.0; 3]);
-    let mut generated = Generated::default();
     for (index, case) in CASES.into_iter().enumerate() {
-        let fleet = &engines.fleets[index];
-        let alone = generation::alone(fleet, &requests, engines.router, engines.seed);
-        if alone.n_refused > 0 {
-            let why = format!("{} of {} answers are longer than a replica can hold", alone.n_refused, answers.len());
+        let of = &alone[index];
+        if of.n_refused > 0 {
+            let why = format!("{} of {} answers are longer than a replica can hold", of.n_refused, answers.len());
             return Err(Refused::out_of_memory(why));
         }
-        if case == Case::Expected {
-            generated = alone;
-        }
         let mut found = of_trainer(rules, trainer, engines.weights_per_gpu, (index, case));
-        found.log_probabilities += forwards_s[index] * f64::from(rules.n_forwards);
-        found.generation = alone.seconds;
+        found.log_probabilities += trainer.forward_s[index] * f64::from(rules.n_forwards);
+        found.generation = of.seconds;
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
-            (step_s[index], found.generation) = streamed(rollouts, answers, rules, &found, (fleet, engines));
+            (step_s[index], found.generation) =
+                streamed(rollouts, answers, rules, &found, (&engines.fleets[index], engines));
         }
         parts[index] = found;
     }
     let of_engines = engines.fleets[1].groups.iter().map(|group| group.n_replicas * group.gpus_per_replica).sum();
     let n_gpus = [trainer.problem.layout.n_ranks(), of_engines];
-    Ok(Step { parts, step_s, generated, n_gpus, placement: rules.placement })
+    Ok(Step { parts, step_s, generated: alone[1], n_gpus, placement: rules.placement })
 }
 
-/// A trainer that keeps its states beside an engine on the same GPUs has room for both.
+/// What a trainer keeps beside an engine on the same GPUs, its states or a reference, has room.
 fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), Refused> {
-    if rules.placement == Placement::Split || rules.sends_states {
+    if rules.placement == Placement::Split {
         return Ok(());
     }
-    let (states, there) = (weights::states(problem), problem.cluster.gpu.memory);
-    if states.0 + engine.0 <= there.0 {
+    let states = if rules.sends_states { Bytes::ZERO } else { weights::states(problem) };
+    let (kept, there) = (states.0 + rules.references(problem).0, problem.cluster.gpu.memory);
+    if kept == 0 || kept + engine.0 <= there.0 {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / hw::GIB;
     Err(Refused::out_of_memory(format!(
-        "the trainer keeps {:.1} GiB of states and the engine takes {:.1} GiB of the {:.1} GiB of `{}`: send the states to the host, or lower the engine's share",
-        gib(states),
+        "the trainer keeps {:.1} GiB of states and references and the engine takes {:.1} GiB of the {:.1} GiB of `{}`: send them to the host, or lower the engine's share",
+        gib(Bytes(kept)),
         gib(engine),
         gib(there),
         problem.cluster.gpu.name
@@ -146,9 +156,12 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
 
 /// What the trainer does in a step, without its forwards.
 fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case): (usize, Case)) -> Parts {
-    let Trainer { problem, plan, cost, update_s } = trainer;
+    let Trainer { problem, plan, cost, update_s, .. } = trainer;
     let references = rules.n_forwards.saturating_sub(1);
-    let reference_s = f64::from(references) * weights::reference_s(problem, *cost, case);
+    let reference_s = match rules.reference {
+        Reference::Host => f64::from(references) * weights::reference_s(problem, *cost, case),
+        Reference::Device => 0.0,
+    };
     let weights = match rules.weights_gb_per_s {
         Some(rate) => weights::moved(problem).as_f64() / (rate * 1e9),
         None => transfer_s(problem, (rules.placement, rules.orchestrator), *cost, case),
@@ -190,7 +203,7 @@ fn streamed(
     answers: &[u32],
     rules: &Rules,
     parts: &Parts,
-    (fleet, engines): (&Fleet, &Engines<'_>),
+    (fleet, engines): (&Fleet, &Engines),
 ) -> (f64, f64) {
     let n_batches = (rules.off_policy + 1) * BATCHES_PER_PLACE;
     let took = |every_s: f64| {

@@ -68,7 +68,7 @@ fn between(cluster: &Cluster, bytes: Bytes) -> Op {
 }
 
 /// The most that a stage's ranks hold of a part of their states.
-fn most(problem: &Problem, part: fn(&States) -> u64) -> Bytes {
+pub(crate) fn most(problem: &Problem, part: fn(&States) -> u64) -> Bytes {
     let of_stage = |stage| part(&memory::states(problem, std::slice::from_ref(stage)));
     Bytes(stages(problem).iter().map(of_stage).max().unwrap_or(0))
 }

@@ -46,7 +46,7 @@ impl Metrics {
 }
 
 /// A played step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Played {
     /// Tasks.
     pub graph: TaskGraph,

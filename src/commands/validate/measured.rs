@@ -23,7 +23,7 @@ use crate::cli::{Format, ValidateArgs};
 use crate::commands::calibrate::today;
 use crate::commands::{Failure, out_dir, print, write};
 use crate::hardware;
-use crate::kinds::{Kind, serving::run::replay, training::run::cost_model};
+use crate::kinds::{Kind, serving::run::replay};
 use input::{diagnostic::Code, text_file};
 
 /// Compares, refits where it is asked, and writes `measured.json`, `measured.md` and `profile.toml`.
@@ -94,7 +94,7 @@ fn trace(path: &Path) -> Result<(String, Measured), Failure> {
 
 /// Traces beside the step that a scenario's baseline predicts.
 fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(String, Compared)>, Failure> {
-    let (cost, policy) = (cost_model(scenario), &scenario.head.baseline);
+    let (cost, policy) = (scenario.costs(), &scenario.head.baseline);
     let choice = scenario.policies.iter().find(|choice| choice.name == *policy).expect("a baseline is one of them");
     let refused = |why: Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
     let planned = hardware::plan(scenario, choice, cost.as_ref()).map_err(refused)?;

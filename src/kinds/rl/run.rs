@@ -1,22 +1,19 @@
 //! From a checked scenario of reinforcement learning to a result: plan the updates, serve the answers, and put the parts of a step together.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use engine::cost::Source;
 use engine::verdict::Refused;
-use hw::Bytes;
-use hw::topology::Topology;
-use planner::train::chosen::{Decided, fields, layout_words, simulate};
+use planner::rl::trained::Trained;
+use planner::train::chosen::{Decided, fields, layout_words};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
-use rl::cycle::CASES;
 use rl::orchestrator::{self, Orchestrator};
-use rl::step::{self, Engines, Step, Trainer};
-use train::metrics::{self, Played};
 
-use crate::kinds::{self, Kind, Planned, Run, serving, training};
+use super::sides::Sides;
+use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
-use scenario::rl::{Rl, Way};
-use scenario::serving::Serving;
+use scenario::rl::{Nodes, Rl, Way};
 
 impl Kind for Rl {
     fn head(&self) -> &Head {
@@ -28,13 +25,14 @@ impl Kind for Rl {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let rows = kinds::rows(&self.ways, |way| &way.name, done, |way| row(self, way), Row::without);
+        let sides = Sides::of(self).ahead();
+        let rows = kinds::rows(&self.ways, |way| &way.name, done, |way| row(&sides, way), Row::without);
         of_rows(self, rows)
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let way = self.ways.iter().find(|way| way.name == choice)?;
-        Some(Planned::of_row(&row(self, way).result))
+        Some(Planned::of_row(&row(&Sides::of(self), way).result))
     }
 
     fn strict_hull(&self) -> Option<bool> {
@@ -43,23 +41,21 @@ impl Kind for Rl {
 }
 
 /// What came of a way.
-struct Row {
+struct Row<'s> {
     result: PolicyResult,
     source: Source,
-    /// The first update, to be drawn.
-    drawn: Option<Played>,
-    outside_hull_ratio: f64,
-    outside_hull: Vec<String>,
+    /// Whose first update is drawn; none where the way was not played.
+    trained: Option<&'s Trained>,
 }
 
-impl Row {
+impl Row<'_> {
     /// Of a way that was not played.
     const fn without(result: PolicyResult) -> Self {
-        Self { result, source: Source::Measured, drawn: None, outside_hull_ratio: 0.0, outside_hull: Vec::new() }
+        Self { result, source: Source::Measured, trained: None }
     }
 }
 
-fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
+fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
     let mut free_parameters = scenario.training.free_parameters.clone();
     if scenario.rules.orchestrator == Orchestrator::NemoRl {
         free_parameters.push(orchestrator::SAID.to_owned());
@@ -67,21 +63,21 @@ fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
     let of_serving = scenario.serving.free_parameters.iter();
     free_parameters
         .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
-    let (mut source, mut facts) = (Source::Measured, CostModelFacts::default());
+    let (mut source, mut outside_hull_ratio, mut outside_hull) = (Source::Measured, 0.0_f64, BTreeSet::new());
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
-    for row in rows {
-        source = source.max(row.source);
-        facts.outside_hull_ratio = facts.outside_hull_ratio.max(row.outside_hull_ratio);
-        facts.outside_hull.extend(row.outside_hull);
-        pictures.extend(row.drawn.map(|step| (row.result.policy.clone(), None, step)));
-        results.push(row.result);
+    for Row { result, source: of_row, trained } in rows {
+        source = source.max(of_row);
+        if let Some(Trained { metrics, first, .. }) = trained {
+            outside_hull_ratio = outside_hull_ratio.max(metrics.outside_hull_ratio);
+            outside_hull.extend(metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()));
+            pictures.push((result.policy.clone(), None, first.clone()));
+        }
+        results.push(result);
     }
-    facts.outside_hull.sort();
-    facts.outside_hull.dedup();
     let profiles = [kinds::profile_name(scenario.training.profile.as_ref()).to_owned(), scenario.serving.profiles()];
     let cost_model = CostModelFacts {
-        outside_hull_ratio: facts.outside_hull_ratio,
-        outside_hull: facts.outside_hull,
+        outside_hull_ratio,
+        outside_hull: outside_hull.into_iter().collect(),
         ..kinds::costs(&profiles.join(" and "), source.name(), &free_parameters)
     };
     let result = RunResult {
@@ -101,71 +97,41 @@ fn of_rows(scenario: &Rl, rows: Vec<Row>) -> Run {
     }
 }
 
-fn row(scenario: &Rl, way: &Way) -> Row {
-    played(scenario, way).unwrap_or_else(|why| Row::without(kinds::refused(&way.name, why)))
+fn row<'s>(sides: &'s Sides<'_>, way: &Way) -> Row<'s> {
+    played(sides, way).unwrap_or_else(|why| Row::without(kinds::refused(&way.name, why)))
 }
 
 /// Plans and plays a way.
-fn played(scenario: &Rl, way: &Way) -> Result<Row, Refused> {
+fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let begun = Instant::now();
-    let (trains, generates) = scenario.sides(way)?;
-    let cost = training::run::cost_model(&trains);
-    let topology = Topology::of(&trains.problem.cluster);
-    let decided = training::run::decide(&trains, scenario.policy(way), cost.as_ref(), &topology)?;
-    let Decided { problem, decision, found } = decided;
-    let planner_wall_s = begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
-    let (mut updates, [low, high]) = simulate(&problem, &decision, cost.as_ref(), &Topology::of(&problem.cluster))?;
-    let of_updates = metrics::of_steps(&problem, &updates, cost.as_ref());
-    let update_s = [low, of_updates.step_s(), high];
-    let trainer = Trainer { problem: &problem, plan: &decision.plan, update_s, cost: cost.as_ref() };
-    let (step, source) = with_engines(scenario, way, &generates, &trainer)?;
+    let (n_nodes, split) = match way.places.train_nodes {
+        Nodes::Own => (None, None),
+        Nodes::Stated(n_nodes) => (Some(n_nodes), None),
+        Nodes::Searched => sides.split(way).map(|split| (Some(split.plan), Some(split)))?,
+    };
+    let searched_s = begun.elapsed().as_secs_f64();
+    let (step, source) = sides.step(way, n_nodes)?;
+    let (trained, measured) = sides.trainer(way.policy, n_nodes)?;
+    let Decided { problem, decision, found } = &trained.decided;
+    let words = split.iter().map(|split| split.limit.clone()).chain(found.iter().map(layout_words));
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,
-        why: found.iter().map(|found| layout_words(found) + "; ").chain([step.why()]).collect(),
-        chosen: fields(&problem, found.as_ref()),
-        metrics: step.figures(&scenario.rollouts, &scenario.answers),
+        why: words.map(|words| words + "; ").chain([step.why()]).collect(),
+        chosen: fields(problem, found.as_ref()),
+        metrics: step.figures(&sides.scenario.rollouts, &sides.scenario.answers),
         interval: step.interval(),
-        planner: Some(kinds::facts(&decision)),
-        measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
+        planner: Some(split.as_ref().map_or_else(|| kinds::facts(decision), kinds::facts)),
+        measured: Measured {
+            planner_wall_s: measured.planner_wall_s + searched_s,
+            simulate_wall_s: measured.simulate_wall_s + begun.elapsed().as_secs_f64() - searched_s,
+        },
         ..PolicyResult::default()
     };
-    result.metrics.insert("n_updates".to_owned(), hw::real(updates.len() as u64));
-    let of_update = ["mfu_ratio", "peak_memory_bytes"].map(|key| Some((key.to_owned(), *of_updates.values.get(key)?)));
+    result.chosen.extend(split.map(|split| ("train_nodes".to_owned(), split.plan.into())));
+    result.metrics.insert("n_updates".to_owned(), hw::real(trained.n_updates as u64));
+    let of_update =
+        ["mfu_ratio", "peak_memory_bytes"].map(|key| Some((key.to_owned(), *trained.metrics.values.get(key)?)));
     result.metrics.extend(of_update.into_iter().flatten());
-    Ok(Row {
-        result,
-        source: source.max(of_updates.source),
-        drawn: Some(updates.swap_remove(0)),
-        outside_hull_ratio: of_updates.outside_hull_ratio,
-        outside_hull: of_updates.outside_hull.iter().map(|dimension| (*dimension).to_owned()).collect(),
-    })
-}
-
-/// The step of a trainer with the engines of a way, and the weakest source of their times.
-fn with_engines(scenario: &Rl, way: &Way, side: &Serving, trainer: &Trainer<'_>) -> Result<(Step, Source), Refused> {
-    let choice = way.serving(side);
-    let mut source = Source::Measured;
-    let fleets = CASES.map(|case| {
-        let (fleet, weakest) = serving::run::fleet(side, choice, case);
-        source = source.max(weakest);
-        fleet
-    });
-    let (mut bytes_per_gpu, mut weights_per_gpu) = (Bytes::ZERO, Bytes::ZERO);
-    for group in side.groups_of(choice) {
-        let (deployment, limits) = (side.deployment_of(choice, group), side.limits(choice, group));
-        bytes_per_gpu = bytes_per_gpu.max(serve::capacity::peak(&deployment, &limits, limits.kv_blocks));
-        weights_per_gpu = weights_per_gpu.max(serve::capacity::weights(&deployment));
-    }
-    let engines = Engines {
-        fleets: &fleets,
-        router: choice.router,
-        seed: scenario.head.seed,
-        block_tokens: side.engine.limits.block_tokens,
-        bytes_per_gpu,
-        weights_per_gpu,
-    };
-    let step = step::step(&scenario.rollouts, &scenario.answers, &scenario.rules(way), trainer, &engines)?;
-    Ok((step, source))
+    Ok(Row { result, source, trained: Some(trained) })
 }

@@ -34,21 +34,18 @@ use serve;
 use serve::engine_constants::{self, EngineConstants};
 use serve::fleet::held::{Held, Users};
 use serve::fleet::scaler::Scaler;
-use serve::fleet::{Fleet, Group, Rules, Served};
+use serve::fleet::{Fleet, Rules, Served};
 use serve::metrics;
 use serve::metrics::saturation::Queue;
 use serve::own::{Own, Refusal};
-use serve::replica::{Engine, Spans};
 use serve::request::Requests;
-use serve::speculation::Speculation;
-use serve::step_cost::StepTable;
 use serve::step_cost::average::Average;
 use serve::step_cost::chunks::Sizes;
 
 use crate::kinds::{self, Frames, Kind, Planned, Run};
-use calibrate::costs::cost_model;
 use scenario::Head;
-use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
+use scenario::serving::played::fleet;
+use scenario::serving::{CostLaw, Serving, ServingChoice};
 
 impl Kind for Serving {
     fn head(&self) -> &Head {
@@ -65,7 +62,7 @@ impl Kind for Serving {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let plain = self.plain().find(|plain| plain.name == choice);
-        if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
+        if let Some(planned) = plain.filter(|plain| scenario::serving::scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
         }
         if let Some(best) = self.best.iter().find(|best| best.name == choice) {
@@ -135,59 +132,6 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     Run { result, curves, ..Run::default() }
 }
 
-/// The fleet of a choice at one end of the costs, and the weakest source of its times.
-pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, Source) {
-    let mut source = Source::Measured;
-    let group = |group: &ServingGroup| {
-        let limits = scenario.limits(choice, group);
-        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
-        let deployment = scenario.deployment_of(choice, group);
-        let drafts = choice.operation.drafts.as_ref();
-        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
-        let mut table = match &scenario.law {
-            CostLaw::Stages(law) => StepTable::of_chunks(law, deployment.pipeline_degree, limits.tokens_max),
-            CostLaw::Operations | CostLaw::PublishedRuns(_) => {
-                StepTable::new(&deployment, sizes_max, cost.as_ref(), case)
-            }
-        };
-        if let Some(chunking) = choice.operation.kernels.chunking(&limits) {
-            table = table.chunked(chunking);
-        }
-        if let Some(drafts) = drafts {
-            table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
-        }
-        source = source.max(table.source_of(&scenario.requests));
-        let n_gpus = deployment.n_gpus();
-        Group {
-            name: group.name.clone(),
-            engine: Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed },
-            n_replicas: scenario.replicas_of(choice, group),
-            gpus_per_replica: n_gpus,
-            usd_per_gpu_hour: group.usd_per_gpu_hour,
-            model: group.model_index,
-            role: group.role,
-            port_bytes_per_s: Some(group.port_bytes_per_s * f64::from(n_gpus)),
-            scaling: group.scaling.as_ref().map(|found| found.scaling.clone()),
-            failures: group.failures,
-        }
-    };
-    let groups = scenario.groups_of(choice).into_iter().map(group).collect();
-    let mut fleet = Fleet {
-        groups,
-        assignment: scenario.assignment_of(choice),
-        links: dynamics::links(scenario, choice),
-        kv_bytes_per_token: hw::real(dynamics::kv_bytes(scenario, choice)),
-        kept: dynamics::kept(scenario, choice),
-        outages: dynamics::outages(scenario, choice),
-        lending: kv::terms_of(scenario, choice),
-        ..Fleet::default()
-    };
-    if let Some(planned) = scaling::asked(scenario, choice) {
-        planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
-    }
-    (fleet, source)
-}
-
 /// What came of a choice.
 struct Row {
     result: PolicyResult,
@@ -245,7 +189,7 @@ fn serve_choice<'s, 'f>(
 ) -> Outcome<'s, 'f> {
     let requests = scenario.requests_of(choice);
     let mut router = (choice.router.make)(scenario.head.seed);
-    let planned = scaling::asked(scenario, choice);
+    let planned = scenario::serving::scaling::asked(scenario, choice);
     let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, fleet));
     let scaler = planner.as_mut().map(|planner| planner as &mut dyn Scaler);
     let rules = own.over(Rules { scaler, ..Rules::of(router.as_mut()) });
@@ -359,7 +303,7 @@ fn provenance(scenario: &Serving, choice: &ServingChoice, average: Option<Averag
     let mut all = Provenance::default();
     let Some(average) = average.filter(|_| matches!(scenario.law, CostLaw::Operations)) else { return all };
     for group in scenario.groups_of(choice) {
-        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+        let cost = scenario.costs(group);
         all.merge(&average.provenance(&scenario.deployment_of(choice, group), cost.as_ref()));
     }
     all

@@ -19,7 +19,6 @@ use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
 use crate::kinds::{self, Kind, Planned, Run};
-use calibrate::costs;
 use scenario::Head;
 use scenario::training::{PolicyChoice, Scenario};
 
@@ -52,7 +51,7 @@ impl Kind for Scenario {
 
 /// Decides with a policy: the plan with its scenario, so that a device needs no other file.
 fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refused> {
-    let cost = cost_model(scenario);
+    let cost = scenario.costs();
     let topology = Topology::of(&scenario.problem.cluster);
     let Decided { mut decision, found, .. } = decide(scenario, choice, cost.as_ref(), &topology)?;
     decision.plan.origin = Some(scenario.head.origin.clone());
@@ -62,18 +61,9 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refuse
     Ok(Planned { file: Some(file), words, how: Some(how), ..Planned::default() })
 }
 
-/// Cost model of a scenario.
-pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
-    let cluster = &scenario.problem.cluster;
-    match (&scenario.profile, scenario.of_card) {
-        (Some(profile), Some(constants)) => constants.costs(cluster, profile),
-        (profile, _) => costs::cost_model(cluster, profile.as_ref(), scenario.sustained_flops_ratio),
-    }
-}
-
 /// Runs every policy of a scenario; `done` is called as each finishes.
 pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
-    let cost = cost_model(scenario);
+    let cost = scenario.costs();
     let topology = Topology::of(&scenario.problem.cluster);
     let row = |choice: &PolicyChoice| policy(scenario, choice, cost.as_ref(), &topology);
     of_rows(scenario, kinds::rows(&scenario.policies, |choice| &choice.name, done, row, Row::without))
@@ -81,7 +71,7 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
 
 /// Scores a plan that was made before like one of a policy; the checker has let it pass.
 pub fn score(scenario: &Scenario, decided: Decided) -> Run {
-    let cost = cost_model(scenario);
+    let cost = scenario.costs();
     let topology = Topology::of(&scenario.problem.cluster);
     let result = PolicyResult { policy: decided.decision.plan.policy.clone(), ..PolicyResult::default() };
     let row = judged(result, decided, 0.0, (cost.as_ref(), &topology), scenario);

@@ -189,6 +189,15 @@ fn parts(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document) -> Forward
         }
         behind(trainer, flags, out);
     }
+    if forwards.policy && forwards.reference {
+        let lies = if is_on_host(flags) { "host" } else { "device" };
+        out.word(
+            "rollouts",
+            "reference",
+            lies,
+            "ref.megatron.param_offload; FSDP workers keep a reference on the host",
+        );
+    }
     let passes = u8::from(forwards.policy) + u8::from(forwards.reference);
     out.set("rollouts", "forward_passes", passes, "log probabilities of the policy and of a reference");
     let what = "rewards are taken to take no time";
@@ -229,6 +238,13 @@ fn forwards(trainer: Trainer, flags: &mut Flags<'_>) -> Forwards {
     let in_loss = is_set(flags, &actor("use_kl_loss"), false);
     let in_reward = is_set(flags, "algorithm.use_kl_in_reward", false);
     Forwards { policy, reference: in_loss || in_reward }
+}
+
+/// Whether a reference lies on the host: always under FSDP (`fsdp_workers.py`: `CPUOffload` of what is no actor), under Megatron where its key or the actor's
+/// says so (`ref/megatron_ref.yaml`).
+fn is_on_host(flags: &mut Flags<'_>) -> bool {
+    let of_actor = flags.find(&actor("megatron.param_offload")).is_some_and(|flag| super::is_true(&flag.value()));
+    !super::is_megatron(flags) || is_set(flags, "actor_rollout_ref.ref.megatron.param_offload", of_actor)
 }
 
 /// Whether the trainer's states are on the host while the engine generates. A scenario sends all of them or none; where verl sends a part, the optimizer's
@@ -460,6 +476,45 @@ mod tests {
         let findings: Vec<String> =
             super::super::import(&text, &machine).findings.into_iter().map(|f| f.what).collect();
         assert!(says(&findings, "no `workload.tokens`") && says(&findings, "GPUs of their own"), "{findings:?}");
+    }
+
+    #[test]
+    fn megatron_computes_again_what_its_own_keys_say() {
+        let base = format!("{FILLED} data.train_batch_size=64 actor.strategy=megatron");
+        check(&base, &["recompute = \"none\""]);
+        let over = "actor.megatron.override_transformer_config.recompute_";
+        check(
+            &format!("{base} {over}granularity=full {over}method=uniform {over}num_layers=1"),
+            &["recompute = \"full\""],
+        );
+        check(
+            &format!("{base} {over}granularity=full {over}method=block {over}num_layers=4"),
+            &["recompute = \"full\"", "recompute_layers = 4"],
+        );
+        let modules = format!("{base} {over}granularity=selective {over}modules=[core_attn,layernorm]");
+        check(&modules, &["recompute = [\"core_attn\", \"layernorm\"]"]);
+        let wrong = check(&format!("{base} {over}granularity=selective {over}modules=[attn]"), &[]);
+        assert!(says(&wrong, "`attn` of") && says(&wrong, "no module of a layer"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_reference_lies_where_its_workers_keep_it() {
+        let base = format!("{FILLED} data.train_batch_size=64 actor.use_kl_loss=True");
+        check(&format!("{base} ref.fsdp_config.param_offload=False"), &["reference = \"host\""]);
+        let megatron = format!("{base} actor.strategy=megatron");
+        check(&megatron, &["reference = \"device\""]);
+        check(&format!("{megatron} actor.megatron.param_offload=True"), &["reference = \"host\""]);
+        let both = "actor.megatron.param_offload=True ref.megatron.param_offload=False";
+        check(&format!("{megatron} {both}"), &["reference = \"device\""]);
+    }
+
+    #[test]
+    fn micro_batches_of_all_replicas_are_divided() {
+        // 64 sequences over 4 replicas of 16 GPUs in context groups of 4.
+        let words = "actor.ppo_mini_batch_size=64 actor.ppo_micro_batch_size=64 actor.ulysses_sequence_parallel_size=4 trainer.nnodes=2 data.train_batch_size=64 \
+                     data.max_prompt_length=1024 data.max_response_length=1024";
+        let findings = check(words, &["batch_size = 64"]);
+        assert!(says(&findings, "micro-batches of 16 sequences"), "{findings:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Model, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue, and checkpoints whose runs are known by another name.
-const ALIKE: [(&str, &str); 24] = [
+const ALIKE: [(&str, &str); 36] = [
     ("llama-3.1-8b", "llama-3-8b"),
     ("llama-3.1-70b", "llama-3-70b"),
     ("llama-3-405b", "llama-3.1-405b"),
@@ -21,6 +21,18 @@ const ALIKE: [(&str, &str); 24] = [
     ("glm-5.1", "glm-5"),
     ("minimax-m2.1", "minimax-m2.5"),
     ("minimax-m2.7", "minimax-m2.5"),
+    ("mistral-nemo", "mistral-nemo-12b"),
+    ("mimo-7b-rl", "mimo-7b"),
+    ("qwen2-0.5b", "qwen2.5-0.5b"),
+    ("qwen2-1.5b", "qwen2.5-1.5b"),
+    ("qwen2-7b", "qwen2.5-7b"),
+    ("qwen2-72b", "qwen2.5-72b"),
+    ("qwen2.5-math-1.5b", "qwen2.5-1.5b"),
+    ("qwen2.5-math-7b", "qwen2.5-7b"),
+    ("qwen2.5-coder-3b", "qwen2.5-3b"),
+    ("qwen2.5-coder-7b", "qwen2.5-7b"),
+    ("qwen2.5-coder-14b", "qwen2.5-14b"),
+    ("qwen2.5-coder-32b", "qwen2.5-32b"),
     ("qwen3-coder-30b-a3b", "qwen3-30b-a3b"),
     ("qwen3-coder-next", "qwen3-next-80b-a3b"),
     ("qwen3.6-27b", "qwen3.5-27b"),
@@ -31,7 +43,7 @@ const ALIKE: [(&str, &str); 24] = [
 ];
 
 /// Parts of a name that say how a model was trained, packed or made narrow, and nothing of its shape.
-const NO_SHAPE: [&str; 30] = [
+const NO_SHAPE: [&str; 31] = [
     "awq",
     "base",
     "bf16",
@@ -59,6 +71,7 @@ const NO_SHAPE: [&str; 30] = [
     "terminus",
     "thinking",
     "turbo",
+    "verl",
     "w4a16",
     "w8a16",
     "w8a8",

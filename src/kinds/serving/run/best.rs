@@ -9,17 +9,17 @@ use rayon::prelude::*;
 use reports::PlannerFacts;
 use reports::expect;
 use serve::first_token::{self, Asked};
-use serve::fleet::{Fleet, Group};
+use serve::fleet::Fleet;
 use serve::metrics;
 use serve::request::Requests;
 use serve::step_cost::chunks::Sizes;
 
 use super::{Figures, Row, figures, policy};
 use crate::kinds::{self, Planned};
-use calibrate::costs::cost_model;
 use scenario::serving::placed::deployments;
+use scenario::serving::played::fleet;
 use scenario::serving::settings::settings;
-use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
+use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice};
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
@@ -92,15 +92,14 @@ fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64
 }
 
 fn least_ttft(scenario: &Serving, way: &ServingChoice) -> Option<f64> {
-    let (fleet, _) = super::fleet(scenario, way, Case::Expected);
+    let (fleet, _) = fleet(scenario, way, Case::Expected);
     let groups = scenario.groups_of(way).into_iter().zip(&fleet.groups);
-    let asked: Vec<_> = groups.map(|(group, served)| asked(scenario, way, group, served)).collect();
+    let asked = groups.map(|(group, served)| {
+        let (config, cost) = (scenario.deployment_of(way, group), scenario.costs(group));
+        Asked { config, role: group.role, cost, table: &served.engine.table }
+    });
+    let asked: Vec<_> = asked.collect();
     Some(first_token::mean_ttft(&asked, &scenario.requests_of(way))?.get())
-}
-
-fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGroup, served: &'s Group) -> Asked<'s> {
-    let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
-    Asked { config: scenario.deployment_of(way, group), role: group.role, cost, table: &served.engine.table }
 }
 
 fn tried(scenario: &Serving, best: &Best, way: &ServingChoice) -> Tried {
@@ -108,7 +107,7 @@ fn tried(scenario: &Serving, best: &Best, way: &ServingChoice) -> Tried {
     Tried { label, values, figure: figure(scenario, best, way) }
 }
 
-fn candidate(way: &ServingChoice) -> &Candidate {
+pub(super) fn candidate(way: &ServingChoice) -> &Candidate {
     way.candidate.as_ref().expect("a way is a candidate")
 }
 

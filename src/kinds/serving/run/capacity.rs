@@ -9,9 +9,10 @@ use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
 use serve::request::Requests;
 
-use super::{best, fleet, policy, scaling};
+use super::{best, policy, scaling};
 use crate::kinds::Planned;
 use scenario::serving::Serving;
+use scenario::serving::played::fleet;
 
 /// What the price of a token counts.
 const PER_TOKEN: &str =
@@ -55,7 +56,7 @@ fn planned(scenario: &Serving, candidate: &Candidate) -> Result<Planned, Refused
     let (quoted, load) = (&capacity.question.quoted, scenario.requests.clone());
     let varied = scenario.varied(&capacity.policy, &candidate.variation, quoted, load)?;
     let choice = &varied.choices[0];
-    let planned = if scaling::asked(&varied, choice).is_some() {
+    let planned = if scenario::serving::scaling::asked(&varied, choice).is_some() {
         scaling::written(&varied, choice)?
     } else {
         best::planned(&varied, (policy(&varied, choice), Some(choice)))?

@@ -9,8 +9,9 @@ use serve::metrics::rows::{self, Sample};
 use serve::own::Own;
 use serve::request::Requests;
 
-use super::{fleet, serve_choice};
+use super::serve_choice;
 use crate::kinds::Frames;
+use scenario::serving::played::fleet;
 use scenario::serving::{Serving, ServingChoice};
 
 /// Samples of a series.

@@ -13,13 +13,9 @@ use serve::fleet::Fleet;
 
 use crate::kinds::{self, Planned};
 use scenario::serving::placed::deployments;
+use scenario::serving::played::fleet;
 use scenario::serving::scaling;
 use scenario::serving::{Serving, ServingChoice};
-
-/// What a choice's planner is asked, where it has one.
-pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
-    scenario.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
-}
 
 /// Adds what a row is held against, where the scenario plans: metrics, and words for its planner.
 pub fn hold(
@@ -40,7 +36,7 @@ pub fn hold(
 /// Why the checker refuses the deployment.
 pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Refused> {
     let placed = deployments(scenario, choice)?;
-    let (fleet, _) = super::fleet(scenario, choice, Case::Expected);
+    let (fleet, _) = fleet(scenario, choice, Case::Expected);
     let super::Figures { planner, why, values, steps, .. } = super::figures(scenario, choice, Case::Expected);
     let names: Vec<&str> = fleet.groups.iter().map(|group| group.name.as_str()).collect();
     let schedule = planned::schedule(&fleet, &steps).into_iter().map(|(from_s, replicas)| {

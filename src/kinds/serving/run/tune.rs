@@ -17,10 +17,10 @@ use serve::metrics;
 use serve::outlook::{self, Load, Outlook};
 use serve::step_cost::StepTable;
 
+use super::best::candidate;
 use super::figures;
 use crate::kinds;
-use calibrate::costs::cost_model;
-use scenario::serving::{Best, Candidate, Operation, Serving, ServingChoice};
+use scenario::serving::{Best, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
@@ -91,7 +91,7 @@ fn replicas<'s>(
     let tokens_max = limits().map(|limits| limits.tokens_max).max().unwrap_or(1);
     let sequences_max = limits().map(|limits| limits.sequences_max).max().unwrap_or(1);
     let replica = |way: &&'s ServingChoice| {
-        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+        let cost = scenario.costs(group);
         let config = scenario.deployment_of(way, group);
         let table = StepTable::new(&config, (tokens_max, sequences_max), cost.as_ref(), Case::Expected);
         (&way.operation, outlook::Replica::new(&config, cost.as_ref(), table, load))
@@ -99,24 +99,17 @@ fn replicas<'s>(
     operations.par_iter().map(replica).collect()
 }
 
-fn candidate(way: &ServingChoice) -> &Candidate {
-    way.candidate.as_ref().expect("a setting is a candidate")
-}
-
 impl Settings<'_> {
     /// What a setting may do at best; `None` where nothing bounds it.
     fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
         let (way, group) = (self.ways[at], self.scenario.groups.first()?);
         let (_, replica) = self.replicas.iter().find(|(operation, _)| **operation == way.operation)?;
-        // Drafted tokens, lent memory and hand-overs are not priced.
-        let is_plain = way.prefill_replicas == 0
-            && way.operation.drafts.is_none()
-            && way.kv == self.scenario.kv
-            && way.streams.is_empty();
         let limits = self.scenario.limits(way, group);
         let n_gpus = self.scenario.deployment_of(way, group).n_gpus();
         let n_replicas = self.scenario.replicas_of(way, group);
-        is_plain.then(|| replica.outlook(n_replicas, n_gpus, (limits.sequences_max, limits.tokens_max)))?
+        self.scenario
+            .is_bounded(way)
+            .then(|| replica.outlook(n_replicas, n_gpus, (limits.sequences_max, limits.tokens_max)))?
     }
 
     /// The best that is sought may be with a setting.
@@ -239,12 +232,6 @@ impl Settings<'_> {
         let interval = of(&fast).zip(of(&slow)).map(|(a, b)| [a.min(b), a.max(b)]);
         (interval, expect::broken(&self.best.within, &slow).unwrap_or_default())
     }
-
-    fn n_gpus(&self, at: usize) -> u32 {
-        let way = self.ways[at];
-        let of = |group| self.scenario.replicas_of(way, group) * self.scenario.deployment_of(way, group).n_gpus();
-        self.scenario.groups_of(way).into_iter().map(of).sum()
-    }
 }
 
 fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
@@ -263,7 +250,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
     };
     let setting = |(at, played): (&usize, &Played)| Setting {
         values: candidate(settings.ways[*at]).words.iter().cloned().collect(),
-        n_gpus: settings.n_gpus(*at),
+        n_gpus: settings.scenario.n_gpus(settings.ways[*at]),
         figure: played.figure.as_ref().ok().copied(),
         broken: played.figure.as_ref().err().map_or_else(String::new, |refused| refused.why.clone()),
         metrics: played.metrics.clone(),

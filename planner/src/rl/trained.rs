@@ -1,0 +1,73 @@
+//! The trainer's side of a step: updates and forwards of its plan, played. It is the same for every way that trains alike. Units: seconds.
+
+use engine::CostModel;
+use engine::verdict::Refused;
+use hw::Bytes;
+use hw::topology::Topology;
+use rl::forward;
+use rl::step::{Rules, Trainer};
+use train::metrics::{self, Metrics, Played};
+use train::problem::Problem;
+
+use crate::train::chosen::{Decided, simulate};
+
+/// Key of the memory of the fullest GPU.
+const PEAK: &str = "peak_memory_bytes";
+
+/// A plan whose updates were played.
+pub struct Trained {
+    /// The plan, and how it was found.
+    pub decided: Decided,
+    /// The first update, to be drawn.
+    pub first: Played,
+    /// Updates of a step.
+    pub n_updates: usize,
+    /// Figures of an update on average.
+    pub metrics: Metrics,
+    /// An update on average, at every end of the costs.
+    update_s: [f64; 3],
+    /// A forward over all answers, at every end of the costs.
+    forward_s: [f64; 3],
+}
+
+impl Trained {
+    /// Plays what was decided.
+    ///
+    /// # Errors
+    /// When an update does not fit memory with the references beside it, or the plan has no forward alone.
+    pub fn of(decided: Decided, rules: &Rules, cost: &dyn CostModel) -> Result<Self, Refused> {
+        let Decided { problem, decision, .. } = &decided;
+        let (mut updates, [low, high]) = simulate(problem, decision, cost, &Topology::of(&problem.cluster))?;
+        let mut metrics = metrics::of_steps(problem, &updates, cost);
+        beside(&mut metrics, rules.references(problem), problem)?;
+        let forward_s =
+            if rules.n_forwards > 0 { forward::forward_s(problem, &decision.plan, cost)? } else { Default::default() };
+        let (n_updates, update_s) = (updates.len(), [low, metrics.step_s(), high]);
+        Ok(Self { first: updates.swap_remove(0), n_updates, metrics, update_s, forward_s, decided })
+    }
+
+    /// The trainer of a step.
+    pub fn trainer<'a>(&'a self, cost: &'a dyn CostModel) -> Trainer<'a> {
+        let Decided { problem, decision, .. } = &self.decided;
+        let (update_s, forward_s) = (self.update_s, self.forward_s);
+        Trainer { problem, plan: &decision.plan, update_s, forward_s, cost }
+    }
+}
+
+/// Counts references in the memory of an update.
+fn beside(metrics: &mut Metrics, references: Bytes, problem: &Problem) -> Result<(), Refused> {
+    let Some(peak) = metrics.values.get_mut(PEAK) else { return Ok(()) };
+    let (updates, gpu) = (*peak, &problem.cluster.gpu);
+    *peak += references.as_f64();
+    if *peak <= gpu.memory.as_f64() {
+        return Ok(());
+    }
+    let gib = |bytes: f64| bytes / hw::GIB;
+    Err(Refused::out_of_memory(format!(
+        "an update takes {:.1} GiB and a reference {:.1} GiB of the {:.1} GiB of `{}`: keep the reference on the host",
+        gib(updates),
+        gib(references.as_f64()),
+        gib(gpu.memory.as_f64()),
+        gpu.name
+    )))
+}
