@@ -50,6 +50,18 @@ pub struct Gpu {
     pub prices: Vec<Price>,
 }
 
+/// NVIDIA's compute capability, as far as kernels differ that are known here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capability {
+    /// Hopper: it multiplies 8 bits, and has a link of its own.
+    Nine,
+    /// Blackwell of servers: it multiplies 4 bits, and has a link of its own, which cards of capability 12 lack.
+    Ten,
+    /// Any other.
+    #[default]
+    Other,
+}
+
 impl Gpu {
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
     /// bf16 peak over eight where it is not known, a stated approximation for the vector and TF32 paths.
@@ -64,9 +76,13 @@ impl Gpu {
         }
     }
 
-    /// Whether it is a Blackwell of servers (compute capability 10): it multiplies 4 bits, and has a link of its own, which cards of capability 12 lack.
-    pub fn is_capability_10(&self) -> bool {
-        self.peak_fp4.is_some() && self.has_own_link()
+    /// What its datasheet tells of its compute capability.
+    pub fn capability(&self) -> Capability {
+        match (self.has_own_link(), self.peak_fp8.is_some(), self.peak_fp4.is_some()) {
+            (true, _, true) => Capability::Ten,
+            (true, true, false) => Capability::Nine,
+            _ => Capability::Other,
+        }
     }
 
     /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.

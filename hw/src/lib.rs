@@ -17,7 +17,7 @@ mod words;
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Rank};
 pub use count::{GIB, real, whole};
 pub use format::{Dtype, Format};
-pub use gpu::Gpu;
+pub use gpu::{Capability, Gpu};
 pub use tick::{Tick, TickSum};
 pub use time::{Span, Time};
 pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::Model;
-use hw::Gpu;
+use hw::{Capability, Gpu};
 use train::problem::{Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
@@ -39,7 +39,7 @@ pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
 
 /// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).
 fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
-    if loss != Loss::WithHead || gpu.is_capability_10() {
+    if loss != Loss::WithHead || gpu.capability() == Capability::Ten {
         return;
     }
     let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());

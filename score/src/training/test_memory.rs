@@ -6,7 +6,7 @@
 use engine::memory::{library_workspaces, stand_in_gradients};
 use engine::recompute::Recompute;
 use engine::stage::Stage;
-use hw::Dtype;
+use hw::{Capability, Dtype};
 use train::problem::{AttentionKernel, Problem};
 use train::stage::stages;
 
@@ -77,7 +77,7 @@ impl Options {
     fn workspaces(&self, problem: &Problem, held: &[Stage]) -> f64 {
         let gpu = &problem.cluster.gpu;
         let ([library, plain], streams) = library_workspaces(gpu);
-        let is_usual = gpu.peak_fp8.is_none() || gpu.is_capability_10();
+        let is_usual = gpu.peak_fp8.is_none() || gpu.capability() == Capability::Ten;
         let chosen = match (self.is_deterministic, is_usual) {
             (true, _) => DETERMINISTIC,
             (false, true) => USUAL,
@@ -97,7 +97,7 @@ impl Options {
     /// sequence alone is both. From Hopper on Transformer Engine prefers cuDNN, whose deterministic kernels Blackwell does not have.
     fn copies_results(&self, problem: &Problem, micro_batch: u32) -> bool {
         let gpu = &problem.cluster.gpu;
-        let is_plain = gpu.peak_fp8.is_none() || (gpu.is_capability_10() && self.is_deterministic);
+        let is_plain = gpu.peak_fp8.is_none() || (gpu.capability() == Capability::Ten && self.is_deterministic);
         let execution = &problem.execution;
         let is_flash = execution.attention == AttentionKernel::Flash && !self.is_local && problem.layout.cp == 1;
         is_plain && is_flash && micro_batch > 1 && execution.recompute == Recompute::Off

@@ -237,7 +237,7 @@ mod tests {
         let scaled = Shard { formats: Formats::weights(Format::Fp8, Dtype::Bf16), ..shard };
         assert_eq!(of(&scaled, none, PassKind::Forward), 13 + 2 * 4 + 30 + 14 + 16 * 2 * 2);
         // Fused products are five launches in forward and seven in backward, however many experts there are. The activation function is in them, and biases are one.
-        let fused = Shard { fused_experts: true, is_capability_10: true, ..shard };
+        let fused = Shard { fused_experts: true, capability: hw::Capability::Ten, ..shard };
         let after_products = |kind| of(&fused, all, kind) + of(&shard, none, kind) - of(&shard, all, kind);
         assert_eq!(after_products(PassKind::Forward), 13 + 2 * 4 + 30 + 13 + 5);
         assert_eq!(after_products(PassKind::Backward), 16 + 2 * 7 + 20 + 15 + 7);

@@ -3,7 +3,7 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Format, GroupShape, Seconds};
+use hw::{Capability, Format, GroupShape, Seconds};
 
 mod adapters;
 mod attending;
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
             return;
         }
         let passes = match self.format {
-            Format::Fp8 if self.shard.is_capability_10 => CAST_BYTES_IN_ONE_COPY,
+            Format::Fp8 if self.shard.capability == Capability::Ten => CAST_BYTES_IN_ONE_COPY,
             Format::Fp8 => CAST_BYTES_PER_TENSOR,
             Format::Nvfp4 if self.shard.rotates_apart => CAST_BYTES_ROTATED_APART,
             Format::Nvfp4 => CAST_BYTES_ROTATED,

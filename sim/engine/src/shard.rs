@@ -3,7 +3,7 @@
 //! Operations (`layer.rs`) and memory (`memory.rs`) of a layer ask nothing else, so training, serving and fine-tuning share them. Where
 //! ranks lie, what is scheduled and what is stored elsewhere is not a shard's business.
 
-use hw::{Dtype, Format};
+use hw::{Capability, Dtype, Format};
 
 use crate::compression::Compression;
 use crate::formats::Formats;
@@ -163,9 +163,9 @@ pub struct Shard<'a> {
     pub unfused: Unfused,
     /// How the loss is computed.
     pub loss: Loss,
-    /// Whether the card is a Blackwell of servers. Its products of 8 bits read operands by rows and by columns alike, so that one copy serves both passes. Its
+    /// Capability of the card. Products of 8 bits on Blackwell of servers read operands by rows and by columns alike, so that one copy serves both passes. Its
     /// memory is faster than its multiprocessors permute tokens.
-    pub is_capability_10: bool,
+    pub capability: Capability,
     /// Whether what is made 4 bits wide is read once more, to rotate its columns by a kernel of their own.
     pub rotates_apart: bool,
     /// Adapters, where they alone are trained.
@@ -195,7 +195,7 @@ impl<'a> Shard<'a> {
             fused_experts: false,
             unfused: Unfused::NONE,
             loss: Loss::Unfused,
-            is_capability_10: false,
+            capability: Capability::Other,
             rotates_apart: false,
             adapters: None,
             given_dropout: None,
@@ -223,7 +223,7 @@ impl<'a> Shard<'a> {
     /// with that of the activation function and the cast of it. Kernels are those of 8 bits with scales per block on Blackwell (Transformer Engine,
     /// `GroupedMLP_CuTeGEMM` in `pytorch/ops/fused/grouped_mlp.py` @ d0067d0da6cb).
     pub fn fuses_experts(&self) -> bool {
-        let has_kernels = self.formats.experts == Format::Mxfp8 && self.is_capability_10;
+        let has_kernels = self.formats.experts == Format::Mxfp8 && self.capability == Capability::Ten;
         self.fused_experts && has_kernels && self.framework == Framework::MegatronCore
     }
 

@@ -8,7 +8,7 @@
 //! 964 (four A100: 544 MB for a group of two and 688 MB for one of three or four, with trees and the library's own code).
 
 use engine::shard::Framework;
-use hw::{Bytes, InsideLink, Rank};
+use hw::{Bytes, Capability, InsideLink, Rank};
 
 use crate::layout::{ContextExchange, Position};
 use crate::problem::Problem;
@@ -60,7 +60,7 @@ fn channels(problem: &Problem) -> u64 {
     if cluster.inside_link(cluster.gpus_per_node) != InsideLink::Own || !cluster.gpu.has_own_link() {
         return BUS_CHANNELS;
     }
-    RING_CHANNELS[usize::from(cluster.gpu.is_capability_10())]
+    RING_CHANNELS[usize::from(cluster.gpu.capability() == Capability::Ten)]
 }
 
 /// Peers that a rank sends messages to, inside its node and in others: neighbours of its stage, of a ring of keys and values, and all ranks of a group of

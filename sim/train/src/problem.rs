@@ -307,7 +307,7 @@ impl Problem {
             fused_experts: self.execution.experts.fused,
             unfused: self.execution.unfused,
             loss: self.execution.loss,
-            is_capability_10: self.cluster.gpu.is_capability_10(),
+            capability: self.cluster.gpu.capability(),
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,

@@ -1,6 +1,6 @@
 //! Operations of the experts of one layer on a rank: router, permutations, grouped products, and the exchange of tokens.
 
-use hw::{Dtype, Format, GroupShape};
+use hw::{Capability, Dtype, Format, GroupShape};
 
 use super::reached::reached;
 use super::single::{self, Way};
@@ -129,7 +129,7 @@ fn permute(writer: &mut Writer<'_>, experts: Experts, elements: u64, way: Way) {
         return;
     }
     let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
-    let factors = if writer.shard.is_capability_10 { PERMUTATION } else { [1.0; 2] };
+    let factors = if writer.shard.capability == Capability::Ten { PERMUTATION } else { [1.0; 2] };
     match writer.kind {
         PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[0]) }),
         PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[1]) }),
@@ -286,11 +286,11 @@ mod tests {
     #[test]
     fn fused_experts_save_what_lies_between_their_products() {
         let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
-        let ops = |fused_experts, format, is_capability_10, kind| {
+        let ops = |fused_experts, format, capability, kind| {
             let formats = Formats::weights(format, Dtype::Bf16);
             let whole = Shard::forward(&model, Dtype::Bf16, 1);
             let framework = Framework::MegatronCore;
-            let shard = Shard { framework, formats, fused_experts, is_capability_10, once_per_node: true, ..whole };
+            let shard = Shard { framework, formats, fused_experts, capability, once_per_node: true, ..whole };
             after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN))
         };
         let moved = |ops: &Ops| -> u64 {
@@ -315,9 +315,10 @@ mod tests {
             assert_eq!(products(&plain), products(&fused), "{kind:?}");
         }
         // Other formats and older cards have no such kernels.
-        for (format, is_capability_10) in [(Format::Fp8, true), (Format::Nvfp4, true), (Format::Mxfp8, false)] {
-            let [plain, asked] =
-                [false, true].map(|is_fused| ops(is_fused, format, is_capability_10, PassKind::Forward));
+        for (format, capability) in
+            [(Format::Fp8, Capability::Ten), (Format::Nvfp4, Capability::Ten), (Format::Mxfp8, Capability::Nine)]
+        {
+            let [plain, asked] = [false, true].map(|is_fused| ops(is_fused, format, capability, PassKind::Forward));
             assert_eq!(plain, asked, "{format:?}");
         }
     }

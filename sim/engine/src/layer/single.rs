@@ -4,6 +4,8 @@
 //! `moe/experts.py` and `mlp.py` (`bias_act_func`). Every kernel reads its inputs from memory and writes what it gives. Kernels over indices and marks of
 //! experts are a few per cent of those over rows and are not counted; the host that launches them is (`launch/single.rs`).
 
+use hw::Capability;
+
 use super::Writer;
 use crate::model::Experts;
 use crate::shard::{Framework, Shard};
@@ -29,9 +31,10 @@ const PICKED: u64 = 4;
 /// vectorised in later PyTorch (pytorch/pytorch, pull request 182675).
 const ADDED: [u64; 2] = [30, 65];
 
-/// Bytes per element that a gated activation function moves, forward and backward: the function, 4, and the product of both halves, 6. In backward the
-/// gradients of both factors, 6 each, that of the function, 6, and the join of both halves, 8.
-const GATED: [u64; 2] = [10, 26];
+/// Bytes of a plain kernel that take as long per element as a gated activation function, forward and backward. It moves 10: the function, 4, and the product of both halves,
+/// 6. Both read halves that lie apart, and take 1.67 times as long as a copy of as many bytes (`silu and product` and `copy` of
+/// `profiles/measured/h100-sxm/operators-memory.csv`). In backward gradients of both factors and of the function, 6 each, read such halves too. The join of both moves 8.
+const GATED: [u64; 2] = [17, 38];
 /// The same of a plain function.
 const PLAIN: [u64; 2] = [4, 6];
 /// A bias that is added before it. Its gradient is a sum in any case.
@@ -54,7 +57,7 @@ pub(super) fn permute(writer: &mut Writer<'_>, experts: Experts, elements: u64, 
     }
     // Tokens begin as zeros.
     let zeroed = elements / experts.top_k * writer.shard.dtype.bytes();
-    let added = ADDED[usize::from(writer.shard.is_capability_10)];
+    let added = ADDED[usize::from(writer.shard.capability == Capability::Ten)];
     writer.push(Op::Elementwise { bytes: zeroed + elements * added });
 }
 
@@ -85,14 +88,16 @@ pub(super) fn dense_activation(writer: &mut Writer<'_>, intermediate: u64) {
     fused_activation(writer, (writer.tokens * intermediate).div_ceil(writer.cut));
 }
 
-/// Bytes of a plain kernel that take as long per element as Megatron-Core's compiled gated activation, forward and backward. On H100 a kernel of three and of five passes over
-/// memory is 1.57 times as fast forward, and 2.46 times both ways (linkedin/Liger-Kernel pull request 1326, megatron-core 0.16.1, 8,192 rows of 4,096).
+/// Bytes of a plain kernel that take as long per element as Megatron-Core's compiled gated activation on Hopper, forward and backward. Kernels that read and write
+/// everything once move 6 and 10. On H100 they are 1.57 times as fast forward, and 2.46 times both ways (linkedin/Liger-Kernel, pull request 1326:
+/// megatron-core 0.16.1, 8,192 rows of 4,096; wider ones alike). No other card was measured.
 const COMPILED_GATED: [u64; 2] = [9, 30];
 
-/// The same where one compiled kernel does it.
+/// An activation function over so many elements that it gives, in one compiled kernel.
 pub(super) fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
     let shard = writer.shard;
-    if shard.framework != Framework::MegatronCore || !shard.model.gated {
+    let is_measured = shard.framework == Framework::MegatronCore && shard.capability == Capability::Nine;
+    if !is_measured || !shard.model.gated {
         return writer.traffic(if shard.model.gated { 3 } else { 2 } * elements);
     }
     match writer.kind {
@@ -145,31 +150,47 @@ mod tests {
         let qwen = model("qwen3-30b-a3b");
         assert_eq!(more(&qwen, |shard| shard, Fusion::Permutation), [added, added, 0]);
         // Blackwell's memory outruns what adds up.
-        let bytes = |is_capability_10| {
-            let shard = Shard { is_capability_10, ..shard(&qwen, Unfused::NONE.with(Fusion::Permutation)) };
+        let bytes = |capability| {
+            let shard = Shard { capability, ..shard(&qwen, Unfused::NONE.with(Fusion::Permutation)) };
             moved(&after_attention(&shard, 10, PassKind::Forward, Some(&ExpertLoad::EVEN)))
         };
-        assert_eq!(bytes(true) - bytes(false), (65 - 30) * elements);
+        assert_eq!(bytes(Capability::Ten) - bytes(Capability::Nine), (65 - 30) * elements);
         // Other frameworks have no such kernels to turn off.
         assert_eq!(more(&qwen, |shard| Shard { framework: Framework::Formulas, ..shard }, Fusion::Permutation), [0; 3]);
     }
 
     #[test]
     fn an_activation_function_is_a_kernel_for_each_of_its_steps() {
-        // Ten tokens, 14,336 wide. Fused: two halves are read and one written, 6 bytes, and half as many again in backward.
+        // Ten tokens, 14,336 wide. Fused: two halves are read and one written, 6 bytes, and half as many again in backward. Single kernels over halves take 1.67
+        // times their 10 bytes, and 1.67 times 18 with a join of 8.
         let dense = more(&model("llama-3-8b"), |shard| shard, Fusion::Activation);
-        assert_eq!(dense, [(4 + 6) - 6, (6 + 6 + 6 + 8) - 9, 0].map(|bytes| bytes * 10 * 14_336));
+        assert_eq!(dense, [17 - 6, 38 - 9, 0].map(|bytes| bytes * 10 * 14_336));
         // Experts 768 wide weigh what they give: a product, and in backward two and a sum.
         let rows = 10 * 8 * 768;
         let qwen = model("qwen3-30b-a3b");
         let narrow = more(&qwen, |shard| shard, Fusion::Activation);
-        assert_eq!(narrow, [10 + 4 - 6, 26 + 4 + 6 + 2 - 9, 0].map(|bytes| bytes * rows));
+        assert_eq!(narrow, [17 + 4 - 6, 38 + 4 + 6 + 2 - 9, 0].map(|bytes| bytes * rows));
         // By a weight of 32 bits the product is as wide.
         let wide = more(&qwen, |shard| Shard { once_per_node: true, ..shard }, Fusion::Activation);
-        assert_eq!(wide, [10 + 6 + 6 - 6, 26 + 6 + 8 + 6 + 10 + 4 - 9, 0].map(|bytes| bytes * rows));
+        assert_eq!(wide, [17 + 6 + 6 - 6, 38 + 6 + 8 + 6 + 10 + 4 - 9, 0].map(|bytes| bytes * rows));
         // A plain function is one kernel in any case, and its bias another one.
         let plain = more(&model("gpt-3-175b"), |shard| shard, Fusion::Activation);
         assert_eq!(plain, [4 * 10 * 4 * 12_288, 0, 0]);
+    }
+
+    #[test]
+    fn a_compiled_gate_is_slower_than_its_bytes_on_hopper_alone() {
+        let llama = model("llama-3-8b");
+        let bytes = |capability, kind| {
+            let mut writer = Writer::new(&Shard { capability, ..shard(&llama, Unfused::NONE) }, 1, kind);
+            fused_activation(&mut writer, 1);
+            moved(&writer.done())
+        };
+        // Both ways 2.46 times what is read and written once: 6 bytes forward and 10 backward.
+        assert_eq!([PassKind::Forward, PassKind::Backward].map(|kind| bytes(Capability::Nine, kind)), [9, 30]);
+        assert_eq!([PassKind::Forward, PassKind::Backward].map(|kind| bytes(Capability::Ten, kind)), [6, 9]);
+        // Single kernels are slower still.
+        assert!(COMPILED_GATED[0] < GATED[0] && COMPILED_GATED[1] < GATED[1]);
     }
 
     #[test]
