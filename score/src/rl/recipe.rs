@@ -81,6 +81,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn permutations_are_fused_in_recipes_of_the_largest_model_alone() {
+        let unfused = |word: &str| Recipe::of(word).expect("listed").unfused;
+        let single = Unfused::NONE.with(Fusion::Permutation);
+        for tag in ["v0.5.0", "v0.6.0"] {
+            assert_eq!(unfused(&format!("{tag} grpo-qwen3-30ba3b-4n8g")), single, "{tag}");
+            assert_eq!(unfused(&format!("{tag} grpo-qwen3-235b-16n8g")), Unfused::NONE, "{tag}");
+        }
+    }
+
+    #[test]
     fn recipes_are_found_by_tag_and_name() {
         let of = |word| Recipe::of(word).map(|recipe| (recipe.vllm, recipe.log_prob_sequences));
         assert_eq!(of("v0.5.0 grpo-qwen3-30ba3b-4n4g"), Some(("0.11.2", 4)));
