@@ -75,12 +75,11 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         }
         let indentation = bare.len() - body.len();
         let at = from + indentation..from + bare.len();
-        if key_and_value(body).is_none() && body != "-" && indentation > last {
-            if let Some(entry) = entries.last_mut().filter(|entry| !entry.value.is_empty()) {
-                entry.value = format!("{} {body}", entry.value);
-                entry.at.end = at.end;
-                continue;
-            }
+        let goes_on = key_and_value(body).is_none() && body != "-" && indentation > last;
+        if let Some(entry) = entries.last_mut().filter(|entry| goes_on && !entry.value.is_empty()) {
+            entry.value = format!("{} {body}", entry.value);
+            entry.at.end = at.end;
+            continue;
         }
         last = indentation;
         let (indentation, body) = opened_items(indentation, body, &mut open);

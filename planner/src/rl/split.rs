@@ -9,17 +9,17 @@ use engine::verdict::Refused;
 use crate::deploy::tune::{self, Outcome, Search};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
-/// The nodes that train: `floors[i]` is what a step with `i + 1` of them takes at least, or why there is none. `play` gives steps of positions in `floors`.
+/// Plays splits by their positions: their steps, or why there are none.
+pub type Play<'a> = &'a mut dyn FnMut(&[usize]) -> Vec<Result<f64, Refused>>;
+
+/// The nodes that train: `floors[i]` is what a step with `i + 1` of them takes at least, or why there is none.
 ///
 /// # Errors
 /// When no split can be played: the reason of the first one.
 ///
 /// # Panics
 /// When a step is shorter than its floor.
-pub fn decide(
-    floors: &[Result<f64, Refused>],
-    play: &mut dyn FnMut(&[usize]) -> Vec<Result<f64, Refused>>,
-) -> Result<Decision<u32>, Refused> {
+pub fn decide(floors: &[Result<f64, Refused>], play: Play<'_>) -> Result<Decision<u32>, Refused> {
     let search = tune::search(Aim::Seconds, floors, 0.0, &mut |positions| {
         let outcome =
             |step: Result<f64, Refused>| step.map_or_else(Outcome::Refused, |step_s| Outcome::Served(Ok(step_s)));
@@ -42,6 +42,9 @@ fn nodes(at: usize) -> u32 {
 
 /// Why there is no split at all.
 fn none(search: &Search) -> Refused {
+    if !search.is_complete {
+        return Refused::out_of_time("stopped before a split of the nodes was played: give it more time");
+    }
     let why = search.outcomes.iter().find_map(|outcome| match outcome {
         Outcome::Refused(why) => Some(why.clone()),
         Outcome::Outdone | Outcome::Served(_) => None,

@@ -204,7 +204,9 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
 /// `train_nodes`: a number, a list of them, or `search`.
 fn train_nodes(section: &mut Section<'_>) -> Vec<Nodes> {
     if section.is_text("train_nodes") {
-        return vec![section.one_of("train_nodes", Nodes::Searched, &[("search", Nodes::Searched)])];
+        let searched = |word: &str| (word == "search").then_some(Nodes::Searched);
+        let what = (Code::UnknownWord, "way to find nodes that train");
+        return vec![section.known("train_nodes", what, || ["search"], searched).unwrap_or(Nodes::Searched)];
     }
     let stated = counts(section, "train_nodes", 1);
     stated.map_or_else(|| vec![Nodes::Own], |list| list.into_iter().map(Nodes::Stated).collect())
