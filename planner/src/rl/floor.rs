@@ -1,7 +1,7 @@
 //! What no step of reinforcement learning is shorter than, known before anything is planned or played. Units: seconds.
 //!
 //! The trainer: the certified bound of its updates (`train::bound`). Work of all updates adds up, whichever answers share one, and each has an optimizer of its
-//! own. Forwards, weights and the reference count as nothing. The engines: the outlook of serving (`serve::outlook`) without prompts, which may be shared. Every
+//! own. Forwards, weights, the reference and what an orchestrator does besides count as nothing. The engines: the outlook of serving (`serve::outlook`) without prompts, which may be shared. Every
 //! answer has a first token, and the others attend to those before them.
 
 use engine::CostModel;
@@ -50,7 +50,7 @@ pub fn generation_s(config: &ReplicaConfig<'_>, cost: &dyn CostModel, group: &Gr
 /// What a step on two groups of GPUs takes at least when its parts take at least so long. A batch beside others in the engine takes no less than alone, and it
 /// and its trainer are to fit the steps that its weights may be behind.
 pub fn step_s(rules: &Rules, generation: f64, training: f64) -> f64 {
-    let parts = Parts { generation, training, rewards: rules.rewards_s, ..Parts::default() };
+    let parts = Parts { generation, training, rewards: rules.rewards_s.unwrap_or(0.0), ..Parts::default() };
     match rules.batches {
         Batches::Streamed if rules.off_policy > 0 => {
             parts.trainer().max((generation + parts.trainer()) / f64::from(rules.off_policy + 1))
@@ -63,6 +63,7 @@ pub fn step_s(rules: &Rules, generation: f64, training: f64) -> f64 {
 mod tests {
     use proptest::prelude::*;
     use rl::cycle;
+    use rl::orchestrator::Orchestrator;
     use rl::reference::Reference;
 
     use super::*;
@@ -79,7 +80,8 @@ mod tests {
                 off_policy,
                 batches,
                 n_forwards: 2,
-                rewards_s,
+                rewards_s: Some(rewards_s),
+                orchestrator: Orchestrator::NemoRl,
                 sends_states: true,
                 weights_gb_per_s: None,
                 reference: Reference::Host,

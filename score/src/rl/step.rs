@@ -9,6 +9,7 @@ use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format};
 use rl::cycle::{Batches, Placement};
 use rl::orchestrator::Orchestrator;
+use rl::reference::Reference;
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
 use serve::engine_preset::MemoryRule;
@@ -83,6 +84,7 @@ impl Step {
             orchestrator: Orchestrator::NemoRl,
             sends_states: true,
             weights_gb_per_s: None,
+            reference: Reference::Host,
         }
     }
 

@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::cycle::Batches;
     use crate::example;
+    use crate::reference::Reference;
 
     const RULES: Rules = Rules {
         placement: Placement::Colocated,
@@ -113,6 +114,7 @@ mod tests {
         orchestrator: Orchestrator::NemoRl,
         sends_states: true,
         weights_gb_per_s: None,
+        reference: Reference::Host,
     };
 
     /// 1,024 sequences over eight groups of two stages.
