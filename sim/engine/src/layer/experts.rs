@@ -151,7 +151,7 @@ fn between_products(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if writer.shard.is_unfused(Fusion::Activation) {
         return single::activation(writer, elements, single::weight(writer.shard, experts));
     }
-    single::fused_activation(writer, elements);
+    writer.traffic((projections + 1) * elements);
 }
 
 /// Clamps so many elements outside of the fused activation function.

@@ -1,4 +1,4 @@
-//! PyTorch's single kernels in the place of Megatron-Core's fused ones. Units: bytes, elements of 16 bits.
+//! PyTorch's single kernels in the place of Megatron-Core's fused ones, and the fused activation function. Units: bytes, elements of 16 bits.
 //!
 //! Source: NVIDIA/Megatron-LM, core 0.13 to 0.16, `megatron/core/transformer`: `moe/moe_utils.py` (`permute`, `unpermute`, `sort_chunks_by_idxs`),
 //! `moe/experts.py` and `mlp.py` (`bias_act_func`). Every kernel reads its inputs from memory and writes what it gives. Kernels over indices and marks of
@@ -35,7 +35,11 @@ const ADDED: [u64; 2] = [30, 65];
 /// 6. Both read halves that lie apart, and take 1.67 times as long as a copy of as many bytes (`silu and product` and `copy` of
 /// `profiles/measured/h100-sxm/operators-memory.csv`). In backward gradients of both factors and of the function, 6 each, read such halves too. The join of both moves 8.
 const GATED: [u64; 2] = [17, 38];
-/// The same of a plain function.
+/// Bytes of a plain kernel that take as long per element as Megatron-Core's compiled gated activation on Hopper, forward and backward. Kernels that read and write
+/// everything once move 6 and 10. On H100 they are 1.57 times as fast forward, and 2.46 times both ways (linkedin/Liger-Kernel, pull request 1326:
+/// megatron-core 0.16.1, 8,192 rows of 4,096; wider ones alike). No other card was measured, and no gate of experts, which has the router's weight.
+const COMPILED_GATED: [u64; 2] = [9, 30];
+/// Bytes of a plain activation function.
 const PLAIN: [u64; 2] = [4, 6];
 /// A bias that is added before it. Its gradient is a sum in any case.
 const BIAS: [u64; 2] = [4, 0];
@@ -88,13 +92,8 @@ pub(super) fn dense_activation(writer: &mut Writer<'_>, intermediate: u64) {
     fused_activation(writer, (writer.tokens * intermediate).div_ceil(writer.cut));
 }
 
-/// Bytes of a plain kernel that take as long per element as Megatron-Core's compiled gated activation on Hopper, forward and backward. Kernels that read and write
-/// everything once move 6 and 10. On H100 they are 1.57 times as fast forward, and 2.46 times both ways (linkedin/Liger-Kernel, pull request 1326:
-/// megatron-core 0.16.1, 8,192 rows of 4,096; wider ones alike). No other card was measured.
-const COMPILED_GATED: [u64; 2] = [9, 30];
-
-/// An activation function over so many elements that it gives, in one compiled kernel.
-pub(super) fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
+/// The activation function of a dense feed-forward over so many elements that it gives, in one compiled kernel.
+fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
     let shard = writer.shard;
     let is_measured = shard.framework == Framework::MegatronCore && shard.capability == Capability::Nine;
     if !is_measured || !shard.model.gated {
