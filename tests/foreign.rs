@@ -486,7 +486,7 @@ fn files_of_verl_with_the_prompts_of_a_step_are_steps_that_run() {
         assert_eq!((step["n_updates"], step["n_gpus"]), (n_updates, 8.0), "{step:?}");
     }
     // In turns the parts add up; states go to the host and back. One step off the longer side counts, and the engine's log probabilities are taken.
-    let parts = ["generation_s", "log_probability_s", "training_s", "weights_s", "switch_s"];
+    let parts = ["generation_s", "rewards_s", "log_probability_s", "training_s", "weights_s", "switch_s"];
     let sum: f64 = parts.iter().map(|part| turns[*part]).sum();
     assert!((turns["step_s"] / sum - 1.0).abs() < 1e-9 && turns["switch_s"] > 0.0, "{turns:?}");
     assert_eq!(off.get("log_probability_s").copied().unwrap_or(0.0), 0.0);

@@ -182,7 +182,7 @@ impl Trainer {
                 switch: switch_s(&problem, step, cost, end),
                 ..Parts::default()
             };
-            ORCHESTRATOR.add_to(&mut parts, &problem, &step.rules(), end);
+            ORCHESTRATOR.add_to(&mut parts, &problem, step.rules().share(), end);
             parts
         });
         Self { parts, metrics }

@@ -9,8 +9,7 @@ use engine::Model;
 use hw::{Bytes, Cluster};
 use train::problem::Problem;
 
-use crate::cycle::{Parts, Placement};
-use crate::step::Rules;
+use crate::cycle::Parts;
 
 hw::words! {
     /// Whose time between and beside the parts is counted.
@@ -51,8 +50,19 @@ const BROADCAST_SHARE: f64 = 0.22;
 const ENDS: [f64; 3] = [0.5, 1.0, 2.0];
 
 /// What is counted, for who reads a result.
-pub const SAID: &str = "time of NeMo-RL beside the parts: 4.3 ms an answer, 2.4 ms and 12.7 ms a sequence in log probabilities and updates, \
+const SAID: &str = "time of NeMo-RL beside the parts: 4.3 ms an answer, 2.4 ms and 12.7 ms a sequence in log probabilities and updates, \
                         fitted on three steps of NeMo-RL v0.3 (`orchestrator = \"none\"` leaves it out)";
+
+/// What of a step is the orchestrator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Forward passes over all answers.
+    pub n_forwards: u32,
+    /// Whether answers are verified while nothing else runs, in a time that is not stated.
+    pub verifies: bool,
+    /// Whether tensors are handed to an engine on the same GPUs, at a speed that is not stated.
+    pub hands_over: bool,
+}
 
 /// Tensors of a model as checkpoints of Hugging Face have them, about: each expert has three.
 fn n_tensors(model: &Model) -> u64 {
@@ -62,7 +72,7 @@ fn n_tensors(model: &Model) -> u64 {
 
 impl Orchestrator {
     /// Adds to the parts of a step what the orchestrator does besides, at an end of the costs (position in [`crate::cycle::CASES`]).
-    pub fn add_to(self, parts: &mut Parts, problem: &Problem, rules: &Rules, end: usize) {
+    pub fn add_to(self, parts: &mut Parts, problem: &Problem, share: Share, end: usize) {
         if self == Self::None {
             return;
         }
@@ -71,15 +81,19 @@ impl Orchestrator {
         // Groups take equal parts of the sequences. A group's last stage has the loss, and the others wait for it.
         let of_group = n_answers / f64::from(problem.layout.dp);
         let [forward_s, update_s] = SEQUENCE_S.map(|seconds| seconds * of_group * end);
-        parts.log_probabilities += f64::from(rules.n_forwards) * forward_s;
+        parts.log_probabilities += f64::from(share.n_forwards) * forward_s;
         parts.training += update_s;
-        // Behind other batches an answer is verified while others are generated.
-        if rules.rewards_s.is_none() && (rules.placement == Placement::Colocated || rules.off_policy == 0) {
+        if share.verifies {
             parts.rewards += ANSWER_S * n_answers * end;
         }
-        if rules.placement == Placement::Colocated && rules.weights_gb_per_s.is_none() {
+        if share.hands_over {
             parts.weights += TENSOR_S * hw::real(n_tensors(&problem.model)) * end;
         }
+    }
+
+    /// What is counted, for who reads a result; nothing is nothing.
+    pub fn said(self) -> Option<String> {
+        (self != Self::None).then(|| SAID.to_owned())
     }
 
     /// Time in which so many bytes of an optimizer's states go to the host and come back, where the orchestrator's is known.
@@ -101,21 +115,9 @@ mod tests {
     use train::stage::stages;
 
     use super::*;
-    use crate::cycle::Batches;
     use crate::example;
-    use crate::reference::Reference;
 
-    const RULES: Rules = Rules {
-        placement: Placement::Colocated,
-        off_policy: 0,
-        batches: Batches::InTurn,
-        n_forwards: 2,
-        rewards_s: None,
-        orchestrator: Orchestrator::NemoRl,
-        sends_states: true,
-        weights_gb_per_s: None,
-        reference: Reference::Host,
-    };
+    const ALL: Share = Share { n_forwards: 2, verifies: true, hands_over: true };
 
     /// 1,024 sequences over eight groups of two stages.
     fn problem() -> Problem {
@@ -124,9 +126,9 @@ mod tests {
         problem
     }
 
-    fn added(problem: &Problem, rules: &Rules, end: usize) -> Parts {
+    fn added(share: Share, end: usize) -> Parts {
         let mut parts = Parts::default();
-        rules.orchestrator.add_to(&mut parts, problem, rules, end);
+        Orchestrator::NemoRl.add_to(&mut parts, &problem(), share, end);
         parts
     }
 
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_group_has_the_loss_of_its_own_sequences_and_a_batch_all_answers() {
-        let found = added(&problem(), &RULES, 1);
+        let found = added(ALL, 1);
         // 128 sequences of a group: two log probabilities of 2.4 ms, and an update of 12.7 ms.
         is(found.log_probabilities, 2.0 * 128.0 * 0.0024);
         is(found.training, 128.0 * 0.0127);
@@ -144,26 +146,23 @@ mod tests {
         // 28 layers of nine tensors.
         is(found.weights, 252.0 * 0.45e-3);
         assert_eq!(found.generation, 0.0);
-        assert_eq!(added(&problem(), &Rules { orchestrator: Orchestrator::None, ..RULES }, 1), Parts::default());
+        let mut nobody = Parts::default();
+        Orchestrator::None.add_to(&mut nobody, &problem(), ALL, 1);
+        assert_eq!((nobody, Orchestrator::None.said()), (Parts::default(), None));
     }
 
     #[test]
     fn low_ends_are_half_and_high_ends_twice() {
-        let [low, expected, high] = [0, 1, 2].map(|end| added(&problem(), &RULES, end).in_turn());
+        let [low, expected, high] = [0, 1, 2].map(|end| added(ALL, end).in_turn());
         is(low, expected / 2.0);
         is(high, expected * 2.0);
     }
 
     #[test]
-    fn what_is_stated_and_what_runs_beside_a_batch_is_not_added() {
-        let rewards = |rules: &Rules| added(&problem(), rules, 1).rewards;
-        assert_eq!(rewards(&Rules { rewards_s: Some(3.0), ..RULES }), 0.0);
-        let split = Rules { placement: Placement::Split, ..RULES };
-        assert!(rewards(&split) > 0.0, "generation waits for the update of its own batch");
-        assert_eq!(rewards(&Rules { off_policy: 1, ..split }), 0.0);
-        let weights = |rules: &Rules| added(&problem(), rules, 1).weights;
-        assert_eq!(weights(&Rules { weights_gb_per_s: Some(10.0), ..RULES }), 0.0);
-        assert_eq!(weights(&split), 0.0);
+    fn what_is_not_the_orchestrators_is_not_added() {
+        let found = added(Share { n_forwards: 0, verifies: false, hands_over: false }, 1);
+        assert_eq!((found.rewards, found.log_probabilities, found.weights), (0.0, 0.0, 0.0));
+        assert!(found.training > 0.0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use train::problem::Problem;
 
 use crate::cycle::{self, Batches, CASES, Parts, Placement};
 use crate::generation::{self, Generated};
-use crate::orchestrator::Orchestrator;
+use crate::orchestrator::{Orchestrator, Share};
 use crate::reference::Reference;
 use crate::rollouts::Rollouts;
 use crate::weights;
@@ -44,6 +44,16 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// What is the orchestrator's. Behind other batches answers are verified while the engine goes on.
+    pub fn share(&self) -> Share {
+        let is_whole = self.placement == Placement::Colocated || self.off_policy == 0;
+        Share {
+            n_forwards: self.n_forwards,
+            verifies: is_whole && self.rewards_s.is_none(),
+            hands_over: self.placement == Placement::Colocated && self.weights_gb_per_s.is_none(),
+        }
+    }
+
     /// Bytes of references on the trainer's fullest GPU: every forward but one is of a reference.
     pub fn references(&self, problem: &Problem) -> Bytes {
         self.reference.on_device(self.n_forwards.saturating_sub(1), problem)
@@ -175,7 +185,7 @@ fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case)
         weights,
         switch: if shares_gpus { switch_s(trainer, rules.orchestrator, engine, index) } else { 0.0 },
     };
-    rules.orchestrator.add_to(&mut parts, problem, rules, index);
+    rules.orchestrator.add_to(&mut parts, problem, rules.share(), index);
     parts
 }
 
@@ -295,5 +305,33 @@ impl Step {
                 parts.trainer()
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stated_and_what_runs_beside_a_batch_is_not_the_orchestrators() {
+        let rules = Rules {
+            placement: Placement::Colocated,
+            off_policy: 0,
+            batches: Batches::InTurn,
+            n_forwards: 2,
+            rewards_s: None,
+            orchestrator: Orchestrator::NemoRl,
+            sends_states: true,
+            weights_gb_per_s: None,
+            reference: Reference::Host,
+        };
+        let share = |rules: Rules| (rules.share().verifies, rules.share().hands_over);
+        assert_eq!(share(rules), (true, true));
+        assert_eq!(share(Rules { rewards_s: Some(3.0), ..rules }), (false, true));
+        assert_eq!(share(Rules { weights_gb_per_s: Some(10.0), ..rules }), (true, false));
+        // On policy the update waits for the whole batch; else answers are verified while others are generated.
+        let split = Rules { placement: Placement::Split, ..rules };
+        assert_eq!(share(split), (true, false));
+        assert_eq!(share(Rules { off_policy: 1, ..split }), (false, false));
     }
 }

@@ -8,7 +8,6 @@ use engine::verdict::Refused;
 use planner::rl::trained::Trained;
 use planner::train::chosen::{Decided, fields, layout_words};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
-use rl::orchestrator::{self, Orchestrator};
 
 use super::sides::Sides;
 use crate::kinds::{self, Kind, Planned, Run};
@@ -57,9 +56,7 @@ impl Row<'_> {
 
 fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
     let mut free_parameters = scenario.training.free_parameters.clone();
-    if scenario.rules.orchestrator == Orchestrator::NemoRl {
-        free_parameters.push(orchestrator::SAID.to_owned());
-    }
+    free_parameters.extend(scenario.rules.orchestrator.said());
     let of_serving = scenario.serving.free_parameters.iter();
     free_parameters
         .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());

@@ -200,8 +200,13 @@ fn parts(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document) -> Forward
     }
     let passes = u8::from(forwards.policy) + u8::from(forwards.reference);
     out.set("rollouts", "forward_passes", passes, "log probabilities of the policy and of a reference");
-    let what = "rewards are taken to take no time";
-    flags.warn(Code::NotModelled, None, what, "nothing predicts them: give `--set rollouts.rewards_s=…`");
+    let what = "rewards and the time beside the parts are taken to be NeMo-RL's";
+    flags.warn(
+        Code::NotModelled,
+        None,
+        what,
+        "give `--set rollouts.rewards_s=…`, or `--set rollouts.orchestrator=none`",
+    );
     forwards
 }
 
