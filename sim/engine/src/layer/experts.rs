@@ -307,7 +307,7 @@ mod tests {
             (PassKind::Backward, 9 + 15 * 2 + 4 * 2 + WIDE_BIAS_BYTES[1] - 2),
             (PassKind::Weight, 0),
         ] {
-            let [plain, fused] = [false, true].map(|is_fused| ops(is_fused, Format::Mxfp8, true, kind));
+            let [plain, fused] = [false, true].map(|is_fused| ops(is_fused, Format::Mxfp8, Capability::Ten, kind));
             assert_eq!(moved(&plain) - moved(&fused), saved * rows, "{kind:?}");
             let products = |ops: &Ops| -> Vec<Op> {
                 ops.iter().map(|(op, _)| op.clone()).filter(|op| !matches!(op, Op::Elementwise { .. })).collect()

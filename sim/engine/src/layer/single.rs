@@ -110,11 +110,12 @@ fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
 mod tests {
     use hw::Dtype;
 
+    use super::*;
     use crate::layer::{after_attention, before_attention};
     use crate::model::Model;
-    use crate::shard::{ExpertLoad, Framework, Shard};
-    use crate::task::{Op, Ops, PassKind};
-    use crate::unfused::{Fusion, Unfused};
+    use crate::shard::ExpertLoad;
+    use crate::task::Ops;
+    use crate::unfused::Unfused;
 
     const PASSES: [PassKind; 3] = [PassKind::Forward, PassKind::Backward, PassKind::Weight];
 
@@ -181,7 +182,8 @@ mod tests {
     fn a_compiled_gate_is_slower_than_its_bytes_on_hopper_alone() {
         let llama = model("llama-3-8b");
         let bytes = |capability, kind| {
-            let mut writer = Writer::new(&Shard { capability, ..shard(&llama, Unfused::NONE) }, 1, kind);
+            let shard = Shard { capability, ..shard(&llama, Unfused::NONE) };
+            let mut writer = Writer::new(&shard, 1, kind);
             fused_activation(&mut writer, 1);
             moved(&writer.done())
         };
