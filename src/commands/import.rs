@@ -96,10 +96,9 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
         gpu: args.gpu.clone(),
         nodes: args.nodes,
         gpus_per_node: args.gpus_per_node,
-        is_named: false,
         model: args.model.clone(),
         tokens: args.tokens,
-        files: Vec::new(),
+        ..stacks::Machine::default()
     };
     let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
     match &args.out {

@@ -85,6 +85,8 @@ pub struct Machine {
     pub model: Option<String>,
     /// Tokens of a sequence, in the place of those that a file says.
     pub tokens: Option<u64>,
+    /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
+    pub stated: Vec<String>,
     /// Files beside the one that is read, by the names that it gives them.
     pub files: Vec<(String, String)>,
 }
@@ -104,8 +106,14 @@ impl Machine {
             is_named: value("cluster.name").is_some(),
             model: value("model.name"),
             tokens: value("workload.tokens").and_then(|tokens| tokens.parse().ok()).filter(|tokens| *tokens > 0),
+            stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             files: Vec::new(),
         }
+    }
+
+    /// Whether an override states one of these keys.
+    pub(crate) fn states(&self, keys: &[&str]) -> bool {
+        self.stated.iter().any(|stated| keys.contains(&stated.as_str()))
     }
 
     /// A file beside the one that is read.

@@ -74,11 +74,11 @@ pub(super) fn import(
     answers: u64,
     machine: &Machine,
 ) -> Imported {
-    let asked = asked(trainer, &mut flags, answers, job.batch);
+    let asked = asked(trainer, &mut flags, (answers, job.batch), machine);
     job.tokens = Some(asked.prompt + asked.most);
     let per_node = job.gpus.1.unwrap_or(NODE_GPUS);
     job.gpus = (job.gpus.0.or(Some(per_node)), Some(per_node));
-    let policy = packing(&mut flags, &mut job, asked);
+    let policy = packing(&mut flags, &mut job, asked, machine);
     let machine = &of_step(trainer, &mut flags, machine);
     let mut out = job.document(&mut flags, machine);
     out.remark("A step of reinforcement learning by verl as a scenario; remarks name the keys that gave it.");
@@ -87,7 +87,7 @@ pub(super) fn import(
     out.leave_out("workload");
     out.put_inside("train", &["parallel", "training", "policies"]);
     rollouts(&mut out, asked);
-    let forwards = parts(trainer, &mut flags, &mut out);
+    let forwards = parts(trainer, &mut flags, &mut out, machine);
     let n_gpus = match trainer {
         Trainer::InTurns => job.n_gpus(machine).unwrap_or(1),
         Trainer::OneStepOff | Trainer::FullyAsync => {
@@ -103,7 +103,7 @@ pub(super) fn import(
 }
 
 /// Prompts, answers and their lengths.
-fn asked(trainer: Trainer, flags: &mut Flags<'_>, answers: u64, update: Option<u64>) -> Asked {
+fn asked(trainer: Trainer, flags: &mut Flags<'_>, (answers, update): (u64, Option<u64>), machine: &Machine) -> Asked {
     let of_update = update.map_or(1, |sequences| sequences / answers).max(1);
     let prompts = match trainer {
         Trainer::InTurns | Trainer::OneStepOff => flags.count(PROMPTS, 1..=PROMPTS_MAX).unwrap_or(of_update),
@@ -122,10 +122,14 @@ fn asked(trainer: Trainer, flags: &mut Flags<'_>, answers: u64, update: Option<u
     let mean = most.div_ceil(2);
     let what = format!("all prompts are taken to be as long as the longest, {prompt} tokens");
     let help = "give the mean: `--set rollouts.prompt_tokens=…`";
-    flags.warn(Code::MissingFlag, flags.at("data.max_prompt_length"), what, help);
+    if !machine.states(&["rollouts.prompt_tokens"]) {
+        flags.warn(Code::MissingFlag, flags.at("data.max_prompt_length"), what, help);
+    }
     let what = format!("no key says how long answers are on average: half of their limit is taken, {mean} tokens");
     let help = "give the mean: `--set rollouts.answer_tokens=…`, or lengths: `rollouts.file`";
-    flags.warn(Code::MissingFlag, flags.at("data.max_response_length"), what, help);
+    if !machine.states(&["rollouts.answer_tokens", "rollouts.file"]) {
+        flags.warn(Code::MissingFlag, flags.at("data.max_response_length"), what, help);
+    }
     Asked { prompts, answers, prompt, mean, most }
 }
 
@@ -140,7 +144,7 @@ fn rollouts(out: &mut Document, asked: Asked) {
 
 /// The policy that makes micro-batches as verl does, and their tokens. verl takes so many sequences in order, or fills micro-batches up to their tokens
 /// (`verl/utils/seqlen_balancing.py`).
-fn packing(flags: &mut Flags<'_>, job: &mut Job, asked: Asked) -> &'static str {
+fn packing(flags: &mut Flags<'_>, job: &mut Job, asked: Asked, machine: &Machine) -> &'static str {
     if job.bucket_tokens.is_some() {
         return "best_fit";
     }
@@ -155,7 +159,9 @@ fn packing(flags: &mut Flags<'_>, job: &mut Job, asked: Asked) -> &'static str {
     let n = job.micro_batch;
     let what = format!("micro-batches of {n} sequences are taken as those of the tokens of {n} mean ones, {tokens}");
     let help = "give their tokens with other lengths: `--set train.training.bucket_tokens=…`";
-    flags.warn(Code::NotModelled, flags.at(&key), what, help);
+    if !machine.states(&["train.training.bucket_tokens"]) {
+        flags.warn(Code::NotModelled, flags.at(&key), what, help);
+    }
     "best_fit"
 }
 
@@ -176,7 +182,7 @@ fn of_step(trainer: Trainer, flags: &mut Flags<'_>, machine: &Machine) -> Machin
 }
 
 /// `[rollouts]`: how a step is made of its parts.
-fn parts(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document) -> Forwards {
+fn parts(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> Forwards {
     let forwards = forwards(trainer, flags);
     if trainer == Trainer::InTurns {
         out.word("rollouts", "placement", "colocated", "the same GPUs in turns");
@@ -201,12 +207,10 @@ fn parts(trainer: Trainer, flags: &mut Flags<'_>, out: &mut Document) -> Forward
     let passes = u8::from(forwards.policy) + u8::from(forwards.reference);
     out.set("rollouts", "forward_passes", passes, "log probabilities of the policy and of a reference");
     let what = "rewards and the time beside the parts are taken to be NeMo-RL's";
-    flags.warn(
-        Code::NotModelled,
-        None,
-        what,
-        "give `--set rollouts.rewards_s=…`, or `--set rollouts.orchestrator=none`",
-    );
+    if !machine.states(&["rollouts.rewards_s", "rollouts.orchestrator"]) {
+        let help = "give `--set rollouts.rewards_s=…`, or `--set rollouts.orchestrator=none`";
+        flags.warn(Code::NotModelled, None, what, help);
+    }
     forwards
 }
 
@@ -455,6 +459,21 @@ mod tests {
         );
         assert!(says(&asynchronous, "partial_rollout True"), "{asynchronous:?}");
         assert!(says(&asynchronous, "0.5 is taken as 1:"), "{asynchronous:?}");
+    }
+
+    #[test]
+    fn what_an_override_states_is_not_said_to_be_assumed() {
+        let text = script(&format!("{FILLED} data.train_batch_size=64"));
+        let warnings = |set: &[&str]| {
+            let set: Vec<String> = set.iter().map(|item| (*item).to_owned()).collect();
+            let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::of_overrides(&set) };
+            super::super::import(&text, &machine).findings.len()
+        };
+        let all = warnings(&[]);
+        let stated = ["rollouts.prompt_tokens=300", "rollouts.answer_tokens=900", "rollouts.rewards_s=2"];
+        assert_eq!(stated.map(|item| all - warnings(&[item])), [1; 3]);
+        assert_eq!(all - warnings(&stated), 3);
+        assert_eq!(all, warnings(&["rollouts.prompts=64"]));
     }
 
     #[test]
