@@ -29,14 +29,10 @@ use crate::training::play::TOGETHER;
 use crate::training::row::Kernels;
 use crate::training::unexplained;
 
-/// Log probabilities that a step asks for: of the model as it is, and of the reference.
-const LOG_PROBABILITIES: f64 = 2.0;
-/// Orchestrator of all steps that are played.
-const ORCHESTRATOR: Orchestrator = Orchestrator::NemoRl;
 /// Seed of lengths.
 const SEED: u64 = 0;
 
-/// Costs of trainers by their orchestrator, and of engines by their name.
+/// Costs of trainers by their framework, and of engines by their name.
 #[derive(Clone, Copy)]
 pub struct Costs<'c> {
     /// Of trainers.
@@ -173,16 +169,22 @@ impl Trainer {
         let bytes = weights::moved(&problem);
         let both = Problem { cluster: step.both.clone(), ..problem.clone() };
         let between = (costs.trainer)(&both.cluster, both.execution.framework);
+        let rules = step.rules();
         let parts = [0, 1, 2].map(|end: usize| {
-            let by = (step.placement, ORCHESTRATOR);
             let mut parts = Parts {
                 log_probabilities: log_probabilities[end],
                 training: updates[end],
-                weights: weights::transfer_s(&both, bytes, by, between.as_ref(), CASES[end]),
+                weights: weights::transfer_s(
+                    &both,
+                    bytes,
+                    (rules.placement, rules.orchestrator),
+                    between.as_ref(),
+                    CASES[end],
+                ),
                 switch: switch_s(&problem, step, cost, end),
                 ..Parts::default()
             };
-            ORCHESTRATOR.add_to(&mut parts, &problem, step.rules().share(), end);
+            rules.orchestrator.add_to(&mut parts, &problem, rules.share(), end);
             parts
         });
         Self { parts, metrics }
@@ -193,7 +195,7 @@ impl Trainer {
 fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, end: usize) -> f64 {
     match step.placement {
         Placement::Colocated => {
-            weights::switch_s(problem, ORCHESTRATOR, cost, end)
+            weights::switch_s(problem, step.rules().orchestrator, cost, end)
                 + weights::out_and_back_s(step.engine_bytes(), cost, CASES[end])
         }
         Placement::Split => 0.0,
@@ -255,7 +257,8 @@ fn done(outcome: Outcome) -> Timeline {
 fn log_probabilities(problem: &Problem, step: &Step, cost: &dyn CostModel) -> [f64; 3] {
     let plan = packs::plan(problem, problem.workload.lengths.len(), step.pack_tokens[1]);
     let forwards = forward::forward_s(problem, &plan, cost).expect("pipelines of one shape");
-    [0, 1, 2].map(|end: usize| LOG_PROBABILITIES * forwards[end] + weights::reference_s(problem, cost, CASES[end]))
+    let n_forwards = f64::from(step.rules().n_forwards);
+    [0, 1, 2].map(|end: usize| n_forwards * forwards[end] + weights::reference_s(problem, cost, CASES[end]))
 }
 
 #[cfg(test)]

@@ -165,6 +165,15 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A kernel that moves so many bytes for each of so many elements, forward and backward.
+    fn moves(&mut self, elements: u64, [forward, backward]: [u64; 2]) {
+        match self.kind {
+            PassKind::Forward => self.push(Op::Elementwise { bytes: elements * forward }),
+            PassKind::Backward | PassKind::Input => self.push(Op::Elementwise { bytes: elements * backward }),
+            PassKind::Weight => {}
+        }
+    }
+
     /// A kernel over `width` elements per token that the tensor group cuts.
     fn elementwise(&mut self, width: u64) {
         self.traffic((self.tokens * width).div_ceil(self.cut));

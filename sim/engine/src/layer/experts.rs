@@ -159,11 +159,7 @@ fn clamp(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if !experts.clamped || writer.shard.framework != Framework::MegatronCore {
         return;
     }
-    match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * CLAMP_BYTES[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * CLAMP_BYTES[1] }),
-        PassKind::Weight => {}
-    }
+    writer.moves(elements, CLAMP_BYTES);
 }
 
 /// The product by the router. Tokens become 32-bit floats for one in 32 bits.
@@ -193,11 +189,7 @@ fn add_bias(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
         return;
     }
     let bytes = if writer.shard.weighs_wide(experts) { WIDE_BIAS_BYTES } else { BIAS_BYTES };
-    match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * bytes[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * bytes[1] }),
-        PassKind::Weight => {}
-    }
+    writer.moves(elements, bytes);
 }
 
 /// All-to-all of one pass of a stage: tokens to experts and back, per layer.

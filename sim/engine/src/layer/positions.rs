@@ -1,7 +1,6 @@
 //! Rotary positions of queries and keys. Units: bytes.
 
 use super::Writer;
-use crate::task::{Op, PassKind};
 
 /// Bytes per element of 16 bits that single kernels of positions read and write. Forward: two products, a negative half and its join, a sum, and a join with
 /// what is not rotated. Backward: two products, a negative half and its join, two cuts that are filled up with zeros, and two sums.
@@ -16,11 +15,7 @@ pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
         return writer.elementwise(2 * width);
     }
     let elements = (writer.tokens * width).div_ceil(writer.cut);
-    match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * SINGLE_BYTES[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * SINGLE_BYTES[1] }),
-        PassKind::Weight => {}
-    }
+    writer.moves(elements, SINGLE_BYTES);
 }
 
 #[cfg(test)]

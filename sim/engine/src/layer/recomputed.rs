@@ -78,14 +78,15 @@ fn queries_and_key(writer: &mut Writer<'_>, compressed: CompressedAttention) {
 fn norms_and_activation(shard: &Shard<'_>, tokens: u64, with_experts: bool) -> Ops {
     let model = shard.model;
     let wide = memory::feed_forward_width(shard, with_experts);
-    let projections = if model.gated { 2 } else { 1 };
     let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
-    if shard.is_unfused(Fusion::Activation) {
-        let weight = model.experts.filter(|_| with_experts).map_or([0; 2], |experts| single::weight(shard, experts));
-        single::activation(&mut writer, (tokens * wide).div_ceil(u64::from(shard.tp)), weight);
-    } else {
-        writer.elementwise((projections + 1) * wide);
+    match model.experts.filter(|_| with_experts) {
+        Some(experts) if shard.is_unfused(Fusion::Activation) => {
+            let elements = (tokens * wide).div_ceil(u64::from(shard.tp));
+            single::activation(&mut writer, elements, single::weight(shard, experts));
+        }
+        Some(_) => writer.elementwise(if model.gated { 3 } else { 2 } * wide),
+        None => single::dense_activation(&mut writer, wide),
     }
     if shard.framework.torch().is_some() {
         torch::every_second_product(&mut writer, wide);

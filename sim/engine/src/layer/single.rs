@@ -73,23 +73,16 @@ pub(super) fn weight(shard: &Shard<'_>, experts: Experts) -> [u64; 2] {
 /// The activation function between two products over so many elements that it gives, with so many bytes of each besides.
 pub(super) fn activation(writer: &mut Writer<'_>, elements: u64, besides: [u64; 2]) {
     let function = if writer.shard.model.gated { GATED } else { PLAIN };
-    match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * (function[0] + besides[0]) }),
-        PassKind::Backward | PassKind::Input => {
-            writer.push(Op::Elementwise { bytes: elements * (function[1] + besides[1]) });
-        }
-        PassKind::Weight => {}
-    }
+    writer.moves(elements, [function[0] + besides[0], function[1] + besides[1]]);
 }
 
 /// The activation function of a dense feed-forward so wide, fused or not.
 pub(super) fn dense_activation(writer: &mut Writer<'_>, intermediate: u64) {
-    let model = writer.shard.model;
+    let elements = (writer.tokens * intermediate).div_ceil(writer.cut);
     if writer.shard.is_unfused(Fusion::Activation) {
-        let elements = (writer.tokens * intermediate).div_ceil(writer.cut);
-        return activation(writer, elements, if model.output_bias { BIAS } else { [0; 2] });
+        return activation(writer, elements, if writer.shard.model.output_bias { BIAS } else { [0; 2] });
     }
-    fused_activation(writer, (writer.tokens * intermediate).div_ceil(writer.cut));
+    fused_activation(writer, elements);
 }
 
 /// The activation function of a dense feed-forward over so many elements that it gives, in one compiled kernel.
@@ -99,11 +92,7 @@ fn fused_activation(writer: &mut Writer<'_>, elements: u64) {
     if !is_measured || !shard.model.gated {
         return writer.traffic(if shard.model.gated { 3 } else { 2 } * elements);
     }
-    match writer.kind {
-        PassKind::Forward => writer.push(Op::Elementwise { bytes: elements * COMPILED_GATED[0] }),
-        PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: elements * COMPILED_GATED[1] }),
-        PassKind::Weight => {}
-    }
+    writer.moves(elements, COMPILED_GATED);
 }
 
 #[cfg(test)]
