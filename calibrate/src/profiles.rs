@@ -20,6 +20,8 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("b200-sglang", include_str!("../../profiles/b200-sglang.toml")),
     ("b200-trtllm", include_str!("../../profiles/b200-trtllm.toml")),
     ("b200-vllm", include_str!("../../profiles/b200-vllm.toml")),
+    ("gb200-training", include_str!("../../profiles/gb200-training.toml")),
+    ("gb300-training", include_str!("../../profiles/gb300-training.toml")),
     ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
     ("h100-sxm-flash", include_str!("../../profiles/h100-sxm-flash.toml")),
     ("h100-sxm-sglang", include_str!("../../profiles/h100-sxm-sglang.toml")),
@@ -102,13 +104,41 @@ const MEASURED: [&str; 2] = ["training", "flash"];
 /// same card, where half of the time other kernels run. The card's own table was taken with cooler inputs, and is 5 % slower than that step and not 14 %.
 const CHAINED: &str = "gemm";
 
-/// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's
-/// modules have experts in one launch, and on Hopper attention of FlashAttention 2. It was written for Ampere, so its share of Hopper's peak says nothing of another
-/// generation. Transformer Engine multiplies expert by expert. Nobody's framework keeps what the card's profile has, which also serves: its attention knows short prompts.
+/// Puts measured kernels of training in a profile. Nobody's framework keeps what the card's profile has, which also serves: its attention knows short prompts.
 fn with_measured(profile: &mut Profile, card: &str, framework: Framework) {
-    if framework == Framework::Formulas || !hw::catalog::same_generation(&profile.gpu, HOPPER) {
+    if framework == Framework::Formulas {
         return;
     }
+    if hw::catalog::same_generation(&profile.gpu, HOPPER) {
+        with_measured_on_hopper(profile, card, framework);
+    } else if let Some(rack) = rack_with_die_of(card) {
+        with_measured_attention(profile, card, rack);
+    }
+}
+
+/// GPU of a rack with the die of a card. Its attention is in the tables of cuDNN's authors, and no other Blackwell card's.
+fn rack_with_die_of(card: &str) -> Option<&'static str> {
+    match card {
+        "b200" | "gb200" => Some("gb200"),
+        "b300" | "gb300" => Some("gb300"),
+        _ => None,
+    }
+}
+
+/// Puts attention as cuDNN's authors measured it in the place of B200's. B200 keeps its own, and takes what it lacks: narrow heads, and 8 bits.
+fn with_measured_attention(profile: &mut Profile, card: &str, rack: &str) {
+    let keeps = card == profile.gpu;
+    for (name, operator) in parsed_of_engine(rack, MEASURED[0]).iter().flat_map(|measured| &measured.operators) {
+        if !(keeps && profile.operators.contains_key(name)) {
+            profile.operators.insert(name.clone(), operator.clone());
+        }
+    }
+}
+
+/// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's
+/// modules have experts in one launch, and on Hopper attention of FlashAttention 2. It was written for Ampere, so its share of Hopper's peak says nothing of another
+/// generation. Transformer Engine multiplies expert by expert.
+fn with_measured_on_hopper(profile: &mut Profile, card: &str, framework: Framework) {
     let is_torch = framework.torch().is_some();
     let n_measured = if is_torch && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
     for what in &MEASURED[..n_measured] {
@@ -139,27 +169,15 @@ const NARROW: [&str; 2] = ["gemm-fp8", "gemm-nvfp4"];
 /// The engine whose tables have attention of narrow heads. At 128 its forward is the nearest to that of training on B200: 0.27 ms of 4,096 tokens and 64 heads,
 /// where TensorRT-LLM's takes 0.33 ms and half of SimuMax's 128 heads 0.25 ms.
 const NARROW_HEADS: &str = "vllm";
-/// Backward of heads 64 wide over that of heads 128 wide on Blackwell, for the same pairs. Shared memory bounds it (FlashAttention-4: 128 bytes per clock against 8,192
-/// operations). Five products of a tile of 128 by 128 move 22 · 128 · d bytes of queries, keys, values and gradients, and twice the 32 KiB of scores:
-/// 240 KiB over 416. As the logarithm that surfaces hold, over a base that is the half of that at 128.
-const BACKWARD_64: f64 = 0.143_100_843_640_673_24;
-
-/// Attention of heads 64 wide, where training has none but wider ones. On Blackwell exponentials bound its forward, which are as many whatever the width. So it
-/// takes 0.77 to 0.9 of the time that heads of 128 do, and not the half.
+/// Attention of heads 64 wide, where training has none but wider ones.
 fn with_narrow_heads(profile: &mut Profile) {
-    let [wide, backward, narrow] = ["attention-128", "attention-backward-128", "attention-64"];
+    let [wide, narrow] = ["attention-128", "attention-64"];
     if profile.operators.contains_key(narrow) || !profile.operators.contains_key(wide) {
         return;
     }
-    let Some(served) = parsed_of_engine(&profile.gpu, NARROW_HEADS) else { return };
-    if let Some(forward) = served.operators.get(narrow) {
+    let served = parsed_of_engine(&profile.gpu, NARROW_HEADS);
+    if let Some(forward) = served.and_then(|served| served.operators.get(narrow)) {
         profile.operators.insert(narrow.to_owned(), forward.clone());
-    }
-    if let Some(mut of_64) =
-        profile.operators.get(backward).cloned().filter(|_| BLACKWELL.contains(&profile.gpu.as_str()))
-    {
-        of_64.surface.values.iter_mut().for_each(|value| *value += BACKWARD_64);
-        profile.operators.insert("attention-backward-64".to_owned(), of_64);
     }
 }
 

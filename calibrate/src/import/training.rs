@@ -2,13 +2,13 @@
 //!
 //! The format is that of the operator tables of MooreThreads/SimuMax: one CSV, a kernel a line, milliseconds. Attention is counted there as
 //! the full square though the kernels are causal; only its time is read. Every operator is a correction of the datasheet roofline. A table may say the format of
-//! products and the kernel that ran (`calibrate/torch/operators.py`).
+//! an operator, the kernel that ran (`calibrate/torch/operators.py`), and the window of attention (`profiles/published/cudnn`).
 
 use std::path::Path;
 
 use engine::cost::names;
 use engine::cost::profile::{Operator, Profile};
-use engine::cost::profiled::{ATTENTION_TILE, document_length};
+use engine::cost::profiled::{ATTENTION_TILE, computed, document_length};
 use engine::cost::roofline::Roofline;
 use engine::task::{Document, PassKind};
 use hw::{Dtype, Format};
@@ -18,10 +18,14 @@ use crate::fit::{Row, surfaces};
 
 /// Start-up of a kernel, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;
+/// Backward of attention.
+const BACKWARD: &str = "sdp_bwd";
 /// Width of a head of queries and keys of latent attention.
 const LATENT: u64 = 192;
+/// Widths of heads that tables have; none stands for latent attention.
+const WIDTHS: [Option<u64>; 4] = [Some(64), Some(128), Some(256), None];
 const SIZES: [f64; 8] = [128.0, 512.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 131_072.0];
-const LENGTHS: [f64; 5] = [2048.0, 4096.0, 16_384.0, 65_536.0, 131_072.0];
+const LENGTHS: [f64; 6] = [384.0, 2048.0, 4096.0, 16_384.0, 65_536.0, 131_072.0];
 const TILES: [f64; 5] = [128.0, 512.0, 2048.0, 8192.0, 131_072.0];
 const GROUPS: [f64; 3] = [1.0, 8.0, 32.0];
 const ROWS: [f64; 5] = [128.0, 256.0, 512.0, 1024.0, 8192.0];
@@ -32,8 +36,10 @@ const ELEMENTS: [f64; 3] = [4_194_304.0, 16_777_216.0, 67_108_864.0];
 struct Columns {
     op: Vec<String>,
     stage: Vec<String>,
-    /// Format of products.
+    /// Format of an operator.
     format: Vec<Format>,
+    /// Last keys that a query of attention sees, itself among them; none without a window.
+    window: Vec<Option<u64>>,
     /// What ran; empty where the table does not say it.
     kernel: Vec<String>,
     numbers: Vec<Vec<f64>>,
@@ -64,6 +70,23 @@ impl Columns {
         Format::ALL.into_iter().filter(|format| rows.iter().any(|row| self.format[*row] == *format)).collect()
     }
 
+    /// Formats of attention. Of those in 8 bits scales per block come first, as recipes with scales per block are those that ask for 8 bits.
+    fn formats_of_attention(&self, op: &str) -> Vec<(Dtype, Format)> {
+        let rows = self.rows(op, "");
+        let has = |format: &Format| rows.iter().any(|row| self.format[*row] == *format);
+        let narrow = [Format::Mxfp8, Format::Fp8].into_iter().find(has);
+        let wide = Some(Format::Bf16).filter(has);
+        wide.map(|format| (Dtype::Bf16, format)).into_iter().chain(narrow.map(|format| (Dtype::Fp8, format))).collect()
+    }
+
+    /// What a query of a sequence sees in a row.
+    fn document(&self, row: usize) -> Document {
+        let tokens = self.count("seq_tokens", row);
+        let whole = Document::causal(tokens);
+        let Some(window) = self.window[row].filter(|window| *window < tokens) else { return whole };
+        Document { pairs: Document::causal(window).pairs + (tokens - window) * window, ..whole }
+    }
+
     /// An operator with the kernel that its rows name.
     fn named(&self, operator: Option<Operator>, rows: &[usize]) -> Option<Operator> {
         let kernel = rows.first().map(|row| self.kernel[*row].clone()).filter(|kernel| !kernel.is_empty());
@@ -81,7 +104,8 @@ pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, 
     let table = Table::read(path.to_owned())?;
     let numbers: Result<Vec<Vec<f64>>, ImportError> = NUMBERS.iter().map(|name| table.numbers(name)).collect();
     let (op, stage, format) = (table.words("op")?, table.words("stage")?, table.formats()?);
-    let columns = Columns { op, stage, format, kernel: table.words_if_any("kernel"), numbers: numbers? };
+    let window = table.words_if_any("window").iter().map(|word| word.parse().ok()).collect();
+    let columns = Columns { op, stage, format, window, kernel: table.words_if_any("kernel"), numbers: numbers? };
     let mut profile = provenance.profile();
     let mut put = |name: String, operator: Option<Operator>| {
         profile.operators.extend(operator.map(|operator| (name, operator)));
@@ -94,9 +118,11 @@ pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, 
     for (kind, stage) in stages {
         put(names::grouped_training(kind).to_owned(), grouped(&columns, &roofline, stage));
     }
-    for (op, kernel) in [("sdp_fwd", "attention"), ("sdp_bwd", "attention-backward")] {
-        for width in [Some(64), Some(128), None] {
-            put(names::of_width(kernel, width, Dtype::Bf16), attention(&columns, &roofline, op, width));
+    for (op, kernel) in [("sdp_fwd", "attention"), (BACKWARD, "attention-backward")] {
+        for (kv, format) in columns.formats_of_attention(op) {
+            for width in WIDTHS {
+                put(names::of_width(kernel, width, kv), attention(&columns, &roofline, op, format, width));
+            }
         }
     }
     Ok(profile)
@@ -138,13 +164,20 @@ fn grouped(columns: &Columns, roofline: &Roofline, stage: &str) -> Option<Operat
     columns.named(surfaces::operator(&points, axes, [&ROWS, &EXPERTS, &ELEMENTS], START_S), &rows)
 }
 
-/// Attention of heads of a width, or latent attention where no width is given.
-fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64>) -> Option<Operator> {
+/// Attention of heads of a width, or latent attention where no width is given. Backward in 8 bits leaves no key out for a window (`engine::layer::attention`).
+fn attention(
+    columns: &Columns,
+    roofline: &Roofline,
+    op: &str,
+    format: Format,
+    width: Option<u64>,
+) -> Option<Operator> {
     let width = width.unwrap_or(LATENT);
     let row = |row: usize| {
         let [batch, tokens, heads, kv] =
             ["batch", "seq_tokens", "heads", "kv_heads"].map(|name| columns.count(name, row));
-        let document = Document::causal(tokens);
+        let heeds_window = format.is_whole() || op != BACKWARD;
+        let document = if heeds_window { computed(&columns.document(row)) } else { Document::causal(tokens) };
         let tiles = batch * heads * tokens.div_ceil(ATTENTION_TILE);
         Row {
             point: vec![document_length(&document), hw::real(tiles), hw::real(heads) / hw::real(kv)],
@@ -154,7 +187,7 @@ fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64
         }
     };
     let mut rows = columns.rows(op, "");
-    rows.retain(|&row| columns.count("qk_head_dim", row) == width);
+    rows.retain(|&row| columns.count("qk_head_dim", row) == width && columns.format[row] == format);
     let names = ["document length", "query tiles", "heads per key-value head"];
     let points: Vec<Row> = rows.iter().copied().map(row).collect();
     columns.named(surfaces::operator(&points, names, [&LENGTHS, &TILES, &GROUPS], START_S), &rows)

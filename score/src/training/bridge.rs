@@ -317,7 +317,8 @@ fn formats(cells: &Cells<'_>, word: &str) -> Result<Formats, Reason> {
     };
     let formats = Formats::weights(format, Dtype::Bf16);
     let head = if super::releases::has_narrow_head(cells) { format } else { formats.head };
-    let formats = Formats { head, ..formats };
+    let kv = if cells.flag("fp8_attention") { Dtype::Fp8 } else { formats.kv };
+    let formats = Formats { head, kv, ..formats };
     Ok(if keeps_ends_wide(cells) {
         Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..formats }
     } else {

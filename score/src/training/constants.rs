@@ -207,24 +207,16 @@ impl Constants {
 pub(super) const PORT_SHARE: f64 = 0.75;
 
 /// What the other cards of a generation take for a kernel over what B200's tables and both datasheets say of it: products in 8 bits of 2,048 rows and 1,024 columns and
-/// more by cuBLASLt, and forward attention of 4,096 tokens and more in 16 bits. Geometric means over the shapes of tables of the same versions as B200's, of attention
-/// over three engines (ai-dynamo/aiconfigurator @ 095f58a51c4c, `gemm_perf` of TensorRT-LLM 1.3.0rc20, `context_attention_perf`). Exponentials bound forward attention on Blackwell, and
-/// Blackwell Ultra makes twice as many at a time (NVIDIA). No table has the backward of attention.
-static BESIDE_B200: [(&str, [(&str, f64); 3]); 3] = [
-    ("b300", [("gemm-fp8", 0.953), ("attention-128", 0.806), ("attention-64", 0.734)]),
-    ("gb200", [("gemm-fp8", 1.085), ("attention-128", 1.045), ("attention-64", 1.039)]),
-    ("gb300", [("gemm-fp8", 0.976), ("attention-128", 0.832), ("attention-64", 0.784)]),
-];
+/// more by cuBLASLt. Geometric means over the shapes of tables of the same versions as B200's (ai-dynamo/aiconfigurator @ 095f58a51c4c, `gemm_perf` of TensorRT-LLM 1.3.0rc20).
+static BESIDE_B200: [(&str, f64); 3] = [("b300", 0.953), ("gb200", 1.085), ("gb300", 0.976)];
 
 /// A profile with what tables say of its card beside B200, where B200 lent it.
 fn beside_b200(profile: &Profile) -> Cow<'_, Profile> {
     let known = BESIDE_B200.iter().find(|(card, _)| profile.lent_by.as_deref() == Some("b200") && *card == profile.gpu);
-    let Some((_, factors)) = known else { return Cow::Borrowed(profile) };
+    let Some((_, factor)) = known else { return Cow::Borrowed(profile) };
     let mut profile = profile.clone();
-    for (name, factor) in factors {
-        if let Some(operator) = profile.operators.get_mut(*name) {
-            operator.surface.values.iter_mut().for_each(|value| *value += factor.ln());
-        }
+    if let Some(operator) = profile.operators.get_mut("gemm-fp8") {
+        operator.surface.values.iter_mut().for_each(|value| *value += factor.ln());
     }
     Cow::Owned(profile)
 }

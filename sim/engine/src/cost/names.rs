@@ -141,11 +141,10 @@ fn of_widths(kernel: &str) -> impl Iterator<Item = String> + '_ {
 /// Names of kernels with a surface.
 pub fn operators() -> Vec<String> {
     let products = FORMATS.iter().map(|format| of_format("gemm", *format));
-    let backward = WIDTHS.into_iter().map(Some).chain([None]);
-    let backward = backward.map(|width| of_width("attention-backward", width, Dtype::Bf16));
     let grouped = [GROUPED_GEMM, GROUPED_TRAINING[0], GROUPED_TRAINING[1], GROUPED_TRAINING[2]].map(str::to_owned);
     let mixed = of_selections("attention").chain([SCAN_DELTA.to_owned()]);
-    products.chain(of_widths("attention")).chain(backward).chain(grouped).chain(mixed).collect()
+    let attention = ["attention", "attention-backward"].into_iter().flat_map(of_widths);
+    products.chain(attention).chain(grouped).chain(mixed).collect()
 }
 
 /// Names of decode attention.

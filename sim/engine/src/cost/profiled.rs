@@ -224,7 +224,7 @@ impl Profiled {
         let names = latent_names.into_iter().filter(|_| latent);
         let mut names = names.chain(names::nearest(kernel, op.head_dim, op.kv));
         let name = names.find(|name| self.profile.operators.contains_key(name))?;
-        let is_other = op.kv.bytes() == 1 && !name.ends_with("8");
+        let is_other = op.kv.bytes() == 1 && !name.ends_with("p8") && !name.ends_with("t8");
         Some((name, is_other))
     }
 
