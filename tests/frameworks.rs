@@ -178,6 +178,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("products.dense", &quoted(dense));
     line("products.experts", &quoted(experts));
     line("products.head", &quoted(head));
+    line("products.dot_product_attention", &quoted(word(formats.kv == hw::Dtype::Fp8, "fp8", "bf16")));
     line("[overlap]\ntensor", &execution.overlap.tensor);
     line("expert", &execution.overlap.expert);
     line("delayed_weights", &execution.overlap.delayed_weights);
@@ -448,6 +449,30 @@ fn products_are_given_by_part() {
     // Nothing is kept of keys and values between steps.
     let kept = with(&[("[training]\n", "[training]\nproducts = { kv = \"fp8\" }\n")]);
     assert_eq!(of(kept, Code::UnknownKey).len(), 1);
+}
+
+#[test]
+fn attention_in_8_bits_is_that_of_transformer_engine() {
+    let text = |gpu: &str, more: &str, format: &str| {
+        let training = format!("[training]\n{more}products = {{ dot_product_attention = \"{format}\" }}\n");
+        with(&[("[training]\n", &training), ("h100-sxm", gpu)])
+    };
+    let core = "framework = \"megatron-core\"\n";
+    let step = |format: &str| {
+        let (found, findings) = checked(text("gb200", core, format));
+        assert!(findings.iter().all(|finding| finding.code != Code::NoEffect), "{findings:?}");
+        step_s(&found.expect("a scenario"))
+    };
+    assert_ne!(step("fp8"), step("bf16"));
+    for (gpu, more, needs) in [
+        ("gb200", "", "framework = \"megatron-core\""),
+        ("gb200", "framework = \"megatron-core\"\nattention = \"unfused\"\n", "attention = \"flash\""),
+        ("a100-sxm-80g", core, "a card with products in 8 bits"),
+    ] {
+        let found = of(text(gpu, more, "fp8"), Code::WrongOperation);
+        let [finding] = &found[..] else { panic!("{gpu} {more}: {found:?}") };
+        assert!(finding.help.as_ref().is_some_and(|help| help.contains(needs)), "{finding:?}");
+    }
 }
 
 #[test]

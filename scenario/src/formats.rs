@@ -44,7 +44,7 @@ pub fn multiplied(gpu: &Gpu) -> String {
     words.join(", ")
 }
 
-/// `products` of training as a word or a table by part.
+/// `products` of training as a word or a table by part, attention's own products among them.
 pub fn products(section: &mut Section<'_>, base: Formats) -> Formats {
     if !section.has("products") || section.is_text("products") {
         return all(section, "products", base);
@@ -52,8 +52,9 @@ pub fn products(section: &mut Section<'_>, base: Formats) -> Formats {
     let Some(mut table) = section.table("products") else { return base };
     let all = all(&mut table, "format", base);
     let found = of_layers(&mut table, all);
+    let kv = table.one_of("dot_product_attention", base.kv, &[("bf16", Dtype::Bf16), ("fp8", Dtype::Fp8)]);
     table.finish();
-    found
+    Formats { kv, ..found }
 }
 
 /// `weights` as a word or a table, over what holds for all.

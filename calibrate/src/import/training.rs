@@ -165,13 +165,7 @@ fn grouped(columns: &Columns, roofline: &Roofline, stage: &str) -> Option<Operat
 }
 
 /// Attention of heads of a width, or latent attention where no width is given. Backward in 8 bits leaves no key out for a window (`engine::layer::attention`).
-fn attention(
-    columns: &Columns,
-    roofline: &Roofline,
-    op: &str,
-    format: Format,
-    width: Option<u64>,
-) -> Option<Operator> {
+fn attention(columns: &Columns, roofline: &Roofline, op: &str, format: Format, width: Option<u64>) -> Option<Operator> {
     let width = width.unwrap_or(LATENT);
     let row = |row: usize| {
         let [batch, tokens, heads, kv] =
@@ -249,5 +243,53 @@ mod tests {
         let experts = |kind| Op::GroupedGemm { rows: vec![4096; 8], n: 8192, k: 8192, format: Format::Bf16, kind };
         assert!((time(&experts(PassKind::Forward)) / (8.0 * half) - 1.0).abs() < 0.01);
         assert!(!profile.operators.contains_key("grouped-gemm-weight"), "no rows, no curve");
+    }
+
+    #[test]
+    fn windows_and_formats_of_attention_are_heeded() {
+        use engine::cost::CostModel;
+        use engine::cost::profiled::Profiled;
+        use engine::task::{Op, Pass};
+
+        // Kernels at half of the datasheet's speed, backward in 8 bits with all keys whatever the window.
+        let gpu = hw::catalog::gpu("gb200").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 4));
+        let seen = |tokens: u64| Document { pairs: 128 * tokens - 128 * 127 / 2, ..Document::causal(tokens) };
+        let base = |document: &Document| roofline.attention_base(document, 128, 128, 64).get() * 2e3;
+        let mut lines = vec![format!("{HEAD},format,window")];
+        for tokens in [2048, 4096, 8192, 16_384] {
+            let (near, all) = (base(&computed(&seen(tokens))), base(&Document::causal(tokens)));
+            for (op, format, ms) in [
+                ("sdp_fwd", "bf16", near),
+                ("sdp_bwd", "bf16", 2.0 * near),
+                ("sdp_fwd", "mxfp8", near),
+                ("sdp_bwd", "mxfp8", 2.0 * all),
+                ("sdp_bwd", "fp8", 9.0 * all),
+            ] {
+                lines.push(format!("GB200,{op},,2,,,,,{tokens},128,128,64,{},{format},128", 2.0 * ms + 2e-3));
+            }
+        }
+        let path = std::env::temp_dir().join(format!("skrull-sim-windows-{}.csv", std::process::id()));
+        std::fs::write(&path, lines.join("\n") + "\n").expect("a temporary file");
+        let (name, source) = ("gb200".to_owned(), "test".to_owned());
+        let provenance = Provenance { name, gpu: "gb200".to_owned(), source, date: "2026-11-27".to_owned() };
+        let profile = operator_tables(&path, &provenance).expect("a table");
+        std::fs::remove_file(&path).expect("it was written");
+        let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 4));
+        let ms = |document: Document, kv, pass| {
+            let op =
+                Op::Attention { documents: vec![document; 2], n_heads: 128, n_kv_heads: 128, head_dim: 64, kv, pass };
+            costs.estimate(&op).time.get() * 1e3
+        };
+        let near = 2.0 * base(&computed(&seen(4096)));
+        for (kv, factor) in [(Dtype::Bf16, 1.0), (Dtype::Fp8, 1.0)] {
+            let found = ms(seen(4096), kv, Pass::Forward);
+            assert!((found / (factor * near) - 1.0).abs() < 0.03, "{kv:?}: {found} {near}");
+        }
+        assert!((ms(seen(4096), Dtype::Bf16, Pass::Backward) / (2.0 * near) - 1.0).abs() < 0.03);
+        // A layer asks for all keys where 8 bits run backward; scales per block come before one scale.
+        let all = 4.0 * base(&Document::causal(4096));
+        let found = ms(Document::causal(4096), Dtype::Fp8, Pass::Backward);
+        assert!((found / all - 1.0).abs() < 0.03, "{found} {all}");
     }
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use engine::Model;
-use hw::{Capability, Gpu};
-use train::problem::{Framework, Loss, Overlap, TorchModules};
+use hw::{Capability, Dtype, Format, Gpu};
+use train::problem::{AttentionKernel, Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
 use input::diagnostic::Code;
-use input::reader::Reader;
+use input::reader::{Place, Reader};
 
 /// Reads `[model]`: a framework times layers by their kinds, formulas take all as attention to every token.
 pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<Model> {
@@ -54,9 +54,28 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) 
     loss_of_card(reader, training.execution.loss, gpu);
 }
 
-/// Refuses formats of products that the card does not multiply.
+/// Refuses formats of products that the card does not multiply, and attention in 8 bits where nothing runs it.
 fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
-    let Some(what) = training.execution.formats.and_then(|products| formats::misfit(&products, gpu)) else { return };
-    let help = format!("it multiplies {}", formats::multiplied(gpu));
-    reader.refuse(Code::WrongOperation, training.products_at.clone(), what, help);
+    let Some(products) = training.execution.formats else { return };
+    let at = training.products_at.clone();
+    if let Some(what) = formats::misfit(&products, gpu) {
+        let help = format!("it multiplies {}", formats::multiplied(gpu));
+        reader.refuse(Code::WrongOperation, at, what, help);
+    } else if products.kv == Dtype::Fp8 {
+        narrow_attention(reader, training, gpu, at);
+    }
+}
+
+/// Attention in 8 bits is Transformer Engine's, by cuDNN's fused kernel.
+fn narrow_attention(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu, at: Place) {
+    let execution = &training.execution;
+    let missing = [
+        (execution.framework != Framework::MegatronCore, "`framework = \"megatron-core\"`"),
+        (execution.attention != AttentionKernel::Flash, "`attention = \"flash\"`"),
+        (!gpu.multiplies(Format::Fp8), "a card with products in 8 bits"),
+    ];
+    if let Some((_, needs)) = missing.iter().find(|(is_missing, _)| *is_missing) {
+        let what = "`dot_product_attention = \"fp8\"` has no kernel here";
+        reader.refuse(Code::WrongOperation, at, what, format!("it needs {needs}"));
+    }
 }

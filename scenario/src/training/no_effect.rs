@@ -228,6 +228,9 @@ fn no_slowdown(problem: &Problem) -> bool {
 fn no_narrow_part(problem: &Problem) -> bool {
     let (model, wide) = (&problem.model, Format::from(problem.dtype));
     let Some(of) = problem.execution.formats.filter(|of| [of.attention, of.head] == [wide; 2]) else { return false };
+    if of.kv != problem.dtype {
+        return false;
+    }
     match (of.dense == wide, of.experts == wide) {
         (true, false) => has_no_experts(problem),
         (false, true) => {

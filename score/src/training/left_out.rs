@@ -1,6 +1,7 @@
 //! Steps on a card that is left out: what the tables of two other generations and its own datasheet say of it.
 //!
-//! - **Kernels** reach the middle of the others' shares of their own peaks, shape by shape (`Profile::between`).
+//! - **Kernels** reach the middle of the others' shares of their own peaks, shape by shape (`Profile::between`). Products in 16 bits reach the greater share: power holds those
+//!   of B200 at half of its peak, so its share says nothing of kernels (`Operator::greater_share`).
 //! - **Power.** Products of hours reach as many operations per joule as those of a lender that is made in the same process, or else as the others' in the
 //!   middle, those of 16 bits and narrower ones each. That times the power of the card is most that they hold. Curves alone cannot say so: B200's peak is
 //!   2.3 times H100's, and its power 1.4 times.
@@ -123,6 +124,9 @@ pub fn costs(cluster: &Cluster, tables: &Tables<'_>) -> Box<dyn CostModel> {
 fn kernels(lenders: [&Lender; 2], tables: &Tables<'_>) -> Profile {
     let [one, two] = lenders.map(|lender| tables(lender.kernels));
     let mut profile = Profile { collectives: Vec::new(), links: Vec::new(), ..one.between(&two) };
+    if let Some((one, two)) = one.operators.get(WIDE).zip(two.operators.get(WIDE)) {
+        profile.operators.insert(WIDE.to_owned(), one.greater_share(two));
+    }
     if let Some(narrow) = narrow(lenders, tables) {
         profile.operators.insert(NARROW.to_owned(), narrow);
     }

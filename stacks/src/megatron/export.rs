@@ -350,6 +350,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     let odd = [
         (problem.n_predicting() > 0, "layers that predict further tokens"),
         (execution.formats.as_ref().is_some_and(is_mixed), "products whose formats differ by part"),
+        (execution.formats.is_some_and(|formats| formats.kv.bytes() == 1), "attention in 8 bits"),
     ];
     what.extend(unsaid(&odd));
     given

@@ -43,6 +43,13 @@ impl Operator {
         Self { residuals, start_s: self.start_s + (other.start_s - self.start_s) * HALF, surface, ..self.clone() }
     }
 
+    /// The greater share of the peak of both, point by point; the interval holds both cards.
+    pub fn greater_share(&self, other: &Self) -> Self {
+        let middle = self.between(other);
+        let (surface, _) = self.surface.joined(&other.surface, f64::min);
+        Self { surface, ..middle }
+    }
+
     /// As it may be half-way to a card that has no such kernel, by one that both cards have: `own` of this card, `other` of that one.
     pub fn towards(&self, own: &Self, other: &Self) -> Self {
         let mut operator = self.clone();
@@ -63,13 +70,18 @@ impl Operator {
 impl Surface {
     /// The middle of two grids on the knots of both, and how far they lie apart in the mean over the knots.
     fn between(&self, other: &Self) -> (Self, f64) {
+        self.joined(other, |one, two| one + (two - one) * HALF)
+    }
+
+    /// One of two logarithms at the knots of both grids, and how far they lie apart in the mean.
+    fn joined(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> (Self, f64) {
         let axes: Vec<Axis> = self.axes.iter().zip(&other.axes).map(|(one, other)| one.with_knots_of(other)).collect();
         let points = points(&axes);
         let mut values = Vec::with_capacity(points.len());
         let mut apart = 0.0;
         for point in &points {
             let [one, two] = [self, other].map(|surface| libm::log(surface.factor(point).0));
-            values.push(one + (two - one) * HALF);
+            values.push(of(one, two));
             apart += (two - one).abs();
         }
         (Self { axes, values }, apart / hw::real(points.len() as u64))
