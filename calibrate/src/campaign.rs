@@ -354,6 +354,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
         }),
         calibrated: None,
         operators: BTreeMap::new(),
+        own: std::collections::BTreeSet::new(),
         memory: BTreeMap::new(),
         collectives: Vec::new(),
         links: Vec::new(),

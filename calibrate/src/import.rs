@@ -76,6 +76,7 @@ impl Provenance {
             device: None,
             calibrated: None,
             operators: BTreeMap::new(),
+            own: std::collections::BTreeSet::new(),
             memory: BTreeMap::new(),
             collectives: Vec::new(),
             links: Vec::new(),
@@ -110,6 +111,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     Ok(Profile {
         lent_by: None,
         operators: operators?.into_iter().flatten().collect(),
+        own: std::collections::BTreeSet::new(),
         collectives: [collectives(dir)?, serving::all_reduce(dir)?].concat(),
         decode_attention: serving::decode(dir, &cluster)?,
         ..provenance.profile()

@@ -138,6 +138,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     Ok(Profile {
         lent_by: None,
         operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
+        own: std::collections::BTreeSet::new(),
         memory,
         decode_attention: decode::law(&rows.alone, &rows.mixed),
         experts: experts::of_layers(&rows.experts, &gpu)

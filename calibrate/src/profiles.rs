@@ -131,6 +131,7 @@ fn with_measured_attention(profile: &mut Profile, card: &str, rack: &str) {
     for (name, operator) in parsed_of_engine(rack, MEASURED[0]).iter().flat_map(|measured| &measured.operators) {
         if !(keeps && profile.operators.contains_key(name)) {
             profile.operators.insert(name.clone(), operator.clone());
+            profile.own.extend((card == rack).then(|| name.clone()));
         }
     }
 }
@@ -416,6 +417,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn attention_is_a_card_s_own_where_that_card_was_measured() {
+        let sources = |card: &str| {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            let costs = Profiled::new(&training(&gpu, Framework::MegatronCore), &hw::catalog::cluster(&gpu, 1, 4));
+            let documents = vec![Document::causal(4096); 2];
+            let attention = [Pass::Forward, Pass::Backward].map(|pass| {
+                let documents = documents.clone();
+                Op::Attention { documents, n_heads: 64, n_kv_heads: 8, head_dim: 128, kv: Dtype::Bf16, pass }
+            });
+            let product = Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 };
+            [&attention[0], &attention[1], &product].map(|op| costs.estimate(op).source)
+        };
+        let [own, near] = [engine::cost::Source::Measured, engine::cost::Source::WithinGeneration];
+        assert_eq!(sources("gb200"), [own, own, near]);
+        assert_eq!(sources("gb300"), [own, own, near]);
+        assert_eq!(sources("b300"), [near; 3]);
+        assert_eq!(sources("b200"), [own; 3]);
     }
 
     #[test]

@@ -155,6 +155,7 @@ pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Impor
     let mut profile = Profile {
         lent_by: None,
         operators: part.profile.operators.into_iter().collect(),
+        own: std::collections::BTreeSet::new(),
         collectives: part.profile.collectives,
         decode: part.profile.decode.into_iter().collect(),
         experts: part.profile.experts.into_iter().collect(),

@@ -1,6 +1,6 @@
 //! Fitted curves and residuals of one device: the file (`profiles/*.toml`). `profiled.rs` is the cost model that reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ pub struct Profile {
     pub calibrated: Option<Calibrated>,
     /// Fitted kernels by name: `gemm`, `attention-64`, `attention-128`.
     pub operators: BTreeMap<String, Operator>,
+    /// Those of them that were measured on this very card, where another one lent the rest; no file says it.
+    #[serde(skip)]
+    pub own: BTreeSet<String>,
     /// Fitted kernels and copies whose time depends on bytes alone, by name: `elementwise`, `embedding`, `device_to_host` and so on.
     #[serde(default)]
     pub memory: BTreeMap<String, Curve>,

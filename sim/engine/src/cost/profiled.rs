@@ -241,6 +241,15 @@ impl Profiled {
         Some(if is_other { found.borrowed("format of keys and values") } else { found })
     }
 
+    /// Whether an operation has a curve of this very card among those that another one lent.
+    fn is_of_card(&self, op: &Op) -> bool {
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } = op else { return false };
+        let (n_heads, n_kv_heads, head_dim, kv) = (*n_heads, *n_kv_heads, *head_dim, *kv);
+        let kernel = if *pass == Pass::Forward { "attention" } else { "attention-backward" };
+        let name = self.attention_name(kernel, &Attention { documents, n_heads, n_kv_heads, head_dim, kv });
+        name.is_some_and(|(name, _)| self.profile.own.contains(&name))
+    }
+
     fn collective(&self, op: &Op) -> Option<Estimate> {
         let Op::Collective { kind, bytes, shape } = op else { return None };
         let messages = |curve: &CollectiveCurve| curve.kind == "send_recv";
@@ -410,7 +419,7 @@ impl CostModel for Profiled {
             Op::Collective { .. } => self.collective(op),
             memory => self.memory(memory),
         };
-        let fitted = fitted.map(|found| self.own(found));
+        let fitted = fitted.map(|found| if self.is_of_card(op) { found } else { self.own(found) });
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time)).scaled(self.calibration(op))
     }
 

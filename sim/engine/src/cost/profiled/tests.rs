@@ -30,6 +30,7 @@ fn profile() -> Profile {
         calibrated: None,
         memory: std::collections::BTreeMap::new(),
         operators: [("gemm".to_owned(), gemm)].into(),
+        own: std::collections::BTreeSet::new(),
         collectives: vec![curve],
         links: Vec::new(),
         decode_attention: None,
