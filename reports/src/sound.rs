@@ -16,6 +16,7 @@ const SHARES: [&str; 25] = [
     "busy_ratio",
     "comm_exposed_ratio",
     "encode_busy_ratio",
+    "frontend_busy_ratio",
     "feature_hit_ratio",
     "hit_ratio",
     "kv_peak_ratio",

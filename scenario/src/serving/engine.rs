@@ -12,6 +12,7 @@ use serve::capacity::{self, Capacity};
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::engine_reduces::Asked;
+use serve::frontend::Frontend;
 use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
@@ -70,6 +71,7 @@ pub struct EngineSection {
 impl EngineSection {
     /// Parameters that are no measurement, as sentences.
     pub fn free_parameters(&self, sustained_flops_ratio: f64, choices: &[ServingChoice]) -> Vec<String> {
+        let stream_us = self.limits.frontend.per_token.to_seconds() * 1e6;
         let given = [
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
@@ -81,6 +83,7 @@ impl EngineSection {
                 self.detokenize_us_per_sequence,
                 self.detokenize_us_per_sequence > 0.0,
             ),
+            ("engine.stream_us_per_token", stream_us, stream_us > 0.0),
             ("cost.sustained_flops_ratio", sustained_flops_ratio, sustained_flops_ratio < 1.0),
         ];
         let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
@@ -247,6 +250,27 @@ fn waits(section: &mut Section<'_>, tokens_max: u32, preset: Option<&EnginePrese
     }
 }
 
+/// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients.
+pub fn frontend(section: &mut Section<'_>, usual: Frontend) -> Frontend {
+    let us_per_token = section.number("stream_us_per_token", usual.per_token.to_seconds() * 1e6, 0.0..=1e6);
+    let number = |n: u32| NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN);
+    let interval = number(section.small("stream_interval", Some(usual.interval.get()), 1..=100_000));
+    if us_per_token <= 0.0 {
+        section.idle(&["api_servers"], "`stream_us_per_token` above 0");
+    }
+    let processes = number(section.small("api_servers", Some(usual.processes.get()), 1..=65_536));
+    Frontend { per_token: Tick::from_seconds(Seconds::new(us_per_token / 1e6)), interval, processes }
+}
+
+/// The frontend of a named engine with so many ranks of data-parallel attention.
+fn usual_frontend(preset: Option<&EnginePreset>, ranks: u32) -> Frontend {
+    preset.map_or(Frontend::NONE, |preset| Frontend {
+        per_token: Tick::from_seconds(Seconds::new(preset.detokenizer.us_per_token / 1e6)),
+        processes: preset.detokenizer.count.of(ranks),
+        ..Frontend::NONE
+    })
+}
+
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -327,6 +351,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
+    let ranks = operation.expert_degree / tensor_degree;
+    let frontend = self::frontend(&mut section, usual_frontend(preset, ranks));
     let fewest = if is_usual[0] { 1 } else { sequences_max };
     enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();
@@ -339,6 +365,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         order,
         shares_prefixes,
         eviction,
+        frontend,
         ..waits
     };
     EngineSection {

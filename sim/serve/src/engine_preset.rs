@@ -3,6 +3,8 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+use std::num::NonZeroU32;
+
 use engine::Model;
 use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
@@ -123,8 +125,31 @@ pub struct Detokenizer {
     pub process: &'static str,
     /// Microseconds of a sequence for which the loop of iterations waits: none where another process does it.
     pub us_per_sequence: f64,
+    /// Microseconds that it takes for a token, where a published figure says so; 0 elsewhere.
+    pub us_per_token: f64,
+    /// How many there are.
+    pub count: Count,
     /// Where this stands.
     pub source: &'static str,
+}
+
+/// Processes of a kind beside an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// One.
+    One,
+    /// One for each rank of data-parallel attention.
+    OfRank,
+}
+
+impl Count {
+    /// How many they are beside so many ranks.
+    pub fn of(self, ranks: u32) -> NonZeroU32 {
+        match self {
+            Self::One => NonZeroU32::MIN,
+            Self::OfRank => NonZeroU32::new(ranks).unwrap_or(NonZeroU32::MIN),
+        }
+    }
 }
 
 /// What an engine takes of a device's memory.
@@ -219,6 +244,8 @@ const VLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
+        us_per_token: 0.0,
+        count: Count::OfRank,
         source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own",
     },
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
@@ -247,6 +274,8 @@ const SGLANG: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
+        us_per_token: 0.0,
+        count: Count::One,
         source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
     },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
@@ -277,6 +306,8 @@ const TRTLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,
+        us_per_token: 0.0,
+        count: Count::One,
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use super::going::Going;
 use super::loans::Elsewhere;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
+use crate::frontend::Queue;
 use crate::records::Records;
 use crate::step_cost::{Chunk, Placed, StepLoad};
 use hw::Tick;
@@ -240,10 +241,11 @@ impl Replica<'_> {
         self.count_adapters(going.n_steps);
         self.count_looks(going.n_steps);
         self.count_boundaries(going.n_steps);
+        let queue = self.hand_on(going.n_steps, &going);
         if self.composed.decodes {
-            self.give_firsts(going.end_of(1), records);
+            self.give_firsts(queue.through(1, [going.end_of(1); 2]), records);
             match self.engine.table.acceptance() {
-                None => self.decoded(going.n_steps, &going),
+                None => self.decoded(going.n_steps, &going, queue),
                 Some(acceptance) => self.verified(acceptance, now, records),
             }
         }
@@ -289,9 +291,9 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence has `k` tokens more.
-    pub(super) fn decoded(&mut self, k: u64, going: &Going) {
+    pub(super) fn decoded(&mut self, k: u64, going: &Going, queue: Queue) {
         if let Some(log) = &mut self.token_log {
-            log.span(self.step, k, going);
+            log.span(self.step, k, going, queue);
         }
         let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
@@ -315,7 +317,7 @@ impl Replica<'_> {
     fn prefilled(&mut self, now: Tick, elapsed: Tick, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
-        let flow_lag = self.flow_lag(now);
+        let (flow_lag, in_queue) = (self.flow_lag(now), self.in_queue(now));
         let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
@@ -337,11 +339,11 @@ impl Replica<'_> {
             let slot = *slot;
             self.counts.output_tokens += 1;
             if let Some(log) = &mut self.token_log {
-                log.at_once(slot.request, now.shifted(slot.shift), 1);
+                log.at_once(slot.request, now.shifted(slot.shift) + in_queue, 1);
             }
             let goes_on = slot.generated < self.requests.list[slot.request as usize].output;
             if self.tells_at_end(!goes_on) {
-                records.give_first_token(slot.request, now.shifted(slot.shift));
+                records.give_first_token(slot.request, now.shifted(slot.shift) + in_queue);
             }
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
@@ -433,7 +435,7 @@ impl Replica<'_> {
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: Tick, records: &mut Records) {
         let slot = self.slots[id as usize];
-        records.finish(slot.request, now.shifted(slot.shift));
+        records.finish(slot.request, now.shifted(slot.shift), self.in_queue(now));
         self.count_out(slot.request);
     }
 

@@ -258,3 +258,18 @@ fn the_lowest_number_comes_first_and_the_highest_gives_way() {
         assert_eq!(lost, if loser == 0 { [1, 0] } else { [0, 1] }, "{order:?}");
     }
 }
+
+#[test]
+fn a_token_that_waits_in_the_frontend_for_too_long_is_late() {
+    // One iteration a second, 3 s in the frontend: three tokens are through at 4, 7 and 10 s. A client that waits 2.5 s for the first leaves then. One that
+    // waits 8 s for all leaves too, though the engine gave the last at 3 s.
+    let first = Patience { whole: None, first_token: span(2.5) };
+    let whole = Patience { whole: span(8.0), first_token: None };
+    for (patience, expected) in [(first, 2.5), (whole, 8.0)] {
+        let requests = Requests { streams: vec![0], patience: vec![patience], ..Requests::of(vec![at(0.0, 5, 3)]) };
+        let mut fleet = one(1);
+        fleet.groups[0].engine.limits.frontend.per_token = hw::Tick::from_seconds(Seconds::new(3.0));
+        let served = fleet.serve(&requests, named("round-robin").as_mut());
+        assert_eq!(ends(&served), [(End::TimedOut, Some(expected))], "{patience:?}");
+    }
+}
