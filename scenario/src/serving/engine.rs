@@ -262,15 +262,6 @@ pub fn frontend(section: &mut Section<'_>, usual: Frontend) -> Frontend {
     Frontend { per_token: Tick::from_seconds(Seconds::new(us_per_token / 1e6)), interval, processes }
 }
 
-/// The frontend of a named engine with so many ranks of data-parallel attention.
-fn usual_frontend(preset: Option<&EnginePreset>, ranks: u32) -> Frontend {
-    preset.map_or(Frontend::NONE, |preset| Frontend {
-        per_token: Tick::from_seconds(Seconds::new(preset.detokenizer.us_per_token / 1e6)),
-        processes: preset.detokenizer.count.of(ranks),
-        ..Frontend::NONE
-    })
-}
-
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -352,7 +343,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
     };
     let ranks = operation.expert_degree / tensor_degree;
-    let frontend = self::frontend(&mut section, usual_frontend(preset, ranks));
+    let frontend = frontend(&mut section, preset.map_or(Frontend::NONE, |preset| preset.frontend(ranks)));
     let fewest = if is_usual[0] { 1 } else { sequences_max };
     enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();

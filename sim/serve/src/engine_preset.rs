@@ -11,6 +11,7 @@ use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
+use crate::frontend::Frontend;
 use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
@@ -125,8 +126,6 @@ pub struct Detokenizer {
     pub process: &'static str,
     /// Microseconds of a sequence for which the loop of iterations waits: none where another process does it.
     pub us_per_sequence: f64,
-    /// Microseconds that it takes for a token, where a published figure says so; 0 elsewhere.
-    pub us_per_token: f64,
     /// How many there are.
     pub count: Count,
     /// Where this stands.
@@ -244,9 +243,9 @@ const VLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
-        us_per_token: 0.0,
         count: Count::OfRank,
-        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own",
+        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own; \
+                 vllm/entrypoints/cli/serve.py: as many API servers as --data-parallel-size says",
     },
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
@@ -274,7 +273,6 @@ const SGLANG: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
-        us_per_token: 0.0,
         count: Count::One,
         source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
     },
@@ -306,7 +304,6 @@ const TRTLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,
-        us_per_token: 0.0,
         count: Count::One,
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
@@ -415,6 +412,12 @@ impl EnginePreset {
     /// Whether decoding sequences take their tokens of an iteration's budget, as its policy has it.
     pub fn counts_decoding(&self) -> bool {
         crate::batcher::named(self.batcher).is_none_or(|batcher| batcher.counts_decoding())
+    }
+
+    /// Who hands its tokens to clients, beside so many ranks of data-parallel attention. How long a token takes there no source says: what is published
+    /// contradicts itself (docs/accuracy.md).
+    pub fn frontend(&self, ranks: u32) -> Frontend {
+        Frontend { processes: self.detokenizer.count.of(ranks), ..Frontend::NONE }
     }
 
     /// Rows to which experts of a format that are cut over so many GPUs are filled up.

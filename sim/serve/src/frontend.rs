@@ -8,8 +8,9 @@
 //! (Proc. Camb. Phil. Soc. 48, 1952) it is free at `f_k = max(f_0 + k·w, max_j(t_j + (k − j + 1)·w))`. Iterations of a span do not become shorter
 //! (`replica/going.rs`), so `t_j − j·w` is convex in `j`, and the first or the last `j` is the largest. Units: ticks, tokens.
 //!
-//! Approximations: sequences are spread evenly over several processes. Where only every so many tokens are sent, each iteration sends an equal part of its
-//! sequences' tokens. A process that is behind sends each token by itself, where some send what has gathered in one message.
+//! Approximations: sequences are spread evenly over several processes. Where a message has several tokens, each iteration sends an equal part of its sequences'
+//! tokens. Accepted drafts of an iteration are one message. A process that is behind sends each token by itself; vLLM (`RequestOutputCollector`) and SGLang
+//! (`_wait_one_response`) send what has gathered of an answer in one message.
 
 use std::num::NonZeroU32;
 

@@ -226,6 +226,10 @@ impl Records {
             let late = in_queue.min(deadline.saturating_sub(given));
             return self.note_end(request, (deadline, late), End::TimedOut);
         }
+        if tick == Tick::NEVER {
+            // The clock ends while the token waits in the frontend.
+            return;
+        }
         assert!(self.list[request as usize].first_token <= tick, "request {request} ends after its first token");
         let is_cancelled = self.cancels.get(request as usize).is_some_and(|cancels| *cancels);
         self.note_end(request, (tick, in_queue), if is_cancelled { End::Cancelled } else { End::Served });

@@ -12,12 +12,8 @@ impl Replica<'_> {
     pub(super) fn hand_on(&mut self, n: u64, going: &Going) -> Queue {
         let Some(frontend) = self.frontend() else { return Queue::default() };
         let n_decode = if self.composed.decodes { self.n_decode - self.n_spent } else { 0 };
-        let is_whole = |(id, new): &&(u32, u32)| {
-            let slot = &self.slots[*id as usize];
-            slot.computed + new == slot.target
-        };
-        let n_first = u32::try_from(self.composed.chunks.iter().filter(is_whole).count()).expect("few chunks");
-        let queue = Queue { free: self.sent_until, work: frontend.work(n_decode, n_first) };
+        let work = frontend.work(n_decode, self.n_completed(&self.composed));
+        let queue = Queue { free: self.sent_until, work };
         self.sent_until = queue.through(n, [going.end_of(1), going.end_of(n)]);
         self.counts.frontend_ticks += queue.work * n;
         queue

@@ -167,18 +167,16 @@ impl Replica<'_> {
             return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
                 .paced();
         }
-        let slot = |id: u32| &self.slots[id as usize];
-        let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
         let load = StepLoad {
             n_decode,
             context: if composed.decodes { self.context - elsewhere.keys } else { 0 },
             n_chunk_tokens: composed.n_chunk_tokens,
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
-            n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
+            n_sampled: n_decode + self.n_completed(composed),
             adapters,
         };
         let placed = |(id, new): &(u32, u32)| Placed {
-            chunk: Chunk { past: slot(*id).computed, new: *new },
+            chunk: Chunk { past: self.slots[*id as usize].computed, new: *new },
             rank: self.rank_of(*id),
         };
         let chunks = composed.chunks.iter().map(placed);
@@ -189,6 +187,15 @@ impl Replica<'_> {
         let step = round.ticks + encoding + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
         Going { stage_share, ..Going::once(now, fixed) }
+    }
+
+    /// Prompts of which an iteration has the last chunk.
+    pub(super) fn n_completed(&self, composed: &Composed) -> u32 {
+        let is_last = |(id, new): &&(u32, u32)| {
+            let slot = &self.slots[*id as usize];
+            slot.computed + new == slot.target
+        };
+        u32::try_from(composed.chunks.iter().filter(is_last).count()).expect("few chunks")
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:

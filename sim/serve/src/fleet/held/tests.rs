@@ -1,6 +1,8 @@
 //! A closed loop by hand, where every iteration takes the same time.
 
-use hw::{Seconds, Span, Time};
+use std::num::NonZeroU32;
+
+use hw::{Seconds, Span, Tick, Time};
 
 use super::*;
 use crate::batcher;
@@ -267,7 +269,7 @@ fn a_frontend_that_is_slower_than_the_engine_sets_the_rate_and_clients_wait_for_
         let mut fleet = fleet(32, Spans::Closed);
         let frontend = &mut fleet.groups[0].engine.limits.frontend;
         frontend.per_token = Tick::from_seconds(Seconds::new(ms / 1e3));
-        frontend.processes = std::num::NonZeroU32::new(processes).expect("not zero");
+        frontend.processes = NonZeroU32::new(processes).expect("not zero");
         served(&fleet, 32 * 20, 32, 0.0)
     };
     let rate = |run: &(Requests, Served)| figure(run, "output_tokens_per_s");

@@ -31,7 +31,8 @@ fn clients_see_tokens_as_a_queue_hands_them_on_one_by_one() {
         let (mut free, mut through) = (0.0, Vec::new());
         let begins = |index: usize| if index == 0 { 1 } else { 2 };
         for step in 1..=91 {
-            let takes_part = |(index, output): &(usize, &u32)| (begins(*index)..begins(*index) + **output).contains(&step);
+            let takes_part =
+                |(index, output): &(usize, &u32)| (begins(*index)..begins(*index) + **output).contains(&step);
             for _ in outputs.iter().enumerate().filter(takes_part) {
                 free = f64::max(free, f64::from(step) * step_us) + per_token_us;
             }
