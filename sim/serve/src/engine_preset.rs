@@ -414,10 +414,10 @@ impl EnginePreset {
         crate::batcher::named(self.batcher).is_none_or(|batcher| batcher.counts_decoding())
     }
 
-    /// Who hands its tokens to clients, beside so many ranks of data-parallel attention. How long a token takes there no source says: what is published
+    /// Who hands its tokens to clients, with so many GPUs in a tensor group and for the experts. How long a token takes there no source says: what is published
     /// contradicts itself (docs/accuracy.md).
-    pub fn frontend(&self, ranks: u32) -> Frontend {
-        Frontend { processes: self.detokenizer.count.of(ranks), ..Frontend::NONE }
+    pub fn frontend(&self, [tensor, expert]: [u32; 2]) -> Frontend {
+        Frontend { processes: self.detokenizer.count.of(expert / tensor), ..Frontend::NONE }
     }
 
     /// Rows to which experts of a format that are cut over so many GPUs are filled up.

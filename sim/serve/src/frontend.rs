@@ -14,7 +14,7 @@
 
 use std::num::NonZeroU32;
 
-use hw::Tick;
+use hw::{Seconds, Tick};
 
 /// What it takes to hand tokens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,18 @@ pub struct Frontend {
 impl Frontend {
     /// Clients have tokens at once.
     pub const NONE: Self = Self { per_token: Tick::ZERO, interval: NonZeroU32::MIN, processes: NonZeroU32::MIN };
+
+    /// From microseconds of a message, the tokens that it has, and the processes; the latter are at least one.
+    pub fn new(us_per_token: f64, [interval, processes]: [u32; 2]) -> Self {
+        let number = |n: u32| NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN);
+        let per_token = Tick::from_seconds(Seconds::new(us_per_token / 1e6));
+        Self { per_token, interval: number(interval), processes: number(processes) }
+    }
+
+    /// Microseconds of a message.
+    pub const fn us_per_token(&self) -> f64 {
+        self.per_token.to_seconds() * 1e6
+    }
 
     /// Ticks that the fullest process needs for the tokens of an iteration: of some sequences that go on, and some that begin.
     pub fn work(&self, n_going_on: u32, n_first: u32) -> Tick {
@@ -103,11 +115,8 @@ mod tests {
 
     #[test]
     fn several_processes_share_and_longer_intervals_save_but_for_first_tokens() {
-        let of = |interval, processes| Frontend {
-            per_token: Tick::new(60),
-            interval: NonZeroU32::new(interval).expect("not zero"),
-            processes: NonZeroU32::new(processes).expect("not zero"),
-        };
+        let of =
+            |interval, processes| Frontend { per_token: Tick::new(60), ..Frontend::new(0.0, [interval, processes]) };
         assert_eq!(of(1, 1).work(100, 3), Tick::new(6180));
         assert_eq!(of(10, 1).work(100, 3), Tick::new(600 + 180));
         // The fullest of four has 25 of a hundred, and one of three.
@@ -117,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_message_has_its_tokens_when_the_last_of_them_is_there() {
-        let frontend = Frontend { interval: NonZeroU32::new(3).expect("not zero"), ..Frontend::NONE };
+        let frontend = Frontend::new(0.0, [3, 1]);
         let mut ticks: Vec<Tick> = (1..=6).map(Tick::new).collect();
         frontend.gathered(&mut ticks);
         assert_eq!(ticks, [1, 4, 4, 4, 6, 6].map(Tick::new));

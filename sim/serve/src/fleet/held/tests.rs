@@ -1,14 +1,13 @@
 //! A closed loop by hand, where every iteration takes the same time.
 
-use std::num::NonZeroU32;
-
-use hw::{Seconds, Span, Tick, Time};
+use hw::{Seconds, Span, Time};
 
 use super::*;
 use crate::batcher;
 use crate::dataset::Dataset;
 use crate::fleet::Group;
 use crate::fleet::dynamics::{Failures, Outage};
+use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::Record;
 use crate::replica::{Engine, Limits, Spans};
@@ -267,9 +266,7 @@ fn a_frontend_that_is_slower_than_the_engine_sets_the_rate_and_clients_wait_for_
     // 32 in flight decode 3,200 tokens a second at 10 ms an iteration; a frontend of 1 ms a token lets a thousand through.
     let with = |ms: f64, processes: u32| {
         let mut fleet = fleet(32, Spans::Closed);
-        let frontend = &mut fleet.groups[0].engine.limits.frontend;
-        frontend.per_token = Tick::from_seconds(Seconds::new(ms / 1e3));
-        frontend.processes = NonZeroU32::new(processes).expect("not zero");
+        fleet.groups[0].engine.limits.frontend = Frontend::new(1e3 * ms, [1, processes]);
         served(&fleet, 32 * 20, 32, 0.0)
     };
     let rate = |run: &(Requests, Served)| figure(run, "output_tokens_per_s");
@@ -287,7 +284,7 @@ fn a_frontend_that_is_slower_than_the_engine_sets_the_rate_and_clients_wait_for_
 fn the_next_request_is_sent_when_the_client_has_its_answer() {
     // Eleven iterations of 10 ms, each of whose tokens takes 5 ms more, beside the next iteration: 115 ms from one request to the next.
     let mut fleet = fleet(8, Spans::Closed);
-    fleet.groups[0].engine.limits.frontend.per_token = Tick::from_seconds(Seconds::new(5e-3));
+    fleet.groups[0].engine.limits.frontend = Frontend::new(5e3, [1, 1]);
     let run = served(&fleet, 4, 1, 0.0);
     assert_eq!(sent_ms(&run), [0, 115, 230, 345]);
     assert!((figure(&run, "ttft_s.mean") - 0.015).abs() < 1e-9);

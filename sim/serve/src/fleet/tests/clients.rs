@@ -1,12 +1,13 @@
 //! Clients who give up or have enough, and clients who come first: moments by hand, books under random loads, spans against single steps.
 
-use hw::{Seconds, Span, Tick, Time};
+use hw::{Seconds, Span, Time};
 
 use super::{Arrivals, engine, lay, named, slow_link};
 use crate::batcher::BATCHERS;
 use crate::fleet::dynamics::{Failures, Outage};
 use crate::fleet::held::{Held, Users};
 use crate::fleet::{Fleet, Group, Rules, Served};
+use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::End;
 use crate::replica::batcher::Batcher;
@@ -268,7 +269,7 @@ fn a_token_that_waits_in_the_frontend_for_too_long_is_late() {
     for (patience, expected) in [(first, 2.5), (whole, 8.0)] {
         let requests = Requests { streams: vec![0], patience: vec![patience], ..Requests::of(vec![at(0.0, 5, 3)]) };
         let mut fleet = one(1);
-        fleet.groups[0].engine.limits.frontend.per_token = Tick::from_seconds(Seconds::new(3.0));
+        fleet.groups[0].engine.limits.frontend = Frontend::new(3e6, [1, 1]);
         let served = fleet.serve(&requests, named("round-robin").as_mut());
         assert_eq!(ends(&served), [(End::TimedOut, Some(expected))], "{patience:?}");
     }

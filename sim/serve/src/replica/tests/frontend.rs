@@ -4,11 +4,6 @@ use super::*;
 use crate::fleet::{Fleet, Group, Keeps};
 use crate::frontend::Frontend;
 
-fn frontend(per_token_us: f64, interval: u32, processes: u32) -> Frontend {
-    let per_token = Tick::from_seconds(Seconds::new(per_token_us / 1e6));
-    Frontend { per_token, interval: looks_every(interval), processes: looks_every(processes) }
-}
-
 /// A fleet of one replica that keeps times between tokens.
 fn served(engine: Engine, requests: &Requests) -> Served {
     let fleet = Fleet { keeps: Keeps::TokenGaps, ..Fleet::of(Group::new("all", engine, 1)) };
@@ -25,7 +20,7 @@ fn clients_see_tokens_as_a_queue_hands_them_on_one_by_one() {
     for per_token_us in [40.0, 130.0, 700.0, 2500.0] {
         let mut engine = engine("vllm-v1", 1000, Preemption::Recompute, Spans::Closed);
         engine.table = StepTable::constant(Seconds::new(step_us / 1e6));
-        engine.limits.frontend = frontend(per_token_us, 1, 1);
+        engine.limits.frontend = Frontend::new(per_token_us, [1, 1]);
         let served = served(engine, &requests);
         // When the last token of every iteration is through.
         let (mut free, mut through) = (0.0, Vec::new());
@@ -45,7 +40,7 @@ fn clients_see_tokens_as_a_queue_hands_them_on_one_by_one() {
             assert!((us(record.finished()) - last).abs() < 0.01, "{per_token_us}: {record:?}, {last}");
         }
         let all: u32 = outputs.iter().sum();
-        assert_eq!(served.counts[0].frontend_ticks, frontend(per_token_us, 1, 1).per_token * u64::from(all));
+        assert_eq!(served.counts[0].frontend_ticks, Frontend::new(per_token_us, [1, 1]).per_token * u64::from(all));
     }
 }
 
@@ -62,7 +57,7 @@ fn closed_spans_give_what_single_steps_give_and_the_engine_does_not_wait() {
                     served.counts[0].n_spans = 0;
                     served
                 };
-                let frontend = frontend([30.0, 400.0][seed as usize / 2], 1 + seed, 1 + seed % 2);
+                let frontend = Frontend::new([30.0, 400.0][seed as usize / 2], [1 + seed, 1 + seed % 2]);
                 let (closed, single) = (of(Spans::Closed, frontend), of(Spans::Stepwise, frontend));
                 assert!(closed == single, "{batcher}, {kv_blocks} blocks, {preemption:?}, seed {seed}");
                 let free = of(Spans::Closed, Frontend::NONE);
@@ -82,7 +77,7 @@ fn first_tokens_go_by_themselves_and_others_as_messages_have_them() {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 1, 8)]);
     let mut engine = engine("vllm-v1", 1000, Preemption::Recompute, Spans::Closed);
     engine.table = StepTable::constant(Seconds::new(1e-3));
-    engine.limits.frontend = frontend(0.0, 3, 1);
+    engine.limits.frontend = Frontend::new(0.0, [3, 1]);
     let served = served(engine, &requests);
     let [p50, p90, _, most] = served.token_gaps[0].expect("eight tokens").seconds();
     // Gaps of 3, 0, 0, 3, 0, 0 and 1 ms.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::fleet::{Fleet, Group, Keeps};
+use crate::frontend::Frontend;
 use crate::records::Records;
 use crate::speculation::Speculation;
 use crate::token_gaps::Gaps;
@@ -49,7 +50,7 @@ fn gaps_of_spans_are_those_of_runs_that_end_at_every_token() {
         let requests = requests(14, 2000.0, 3, false);
         let engine = |spans| {
             let mut engine = engine(batcher, kv_blocks, preemption, spans);
-            engine.limits.frontend.per_token = Tick::from_seconds(Seconds::new(stream_us / 1e6));
+            engine.limits.frontend = Frontend::new(stream_us, [1, 1]);
             if drafted {
                 engine.table = engine.table.speculating(&drafts);
             }
