@@ -11,7 +11,7 @@ use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::End;
 use crate::replica::batcher::Batcher;
-use crate::replica::{Engine, Limits, Order, Role, Spans};
+use crate::replica::{Engine, FirstToken, Limits, Order, Role, Spans};
 use crate::request::{Patience, Request, Requests};
 use crate::step_cost::StepTable;
 use engine::random;
@@ -159,6 +159,7 @@ fn everybody_ends_once_whatever_the_engine() {
                 let at = format!("{}, {kv_blocks} blocks, {order:?}", batcher.name());
                 play(&requests, &at, &|spans| {
                     let mut engine = linear(batcher, kv_blocks, order, spans);
+                    engine.limits.frontend = Frontend::new([0.0, 200.0][usize::from(kv_blocks == 60)], [1, 1]);
                     engine.limits.recv_interval =
                         std::num::NonZeroU32::new(1 + u32::try_from(seed).expect("small")).expect("above 0");
                     Fleet::of(Group::new("all", engine, 2))
@@ -171,20 +172,22 @@ fn everybody_ends_once_whatever_the_engine() {
 #[test]
 fn everybody_ends_once_on_split_and_failing_fleets() {
     let link = slow_link();
-    for (seed, kv_blocks) in [(1, 1000), (2, 60), (3, 25)] {
+    for (seed, kv_blocks, stream_us) in [(1, 1000, 0.0), (2, 60, 0.0), (3, 25, 0.0), (1, 1000, 150.0), (2, 60, 400.0)] {
         for order in [Order::Arrival, Order::Priority] {
             let requests = hurried(800, 400.0, seed);
-            let group = |name: &str, role, spans| Group {
-                role,
-                ..Group::new(name, linear(BATCHERS[0], kv_blocks, order, spans), 2)
+            let group = |name: &str, role, spans| {
+                let mut engine = linear(BATCHERS[0], kv_blocks, order, spans);
+                engine.limits.frontend = Frontend::new(stream_us, [1, 1]);
+                Group { role, ..Group::new(name, engine, 2) }
             };
             let split = |spans| Fleet {
+                first_token: if stream_us > 200.0 { FirstToken::Decode } else { FirstToken::Prefill },
                 groups: vec![group("prefill", Role::Prefill, spans), group("decode", Role::Decode, spans)],
                 links: vec![link],
                 kv_bytes_per_token: 1e6,
                 ..Fleet::default()
             };
-            play(&requests, &format!("split, {kv_blocks} blocks, {order:?}"), &split);
+            play(&requests, &format!("split, {kv_blocks} blocks, {order:?}, {stream_us} us"), &split);
             let failing = |spans| {
                 let mut fleet = split(spans);
                 for group in &mut fleet.groups {
@@ -192,7 +195,7 @@ fn everybody_ends_once_on_split_and_failing_fleets() {
                 }
                 fleet
             };
-            let served = play(&requests, &format!("failing, {kv_blocks} blocks, {order:?}"), &failing);
+            let served = play(&requests, &format!("failing, {kv_blocks} blocks, {order:?}, {stream_us} us"), &failing);
             assert!(served.changes.n_retried > 0, "the case is about losses");
         }
     }
