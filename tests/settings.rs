@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 20] = [
+const WRITTEN: [(&str, &str); 22] = [
     ("engine.all_reduce", "fused"),
     ("engine.chunk_tokens", "256"),
     ("engine.encoder_tp", "data"),
@@ -21,6 +21,8 @@ const WRITTEN: [(&str, &str); 20] = [
     ("engine.redundant_experts", "0"),
     ("engine.scheduling", "priority"),
     ("engine.speculation", "{ draft_tokens = 2, acceptance = 0.5 }"),
+    ("engine.stream_interval", "4"),
+    ("engine.stream_us_per_token", "20"),
     ("engine.tiers", "{ host_gib = 64 }"),
     ("engine.watermark_ratio", "0.02"),
     ("engine.weights", "{ format = \"bf16\", kv = \"fp8\" }"),

@@ -22,9 +22,9 @@ use input::reader::{Reader, Section};
 /// A checked question of each objective.
 pub enum Asked {
     /// What to rent for given work.
-    Rent(time::Rental),
+    Rent(Box<time::Rental>),
     /// What to rent or use so that most requests meet limits.
-    Goodput(goodput::Goodput),
+    Goodput(Box<goodput::Goodput>),
     /// How a model lies on given GPUs so that most tokens pass.
     Throughput(Box<throughput::Throughput>),
 }
@@ -34,13 +34,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     capacity(reader);
     match objective::objective(reader.section("objective")) {
         objective::Asked::Rent(objective, limits) => {
-            time::read(reader, (objective, &limits), source, folder, overrides).map(Asked::Rent)
+            time::read(reader, (objective, &limits), source, folder, overrides).map(Box::new).map(Asked::Rent)
         }
         objective::Asked::Goodput(targets) => {
-            goodput::read(reader, &targets, source, folder, overrides).map(Asked::Goodput)
+            goodput::read(reader, &targets, source, folder, overrides).map(Box::new).map(Asked::Goodput)
         }
         objective::Asked::Throughput => {
-            throughput::read(reader, source, folder, overrides).map(|asked| Asked::Throughput(Box::new(asked)))
+            throughput::read(reader, source, folder, overrides).map(Box::new).map(Asked::Throughput)
         }
     }
 }

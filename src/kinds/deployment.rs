@@ -14,8 +14,8 @@ pub static CARD: Card = Card {
     name: "deployment",
     about: "which GPUs to rent or use, how models lie on them, and who serves what: soonest, within limits, or most tokens",
     read: |reader, source, folder, overrides| match scenario::deployment::read(reader, source, folder, overrides)? {
-        Asked::Rent(asked) => boxed(Some(asked)),
-        Asked::Goodput(asked) => boxed(Some(asked)),
+        Asked::Rent(asked) => boxed(Some(*asked)),
+        Asked::Goodput(asked) => boxed(Some(*asked)),
         Asked::Throughput(asked) => boxed(Some(*asked)),
     },
 };

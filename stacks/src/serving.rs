@@ -479,6 +479,22 @@ mod tests {
         );
     }
 
+    /// Engines that are replicas share the API servers of their command; ranks of one replica have them all.
+    #[test]
+    fn who_hands_tokens_to_clients_is_read() {
+        let of = |script: &str, lines: &[&str]| check(script, lines, &[Code::MissingFlag]);
+        let vllm = "vllm serve llama-3-8b --stream-interval 10 --api-server-count 8";
+        of(vllm, &["stream_interval = 10", "api_servers = 8"]);
+        of(&format!("{vllm} -dp 4"), &["api_servers = 2"]);
+        of("vllm serve deepseek-ai/DeepSeek-V3 -tp 4 -dp 4 --enable-expert-parallel -asc 4", &["api_servers = 4"]);
+        of(
+            "python -m sglang.launch_server --model-path llama-3-8b --stream-interval 30 --tokenizer-worker-num 6",
+            &["stream_interval = 30", "api_servers = 6"],
+        );
+        of("trtllm-serve llama-3-8b --num_postprocess_workers 4", &["api_servers = 4"]);
+        of("trtllm-serve llama-3-8b --num_postprocess_workers 0", &["tp = 1 "]);
+    }
+
     #[test]
     fn experts_that_lie_twice_are_read_where_a_server_balances_them() {
         check(

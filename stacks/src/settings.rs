@@ -60,9 +60,10 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 54] = [
+const ROWS: [(&str, Row); 57] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
+    ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
@@ -115,6 +116,8 @@ const ROWS: [(&str, Row); 54] = [
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
     ("engine.speculation", Row::Told([By(drafts_vllm), By(drafts_sglang), By(drafts_trtllm)])),
+    ("engine.stream_interval", Row::Told([Flag("--stream-interval"), Flag("--stream-interval"), By(interval_trtllm)])),
+    ("engine.stream_us_per_token", Row::Remark),
     ("engine.swap_gib", Row::Nowhere),
     ("engine.tiers", Row::Told([By(tiers_vllm), Nothing, Nothing])),
     ("engine.tp", Row::Held),
@@ -260,6 +263,16 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
         0 => one("cuda_graph_config: null".to_owned()),
         most => one(format!("cuda_graph_config.max_batch_size: {most}")),
     })
+}
+
+/// Processes beside the proxy, which does it alone where there is none.
+fn workers_trtllm(value: &Value) -> Option<Vec<String>> {
+    let n = value.as_u64()?;
+    Some(if n > 1 { one(format!("num_postprocess_workers: {n}")) } else { Vec::new() })
+}
+
+fn interval_trtllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(format!("stream_interval: {value}")))
 }
 
 fn loop_vllm(value: &Value) -> Option<Vec<String>> {
@@ -458,6 +471,13 @@ mod tests {
         let threshold = told("engine.chunk_tokens", 256.into(), "vllm");
         assert_eq!(threshold.as_deref(), Some("--long-prefill-token-threshold 256"));
         assert_eq!(told("engine.chunk_tokens", 256.into(), "sglang"), None);
+        let interval = |server| told("engine.stream_interval", 20.into(), server);
+        assert_eq!(interval("vllm").as_deref(), Some("--stream-interval 20"));
+        assert_eq!(interval("trtllm").as_deref(), Some("stream_interval: 20"));
+        let servers = |server| told("engine.api_servers", 4.into(), server);
+        assert_eq!(servers("vllm").as_deref(), Some("--api-server-count 4"));
+        assert_eq!(servers("sglang").as_deref(), Some("--tokenizer-worker-num 4"));
+        assert_eq!(servers("trtllm").as_deref(), Some("num_postprocess_workers: 4"));
         let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
         let words =
             "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens 4";

@@ -56,6 +56,8 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
         server.count(&mut flags, "graph_max", &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"], 65_536);
     }
     server.count(&mut flags, "recv_interval", &["scheduler-recv-interval"], 65_536);
+    server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
+    server.count(&mut flags, "api_servers", &["tokenizer-worker-num"], 65_536);
     if flags.is("enable-priority-scheduling") {
         server.key("scheduling", "\"priority\"", "--enable-priority-scheduling");
     }

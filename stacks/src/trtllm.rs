@@ -124,6 +124,11 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if let Some(wait) = batch_wait(&mut flags, server.dp) {
         server.key("batch_wait", wait, "how long prompts wait for others");
     }
+    server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
+    // With none the proxy does it.
+    if flags.find("num-postprocess-workers").is_none_or(|flag| flag.value() != "0") {
+        server.count(&mut flags, "api_servers", &["num-postprocess-workers"], 65_536);
+    }
     server.count(&mut flags, "max_context", &["max-seq-len"], 100_000_000);
     server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
     server.share(

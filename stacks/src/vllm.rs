@@ -75,6 +75,10 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     } else if flags.is("async-scheduling") {
         server.key("loop", "\"async\"", "--async-scheduling");
     }
+    server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
+    // Engines that are replicas share the API servers of the command.
+    let engines = if server.ep.is_some() { 1 } else { server.dp };
+    server.share_of_count(&mut flags, "api_servers", "api-server-count", engines);
     if let Some(split) = flags.text("mm-encoder-tp-mode") {
         server.key("encoder_tp", format!("{split:?}"), "--mm-encoder-tp-mode");
     }

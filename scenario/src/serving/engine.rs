@@ -12,6 +12,7 @@ use serve::capacity::{self, Capacity};
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::engine_reduces::Asked;
+use serve::frontend::Frontend;
 use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
@@ -70,6 +71,7 @@ pub struct EngineSection {
 impl EngineSection {
     /// Parameters that are no measurement, as sentences.
     pub fn free_parameters(&self, sustained_flops_ratio: f64, choices: &[ServingChoice]) -> Vec<String> {
+        let stream_us = self.limits.frontend.us_per_token();
         let given = [
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
@@ -81,6 +83,7 @@ impl EngineSection {
                 self.detokenize_us_per_sequence,
                 self.detokenize_us_per_sequence > 0.0,
             ),
+            ("engine.stream_us_per_token", stream_us, stream_us > 0.0),
             ("cost.sustained_flops_ratio", sustained_flops_ratio, sustained_flops_ratio < 1.0),
         ];
         let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
@@ -247,6 +250,23 @@ fn waits(section: &mut Section<'_>, tokens_max: u32, preset: Option<&EnginePrese
     }
 }
 
+/// `detokenize_us_per_sequence`: what the loop of iterations waits for text.
+fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
+    let usual = preset.map_or(0.0, |preset| preset.detokenizer.us_per_sequence);
+    section.number("detokenize_us_per_sequence", usual, 0.0..=1e6)
+}
+
+/// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients.
+pub fn frontend(section: &mut Section<'_>, usual: Frontend) -> Frontend {
+    let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
+    let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
+    if us_per_token <= 0.0 {
+        section.idle(&["api_servers"], "`stream_us_per_token` above 0");
+    }
+    let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
+    Frontend::new(us_per_token, [interval, processes])
+}
+
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -319,14 +339,13 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
-    let text_us = preset.map_or(0.0, |preset| preset.detokenizer.us_per_sequence);
-    let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", text_us, 0.0..=1e6);
+    let detokenize_us_per_sequence = detokenize(&mut section, preset);
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
-    let operation = {
-        let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
-        operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
-    };
+    let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
+    let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
+    let degrees = [tensor_degree, operation.expert_degree];
+    let frontend = frontend(&mut section, preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees)));
     let fewest = if is_usual[0] { 1 } else { sequences_max };
     enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();
@@ -339,6 +358,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         order,
         shares_prefixes,
         eviction,
+        frontend,
         ..waits
     };
     EngineSection {

@@ -3,12 +3,15 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+use std::num::NonZeroU32;
+
 use engine::Model;
 use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
 use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
+use crate::frontend::Frontend;
 use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
@@ -123,8 +126,29 @@ pub struct Detokenizer {
     pub process: &'static str,
     /// Microseconds of a sequence for which the loop of iterations waits: none where another process does it.
     pub us_per_sequence: f64,
+    /// How many there are.
+    pub count: Count,
     /// Where this stands.
     pub source: &'static str,
+}
+
+/// Processes of a kind beside an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// One.
+    One,
+    /// One for each rank of data-parallel attention.
+    OfRank,
+}
+
+impl Count {
+    /// How many they are beside so many ranks.
+    pub fn of(self, ranks: u32) -> NonZeroU32 {
+        match self {
+            Self::One => NonZeroU32::MIN,
+            Self::OfRank => NonZeroU32::new(ranks).unwrap_or(NonZeroU32::MIN),
+        }
+    }
 }
 
 /// What an engine takes of a device's memory.
@@ -219,7 +243,9 @@ const VLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
-        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own",
+        count: Count::OfRank,
+        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own; \
+                 vllm/entrypoints/cli/serve.py: as many API servers as --data-parallel-size says",
     },
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
@@ -247,6 +273,7 @@ const SGLANG: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
+        count: Count::One,
         source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
     },
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
@@ -277,6 +304,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,
+        count: Count::One,
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
@@ -384,6 +412,12 @@ impl EnginePreset {
     /// Whether decoding sequences take their tokens of an iteration's budget, as its policy has it.
     pub fn counts_decoding(&self) -> bool {
         crate::batcher::named(self.batcher).is_none_or(|batcher| batcher.counts_decoding())
+    }
+
+    /// Who hands its tokens to clients, with so many GPUs in a tensor group and for the experts. How long a token takes there no source says: what is published
+    /// contradicts itself (docs/accuracy.md).
+    pub fn frontend(&self, [tensor, expert]: [u32; 2]) -> Frontend {
+        Frontend { processes: self.detokenizer.count.of(expert / tensor), ..Frontend::NONE }
     }
 
     /// Rows to which experts of a format that are cut over so many GPUs are filled up.

@@ -19,6 +19,7 @@ pub mod engine_preset;
 pub mod engine_reduces;
 pub mod first_token;
 pub mod fleet;
+pub mod frontend;
 pub mod images;
 pub mod kept;
 pub mod kv;

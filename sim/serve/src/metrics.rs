@@ -213,7 +213,7 @@ fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
     }
 }
 
-/// Adds which share of the paid time replicas work, and which share of it their stages wait.
+/// Adds which share of the paid time replicas and their frontends work, and which share of it their stages wait.
 fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let mut add = |key: &str, value: f64| {
         if value.is_finite() {
@@ -229,6 +229,10 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let encoding = of_replica().map(|(counts, paid)| counts.encode_ticks.min(*paid)).sum::<TickSum>();
     if encoding > TickSum::default() {
         add("encode_busy_ratio", encoding.as_ns() / paid.as_ns());
+    }
+    let frontends = of_replica().map(|(counts, paid)| counts.frontend_ticks.min(*paid)).sum::<TickSum>();
+    if frontends > TickSum::default() {
+        add("frontend_busy_ratio", frontends.as_ns() / paid.as_ns());
     }
     let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
     if stages > TickSum::default() {

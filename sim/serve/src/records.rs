@@ -84,8 +84,8 @@ pub struct Records {
     cancels: Vec<bool>,
     n_ended: u64,
     n_refused: u64,
-    /// Requests that ended or were refused since somebody looked; `None` where nobody does.
-    ended: Option<Vec<u32>>,
+    /// Requests that ended or were refused since somebody looked, and how much later their clients know; `None` where nobody looks.
+    ended: Option<Vec<(u32, Tick)>>,
 }
 
 impl Records {
@@ -136,17 +136,17 @@ impl Records {
     pub fn expire(&mut self, request: u32, tick: Tick) -> bool {
         let is_gone = self.is_late(request, tick);
         if is_gone {
-            self.note_end(request, self.deadline(request), End::TimedOut);
+            self.note_end(request, (self.deadline(request), Tick::ZERO), End::TimedOut);
         }
         is_gone
     }
 
-    fn note_end(&mut self, request: u32, tick: Tick, end: End) {
+    fn note_end(&mut self, request: u32, (tick, late): (Tick, Tick), end: End) {
         let record = &mut self.list[request as usize];
         assert!(record.ended == Tick::NEVER, "request {request} ends once");
         (record.ended, record.end) = (tick, end);
         self.n_ended += 1;
-        self.ended.iter_mut().for_each(|ended| ended.push(request));
+        self.ended.iter_mut().for_each(|ended| ended.push((request, late)));
     }
 
     /// Requests that were refused.
@@ -159,8 +159,8 @@ impl Records {
         self.ended = Some(Vec::new());
     }
 
-    /// Requests that ended or were refused since the last call, in that order; none where nobody watches.
-    pub fn take_ended(&mut self) -> Vec<u32> {
+    /// Requests that ended or were refused since the last call, in that order, with the ticks until their clients know; none where nobody watches.
+    pub fn take_ended(&mut self) -> Vec<(u32, Tick)> {
         self.ended.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
@@ -174,7 +174,7 @@ impl Records {
         self.n_refused += 1;
         // It is answered at once.
         self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [Tick::NEVER; 2]);
-        self.ended.iter_mut().for_each(|ended| ended.push(request));
+        self.ended.iter_mut().for_each(|ended| ended.push((request, Tick::ZERO)));
     }
 
     /// Tick at which the last request of all ended; 0 where nothing was served.
@@ -216,17 +216,22 @@ impl Records {
         }
     }
 
-    /// Notes the last token; one that comes after its client gave up is nobody's.
+    /// Notes the last token, which the frontend hands on so many ticks after the engine; one that comes after its client gave up is nobody's.
     ///
     /// # Panics
     /// When the request has ended before, which is a bug of the engine.
-    pub fn finish(&mut self, request: u32, tick: Tick) {
-        let deadline = self.deadline(request);
+    pub fn finish(&mut self, request: u32, given: Tick, in_queue: Tick) {
+        let (deadline, tick) = (self.deadline(request), given + in_queue);
         if deadline < tick {
-            return self.note_end(request, deadline, End::TimedOut);
+            let late = in_queue.min(deadline.saturating_sub(given));
+            return self.note_end(request, (deadline, late), End::TimedOut);
+        }
+        if tick == Tick::NEVER {
+            // The clock ends while the token waits in the frontend.
+            return;
         }
         assert!(self.list[request as usize].first_token <= tick, "request {request} ends after its first token");
         let is_cancelled = self.cancels.get(request as usize).is_some_and(|cancels| *cancels);
-        self.note_end(request, tick, if is_cancelled { End::Cancelled } else { End::Served });
+        self.note_end(request, (tick, in_queue), if is_cancelled { End::Cancelled } else { End::Served });
     }
 }

@@ -15,6 +15,7 @@ mod flow;
 mod gathering;
 mod going;
 mod gone;
+mod hand_on;
 mod handover;
 mod images;
 mod limits;
@@ -179,6 +180,8 @@ pub struct Replica<'a> {
     /// Requests whose clients gave up during what is under way.
     leaving: Vec<u32>,
     going: Option<Going>,
+    /// When its frontend is done with all tokens so far.
+    sent_until: Tick,
     composed: Composed,
     /// What was counted.
     pub counts: Counts,
@@ -225,6 +228,8 @@ pub struct Counts {
     pub busy_ticks: Tick,
     /// Ticks that a stage computed, on average over stages; only where there are several.
     pub stage_ticks: Tick,
+    /// Ticks of its frontend's work.
+    pub frontend_ticks: Tick,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: TickSum,
     /// Times that an adapter was loaded.
@@ -283,6 +288,7 @@ impl<'a> Replica<'a> {
             firsts: Vec::new(),
             leaving: Vec::new(),
             going: None,
+            sent_until: Tick::ZERO,
             composed: Composed::default(),
             counts: Counts::default(),
             outstanding: 0,
@@ -294,7 +300,7 @@ impl<'a> Replica<'a> {
 
     /// Keeps from now on when tokens come.
     pub(crate) fn watch_tokens(&mut self) {
-        self.token_log = Some(Box::default());
+        self.token_log = Some(Box::new(TokenLog::new(self.engine.limits.frontend)));
     }
 
     /// When tokens came, where that was asked.

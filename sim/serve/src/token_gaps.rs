@@ -67,7 +67,9 @@ pub(crate) fn of_logs(requests: &Requests, records: &Records, logs: &[&TokenLog]
         let Some(first) = record.first_token().filter(|_| record.finished().is_some()) else { continue };
         let mut ticks = Vec::new();
         of_request.iter().for_each(|(_, replica, index)| logs[*replica].extend(&mut ticks, *index));
-        let given = as_given(ticks, requests.list[request].output, first.into());
+        let mut given = as_given(ticks, requests.list[request].output, first.into());
+        let last = of_request.last().map_or(0, |(_, replica, _)| *replica);
+        given.iter_mut().for_each(|ticks| logs[last].frontend.gathered(ticks));
         found[request] = given.and_then(|ticks| Gaps::of(&ticks));
     }
     found

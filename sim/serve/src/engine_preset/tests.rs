@@ -150,6 +150,13 @@ fn no_known_engine_waits_for_its_text() {
 }
 
 #[test]
+fn vllm_has_an_api_server_for_each_rank_and_no_name_says_how_long_a_token_takes() {
+    let of = |name: &str| named(name, Version::NEWEST).expect("listed").frontend([4, 32]);
+    assert_eq!(["vllm", "sglang", "trtllm"].map(|name| of(name).processes.get()), [8, 1, 1]);
+    assert_eq!(named("vllm", Version::NEWEST).expect("listed").frontend([4, 1]), Frontend::NONE);
+}
+
+#[test]
 fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
     let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
     for preset in &PRESETS {

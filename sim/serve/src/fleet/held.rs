@@ -215,8 +215,8 @@ impl Run<'_, '_> {
                 self.arrive(request, client.sent[request as usize], now);
             }
             // A request that nobody can hold is answered at once.
-            for request in self.records.take_ended() {
-                client.goes_on(request, now);
+            for (request, late) in self.records.take_ended() {
+                client.goes_on(request, now + late);
             }
             client.send(now);
         }

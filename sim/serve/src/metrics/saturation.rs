@@ -9,8 +9,8 @@ use hw::{TickSum, Time};
 use crate::fleet::Served;
 use crate::request::Requests;
 
-/// Share of the time from which on the busiest group may be at its limit.
-const BUSY: f64 = 0.9;
+/// Share of the time from which on the busiest group, or its frontends, may be at its limit.
+pub(super) const BUSY: f64 = 0.9;
 /// Mean wait in iterations from which on it is near its limit. A queue of one server with fixed times waits 4.5 at 90 %, 0.5 at 50 %.
 const WAIT_STEPS: f64 = 4.0;
 /// Standard deviations of Poisson arrivals that a growing queue gains in the second half of the arrivals.

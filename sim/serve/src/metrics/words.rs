@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hw::Tick;
 
-use super::saturation::{Queue, Saturation};
+use super::saturation::{BUSY, Queue, Saturation};
 use crate::fleet::{Fleet, Group};
 
 fn of_group(group: &Group) -> String {
@@ -57,6 +57,15 @@ fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
     }
 }
 
+/// What a frontend that is busy nearly all the time says of the figures.
+fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
+    let busy = values.get("frontend_busy_ratio").filter(|busy| **busy >= BUSY)? * 100.0;
+    Some(format!(
+        "frontends are busy {busy:.0} % of the time, so tokens wait for them and not for GPUs: `engine.stream_interval` and \
+         `engine.api_servers` take work off them"
+    ))
+}
+
 /// What served, and what limits it. `queue` is that of requests that come by themselves.
 pub fn of(
     fleet: &Fleet,
@@ -83,6 +92,7 @@ pub fn of(
         );
     }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
+    limits.extend(of_frontend(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }

@@ -216,7 +216,11 @@ impl Replica<'_> {
             let Some(id) = self.handover.ready.pop_front() else { break };
             let Slot { request, target: tokens, .. } = self.slots[id as usize];
             // Where the prefill replica gave it, this says nothing new.
-            records.give_first_token(request, now);
+            let told = match self.handover.first_token {
+                FirstToken::Prefill => now,
+                FirstToken::Decode => self.hand_on_first(now),
+            };
+            records.give_first_token(request, told);
             self.join(id, tokens);
             self.remember(id);
         }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{Gather, Order, PromptRank};
 use crate::adapters::AdapterLimits;
+use crate::frontend::Frontend;
 use crate::kv::remote::Remote;
 use crate::kv::tiers::{N_TIERS, Tier};
 use crate::kv::{EVICTIONS, Eviction};
@@ -61,6 +62,8 @@ pub struct Limits {
     pub prompt_rank: PromptRank,
     /// Room for adapters, where the engine serves some beside the model.
     pub adapters: Option<AdapterLimits>,
+    /// Who hands its tokens on.
+    pub frontend: Frontend,
     /// Tokens of the largest image that the model takes: an iteration may encode as many whatever its own are; 0 without an encoder.
     pub image_tokens_max: u32,
 }
@@ -85,6 +88,7 @@ impl Limits {
         gather: None,
         prompt_rank: PromptRank::Even,
         adapters: None,
+        frontend: Frontend::NONE,
         image_tokens_max: 0,
     };
 

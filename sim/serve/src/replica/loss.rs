@@ -53,6 +53,7 @@ impl Replica<'_> {
         self.ends.clear();
         self.composed.clear();
         self.flow_stops();
+        self.sent_until = Tick::ZERO;
         (self.n_returning, self.host_blocks_used) = (0, 0);
         (self.outstanding, self.outstanding_blocks) = (0, 0);
         if let Some(loans) = &mut self.loans {
@@ -75,7 +76,8 @@ impl Replica<'_> {
         self.counts.n_steps += n_done;
         self.counts.n_spans += 1;
         if n_done > 0 && self.composed.decodes {
-            self.decoded(n_done, &going);
+            let queue = self.hand_on(n_done, &going);
+            self.decoded(n_done, &going, queue);
         }
         n_done == 0 && self.composed.decodes
     }

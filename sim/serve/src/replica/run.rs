@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use super::going::Going;
 use super::loans::Elsewhere;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
+use crate::frontend::Queue;
 use crate::records::Records;
 use crate::step_cost::{Chunk, Placed, StepLoad};
 use hw::Tick;
@@ -166,18 +167,16 @@ impl Replica<'_> {
             return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
                 .paced();
         }
-        let slot = |id: u32| &self.slots[id as usize];
-        let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
         let load = StepLoad {
             n_decode,
             context: if composed.decodes { self.context - elsewhere.keys } else { 0 },
             n_chunk_tokens: composed.n_chunk_tokens,
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
-            n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
+            n_sampled: n_decode + self.n_completed(composed),
             adapters,
         };
         let placed = |(id, new): &(u32, u32)| Placed {
-            chunk: Chunk { past: slot(*id).computed, new: *new },
+            chunk: Chunk { past: self.slots[*id as usize].computed, new: *new },
             rank: self.rank_of(*id),
         };
         let chunks = composed.chunks.iter().map(placed);
@@ -188,6 +187,15 @@ impl Replica<'_> {
         let step = round.ticks + encoding + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
         Going { stage_share, ..Going::once(now, fixed) }
+    }
+
+    /// Prompts of which an iteration has the last chunk.
+    pub(super) fn n_completed(&self, composed: &Composed) -> u32 {
+        let is_last = |(id, new): &&(u32, u32)| {
+            let slot = &self.slots[*id as usize];
+            slot.computed + new == slot.target
+        };
+        u32::try_from(composed.chunks.iter().filter(is_last).count()).expect("few chunks")
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
@@ -240,10 +248,11 @@ impl Replica<'_> {
         self.count_adapters(going.n_steps);
         self.count_looks(going.n_steps);
         self.count_boundaries(going.n_steps);
+        let queue = self.hand_on(going.n_steps, &going);
         if self.composed.decodes {
-            self.give_firsts(going.end_of(1), records);
+            self.give_firsts(queue.through(1, [going.end_of(1); 2]), records);
             match self.engine.table.acceptance() {
-                None => self.decoded(going.n_steps, &going),
+                None => self.decoded(going.n_steps, &going, queue),
                 Some(acceptance) => self.verified(acceptance, now, records),
             }
         }
@@ -289,9 +298,9 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence has `k` tokens more.
-    pub(super) fn decoded(&mut self, k: u64, going: &Going) {
+    pub(super) fn decoded(&mut self, k: u64, going: &Going, queue: Queue) {
         if let Some(log) = &mut self.token_log {
-            log.span(self.step, k, going);
+            log.span(self.step, k, going, queue);
         }
         let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
@@ -315,7 +324,7 @@ impl Replica<'_> {
     fn prefilled(&mut self, now: Tick, elapsed: Tick, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
-        let flow_lag = self.flow_lag(now);
+        let (flow_lag, in_queue) = (self.flow_lag(now), self.in_queue(now));
         let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
@@ -337,11 +346,11 @@ impl Replica<'_> {
             let slot = *slot;
             self.counts.output_tokens += 1;
             if let Some(log) = &mut self.token_log {
-                log.at_once(slot.request, now.shifted(slot.shift), 1);
+                log.at_once(slot.request, now.shifted(slot.shift) + in_queue, 1);
             }
             let goes_on = slot.generated < self.requests.list[slot.request as usize].output;
             if self.tells_at_end(!goes_on) {
-                records.give_first_token(slot.request, now.shifted(slot.shift));
+                records.give_first_token(slot.request, now.shifted(slot.shift) + in_queue);
             }
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
@@ -433,7 +442,7 @@ impl Replica<'_> {
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: Tick, records: &mut Records) {
         let slot = self.slots[id as usize];
-        records.finish(slot.request, now.shifted(slot.shift));
+        records.finish(slot.request, now.shifted(slot.shift), self.in_queue(now));
         self.count_out(slot.request);
     }
 

@@ -6,6 +6,7 @@
 mod adapters;
 mod chunks;
 mod flow;
+mod frontend;
 mod gaps;
 mod gathering;
 mod host;

@@ -6,12 +6,15 @@
 use hw::Tick;
 
 use super::going::Going;
+use crate::frontend::{Frontend, Queue};
 
 /// Entries of one replica.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct TokenLog {
-    /// Decode iterations that had ended before a span, and the span.
-    spans: Vec<(u64, Going)>,
+    /// Who hands tokens on.
+    pub(crate) frontend: Frontend,
+    /// Decode iterations that had ended before a span, the span, and its tokens in the queue of the frontend.
+    spans: Vec<(u64, Going, Queue)>,
     /// Tokens of requests, in no order of requests.
     given: Vec<(u32, Given)>,
 }
@@ -26,9 +29,14 @@ enum Given {
 }
 
 impl TokenLog {
+    /// Nothing has come yet.
+    pub(super) const fn new(frontend: Frontend) -> Self {
+        Self { frontend, spans: Vec::new(), given: Vec::new() }
+    }
+
     /// A span with its iterations has ended, before which so many had.
-    pub(super) fn span(&mut self, before: u64, n_steps: u64, going: &Going) {
-        self.spans.push((before, Going { n_steps, ..*going }));
+    pub(super) fn span(&mut self, before: u64, n_steps: u64, going: &Going, queue: Queue) {
+        self.spans.push((before, Going { n_steps, ..*going }, queue));
     }
 
     /// A sequence has decoded.
@@ -53,13 +61,15 @@ impl TokenLog {
         match self.given[index].1 {
             Given::AtOnce { at, n } => ticks.extend(std::iter::repeat_n(at, n as usize)),
             Given::Decoded { from, to, shift } => {
-                let first = self.spans.partition_point(|(before, going)| before + going.n_steps <= from);
-                for (before, going) in &self.spans[first..] {
+                let first = self.spans.partition_point(|(before, going, _)| before + going.n_steps <= from);
+                for (before, going, queue) in &self.spans[first..] {
                     if *before >= to {
                         break;
                     }
                     let (low, high) = (from.max(*before) - before, (to - before).min(going.n_steps));
-                    ticks.extend((low + 1..=high).map(|step| going.end_of(step).shifted(shift)));
+                    let start = going.end_of(1);
+                    let through = |step| queue.through(step, [start, going.end_of(step)]).shifted(shift);
+                    ticks.extend((low + 1..=high).map(through));
                 }
             }
         }

@@ -7,6 +7,7 @@ use crate::batcher;
 use crate::dataset::Dataset;
 use crate::fleet::Group;
 use crate::fleet::dynamics::{Failures, Outage};
+use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::Record;
 use crate::replica::{Engine, Limits, Spans};
@@ -258,4 +259,34 @@ fn answers_are_kept_step_by_step_as_in_closed_spans() {
     let ((requests, closed), (stepwise_requests, stepwise)) = (run(Spans::Closed), run(Spans::Stepwise));
     assert!(requests == stepwise_requests && closed.records == stepwise.records);
     assert!(closed.records.list.iter().any(|record| record.n_preempted > 0), "memory is tight");
+}
+
+#[test]
+fn a_frontend_that_is_slower_than_the_engine_sets_the_rate_and_clients_wait_for_it() {
+    // 32 in flight decode 3,200 tokens a second at 10 ms an iteration; a frontend of 1 ms a token lets a thousand through.
+    let with = |ms: f64, processes: u32| {
+        let mut fleet = fleet(32, Spans::Closed);
+        fleet.groups[0].engine.limits.frontend = Frontend::new(1e3 * ms, [1, processes]);
+        served(&fleet, 32 * 20, 32, 0.0)
+    };
+    let rate = |run: &(Requests, Served)| figure(run, "output_tokens_per_s");
+    let (free, slow, four) = (with(0.0, 1), with(1.0, 1), with(1.0, 4));
+    assert!(rate(&free) > 2500.0, "{}", rate(&free));
+    // All end together with the queue, and the frontend is idle until the next ones have their first iteration: 352 ms of work, and 11 ms without.
+    assert!((950.0..=1000.0).contains(&rate(&slow)), "{}", rate(&slow));
+    assert!((figure(&slow, "frontend_busy_ratio") - rate(&slow) / 1000.0).abs() < 1e-9);
+    // Four of them have as much work as one of a quarter of the time, and more only where sequences do not divide over them.
+    assert!((rate(&four) / rate(&free) - 1.0).abs() < 0.1, "{} {}", rate(&four), rate(&free));
+    assert!(!metrics::of(&free.0, &free.1, &Slo::default(), Seconds::ZERO).contains_key("frontend_busy_ratio"));
+}
+
+#[test]
+fn the_next_request_is_sent_when_the_client_has_its_answer() {
+    // Eleven iterations of 10 ms, each of whose tokens takes 5 ms more, beside the next iteration: 115 ms from one request to the next.
+    let mut fleet = fleet(8, Spans::Closed);
+    fleet.groups[0].engine.limits.frontend = Frontend::new(5e3, [1, 1]);
+    let run = served(&fleet, 4, 1, 0.0);
+    assert_eq!(sent_ms(&run), [0, 115, 230, 345]);
+    assert!((figure(&run, "ttft_s.mean") - 0.015).abs() < 1e-9);
+    assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
 }

@@ -7,10 +7,11 @@ use crate::batcher::BATCHERS;
 use crate::fleet::dynamics::{Failures, Outage};
 use crate::fleet::held::{Held, Users};
 use crate::fleet::{Fleet, Group, Rules, Served};
+use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::End;
 use crate::replica::batcher::Batcher;
-use crate::replica::{Engine, Limits, Order, Role, Spans};
+use crate::replica::{Engine, FirstToken, Limits, Order, Role, Spans};
 use crate::request::{Patience, Request, Requests};
 use crate::step_cost::StepTable;
 use engine::random;
@@ -158,6 +159,7 @@ fn everybody_ends_once_whatever_the_engine() {
                 let at = format!("{}, {kv_blocks} blocks, {order:?}", batcher.name());
                 play(&requests, &at, &|spans| {
                     let mut engine = linear(batcher, kv_blocks, order, spans);
+                    engine.limits.frontend = Frontend::new([0.0, 200.0][usize::from(kv_blocks == 60)], [1, 1]);
                     engine.limits.recv_interval =
                         std::num::NonZeroU32::new(1 + u32::try_from(seed).expect("small")).expect("above 0");
                     Fleet::of(Group::new("all", engine, 2))
@@ -170,20 +172,22 @@ fn everybody_ends_once_whatever_the_engine() {
 #[test]
 fn everybody_ends_once_on_split_and_failing_fleets() {
     let link = slow_link();
-    for (seed, kv_blocks) in [(1, 1000), (2, 60), (3, 25)] {
+    for (seed, kv_blocks, stream_us) in [(1, 1000, 0.0), (2, 60, 0.0), (3, 25, 0.0), (1, 1000, 150.0), (2, 60, 400.0)] {
         for order in [Order::Arrival, Order::Priority] {
             let requests = hurried(800, 400.0, seed);
-            let group = |name: &str, role, spans| Group {
-                role,
-                ..Group::new(name, linear(BATCHERS[0], kv_blocks, order, spans), 2)
+            let group = |name: &str, role, spans| {
+                let mut engine = linear(BATCHERS[0], kv_blocks, order, spans);
+                engine.limits.frontend = Frontend::new(stream_us, [1, 1]);
+                Group { role, ..Group::new(name, engine, 2) }
             };
             let split = |spans| Fleet {
+                first_token: if stream_us > 200.0 { FirstToken::Decode } else { FirstToken::Prefill },
                 groups: vec![group("prefill", Role::Prefill, spans), group("decode", Role::Decode, spans)],
                 links: vec![link],
                 kv_bytes_per_token: 1e6,
                 ..Fleet::default()
             };
-            play(&requests, &format!("split, {kv_blocks} blocks, {order:?}"), &split);
+            play(&requests, &format!("split, {kv_blocks} blocks, {order:?}, {stream_us} us"), &split);
             let failing = |spans| {
                 let mut fleet = split(spans);
                 for group in &mut fleet.groups {
@@ -191,7 +195,7 @@ fn everybody_ends_once_on_split_and_failing_fleets() {
                 }
                 fleet
             };
-            let served = play(&requests, &format!("failing, {kv_blocks} blocks, {order:?}"), &failing);
+            let served = play(&requests, &format!("failing, {kv_blocks} blocks, {order:?}, {stream_us} us"), &failing);
             assert!(served.changes.n_retried > 0, "the case is about losses");
         }
     }
@@ -256,5 +260,20 @@ fn the_lowest_number_comes_first_and_the_highest_gives_way() {
         let served = fleet.serve(&requests, named("round-robin").as_mut());
         let lost: Vec<u32> = served.records.list.iter().map(|record| record.n_preempted).collect();
         assert_eq!(lost, if loser == 0 { [1, 0] } else { [0, 1] }, "{order:?}");
+    }
+}
+
+#[test]
+fn a_token_that_waits_in_the_frontend_for_too_long_is_late() {
+    // One iteration a second, 3 s in the frontend: three tokens are through at 4, 7 and 10 s. A client that waits 2.5 s for the first leaves then. One that
+    // waits 8 s for all leaves too, though the engine gave the last at 3 s.
+    let first = Patience { whole: None, first_token: span(2.5) };
+    let whole = Patience { whole: span(8.0), first_token: None };
+    for (patience, expected) in [(first, 2.5), (whole, 8.0)] {
+        let requests = Requests { streams: vec![0], patience: vec![patience], ..Requests::of(vec![at(0.0, 5, 3)]) };
+        let mut fleet = one(1);
+        fleet.groups[0].engine.limits.frontend = Frontend::new(3e6, [1, 1]);
+        let served = fleet.serve(&requests, named("round-robin").as_mut());
+        assert_eq!(ends(&served), [(End::TimedOut, Some(expected))], "{patience:?}");
     }
 }

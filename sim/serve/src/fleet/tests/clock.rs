@@ -3,6 +3,7 @@
 use super::*;
 use crate::fleet::dynamics::{Rule, Scaling};
 use crate::fleet::held::{Held, Users};
+use crate::frontend::Frontend;
 use crate::replica::Role;
 use hw::Span;
 
@@ -84,4 +85,13 @@ fn keys_that_move_for_years_do_not_come() {
         let fleet = Fleet { groups, links: vec![link], kv_bytes_per_token: 1.0, ..Fleet::default() };
         assert_eq!(fleet.serve(&months(&[2]), round_robin().as_mut()).n_unserved, n_unserved);
     }
+}
+
+#[test]
+fn tokens_that_would_leave_the_frontend_after_the_clock_do_not_come() {
+    // The engine gives them after one, two and three months; the frontend takes three months for each: the first is through after four, and no other by the end.
+    let mut fleet = monthly(Spans::Closed);
+    fleet.groups[0].engine.limits.frontend = Frontend::new(3e6 * MONTH_S, [1, 1]);
+    let served = fleet.serve(&months(&[1; 3]), round_robin().as_mut());
+    assert_eq!((ends(&served), served.n_unserved), (vec![Some(4.0), None, None], 2));
 }

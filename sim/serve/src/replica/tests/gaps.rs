@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::fleet::{Fleet, Group, Keeps};
+use crate::frontend::Frontend;
 use crate::records::Records;
 use crate::speculation::Speculation;
 use crate::token_gaps::Gaps;
@@ -36,16 +37,20 @@ fn near(found: Option<Gaps>, expected: Option<Gaps>) -> bool {
 #[test]
 fn gaps_of_spans_are_those_of_runs_that_end_at_every_token() {
     let drafts = Speculation { n_drafts: 3, acceptance: 0.6, per_draft: Seconds::ZERO, seed: 1 };
-    for (batcher, kv_blocks, preemption, drafted) in [
-        ("vllm-v1", 1000, Preemption::Recompute, false),
-        ("vllm-v1", 16, Preemption::Recompute, false),
-        ("vllm-v1", 16, SWAP, false),
-        ("sglang", 1000, Preemption::Recompute, false),
-        ("vllm-v1", 1000, Preemption::Recompute, true),
+    for (batcher, kv_blocks, preemption, drafted, stream_us) in [
+        ("vllm-v1", 1000, Preemption::Recompute, false, 0.0),
+        ("vllm-v1", 16, Preemption::Recompute, false, 0.0),
+        ("vllm-v1", 16, SWAP, false, 0.0),
+        ("sglang", 1000, Preemption::Recompute, false, 0.0),
+        ("vllm-v1", 1000, Preemption::Recompute, true, 0.0),
+        ("vllm-v1", 16, Preemption::Recompute, false, 150.0),
+        ("sglang", 1000, Preemption::Recompute, false, 400.0),
+        ("vllm-v1", 1000, Preemption::Recompute, true, 150.0),
     ] {
         let requests = requests(14, 2000.0, 3, false);
         let engine = |spans| {
             let mut engine = engine(batcher, kv_blocks, preemption, spans);
+            engine.limits.frontend = Frontend::new(stream_us, [1, 1]);
             if drafted {
                 engine.table = engine.table.speculating(&drafts);
             }
