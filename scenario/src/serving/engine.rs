@@ -256,15 +256,21 @@ fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
     section.number("detokenize_us_per_sequence", usual, 0.0..=1e6)
 }
 
-/// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients.
-pub fn frontend(section: &mut Section<'_>, usual: Frontend) -> Frontend {
+/// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients. A way of serving is told of servers that nothing takes time in;
+/// for `[engine]` all ways have to be known (`silent.rs`).
+pub fn frontend(section: &mut Section<'_>, usual: Frontend, is_way: bool) -> Frontend {
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
     let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
-    if us_per_token <= 0.0 {
+    if is_way && us_per_token <= 0.0 {
         section.idle(&["api_servers"], "`stream_us_per_token` above 0");
     }
     let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
     Frontend::new(us_per_token, [interval, processes])
+}
+
+/// Who hands tokens on beside an engine by its name, with so many GPUs in a tensor group and for the experts.
+fn usual_frontend(preset: Option<&EnginePreset>, degrees: [u32; 2]) -> Frontend {
+    preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees))
 }
 
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
@@ -344,8 +350,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
     let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
-    let degrees = [tensor_degree, operation.expert_degree];
-    let frontend = frontend(&mut section, preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees)));
+    let usual = usual_frontend(preset, [tensor_degree, operation.expert_degree]);
+    let frontend = frontend(&mut section, usual, false);
     let fewest = if is_usual[0] { 1 } else { sequences_max };
     enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
     section.finish();

@@ -24,6 +24,7 @@ pub struct Places {
     max_context: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
+    api_servers: Option<Place>,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -41,6 +42,7 @@ impl Places {
             max_context: at("engine", "max_context"),
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
+            api_servers: at("engine", "api_servers"),
             experts,
         }
     }
@@ -134,6 +136,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_dataset(serving, places));
     found.extend(idle_wait(serving));
     found.extend(idle_rank(serving, places));
+    found.extend(idle_servers(serving, places));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
@@ -228,6 +231,16 @@ fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
     let help =
         "it needs `policy = \"sglang\"`, replicas with `role = \"prefill\"`, and several ranks there: `ep` above `tp`";
     Some(Finding::warning(Code::NoEffect, at, "`prompt_rank` changes nothing").help(help))
+}
+
+/// Servers share what handing tokens on takes, in any way of serving.
+fn idle_servers(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.api_servers.clone()?;
+    if serving.choices.iter().any(|choice| choice.limits.frontend.takes_time()) {
+        return None;
+    }
+    let help = "it needs `stream_us_per_token` above 0";
+    Some(Finding::warning(Code::NoEffect, at, "`engine.api_servers` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.

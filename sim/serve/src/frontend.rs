@@ -38,6 +38,11 @@ impl Frontend {
         Self { per_token, interval: number(interval), processes: number(processes) }
     }
 
+    /// Whether tokens may wait for it.
+    pub fn takes_time(&self) -> bool {
+        self.per_token > Tick::ZERO
+    }
+
     /// Microseconds of a message.
     pub const fn us_per_token(&self) -> f64 {
         self.per_token.to_seconds() * 1e6

@@ -36,6 +36,6 @@ impl Replica<'_> {
     /// The frontend, where it takes time.
     fn frontend(&self) -> Option<Frontend> {
         let frontend = self.engine.limits.frontend;
-        (frontend.per_token > Tick::ZERO && self.role() != Role::Prefill).then_some(frontend)
+        (frontend.takes_time() && self.role() != Role::Prefill).then_some(frontend)
     }
 }
