@@ -72,13 +72,14 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     // The recipe is what a script runs; the layout beside it was written by hand. Of seven given rows that differ so, the recipe's run is 7.8 % off in
     // the mean, the printed one 16.2 %.
     let own = OwnRecipe::of(cells).and_then(|own| printed.by_release(own).as_released(own, cells, &label).ok());
-    let by_recipe = printed.by_recipe(cells.word("recipe_match")).and_then(|run| run.asked(cells, &label).ok());
     let sound = same_gpus(cells, &degrees);
     let parts = printed;
     let asked = sound.and_then(|()| printed.asked(cells, &label)).map(|printed| {
+        let is_held = train::memory::fits(&printed.problem).is_ok();
+        let by_recipe = parts.by_recipe(cells.word("recipe_match"), is_held);
         let is_own = own.is_some();
-        let first = own.or(by_recipe);
-        let instead = first.is_some().then(|| Other { run: printed.clone(), weighs: Weighs::First });
+        let first = own.or(by_recipe.and_then(|run| run.asked(cells, &label).ok()));
+        let instead = (first.is_some() && is_held).then(|| Other { run: printed.clone(), weighs: Weighs::First });
         let run = first.unwrap_or(printed);
         let unpacked = Printed { n_documents: 1, ..parts }.asked(cells, &label).ok().filter(|_| parts.n_documents > 1);
         let instead = instead.or(unpacked.map(|run| Other { run, weighs: Weighs::First }));
@@ -115,18 +116,24 @@ struct Printed {
 }
 
 impl Printed {
-    /// With the micro-batch and the virtual stages of the recipe, where nothing else differs from it.
-    fn by_recipe(self, word: &str) -> Option<Self> {
+    /// With the micro-batch and the virtual stages of the recipe, where nothing else differs from it. Where no card holds the model states of the printed
+    /// layout, it did not run: then degrees may differ too.
+    fn by_recipe(self, word: &str, is_held: bool) -> Option<Self> {
         let mut run = self;
+        let degrees = &mut run.degrees;
         for difference in word.strip_prefix("differs: ")?.split("; ") {
             let (name, recipe) = (difference.split(':').next()?, difference.rsplit(' ').next()?);
             match name {
                 "mbs" => run.micro_batch = recipe.parse().ok()?,
-                "vp" => run.degrees.chunks = recipe.parse().unwrap_or(1),
+                "vp" => degrees.chunks = recipe.parse().unwrap_or(1),
+                "tp" if !is_held => degrees.tp = recipe.parse().ok()?,
+                "pp" if !is_held => degrees.pp = recipe.parse().ok()?,
+                "ep" if !is_held => degrees.ep = recipe.parse().ok()?,
                 _ => return None,
             }
         }
-        Some(run)
+        degrees.dp = self.degrees.n_gpus().checked_div(degrees.tp * degrees.pp * degrees.cp)?;
+        (degrees.n_gpus() == self.degrees.n_gpus()).then_some(run)
     }
 
     /// With the layout of the release's own recipe.
@@ -368,5 +375,20 @@ mod tests {
         for (text, pp) in [("Et|t", 2), (text, 8), ("Et*4|t*4|L", 3)] {
             assert_eq!(stage_layers(text, pp, 1).expect_err("a reason").name(), "degrees", "{text}");
         }
+    }
+
+    #[test]
+    fn degrees_are_the_recipe_s_where_the_printed_ones_cannot_be_held() {
+        let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: 64, chunks: 1, expert_tp: 1 };
+        let printed = Printed { degrees, micro_batch: 2, batch: 256, tokens: 8192, n_documents: 1 };
+        let word = "differs: pp:1 row, recipe 4; vp:None row, recipe 5; mbs:2 row, recipe 1";
+        let run = printed.by_recipe(word, false).expect("a recipe");
+        assert_eq!((run.degrees.words(), run.micro_batch), ("pp4 vp5 dp16".to_owned(), 1));
+        // A layout that can be held did run, as may one with another batch.
+        assert!(printed.by_recipe(word, true).is_none());
+        assert!(printed.by_recipe("differs: pp:1 row, recipe 4; gbs:256 row, recipe 128", false).is_none());
+        assert!(printed.by_recipe("differs: pp:1 row, recipe 3", false).is_none());
+        let smaller = printed.by_recipe("differs: mbs:2 row, recipe 1", true).expect("a recipe");
+        assert_eq!((smaller.degrees.dp, smaller.micro_batch), (64, 1));
     }
 }
