@@ -7,6 +7,7 @@ mod adapters;
 mod bridge_layouts;
 mod capacity;
 mod chakra;
+mod checkpoints;
 mod codes;
 mod combinations;
 mod compare;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::keys::{Key, Keys, Meanings, meaning, meanings, unit};
-use crate::reader::seen::{EITHER, OTHERS};
+use crate::reader::seen::{EITHER, OTHERS, PATHS};
 
 /// Dialect of the schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -159,6 +159,10 @@ fn typed(what: &str, key: &Key, node: &Node, meanings: &Meanings) -> Value {
         "list of tables" => json!({ "type": "array", "items": object(node, meanings) }),
         "table" => object(node, meanings),
         "text" => match key.all_names() {
+            Some(names) if names.contains(PATHS) => {
+                let names: Vec<&String> = names.iter().filter(|name| *name != PATHS).collect();
+                json!({ "anyOf": [{ "enum": names }, { "type": "string", "pattern": "/" }] })
+            }
             Some(names) => json!({ "enum": names }),
             None => json!({ "type": "string" }),
         },

@@ -79,11 +79,13 @@ pub fn parts(section: &mut Section<'_>, all: Formats) -> Formats {
 /// The same without what is kept of keys and values.
 fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     let words: Vec<&str> = Format::ALL.into_iter().map(Format::word).collect();
+    // What lies behind attention has a format of its own as long as nobody says attention's.
+    let output = all.output.filter(|_| !section.has("attention"));
     let mut part = |key: &'static str, base: Format| {
         let default = Format::ALL.iter().position(|format| *format == base).unwrap_or(0);
         Format::ALL[section.word(key, default, &words)]
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));
-    Formats { attention, output: None, dense, experts, head, kv: all.kv }
+    Formats { attention, output, dense, experts, head, kv: all.kv }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::formats;
 use input::diagnostic::{Code, Finding, nearest};
+use input::reader::seen::PATHS;
 use input::reader::{Place, Section};
 use input::text_file;
 
@@ -65,7 +66,7 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     {
         return of_config(section, "model.config", &config, at);
     }
-    section.offers("name", engine::model::embedded_names);
+    section.offers("name", names);
     let (name, config) = (section.text("name"), section.text("config"));
     match (name, config) {
         (None, None) => {
@@ -102,22 +103,21 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     }
 }
 
-/// The shipped model of a name. The name of a checkpoint on a hub is answered with the model that has its shape: what else such a name
-/// says, a format say, is for the scenario to say.
+/// Names of models: those of the catalogue, releases of the same shape, and paths of checkpoints.
+pub fn names() -> Vec<&'static str> {
+    engine::model::known_names().into_iter().chain([PATHS]).collect()
+}
+
+/// The model of a name of the catalogue, or of the path of a checkpoint on a hub, which says its formats as well.
 pub fn of_name(name: &str, at: Place) -> Result<Model, Finding> {
-    engine::model::embedded(name).ok_or_else(|| {
-        let names = engine::model::embedded_names();
-        let alike = engine::model::of_checkpoint(name);
-        let near = alike.as_ref().map(|model| model.name.as_str()).or_else(|| nearest(name, names.iter().copied()));
-        let label = match near {
-            Some(near) if name.contains('/') && alike.is_some() => format!("this checkpoint has the shape of `{near}`"),
-            Some(near) => format!("did you mean `{near}`?"),
-            None => String::new(),
-        };
-        Finding::error(Code::UnknownModel, at, format!("unknown model `{name}`")).label(label).help(format!(
-            "`skrull-sim list models` shows the {} shipped models; `config` of `[model]` reads any other from its config.json",
-            names.len()
-        ))
+    engine::model::of_name(name).ok_or_else(|| {
+        let names = engine::model::known_names();
+        let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+        let label = nearest(&last, names).map_or_else(String::new, |near| format!("did you mean `{near}`?"));
+        Finding::error(Code::UnknownModel, at, format!("unknown model `{name}`")).label(label).help(
+            "`skrull-sim list models` shows the shipped models; paths of their checkpoints are known too; `config` of `[model]` reads any other from \
+             its config.json",
+        )
     })
 }
 

@@ -148,7 +148,7 @@ impl Learned {
         let word = word(asked.formats)?;
         let is_its = |kind: &&Kind| {
             let is_named = kind.engine == asked.engine && kind.card == asked.gpu.name && kind.format == word;
-            is_named && engine::model::of_checkpoint(&kind.model).is_some_and(|model| model.name == asked.model.name)
+            is_named && engine::model::of_checkpoint(&kind.model).is_some_and(|model| model.has_layers_of(asked.model))
         };
         self.kind.iter().filter(is_its).max_by_key(|kind| {
             let is_inside = asked.outside(kind).is_none();

@@ -1,5 +1,7 @@
 //! `list` and `show`: what is known by name.
 
+use engine::Model;
+use engine::model::checkpoint_formats;
 use serve::lengths;
 use train::workload::distribution;
 
@@ -22,9 +24,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
             let about = |name: &str| hw::catalog::cluster_source(name).unwrap_or_default();
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
-        Kind::Models => {
-            engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect()
-        }
+        Kind::Models => engine::model::embedded_models().map(|model| (model.name.clone(), described(model))).collect(),
         Kind::Schedules => {
             planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect()
         }
@@ -79,8 +79,7 @@ fn gpu(name: &str) -> String {
     )
 }
 
-fn model(name: &str) -> String {
-    let Some(model) = engine::model::embedded(name) else { return String::new() };
+fn described(model: &Model) -> String {
     let billions = |n: u64| hw::real(n) / 1e9;
     format!(
         "{:6.2} B parameters, {:5.2} B active, {} layers, hidden {}",
@@ -134,8 +133,8 @@ pub fn show(name: &str) -> Result<(), Failure> {
         let node = format!("{} {gpu} a node, {nic} GB/s per GPU between nodes", cluster.gpus_per_node);
         return print(&format!("cluster {name}\n{node}\n{source}\n"));
     }
-    if engine::model::embedded(name).is_some() {
-        return print(&format!("model {name}\n{}\n", model(name)));
+    if let Some(found) = engine::model::of_name(name) {
+        return print(&format!("model {name}\n{}\n{}\n", described(&found), checkpoint_formats::words(&found)));
     }
     if let Some(distribution) = distribution::named(name) {
         let rows: String = distribution

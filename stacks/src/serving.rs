@@ -2,7 +2,10 @@
 //!
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
+use engine::Model;
+use engine::formats::Formats;
 use engine::model::of_checkpoint;
+use hw::Dtype;
 use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
@@ -188,24 +191,23 @@ impl Server {
             flags.missing("model", "name the checkpoint that is served");
             return;
         };
-        match of_checkpoint(asked) {
+        let found = of_checkpoint(asked);
+        match &found {
+            Some(model) if is_narrow(model) => out.word("model", "name", asked, model.name.clone()),
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => {
                 let at = flags.at("model").or_else(|| flags.at("model-path"));
                 flags.findings.push(checkpoint::unknown(asked, at));
             }
         }
-        let [weights, kv] = self.formats;
-        let weights = weights.map(crate::document::quoted).or_else(|| checkpoint::weights(asked).map(str::to_owned));
-        match (weights, kv) {
+        // A flag names how such a checkpoint was made, and changes nothing of it.
+        let weights = self.formats[0].filter(|_| !found.as_ref().is_some_and(is_narrow));
+        match (weights, self.formats[1]) {
             (Some(weights), Some(kv)) => {
-                // A table of its own has one format for all and others for parts.
-                let parts = weights.strip_prefix('{').map(|parts| parts.trim_end_matches('}').trim().to_owned());
-                let parts = parts.unwrap_or_else(|| format!("format = {weights}"));
-                let remark = "format of weights, keys and values";
-                out.set("model", "weights", format!("{{ {parts}, kv = \"{kv}\" }}"), remark);
+                let parts = format!("{{ format = \"{weights}\", kv = \"{kv}\" }}");
+                out.set("model", "weights", parts, "format of weights, keys and values");
             }
-            (Some(weights), None) => out.set("model", "weights", weights, "format of the checkpoint"),
+            (Some(weights), None) => out.word("model", "weights", weights, "format of the weights"),
             (None, Some(kv)) => {
                 out.set("model", "weights", format!("{{ kv = \"{kv}\" }}"), "format of keys and values");
             }
@@ -275,12 +277,18 @@ impl Server {
     }
 }
 
+/// Whether the path of a checkpoint says formats of its parts.
+fn is_narrow(model: &Model) -> bool {
+    model.formats != Formats::of(Dtype::Bf16)
+}
+
 impl Server {
     /// The drafter as a scenario names it. What it does not know takes no time there, which a warning says.
     fn drafter(&self, drafter: &Drafter, flags: &mut Flags<'_>) -> Option<String> {
         let unknown = match drafter {
             Drafter::Text => return None,
             Drafter::Model(asked) => match of_checkpoint(asked) {
+                Some(model) if is_narrow(&model) => return Some(asked.clone()),
                 Some(model) => return Some(model.name),
                 None => format!("the draft model `{asked}` is not in the catalogue"),
             },
@@ -364,7 +372,7 @@ mod tests {
         check(
             "M=meta-llama/Llama-3.1-70B-Instruct\nvllm serve $M -tp 4 --data_parallel_size=2 --max-num-seqs 128 --enforce-eager --quantization fp8",
             &[
-                "name = \"llama-3-70b\"",
+                "name = \"llama-3.1-70b\"",
                 "tp = 4",
                 "nodes = 1",
                 "gpus_per_node = 8",
@@ -390,7 +398,7 @@ mod tests {
     fn eagle_of_sglang_without_a_model_drafts_with_the_own_layer() {
         check(
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE --speculative-num-steps 3",
-            &["draft_tokens = 3", "draft_model = \"mtp\"", "weights = \"fp8-block\""],
+            &["draft_tokens = 3", "draft_model = \"mtp\"", "name = \"deepseek-ai/DeepSeek-R1\" "],
             &[Code::MissingFlag, Code::MissingFlag],
         );
     }

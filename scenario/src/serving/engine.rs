@@ -516,7 +516,9 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     for what in found {
         let finding = Finding::error(Code::NoRoomForCache, None, what);
         reader.find(match checkpoint {
-            Some(word) => finding.help(format!("the published checkpoint is `weights = {word}` in `[model]`")),
+            Some(path) => {
+                finding.help(format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"))
+            }
             None => finding,
         });
     }

@@ -86,11 +86,11 @@ impl Drafter {
 }
 
 fn drafter(name: &str) -> Option<Drafter> {
-    if name == OWN { Some(Drafter::Own) } else { engine::model::embedded(name).map(Drafter::Model) }
+    if name == OWN { Some(Drafter::Own) } else { engine::model::of_name(name).map(Drafter::Model) }
 }
 
 fn drafter_names() -> Vec<&'static str> {
-    let mut names = engine::model::embedded_names();
+    let mut names = crate::model::names();
     names.push(OWN);
     names
 }
@@ -282,7 +282,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     }
     if let Some(framework) = &choice.operation.framework {
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
-        wrong(what, "leave it out, or write `law = \"published-runs\"` in `[cost]`");
+        wrong(
+            what,
+            "an engine whose iterations are played is `name` in `[engine]`; `framework` is of `law = \"published-runs\"` in `[cost]`",
+        );
     }
     let (_, tokens_max) = serving.sizes_max(choice, group);
     let chunk = kernels.chunk_tokens.filter(|tokens| *tokens > tokens_max);

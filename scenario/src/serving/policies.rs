@@ -56,7 +56,12 @@ pub fn policies(
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
     // An engine by its name batches as it does, unless the section says otherwise.
     let own = engine.preset.map(|preset| preset.batcher);
-    let RunList { choices: asked, baseline } = run_list_or(&mut section, plain, variants, own);
+    let RunList { choices: asked, baseline } = if own.is_none() && variants.is_empty() && !section.has("run") {
+        section.missing("run", &unsaid());
+        RunList { choices: Vec::new(), baseline: String::new() }
+    } else {
+        run_list_or(&mut section, plain, variants, own)
+    };
     section.finish();
     let (mut choices, mut names) = (Vec::new(), Vec::new());
     for (name, asked) in asked {
@@ -70,6 +75,12 @@ pub fn policies(
         }
     }
     Policies { choices, best, names, baseline }
+}
+
+/// What to write where neither an engine nor a rule is named.
+fn unsaid() -> String {
+    let rules = BATCHERS.iter().map(|batcher| batcher.name()).collect::<Vec<_>>().join(", ");
+    format!("`name = \"vllm\"` (or sglang, trtllm) in `[engine]` batches as that engine does; or list some of {rules}")
 }
 
 /// What runs under a name.

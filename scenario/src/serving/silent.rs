@@ -3,7 +3,7 @@
 
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
-use engine::model::{Model, published_weights};
+use engine::model::{Model, narrow_checkpoint};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
@@ -263,21 +263,21 @@ fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`trace.dataset_prompts` changes nothing").help(help))
 }
 
-/// Formats of the published checkpoint, in the words of `weights`, of a model that is served in 16 bits and published in fewer.
+/// Path of the published checkpoint of a model that is served in 16 bits and published in fewer.
 pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
-    published_weights(&model.name).filter(|_| model.formats == Formats::of(hw::Dtype::Bf16))
+    narrow_checkpoint(&model.name).filter(|_| model.formats == Formats::of(hw::Dtype::Bf16))
 }
 
 /// A model that nobody serves in 16 bits, named without a format.
 fn published(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.name.clone()?;
-    let word = narrower_checkpoint(&serving.model)?;
+    let path = narrower_checkpoint(&serving.model)?;
     let is_written = |choice: &ServingChoice| choice.operation.kernels.weights != Weights::OfModel;
     if places.weights.is_some() || serving.plain().any(is_written) {
         return None;
     }
     let what = format!("`{}` is served in 16 bits; its checkpoint is published in fewer", serving.model.name);
     let help =
-        format!("`weights = {word}` in `[model]` is the checkpoint, `weights = \"bf16\"` says that 16 bits are meant");
+        format!("`name = \"{path}\"` is the checkpoint, `weights = \"bf16\"` in `[model]` says that 16 bits are meant");
     Some(Finding::warning(Code::PublishedFormat, at, what).help(help))
 }

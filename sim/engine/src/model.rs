@@ -4,6 +4,7 @@
 //! (`model/embedded.rs`). Invariant: widths and counts are positive and heads divide evenly.
 
 mod attending;
+pub mod checkpoint_formats;
 mod checkpoints;
 mod config;
 mod embedded;
@@ -15,8 +16,9 @@ mod unpriced;
 mod vision;
 
 pub use attending::{CompressedAttention, Heads, HeadsByLayer, Index, IndexMade, OutputGate};
-pub use checkpoints::of_checkpoint;
-pub use embedded::{embedded, embedded_names, published_weights};
+pub use checkpoint_formats::narrow_checkpoint;
+pub use checkpoints::{known_names, of_checkpoint, of_name};
+pub use embedded::{embedded, embedded_models, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use streams::{LayerInputs, Streams};
 pub use unpriced::Unpriced;
@@ -247,6 +249,12 @@ pub struct Model {
 }
 
 impl Model {
+    /// Whether it is the other one but for its name, its formats and how far its positions go.
+    pub fn has_layers_of(&self, other: &Self) -> bool {
+        let (formats, max_positions) = (other.formats, other.max_positions);
+        Self { name: other.name.clone(), formats, max_positions, ..self.clone() } == *other
+    }
+
     /// Width of all keys (or all values) of a token.
     pub const fn kv_width(&self) -> u64 {
         self.n_kv_heads * self.head_dim

@@ -1,18 +1,19 @@
 //! Models by the path of a checkpoint, its name on a hub, or the name of a recipe.
 
-use super::{Model, embedded, embedded_names};
+use super::{Model, checkpoint_formats, embedded, embedded_names};
 
-/// Releases that have the shape of another model of the catalogue, and checkpoints whose runs are known by another name.
-const ALIKE: [(&str, &str); 36] = [
-    ("llama-3.1-8b", "llama-3-8b"),
-    ("llama-3.1-70b", "llama-3-70b"),
+/// Releases that have the shape of another model of the catalogue.
+const ALIKE: [(&str, &str); 37] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
     ("nemotron-3.5-lightning-30b-a3b", "nemotron-3-nano-30b-a3b"),
-    ("deepseek-r1", "deepseek-v3"),
+    ("deepseek-r1-distill-llama-8b", "llama-3-8b"),
+    ("deepseek-r1-distill-llama-70b", "llama-3-70b"),
+    ("deepseek-r1-distill-qwen-7b", "qwen2.5-7b"),
+    ("deepseek-r1-distill-qwen-14b", "qwen2.5-14b"),
+    ("deepseek-r1-distill-qwen-32b", "qwen2.5-32b"),
     ("deepseek-v3.1", "deepseek-v3"),
-    ("kimi-k2.5", "kimi-k2"),
     ("kimi-k2.6", "kimi-k2.5"),
     ("kimi-k2.7", "kimi-k2.5"),
     ("kimi-k2.7-code", "kimi-k2.5"),
@@ -77,8 +78,23 @@ const NO_SHAPE: [&str; 31] = [
     "w8a8",
 ];
 
-/// The model of a path, a name on a hub or a recipe; `None` where the catalogue has none.
+/// The model of a path, a name on a hub or a recipe, in the formats that the path says; `None` where the catalogue has none.
 pub fn of_checkpoint(path: &str) -> Option<Model> {
+    shape(path).map(|model| Model { formats: checkpoint_formats::of_path(path), ..model })
+}
+
+/// The model of a name of `known_names`, letter by letter, or of a path with a slash.
+pub fn of_name(name: &str) -> Option<Model> {
+    let is_known = || known_names().contains(&name);
+    if name.contains('/') || is_known() { of_checkpoint(name) } else { None }
+}
+
+/// Models of the catalogue, and releases of the same shape.
+pub fn known_names() -> Vec<&'static str> {
+    embedded_names().into_iter().chain(ALIKE.iter().map(|(name, _)| *name)).collect()
+}
+
+fn shape(path: &str) -> Option<Model> {
     let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
     if let Some(model) = embedded(last) {
         return Some(model);
@@ -97,11 +113,12 @@ pub fn of_checkpoint(path: &str) -> Option<Model> {
     }
 }
 
-/// A model whose name has the same letters and digits.
+/// A model whose name has the same letters and digits, or has the shape of one that has.
 fn named(name: &str) -> Option<Model> {
     let wanted = letters(name);
-    let alike = ALIKE.iter().find(|(other, _)| letters(other) == wanted).map(|(_, name)| *name);
-    embedded(alike.or_else(|| embedded_names().into_iter().find(|known| letters(known) == wanted))?)
+    let own = embedded_names().into_iter().find(|known| letters(known) == wanted);
+    let alike = || ALIKE.iter().find(|(other, _)| letters(other) == wanted).map(|(_, name)| *name);
+    embedded(own.or_else(alike)?)
 }
 
 /// Whether a part is no more than training, a format, a date or a version.
@@ -140,7 +157,8 @@ mod tests {
             ("llama3_70b_pretrain_config", "llama-3-70b"),
             ("~/models/llama-3-8b/", "llama-3-8b"),
             ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "qwen3-30b-a3b"),
-            ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-v3"),
+            ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-r1"),
+            ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
             ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
             ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
             ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick"),
@@ -156,7 +174,6 @@ mod tests {
     fn another_model_that_begins_alike_is_not_taken_for_it() {
         for other in [
             "nobody/knows-this",
-            "deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
             "nvidia/gpt-oss-120b-Eagle3",
             "microsoft/Phi-4-mini-instruct",
             "moonshotai/Kimi-K2.9",

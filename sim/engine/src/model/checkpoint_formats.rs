@@ -1,0 +1,249 @@
+//! In which formats the parts of a published checkpoint are, by its path on a hub.
+
+use hw::{Dtype, Format};
+
+use super::Model;
+use crate::formats::Formats;
+
+/// Formats of the parts of a checkpoint: projections in front of attention, the one behind it, dense feed-forward and shared experts, routed experts.
+type Parts = [Format; 4];
+
+/// Checkpoints whose parts differ, by parts of the path with `*` between them and the width that is published; the first that fits holds. All others
+/// have one format throughout. What `quantization_config` or `hf_quant_config.json` of each leaves out is in 16 bits.
+const MIXED: [(&str, &str, Parts, &str); 24] = [
+    (
+        "gpt-oss",
+        "fp4",
+        [Format::Bf16, Format::Bf16, Format::Bf16, Format::Mxfp4],
+        "openai/gpt-oss-120b: experts alone are MXFP4",
+    ),
+    (
+        "kimi-k2",
+        "int4",
+        [Format::Bf16, Format::Bf16, Format::Bf16, Format::Int4],
+        "moonshotai/Kimi-K2.5: routed experts alone are int4",
+    ),
+    ("kimi-k2.5", "fp4", WITHOUT_ATTENTION, "nvidia/Kimi-K2.5-NVFP4: attention is not quantised"),
+    (
+        "kimi-k2",
+        "fp4",
+        EXPERTS_ALONE,
+        "nvidia/Kimi-K2.6-NVFP4 and -K2.7-Code-NVFP4: neither attention nor shared experts",
+    ),
+    ("kimi-k2", "fp8", BLOCKS, "moonshotai/Kimi-K2-Instruct"),
+    (
+        "deepseek-v4*nvfp4",
+        "fp4",
+        [Format::Fp8Block, Format::Fp8Block, Format::Fp8Block, Format::Nvfp4],
+        "nvidia/DeepSeek-V4-Pro-NVFP4",
+    ),
+    ("deepseek-v4*-fp8", "fp8", BLOCKS, "sgl-project/DeepSeek-V4-Pro-FP8"),
+    ("deepseek-v4", "fp4", V4, "deepseek-ai/DeepSeek-V4-Pro"),
+    ("deepseek-v4", "fp8", V4, "deepseek-ai/DeepSeek-V4-Pro, also where InferenceX calls it fp8"),
+    (
+        "deepseek*fp4-v2",
+        "fp4",
+        WITH_OUTPUT,
+        "nvidia/DeepSeek-R1-0528-FP4-v2 (\"additionally quantizes the wo module in attention layers\")",
+    ),
+    ("deepseek-r1*fp4", "fp4", WITHOUT_ATTENTION, "nvidia/DeepSeek-R1-0528-FP4, without what its second one adds"),
+    ("deepseek", "fp4", WITH_OUTPUT, "nvidia/DeepSeek-V3.1-NVFP4, and the published runs of DeepSeek-R1"),
+    ("deepseek", "fp8", BLOCKS, "deepseek-ai/DeepSeek-R1"),
+    (
+        "qwen3.5",
+        "fp4",
+        EXPERTS_ALONE,
+        "nvidia/Qwen3.5-397B-A17B-NVFP4: neither attention, delta nets nor shared experts",
+    ),
+    ("qwen3.", "fp8", BLOCKS, "Qwen/Qwen3.5-397B-A17B-FP8"),
+    ("qwen/*-fp8", "fp8", BLOCKS, "Qwen/Qwen3-235B-A22B-FP8"),
+    ("glm-5.", "fp4", EXPERTS_ALONE, "nvidia/GLM-5.1-NVFP4 and -5.2-NVFP4: neither attention nor shared experts"),
+    ("glm-5", "fp4", WITHOUT_ATTENTION, "nvidia/GLM-5-NVFP4: attention and its index are not quantised"),
+    ("glm-5", "fp8", BLOCKS, "zai-org/GLM-5-FP8"),
+    (
+        "minimax-m2",
+        "fp4",
+        EXPERTS_ALONE,
+        "nvidia/MiniMax-M2.5-NVFP4: attention is not quantised, and nothing else but experts is there",
+    ),
+    ("minimax-m2", "fp8", BLOCKS, "MiniMaxAI/MiniMax-M2.5"),
+    ("mimo-v2", "fp8", BLOCKS, "XiaomiMiMo/MiMo-V2-Flash"),
+    ("step-3", "fp8", BLOCKS, "stepfun-ai/Step-3.7-Flash-FP8"),
+    (
+        "meta-llama/*405b*-fp8",
+        "fp8",
+        [Format::Bf16, Format::Bf16, Format::Fp8, Format::Fp8],
+        "arXiv:2407.21783, section 6.2: attention is not quantised",
+    ),
+];
+
+/// Blocks of 128 by 128.
+const BLOCKS: Parts = [Format::Fp8Block; 4];
+/// DeepSeek-V4: `expert_dtype` of its config.json is fp4, with a scale per 32 numbers.
+const V4: Parts = [Format::Fp8Block, Format::Fp8Block, Format::Fp8Block, Format::Mxfp4];
+const WITHOUT_ATTENTION: Parts = [Format::Bf16, Format::Bf16, Format::Nvfp4, Format::Nvfp4];
+const WITH_OUTPUT: Parts = [Format::Bf16, Format::Nvfp4, Format::Nvfp4, Format::Nvfp4];
+const EXPERTS_ALONE: Parts = [Format::Bf16, Format::Bf16, Format::Bf16, Format::Nvfp4];
+
+/// What a part of a name says of the width of its weights, and the format where all parts have one; the first that is there counts.
+const SAID: [(&str, &str, Format); 14] = [
+    ("nvfp4", "fp4", Format::Nvfp4),
+    ("mxfp4", "fp4", Format::Mxfp4),
+    ("-fp4", "fp4", Format::Nvfp4),
+    ("fp8-block", "fp8", Format::Fp8Block),
+    ("-fp8", "fp8", Format::Fp8),
+    ("_fp8", "fp8", Format::Fp8),
+    ("w8a16", "int8", Format::Int8Weights),
+    ("w8a8", "int8", Format::Int8),
+    ("gptq-int8", "int8", Format::Int8Weights),
+    ("w4a16", "int4", Format::Int4),
+    ("awq", "int4", Format::Int4),
+    ("gptq", "int4", Format::Int4),
+    ("-int4", "int4", Format::Int4),
+    ("-int8", "int8", Format::Int8),
+];
+
+/// Checkpoints that are published narrow without a word of it in their names: beginning of the path, and width. Their cards on the hub,
+/// `quantization_config` of `config.json`.
+const NARROW: [(&str, &str); 9] = [
+    ("deepseek-ai/deepseek-v3", "fp8"),
+    ("deepseek-ai/deepseek-r1", "fp8"),
+    ("deepseek-ai/deepseek-v4", "fp4"),
+    ("xiaomimimo/mimo-v2-flash", "fp8"),
+    ("openai/gpt-oss", "fp4"),
+    ("moonshotai/kimi-k2-thinking", "int4"),
+    ("moonshotai/kimi-k2.", "int4"),
+    ("moonshotai/kimi-k2", "fp8"),
+    ("minimaxai/minimax-m2", "fp8"),
+];
+
+/// Models of the catalogue that nobody publishes in 16 bits, with the paths of their checkpoints.
+const ALWAYS_NARROW: [(&str, &str); 12] = [
+    ("deepseek-v3", "deepseek-ai/DeepSeek-V3"),
+    ("deepseek-r1", "deepseek-ai/DeepSeek-R1"),
+    ("deepseek-v3.2", "deepseek-ai/DeepSeek-V3.2"),
+    ("deepseek-v4-flash", "deepseek-ai/DeepSeek-V4-Flash"),
+    ("deepseek-v4-pro", "deepseek-ai/DeepSeek-V4-Pro"),
+    ("kimi-k2", "moonshotai/Kimi-K2-Instruct"),
+    ("kimi-k2.5", "moonshotai/Kimi-K2.5"),
+    ("gpt-oss-20b", "openai/gpt-oss-20b"),
+    ("gpt-oss-120b", "openai/gpt-oss-120b"),
+    ("mimo-v2-flash", "XiaomiMiMo/MiMo-V2-Flash"),
+    ("minimax-m2", "MiniMaxAI/MiniMax-M2"),
+    ("minimax-m2.5", "MiniMaxAI/MiniMax-M2.5"),
+];
+
+/// A dense model that was taught by another one has the other one's name in its own, and none of its formats.
+const TAUGHT: &str = "distill";
+
+/// Formats of the parts of a checkpoint, as far as its path says them; all in 16 bits where it says nothing.
+pub fn of_path(path: &str) -> Formats {
+    let path = path.trim_end_matches('/').to_lowercase();
+    let of_16_bits = Formats::of(Dtype::Bf16);
+    let name = path.rsplit('/').next().unwrap_or(&path);
+    if name.contains("bf16") {
+        return of_16_bits;
+    }
+    let said = SAID.iter().find(|(part, ..)| name.contains(part));
+    let narrow = NARROW.iter().find(|(start, _)| path.starts_with(start) && !path.contains(TAUGHT));
+    let width = said.map(|(_, width, _)| *width).or_else(|| narrow.map(|(_, width)| *width));
+    let mixed = width.filter(|_| !path.contains(TAUGHT)).and_then(|width| of_width(&path, width));
+    let whole = said.map(|(_, _, format)| Formats::weights(*format, Dtype::Bf16));
+    mixed.or(whole).unwrap_or(of_16_bits)
+}
+
+/// Formats of the parts of a checkpoint that is published in such a width (`fp8`, `fp4`, `int4`), where they differ or need a scale per block; keys and
+/// values in 16 bits.
+pub fn of_width(path: &str, width: &str) -> Option<Formats> {
+    let path = path.to_lowercase();
+    let is_of = |pattern: &str| pattern.split('*').all(|part| path.contains(part));
+    let (.., [attention, behind, dense, experts], _) =
+        *MIXED.iter().find(|(pattern, published, ..)| *published == width && is_of(pattern))?;
+    let output = Some(behind).filter(|behind| *behind != attention);
+    Some(Formats { attention, output, dense, experts, ..Formats::of(Dtype::Bf16) })
+}
+
+/// Path of the published checkpoint of a model of the catalogue, where none has 16 bits.
+pub fn narrow_checkpoint(model: &str) -> Option<&'static str> {
+    ALWAYS_NARROW.iter().find(|(name, _)| *name == model).map(|(_, path)| *path)
+}
+
+/// In which formats a model's parts are, for people.
+pub fn words(model: &Model) -> String {
+    let of = model.formats;
+    let [attention, output, dense, experts] = [of.attention, of.behind(), of.dense, of.experts].map(Format::word);
+    let shape = format!("shape of `{}`", model.name);
+    if of == Formats::of(Dtype::Bf16) {
+        let narrow = narrow_checkpoint(&model.name);
+        let published =
+            narrow.map_or_else(String::new, |path| format!("; the published checkpoint `{path}` has fewer"));
+        return format!("{shape}, weights in 16 bits{published}");
+    }
+    let experts = if model.experts.is_some() { format!(", routed experts {experts}") } else { String::new() };
+    format!("{shape}, weights: attention {attention}, the product behind it {output}, feed-forwards {dense}{experts}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{embedded, of_checkpoint};
+    use Format::{Bf16, Fp8, Fp8Block, Int4, Int8, Int8Weights, Mxfp4, Nvfp4};
+
+    /// Formats of attention, what lies behind it, dense feed-forwards and routed experts.
+    fn parts(formats: Formats) -> Parts {
+        [formats.attention, formats.behind(), formats.dense, formats.experts]
+    }
+
+    #[test]
+    fn paths_say_the_formats_of_their_parts() {
+        for (path, expected) in [
+            ("deepseek-ai/DeepSeek-R1", [Fp8Block; 4]),
+            ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", [Bf16; 4]),
+            ("deepseek-ai/DeepSeek-V4-Flash", [Fp8Block, Fp8Block, Fp8Block, Mxfp4]),
+            ("sgl-project/DeepSeek-V4-Pro-FP8", [Fp8Block; 4]),
+            ("openai/gpt-oss-120b", [Bf16, Bf16, Bf16, Mxfp4]),
+            ("nvidia/DeepSeek-R1-0528-FP4", [Bf16, Bf16, Nvfp4, Nvfp4]),
+            ("nvidia/DeepSeek-R1-0528-NVFP4-v2", [Bf16, Nvfp4, Nvfp4, Nvfp4]),
+            ("nvidia/DeepSeek-V3.1-NVFP4", [Bf16, Nvfp4, Nvfp4, Nvfp4]),
+            ("nvidia/Llama-3.3-70B-Instruct-FP4", [Nvfp4; 4]),
+            ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", [Int8; 4]),
+            ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a16", [Int8Weights; 4]),
+            ("Qwen/Qwen3-32B-AWQ", [Int4; 4]),
+            ("Qwen/Qwen3-32B-FP8", [Fp8Block; 4]),
+            ("RedHatAI/Qwen3-32B-FP8-dynamic", [Fp8; 4]),
+            ("moonshotai/Kimi-K2-Instruct-0905", [Fp8Block; 4]),
+            ("moonshotai/Kimi-K2-Thinking", [Bf16, Bf16, Bf16, Int4]),
+            ("moonshotai/Kimi-K2.5/", [Bf16, Bf16, Bf16, Int4]),
+            ("meta-llama/Llama-3.1-405B-Instruct-FP8", [Bf16, Bf16, Fp8, Fp8]),
+            ("meta-llama/Llama-3.3-70B-Instruct", [Bf16; 4]),
+            ("unsloth/DeepSeek-V3-bf16", [Bf16; 4]),
+            // A model of the catalogue by its own name says nothing.
+            ("deepseek-v3", [Bf16; 4]),
+        ] {
+            assert_eq!(parts(of_path(path)), expected, "{path}");
+            assert!(of_checkpoint(path).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_width_from_elsewhere_has_the_parts_of_the_checkpoint() {
+        for (path, width, expected) in [
+            ("deepseek-ai/DeepSeek-R1", "fp4", Some([Bf16, Nvfp4, Nvfp4, Nvfp4])),
+            ("zhipuai/GLM-5", "fp4", Some([Bf16, Bf16, Nvfp4, Nvfp4])),
+            ("zai-org/GLM-5.1", "fp4", Some([Bf16, Bf16, Bf16, Nvfp4])),
+            ("Qwen/Qwen3.5-397B-A17B", "fp4", Some([Bf16, Bf16, Bf16, Nvfp4])),
+            ("meta-llama/Llama-3.1-70B", "fp4", None),
+        ] {
+            assert_eq!(of_width(path, width).map(parts), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn models_without_16_bits_have_a_checkpoint_of_their_shape() {
+        for (name, path) in ALWAYS_NARROW {
+            let (own, found) = (embedded(name).expect(name), of_checkpoint(path).expect(path));
+            assert_eq!(own.n_parameters(), found.n_parameters(), "{name}");
+            assert_ne!(of_path(path), Formats::of(Dtype::Bf16), "{path}");
+        }
+    }
+}
