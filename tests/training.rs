@@ -1,7 +1,9 @@
 //! Claims about the training step across every combination of exchange, ZeRO stage, recompute and gradient reduction.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use input::diagnostic::{Severity, Source};
 use reports::PolicyResult;
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
@@ -206,4 +208,85 @@ fn embedding_and_loss_may_stand_alone_on_their_stages() {
     let more = ["parallel.chunks=13", layers.as_str(), "training.bucket_tokens=32768"];
     let rows = run(&[&set[..], &more[..]].concat());
     assert!(rows["megatron"].status.is_ok(), "{}", rows["megatron"].why);
+}
+
+/// Metrics of the first policy of a scenario in TOML; or what its reader refuses.
+fn of_text(text: &str) -> Result<BTreeMap<String, f64>, String> {
+    let source = Source { text: text.to_owned(), ..scenario::find("quickstart").expect("shipped").0 };
+    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    let findings = checked.findings.iter();
+    let refused: Vec<&str> = findings.filter(|f| f.severity == Severity::Error).map(|f| f.what.as_str()).collect();
+    if !refused.is_empty() {
+        return Err(refused.join("; "));
+    }
+    let rows = pipeline::run(&super::training(checked), &|_| {}).result.results;
+    Ok(rows[0].metrics.clone())
+}
+
+#[test]
+fn an_interval_of_checkpoints_that_nobody_wrote_is_one_that_storage_keeps_up_with() {
+    // A write takes longer than two steps: below that, every checkpoint would wait for the one before.
+    let useful = |more: &[&str]| {
+        let (source, folder) = scenario::find("resilience/weeks").expect("shipped");
+        let set = ["checkpoint.storage_gb_per_s=388"].iter().chain(more).map(|set| (*set).to_owned()).collect();
+        let scenario = super::training(kinds::check(source, &folder, &Overrides { set, ..Overrides::default() }));
+        pipeline::run(&scenario, &|_| {}).result.results[0].metrics.clone()
+    };
+    let own = useful(&[]);
+    for factor in [0.8, 1.0, 1.3] {
+        let every_s = format!("checkpoint.every_s={}", own["checkpoint_interval_s"] * factor);
+        let given = useful(&[&every_s])["run_goodput_ratio"];
+        assert!(own["run_goodput_ratio"] >= given - 2e-3, "{} against {given} at {factor}", own["run_goodput_ratio"]);
+    }
+}
+
+#[test]
+fn an_overlap_of_experts_that_exchange_nothing_changes_nothing() {
+    let step = |overlap: f64| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"mixtral-8x7b\"\n[cluster]\ngpu = \"gb300\"\nnodes = 4\ngpus_per_node = 8\n\
+             [parallel]\nzero = 1\n[overlap]\nexpert = {overlap:?}\n[training]\nframework = \"megatron-core\"\nbatch_size = 64\n\
+             bucket_tokens = 4096\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        of_text(&text).expect("a good scenario")["iteration_time_s"]
+    };
+    assert_eq!(step(0.0).to_bits(), step(1.0).to_bits());
+}
+
+/// A dense model under Megatron-Core on one node, with products in a format.
+fn in_format(gpu: &str, products: &str) -> Result<BTreeMap<String, f64>, String> {
+    of_text(&format!(
+        "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"{gpu}\"\nnodes = 1\ngpus_per_node = 8\n\
+         [parallel]\ntp = 2\nzero = 1\nsequence_parallel = true\n[training]\nframework = \"megatron-core\"\nproducts = \"{products}\"\n\
+         recompute = \"none\"\nbatch_size = 32\nbucket_tokens = 8192\n[workload]\ntokens = 8192\n[policies]\nrun = [\"megatron\"]\n"
+    ))
+}
+
+#[test]
+fn formats_that_no_unit_or_no_framework_multiplies_are_refused() {
+    let refused = |gpu: &str, products: &str| in_format(gpu, products).expect_err("refused");
+    assert!(refused("h100-sxm", "mxfp8").contains("`h100-sxm` multiplies no mxfp8"));
+    assert!(refused("h100-sxm", "nvfp4").contains("multiplies no nvfp4"));
+    assert!(refused("h100-sxm", "int8").contains("no framework here trains with products in int8"));
+    assert!(in_format("b200", "mxfp8").is_ok() && in_format("h100-sxm", "fp8-block").is_ok());
+}
+
+#[test]
+fn narrow_products_keep_narrow_inputs_and_copies_of_their_weights() {
+    let peak = |products: &str| in_format("h100-sxm", products).expect("a good scenario")["peak_memory_bytes"];
+    // Of two ranks: 32 layers keep one byte less of two norms and of the activation function for 8,192 tokens, and have two narrow copies of their weights.
+    let activations = 32.0 * 8192.0 * f64::from(2 * 4096 + 14_336) / 2.0;
+    let weights = 2.0 * 32.0 * f64::from(4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14_336) / 2.0;
+    let found = peak("bf16") - peak("fp8");
+    assert!((found - (activations - weights)).abs() < 0.01 * activations, "{found}");
+}
+
+#[test]
+fn a_pool_of_context_ranks_may_be_wider_than_the_heads() {
+    let text = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 8\ngpus_per_node = 8\n\
+                [parallel]\ncp = 64\nzero = 3\nexchange = \"ulysses\"\n[training]\nbatch_size = 128\nbucket_tokens = 8192\nsteps = 1\n\
+                [workload]\nlengths = \"commoncrawl-like\"\nmax_tokens = 65536\n[policies]\nrun = [\"flexsp\"]\n";
+    assert!(of_text(text).is_ok_and(|metrics| metrics["iteration_time_s"] > 0.0));
+    let refused = of_text(&text.replace("\"flexsp\"", "\"flexsp\", \"best_fit\"")).expect_err("a group of 64");
+    assert!(refused.contains("does not divide the 32 heads"), "{refused}");
 }

@@ -93,7 +93,9 @@ impl Gpu {
     /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
     pub const fn multiplies(&self, format: Format) -> bool {
         match format {
-            Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => self.peak_fp8.is_some(),
+            Format::Fp8 | Format::Fp8Block => self.peak_fp8.is_some(),
+            // Scales of 32 elements came into the units together with four bits (OCP Microscaling; PTX `tcgen05.mma` with `block_scale`).
+            Format::Mxfp8 => self.peak_fp8.is_some() && self.peak_fp4.is_some(),
             Format::Int8 => self.peak_int8.is_some() || self.peak_fp8.is_some(),
             Format::Nvfp4 => self.peak_fp4.is_some(),
             Format::Fp32 | Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Mxfp4 => true,

@@ -128,6 +128,7 @@ impl Tuned {
         let mut all =
             vec![format!("Best: {} on {} GPUs, {}{ends}.", words(&answer.values), answer.n_gpus, figure(answer))];
         all.push(match self.broken_when_slow.as_str() {
+            _ if self.limits.is_empty() => "It has no limits to keep.".to_owned(),
             "" => "It keeps the limits at the slow end of the costs too.".to_owned(),
             why => format!("At the slow end of the costs it does not keep the limits: {}.", plain(why)),
         });

@@ -378,10 +378,11 @@ impl Serving {
     /// read.
     pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
         let (sequences_max, tokens_max) = self.sizes_max(choice, group);
-        let decode_tokens = sequences_max * choice.operation.tokens_per_sequence();
+        // A group with more sequences than the engine has tokens gets as many tokens, where they take their own of them.
+        let counted = if choice.batcher.counts_decoding() { sequences_max } else { 0 };
+        let decode_tokens = counted * choice.operation.tokens_per_sequence();
         let limits = Limits {
             sequences_max,
-            // A group with more sequences than the engine has tokens gets as many tokens.
             tokens_max: tokens_max.max(decode_tokens),
             recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
             image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),

@@ -117,13 +117,13 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, training: &Training, overlap: &Overlap, gpu: &str) -> (Seconds, Launches) {
+    fn host(&self, training: &Training, interleaves: bool, gpu: &str) -> (Seconds, Launches) {
         let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
         let (waits, launches) = Constants::of(gpu).host(training.graphs);
-        let is_interleaved = execution.framework == Framework::MegatronCore && overlap.expert > 0.0;
+        let is_interleaved = execution.framework == Framework::MegatronCore && interleaves;
         (waits, if is_interleaved { launches.interleaved() } else { launches })
     }
 }
@@ -195,7 +195,9 @@ pub fn of_sequences(
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
-    let (host_overhead_per_layer, launches) = asked.host(&training, &overlap, &cluster.gpu.name);
+    // A forward runs beside a backward where there is an all-to-all to hide.
+    let interleaves = overlap.expert > 0.0 && (parallel.layout.ep > 1 || parallel.is_searched);
+    let (host_overhead_per_layer, launches) = asked.host(&training, interleaves, &cluster.gpu.name);
     framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
     let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };

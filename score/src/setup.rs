@@ -94,8 +94,6 @@ pub struct Part {
     shared_among_routed: bool,
     routing: Routing,
     prompt_exchange: PromptExchange,
-    /// Tokens of an iteration that are enough where nobody is computed again.
-    tokens_asked: u32,
 }
 
 impl Setup {
@@ -251,13 +249,8 @@ fn started(
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
-        let tokens_asked = setup.parts[index].tokens_asked;
         let limits = &mut setup.parts[index].limits;
         (limits.kv_blocks, limits.blocks_per_sequence) = room;
-        // Where all fit, nobody is computed again, and the budget is as it was asked for.
-        if limits.sequences_max <= limits.full_sequences() {
-            limits.tokens_max = limits.tokens_max.min(tokens_asked);
-        }
     }
     Ok(setup)
 }
@@ -302,8 +295,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
     let longest = asked.prompt + run.output;
-    // Without chunks a request has to fit an iteration, also when it is computed again.
-    let least = if batcher.cut() == Cut::Never { longest } else { 1 };
+    // Without chunks a prompt has to fit an iteration, beside all who decode.
+    let least = if batcher.cut() == Cut::Never { asked.prompt + sequences_max } else { 1 };
     let tokens = published.and_then(|side| side.tokens);
     let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
@@ -332,7 +325,6 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
         batch_max,
-        tokens_asked: tokens_asked.max(asked.prompt + sequences_max),
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),

@@ -15,7 +15,8 @@ const SCENARIO: &str = "serving/azure-conv";
 /// A random fleet and its load, without the number of replicas.
 fn fleet(draw: &mut Stream) -> Vec<String> {
     let batcher = pick(draw, &["vllm-v1", "sarathi", "vllm-v0", "sglang", "trtllm"]);
-    let tokens = pick(draw, &[128, 256, 512, 2048]);
+    // What cuts no prompt refuses those that no iteration holds.
+    let tokens = pick(draw, &[128, 256, 512, 2048]).max(if batcher == "trtllm" { 16_384 } else { 0 });
     let router = pick(draw, &["round-robin", "random", "least-loaded", "least-memory", "power-of-two"]);
     [
         "expect={}".to_owned(),
@@ -103,7 +104,7 @@ fn an_added_replica_may_meet_fewer_limits_because_it_admits_sooner() {
         "expect={}",
         "cluster.gpus_per_node=8",
         "policies={run=['trtllm'],baseline='trtllm'}",
-        "engine.max_tokens=256",
+        "engine.max_tokens=131072",
         "engine.max_sequences=8",
         "engine.block_tokens=1",
         "fleet.router=random",

@@ -419,10 +419,9 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
     let (degree, sizes) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
-    let cuts = choice.batcher.cut() != Cut::Never;
-    let chunk = group.tokens_max.or_else(|| cuts.then_some(serving.sizes_max(choice, group).1));
+    let (_, chunk) = serving.sizes_max(choice, group);
     let reserve = |sizes: Sizes| {
-        let asked = sizes.asked(chunk.unwrap_or(sizes.tokens_max), engine.graph_max(gpu, degree));
+        let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
         asked.reserve(gpu, degree, deployment.n_gpus())
     };
     let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve)];
@@ -452,15 +451,25 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
 }
 
 impl Serving {
+    /// Whether iterations of a choice are made to hold its longest prompt: prompts are not cut, and the engine does not start with fewer tokens (vLLM V0:
+    /// `max_num_batched_tokens` below `max_model_len`), or neither the scenario nor the engine says how many an iteration has.
+    fn raises_tokens(&self, choice: &ServingChoice) -> bool {
+        let is_own = |preset: &EnginePreset| preset.batcher == choice.batcher.name();
+        let is_unsaid = choice.is_usual[1] && !self.engine.preset.is_some_and(is_own);
+        choice.batcher.cut() == Cut::Never && (is_unsaid || !choice.batcher.keeps_budget())
+    }
+
     /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU, and no more sequences than an
     /// iteration has tokens for (vLLM: `_set_default_max_num_seqs_and_batched_tokens_args`).
     pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
         let own = self.engine.preset.map(|preset| preset.sizes_on(&group.cluster.gpu));
         let [sequences, tokens] = choice.is_usual;
-        // Whole prompts have raised the tokens.
-        let tokens = tokens && choice.batcher.cut() != Cut::Never;
+        let tokens = tokens && !self.raises_tokens(choice);
         let usual_sequences = own.filter(|_| sequences).map(|sizes| sizes.sequences_max);
-        let usual_tokens = own.filter(|_| tokens).map(|sizes| sizes.tokens_max);
+        let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let n_ranks = (choice.operation.expert_degree / tensor_degree).max(1);
+        let of_rank = |preset: &EnginePreset, sizes: Sizes| preset.tokens_of_rank(sizes.tokens_max, n_ranks);
+        let usual_tokens = self.engine.preset.zip(own).filter(|_| tokens).map(|(preset, sizes)| of_rank(preset, sizes));
         let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
         let lowers = sequences && choice.batcher.counts_decoding();
         let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
@@ -469,13 +478,10 @@ impl Serving {
     }
 }
 
-/// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take
-/// it. An engine that computes whole prompts keeps what is said.
+/// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of the largest one need more, they
+/// take it.
 pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Bytes {
     let reserved = group.reserved.unwrap_or(serving.reserved);
-    if choice.batcher.cut() == Cut::Never {
-        return reserved;
-    }
     let (_, tokens_max) = serving.sizes_max(choice, group);
     let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
     if activations > reserved { activations } else { reserved }
@@ -497,6 +503,7 @@ fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
 
 /// Weights leave room on every group, and what follows from the model is filled in.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
+    fill_in(serving);
     let mut found: Vec<String> = Vec::new();
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
@@ -523,16 +530,24 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         });
     }
     beyond_memory(reader, serving);
+}
+
+/// What nobody wrote of contexts and of iterations that hold whole prompts.
+fn fill_in(serving: &mut Serving) {
     let given = serving.engine.limits.context_max;
-    let positions =
-        |choice: &ServingChoice| serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
-    let longest: Vec<u64> = serving.choices.iter().map(|choice| positions(choice).unwrap_or(0)).collect();
-    for (choice, longest) in serving.choices.iter_mut().zip(longest) {
-        let limits = &mut choice.limits;
-        limits.context_max = if given > 0 { given } else { u32::try_from(longest).unwrap_or(u32::MAX) };
-        if choice.batcher.cut() == Cut::Never {
-            // Whole prompts have to fit an iteration, as vLLM V0 sets it.
-            limits.tokens_max = limits.tokens_max.max(limits.context_max);
-        }
+    for index in 0..serving.choices.len() {
+        let choice = &serving.choices[index];
+        let positions = serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
+        let positions = u32::try_from(positions.unwrap_or(0)).unwrap_or(u32::MAX);
+        let context = if given > 0 { given } else { positions };
+        let raised = if serving.raises_tokens(choice) { longest(serving, choice).min(context) } else { 0 };
+        let limits = &mut serving.choices[index].limits;
+        limits.context_max = context;
+        limits.tokens_max = limits.tokens_max.max(raised);
     }
+}
+
+/// Tokens of the longest prompt of a choice.
+fn longest(serving: &Serving, choice: &ServingChoice) -> u32 {
+    serving.requests_of(choice).list.iter().map(|request| request.prompt).max().unwrap_or(0)
 }

@@ -1,6 +1,7 @@
 //! What replicas hold of the requests: prefixes in whole blocks, and whether any replica could ever hold one.
 
 use serve::replica::Limits;
+use serve::replica::batcher::Cut;
 use serve::request::Request;
 
 use super::{Serving, ServingGroup, kv};
@@ -42,21 +43,31 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         };
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
-        let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
         let requests = serving.requests_of(choice);
-        let n = requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
+        let is_whole = choice.batcher.cut() == Cut::Never;
+        let is_too_long = |index: &usize| {
+            let Request { prompt, output, .. } = requests.list[*index];
+            u64::from(prompt) + u64::from(output) > most(largest) || (is_whole && prompt > largest.tokens_max)
+        };
+        let n = (0..requests.len()).filter(is_too_long).count();
         if n == 0 {
             continue;
         }
+        let (whole, tokens) = if is_whole {
+            (format!(", {} tokens of an iteration, which cuts no prompt", largest.tokens_max), ", `engine.max_tokens`")
+        } else {
+            (String::new(), "")
+        };
         let what = format!(
-            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
+            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory{whole})",
             requests.len(),
             choice.name,
             largest.context_max,
             room(largest)
         );
-        let help =
-            "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
+        let help = format!(
+            "they are refused and meet no limit; more memory, a larger `engine.tp`{tokens} or `engine.max_context` holds them"
+        );
         if n == requests.len() {
             reader.refuse(Code::LongRequests, None, what, "no request could run");
         } else {

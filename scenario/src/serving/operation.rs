@@ -85,14 +85,20 @@ impl Drafter {
     }
 }
 
-fn drafter(name: &str) -> Option<Drafter> {
-    if name == OWN { Some(Drafter::Own) } else { engine::model::of_name(name).map(Drafter::Model) }
-}
-
-fn drafter_names() -> Vec<&'static str> {
-    let mut names = crate::model::names();
-    names.push(OWN);
-    names
+/// Who drafts: another model, the served one's own prediction, or the text itself.
+fn drafter(section: &mut Section<'_>) -> Drafter {
+    section.offers("draft_model", || crate::model::names().into_iter().chain([OWN]));
+    match section.text("draft_model") {
+        None => Drafter::LookUp,
+        Some((name, _)) if name == OWN => Drafter::Own,
+        Some((name, at)) => crate::model::of_name(&name, at).map_or_else(
+            |finding| {
+                section.find(finding);
+                Drafter::LookUp
+            },
+            Drafter::Model,
+        ),
+    }
 }
 
 /// Word of `draft_model` for the served model's own prediction.
@@ -211,8 +217,7 @@ fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    let by =
-        section.known("draft_model", (Code::UnknownModel, "model"), drafter_names, drafter).unwrap_or(Drafter::LookUp);
+    let by = drafter(&mut section);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
         section.missing(

@@ -282,7 +282,8 @@ fn lay_recorded(
 fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
-    let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
+    let has_others = section.has("lengths") || section.has("file");
+    let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section, has_others));
     let names = Format::WORDS.map(|(name, _)| name);
     let format = section.text("format");
     match (named, file, alike) {
@@ -320,12 +321,12 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
 }
 
 /// `prompt_tokens` and `output_tokens`, with the place of the first.
-fn alike(section: &mut Section<'_>) -> Option<((u32, u32), Place)> {
-    let is_given = section.has("prompt_tokens") || section.has("output_tokens");
-    if !is_given {
+fn alike(section: &mut Section<'_>, has_others: bool) -> Option<((u32, u32), Place)> {
+    if !section.has("prompt_tokens") && !section.has("output_tokens") {
         return None;
     }
-    let mut tokens = |key| section.count(key, None, 1..=TOKENS_MAX.into());
+    // Beside other lengths both are too many, and neither needs the other.
+    let mut tokens = |key| section.count(key, has_others.then_some(1), 1..=TOKENS_MAX.into());
     let ((prompt, at), (output, _)) = (tokens("prompt_tokens"), tokens("output_tokens"));
     Some(((small(prompt), small(output)), at))
 }

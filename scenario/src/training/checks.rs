@@ -13,13 +13,16 @@ use input::reader::Reader;
 /// The policy that pads its micro-batches to their full length.
 const PADS: &str = "megatron";
 
+/// The policy that takes all context ranks as a pool of groups.
+const POOLS: &str = "flexsp";
+
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
 pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
     if !ranks(reader, problem, at) {
         return;
     }
     let before = reader.n_errors();
-    divisions(reader, problem, at);
+    divisions(reader, problem, policies, at);
     copies(reader, problem, at);
     experts(reader, problem, at);
     states(reader, problem, at);
@@ -84,7 +87,7 @@ fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Places) -> bool {
 }
 
 /// Heads and widths that a degree cuts.
-fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+fn divisions(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice], at: &Places) {
     let (layout, model) = (&problem.layout, &problem.model);
     let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(layout.tp)) {
@@ -98,10 +101,13 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         );
     }
     let cut = u64::from(layout.cp) * u64::from(layout.tp);
-    if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) {
+    // Its groups are as wide as the heads allow, whatever the pool is.
+    let is_pool = !policies.is_empty() && policies.iter().all(|choice| choice.policy == POOLS);
+    if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) && !is_pool {
         let degrees = if layout.tp == 1 { format!("cp {}", layout.cp) } else { format!("cp × tp {cut}") };
         let what = format!("ulysses cuts heads: {degrees} does not divide the {heads} heads of `{}`", model.name);
-        reader.refuse(Code::UlyssesHeads, at.cp.clone(), what, format!("allowed here: {}", divisors(heads)));
+        let help = format!("allowed here: {}; a variant may have a `cp` of its own", divisors(heads));
+        reader.refuse(Code::UlyssesHeads, at.cp.clone(), what, help);
     }
     let island = problem.cluster.nvlink_island;
     let consecutive = layout.order[0] == train::layout::Axis::Tensor;

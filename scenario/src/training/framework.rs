@@ -54,11 +54,18 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) 
     loss_of_card(reader, training.execution.loss, gpu);
 }
 
+/// Formats of weights that are served alone: neither Transformer Engine nor torchao multiplies gradients so.
+const NOT_TRAINED: [Format; 4] = [Format::Int8, Format::Int8Weights, Format::Int4, Format::Mxfp4];
+
 /// Refuses formats of products that the card does not multiply, and attention in 8 bits where nothing runs it.
 fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
     let Some(products) = training.execution.formats else { return };
     let at = training.products_at.clone();
-    if let Some(what) = formats::misfit(&products, gpu) {
+    if let Some(format) = products.products().into_iter().find(|format| NOT_TRAINED.contains(format)) {
+        let what = format!("no framework here trains with products in {}", format.word());
+        let help = "allowed are bf16, fp16, fp32, fp8, fp8-block, mxfp8 and nvfp4";
+        reader.refuse(Code::WrongOperation, at, what, help);
+    } else if let Some(what) = formats::misfit(&products, gpu) {
         let help = format!("it multiplies {}", formats::multiplied(gpu));
         reader.refuse(Code::WrongOperation, at, what, help);
     } else if products.kv == Dtype::Fp8 {

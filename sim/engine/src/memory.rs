@@ -91,10 +91,10 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     (shared / f64::from(shard.tp), experts)
 }
 
-/// Bytes of a stage's weights on one rank. Norms, embedding and router are stored as the activations are.
-pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
+/// Parameters of a stage on one rank by the format of their products. Norms, embedding and router are stored as the activations are.
+fn parts_of_stage(shard: &Shard<'_>, stage: &Stage) -> [(Format, f64); 6] {
     let (model, formats) = (shard.model, shard.formats);
-    let (tensor, whole) = (f64::from(shard.tp), Format::from(shard.dtype));
+    let tensor = f64::from(shard.tp);
     let (shared, routed) = stage_parameters(shard, stage);
     let of = |part: fn(&Model, Layer) -> u64| {
         let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
@@ -105,12 +105,34 @@ pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
     let has_head = stage.last && !(model.tied && stage.first);
     let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
     let rest = (shared - attention - dense - head).max(0.0);
-    formats.attention.weight_bytes(attention - output)
-        + formats.behind().weight_bytes(output)
-        + formats.dense.weight_bytes(dense)
-        + formats.experts.weight_bytes(routed)
-        + formats.head.weight_bytes(head)
-        + whole.weight_bytes(rest)
+    [
+        (formats.attention, attention - output),
+        (formats.behind(), output),
+        (formats.dense, dense),
+        (formats.experts, routed),
+        (formats.head, head),
+        (shard.dtype.into(), rest),
+    ]
+}
+
+/// Bytes of a stage's weights on one rank.
+pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
+    parts_of_stage(shard, stage).into_iter().map(|(format, parameters)| format.weight_bytes(parameters)).sum()
+}
+
+/// Narrow copies of a stage's weights on one rank that Transformer Engine makes once a step and keeps (`get_weight_workspace`), and the parameters
+/// that have them: bytes, and their number. Products of backward read a copy along the other dimension, but for one scale per tensor on cards that
+/// multiply operands as they lie (`is_non_tn_fp8_gemm_supported`).
+pub fn narrow_copies(shard: &Shard<'_>, stage: &Stage, gpu: &Gpu) -> (f64, f64) {
+    if shard.framework != Framework::MegatronCore {
+        return (0.0, 0.0);
+    }
+    let narrow = parts_of_stage(shard, stage).into_iter().filter(|(format, _)| !format.is_whole());
+    narrow.fold((0.0, 0.0), |(bytes, n), (format, parameters)| {
+        let as_they_lie = format == Format::Fp8 && gpu.multiplies(Format::Mxfp8);
+        let copies = if as_they_lie { 1.0 } else { 2.0 };
+        (bytes + copies * format.weight_bytes(parameters), n + parameters)
+    })
 }
 
 /// Bytes per token of one layer: kept from forward to backward, and what backward makes again and holds for one layer.

@@ -9,6 +9,7 @@ use engine::cost::CostModel;
 use engine::play::Case;
 use engine::task::{Collective, CopyKind, Op};
 use hw::{Bytes, Cluster, GroupShape, Rank};
+use train::layout::Zero;
 use train::memory::{self, States};
 use train::problem::Problem;
 use train::stage::stages;
@@ -17,9 +18,11 @@ use crate::cycle::{CASES, Placement};
 use crate::orchestrator::Orchestrator;
 
 /// Ranks of the trainer that hold one copy of the model together, and how they lie: stages of tensor groups, or of expert groups where those are wider.
+/// Where parameters are sharded, all ranks that share them.
 fn sharing(problem: &Problem) -> GroupShape {
     let layout = &problem.layout;
-    let n = layout.pp * layout.tp.max(layout.ep * layout.expert_tp);
+    let shards = if layout.zero == Zero::Parameters { layout.n_shards() } else { 1 };
+    let n = layout.pp * (layout.tp * shards).max(layout.ep * layout.expert_tp);
     let ranks: Vec<Rank> = (0..n.clamp(1, problem.cluster.n_gpus())).map(Rank).collect();
     problem.cluster.shape_of(&ranks)
 }
@@ -138,6 +141,17 @@ mod tests {
     #[test]
     fn weights_that_are_whole_on_every_gpu_need_no_exchange() {
         assert_eq!(transfer(&problem(1, 1, 16), Placement::Colocated), 0.0);
+    }
+
+    #[test]
+    fn sharded_parameters_are_put_together_over_all_that_share_them() {
+        let mut sharded = problem(1, 1, 16);
+        sharded.layout.zero = Zero::Parameters;
+        let found = transfer(&sharded, Placement::Colocated);
+        // Fifteen sixteenths come in over the network cards of two nodes, as with stages that have a part each.
+        assert!((found / transfer(&problem(8, 2, 1), Placement::Colocated) - 1.0).abs() < 1e-9, "{found}");
+        sharded.layout.replicate = 2;
+        assert!(transfer(&sharded, Placement::Colocated) < found, "a copy on each node");
     }
 
     #[test]

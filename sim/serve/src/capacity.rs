@@ -182,11 +182,18 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
     let advice =
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
     let gib = |bytes: f64| bytes / hw::GIB;
+    let beside = match (deployment.adapters.is_some(), deployment.draft) {
+        (true, _) => "weights and slots for adapters".to_owned(),
+        (false, Some(draft)) if !deployment.draft_is_own => {
+            format!("weights, with those of the draft model `{}`,", draft.name)
+        }
+        (false, _) => "weights".to_owned(),
+    };
     Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of {} per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
         gib(found.weights.as_f64()),
-        if deployment.adapters.is_some() { "weights and slots for adapters" } else { "weights" },
+        beside,
         usable * 100.0,
         gib(gpu.memory.as_f64()),
         gpu.name,

@@ -409,6 +409,12 @@ pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
 }
 
 impl EnginePreset {
+    /// Tokens of an iteration on each rank of data-parallel attention, of those that the engine takes by itself. SGLang shares them out
+    /// (`chunked_prefill_size // dp_size` in server_args.py); each rank of the others is an engine with all of them.
+    pub fn tokens_of_rank(&self, tokens: u32, n_ranks: u32) -> u32 {
+        if self.counts_decoding() { tokens } else { (tokens / n_ranks.max(1)).max(1) }
+    }
+
     /// Whether decoding sequences take their tokens of an iteration's budget, as its policy has it.
     pub fn counts_decoding(&self) -> bool {
         crate::batcher::named(self.batcher).is_none_or(|batcher| batcher.counts_decoding())

@@ -131,19 +131,23 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(start);
     let window_s = if end > start { (end - start).to_seconds().get() } else { 0.0 };
     let (mut ttft, mut tpot, mut e2e, mut queue) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut n_arrived, mut n_met, mut n_ended, mut output_tokens) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut n_arrived, mut n_met) = (0_u64, 0_u64);
+    let (mut n_ended, mut n_good, mut output_tokens) = (0_u64, 0_u64, 0_u64);
     let parts = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
     for ((request, record), latencies) in parts {
+        let is_cancelled = record.end() == End::Cancelled;
+        let is_met = !is_cancelled && latencies.as_ref().is_some_and(|latencies| meets(slo, latencies));
         if record.finished().is_some_and(|finished| finished > start) {
             n_ended += 1;
+            n_good += u64::from(is_met);
             output_tokens += u64::from(request.output);
         }
-        if request.arrival < start || record.end() == End::Cancelled {
+        if request.arrival < start || is_cancelled {
             continue;
         }
         n_arrived += 1;
         let Some(latencies) = latencies else { continue };
-        n_met += u64::from(meets(slo, &latencies));
+        n_met += u64::from(is_met);
         ttft.push(latencies.ttft_s);
         tpot.extend(latencies.tpot_s);
         e2e.push(latencies.e2e_s);
@@ -161,7 +165,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("output_tokens_per_s", real(output_tokens) / window_s);
     if slo.is_given() {
         add("slo_attainment_ratio", real(n_met) / real(n_arrived));
-        add("goodput_requests_per_s", real(n_met) / window_s);
+        add("goodput_requests_per_s", real(n_good) / window_s);
     }
     let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     let computed = sum(&|counts| counts.prefill_tokens);
@@ -233,6 +237,10 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let frontends = of_replica().map(|(counts, paid)| counts.frontend_ticks.min(*paid)).sum::<TickSum>();
     if frontends > TickSum::default() {
         add("frontend_busy_ratio", frontends.as_ns() / paid.as_ns());
+    }
+    let launches = of_replica().map(|(counts, paid)| counts.launch_ticks.min(*paid)).sum::<TickSum>();
+    if launches > TickSum::default() {
+        add("launch_wait_ratio", launches.as_ns() / paid.as_ns());
     }
     let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
     if stages > TickSum::default() {

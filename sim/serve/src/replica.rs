@@ -226,6 +226,8 @@ pub struct Counts {
     pub encode_ticks: Tick,
     /// Ticks with an iteration under way.
     pub busy_ticks: Tick,
+    /// Ticks with a batch under way that only decodes, that no graph holds, and that waits for the launches of its kernels.
+    pub launch_ticks: Tick,
     /// Ticks that a stage computed, on average over stages; only where there are several.
     pub stage_ticks: Tick,
     /// Ticks of its frontend's work.
@@ -424,7 +426,7 @@ impl<'a> Replica<'a> {
         let tokens = u64::from(self.requests.list[index].prompt) + u64::from(self.requests.asked_of(index));
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
-        let fits_step = self.batcher.cut() == Cut::Chunked || self.at_once(request) <= limits.tokens_max;
+        let fits_step = self.batcher.cut() == Cut::Chunked || self.requests.list[index].prompt <= limits.tokens_max;
         tokens <= u64::from(limits.context_max)
             && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
             && fits_step

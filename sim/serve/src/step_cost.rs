@@ -383,6 +383,11 @@ impl StepTable {
         if is_held { Tick::ZERO } else { self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode)) }
     }
 
+    /// Whether kernels of a batch that only decodes are launched one by one.
+    pub fn launches_tokens(&self, n_decode: u32) -> bool {
+        !self.graphs.hold(self.lanes.largest(n_decode))
+    }
+
     /// Law of iterations that only decode.
     pub fn law(&self, n_decode: u32) -> Law {
         self.law_of(n_decode, AdapterLoad::default())

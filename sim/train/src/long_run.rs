@@ -24,6 +24,8 @@ use crate::problem::Problem;
 use crate::stage::outside_layers;
 use engine::stage::Stage;
 
+/// Share of a step by which a quotient of seconds may be off.
+const ROUNDING: f64 = 1e-9;
 /// Runs that are drawn where failures are random; figures are their means.
 const DRAWS: u64 = 32;
 
@@ -228,7 +230,12 @@ impl LongRun {
         let least_s = step_s.max(times.behind_s - times.stall_s);
         let best_s =
             if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
-        let every_s = (self.checkpoint.every_s.unwrap_or(best_s) / step_s).round().max(1.0) * step_s;
+        let n_steps = match self.checkpoint.every_s {
+            Some(given_s) => (given_s / step_s).round().max(1.0),
+            // Below the least, every checkpoint would wait for the one before.
+            None => (best_s / step_s).round().max((least_s / step_s - ROUNDING).ceil()),
+        };
+        let every_s = n_steps * step_s;
         let is_drawn = matches!(self.failures, Failures::Rate { .. })
             || self.slow_nodes.as_ref().is_some_and(|slow| matches!(slow.begins, Begins::Rate { .. }));
         let n_draws = if is_drawn { DRAWS } else { 1 };

@@ -9,8 +9,8 @@ use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, score_bytes_per_pair,
-    stage_parameters, working_bytes_per_token,
+    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, narrow_copies,
+    score_bytes_per_pair, stage_parameters, working_bytes_per_token,
 };
 use engine::verdict::Refused;
 
@@ -125,7 +125,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let parameters = if is_kept {
         sharded(Zero::Gradients) * element + (shared + experts) * problem.gathered_bytes()
     } else {
-        sharded(Zero::Parameters) * element
+        sharded(Zero::Parameters) * element + beside_parameters(problem, stages, element)
     };
     let held = sharded(Zero::OptimizerStates);
     let tables = outside * share(Zero::OptimizerStates, problem.layout.n_shards());
@@ -142,6 +142,17 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
         in_use: units_in_use::of(problem, stages),
     }
+}
+
+/// Bytes of narrow copies of weights beside their parameters, or less than nothing where they stand in place of these (`--fp8-param-gather`). Parameters
+/// that are gathered for every use have no copies that last.
+fn beside_parameters(problem: &Problem, stages: &[Stage], element: f64) -> f64 {
+    if problem.layout.zero >= Zero::Parameters {
+        return 0.0;
+    }
+    let copies = stages.iter().map(|stage| narrow_copies(&problem.shard(), stage, &problem.cluster.gpu));
+    let (bytes, n) = copies.fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
+    if problem.execution.gathers_narrow { bytes - n * element } else { bytes }
 }
 
 /// Activations that a stage keeps from forward to backward, bytes per token.

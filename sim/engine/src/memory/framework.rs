@@ -5,6 +5,8 @@
 //! - a norm keeps its input, and the product behind it keeps the norm's output (`LayerNormLinear`, `RMSNorm`);
 //! - attention keeps query, key, value, its output and one 32-bit number per query and head (`FusedAttention`, FlashAttention);
 //! - the activation function keeps what it reads, the product behind it what it writes (`bias_swiglu`, `Linear`);
+//! - a product in 8 or 4 bits keeps its input as it multiplies it. That behind attention keeps 16 bits, which attention keeps anyway
+//!   (`set_save_original_input` in `attention.py`, from Transformer Engine 2.6 on);
 //! - the loss holds what its kernels make of the logits (`loss.rs`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
 //!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
 //! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
@@ -16,7 +18,7 @@
 //!
 //! PyTorch's own modules keep other tensors (`torch.rs`). Layers that keep a state have kernels of their own (`mixers.rs`).
 
-use hw::{Bytes, Gpu};
+use hw::{Bytes, Format, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, mixers, torch};
@@ -141,6 +143,7 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         return of_hybrid(shard, with_experts);
     }
     let norms = serial(shard, 2 * HALF * model.hidden);
+    let read = read_by_products(shard, with_experts);
     let (attention, compressed) = match (model.latent, model.compressed) {
         (Some(latent), _) => latent_attention(shard, latent),
         (None, Some(compressed)) => compressed_attention(shard, compressed),
@@ -153,9 +156,26 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         _ => dense(shard, model.intermediate),
     };
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
-    let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
+    let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { read.iter().sum() };
     let residuals = streams * norms + super::dropout_masks(shard);
     Kept { residuals, norms: gathered, attention, compressed, ..feed_forward }
+}
+
+/// What products in front of attention and of the feed-forward keep of the norms' outputs. A router reads 16 bits, and the shared expert keeps what it
+/// reads (`set_save_original_input` in Megatron-Core's `moe_layer.py`).
+fn read_by_products(shard: &Shard<'_>, with_experts: bool) -> [u64; 2] {
+    let of_norm = serial(shard, HALF * shard.model.hidden);
+    let feed_forward = if with_experts { of_norm } else { as_operand(shard, shard.formats.dense, of_norm) };
+    [as_operand(shard, shard.formats.attention, of_norm), feed_forward]
+}
+
+/// Bytes of a product's input that is kept for its weight's gradient, where it has so many in 16 bits. Transformer Engine keeps the narrow operand
+/// (`saved_inputmat` in `linear.py`, `ln_out` in `layernorm_linear.py`, `inputmats` in `grouped_linear.py`), PyTorch's modules the wide one.
+fn as_operand(shard: &Shard<'_>, format: Format, bytes: u64) -> u64 {
+    if shard.framework != Framework::MegatronCore || format.is_whole() {
+        return bytes;
+    }
+    hw::whole(format.weight_bytes(hw::real(bytes / HALF)))
 }
 
 /// The mean layer of a model whose layers mix tokens in several ways. Each part of a layer has a norm and a residual of its own.
@@ -175,7 +195,9 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
     let model = shard.model;
     let has = |part: bool| u64::from(part);
     let n_parts = has(layer.mixer != Mixer::Off) + has(layer.feed_forward != FeedForward::Off);
-    let norms = n_parts * serial(shard, HALF * model.hidden);
+    let residuals = n_parts * serial(shard, HALF * model.hidden);
+    let [mixer, feed_forward] = read_by_products(shard, layer.has_experts());
+    let norms = has(layer.mixer != Mixer::Off) * mixer + has(layer.feed_forward != FeedForward::Off) * feed_forward;
     let attention = match (layer.mixer, model.linear, model.state_space) {
         (Mixer::Off, _, _) => 0,
         (Mixer::Linear, Some(linear), _) => mixers::delta_rule(shard, linear),
@@ -187,7 +209,7 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
         (FeedForward::Experts, Some(experts)) => of_experts(shard, experts),
         _ => dense(shard, model.intermediate),
     };
-    Kept { residuals: norms + super::dropout_masks(shard), norms, attention, ..feed_forward }
+    Kept { residuals: residuals + super::dropout_masks(shard), norms, attention, ..feed_forward }
 }
 
 /// Grouped-query attention. PyTorch's modules copy keys and values for every query head before it, and keep what norms of queries
@@ -212,7 +234,9 @@ fn normed(shard: &Shard<'_>) -> u64 {
 fn latent_attention(shard: &Shard<'_>, latent: LatentAttention) -> (u64, u64) {
     let n_heads = shard.model.n_heads;
     let (key, value) = (n_heads * (latent.nope_dim + latent.rope_dim), n_heads * latent.value_dim);
-    let compressed = 2 * HALF * (latent.q_rank.unwrap_or(0) + latent.kv_rank);
+    // In front of its norm, and behind it as the next product reads it.
+    let compressed = HALF * (latent.q_rank.unwrap_or(0) + latent.kv_rank);
+    let compressed = compressed + as_operand(shard, shard.formats.attention, compressed);
     (cut(shard, HALF * (2 * key + 2 * value) + SOFTMAX_BYTES * n_heads), serial(shard, compressed))
 }
 
@@ -234,8 +258,9 @@ fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
     };
     let wide = cut(shard, HALF * intermediate);
     // The result of the function and its product with the other half.
-    let kept = if shard.model.gated && shard.is_unfused(Fusion::Activation) { 2 } else { 1 };
-    Kept { projected: factors * wide, activated: kept * wide, ..Kept::default() }
+    let between = if shard.model.gated && shard.is_unfused(Fusion::Activation) { wide } else { 0 };
+    let activated = between + as_operand(shard, shard.formats.dense, wide);
+    Kept { projected: factors * wide, activated, ..Kept::default() }
 }
 
 /// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
@@ -246,10 +271,13 @@ fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let weighted = if shard.is_unfused(Fusion::Activation) { WEIGHTED_SINGLY } else { WEIGHTED };
     // Ranks that cut an expert read the same rows.
     let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
+    let operand = |bytes: u64| as_operand(shard, shard.formats.experts, copies(bytes));
+    let wide = HALF * experts.intermediate;
+    let between = copies((weighted[usize::from(shard.model.gated)] - 1) * wide);
     Kept {
-        routed: copies(row),
-        projected: shared.projected + copies(projections * HALF * experts.intermediate),
-        activated: shared.activated + copies(weighted[usize::from(shard.model.gated)] * HALF * experts.intermediate),
+        routed: operand(row),
+        projected: shared.projected + copies(projections * wide),
+        activated: shared.activated + between + operand(wide),
         ..Kept::default()
     }
 }
@@ -358,6 +386,7 @@ pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::Formats;
     use crate::unfused::Unfused;
 
     /// Llama 3 70B cut over eight GPUs with sequence parallelism.
@@ -378,6 +407,26 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn products_in_8_bits_keep_what_they_multiply() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let narrow = |format| Shard { formats: Formats::weights(format, hw::Dtype::Bf16), ..shard(&model) };
+        let kept = |format| layer(&narrow(format), Recompute::Off, false).kept;
+        // Outputs of both norms, and of the activation function; attention keeps its own output in 16 bits.
+        let read = (2 * 8192 + 28_672) / 8;
+        assert_eq!(kept(Format::Bf16) - kept(Format::Fp8), read);
+        // Sixteen numbers of four bits share a scale of eight.
+        assert_eq!(kept(Format::Bf16) - kept(Format::Nvfp4), 2 * read - read * 9 / 16);
+        // A router reads 16 bits of its norm.
+        let model = crate::model::embedded("qwen3-30b-a3b").expect("embedded");
+        let kept = |format| {
+            let forward = Shard::forward(&model, hw::Dtype::Bf16, 1);
+            let formats = Formats::weights(format, hw::Dtype::Bf16);
+            layer(&Shard { framework: Framework::MegatronCore, formats, ..forward }, Recompute::Off, true).kept
+        };
+        assert_eq!(kept(Format::Bf16) - kept(Format::Fp8), 2048 + 8 * (2048 + 768));
     }
 
     #[test]

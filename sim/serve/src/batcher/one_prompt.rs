@@ -24,6 +24,10 @@ impl Batcher for OnePrompt {
         Cut::Never
     }
 
+    fn keeps_budget(&self) -> bool {
+        false
+    }
+
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         for _ in 0..replica.n_lanes() {
             let left = replica.tokens_max().saturating_sub(composed.n_chunk_tokens());

@@ -24,6 +24,10 @@ impl Batcher for VllmV0 {
         Cut::Never
     }
 
+    fn keeps_budget(&self) -> bool {
+        false
+    }
+
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         let tokens_max = replica.tokens_max();
         loop {

@@ -53,15 +53,16 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let figures = groups(fleet, served);
     let end_ns = hw::real(served.records.end_ticks().as_ns());
     let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
-    let gpus = |replica: usize| u64::from(fleet.groups[served.group_of[replica] as usize].gpus_per_replica);
-    let n_gpus: u64 = (0..served.group_of.len()).map(gpus).sum();
+    // Replicas that come and go count for as long as they are paid.
+    let paid_gpus = |(group, figures): (&Group, &GroupFigures)| f64::from(group.gpus_per_replica) * figures.paid_mean;
+    let n_gpus: f64 = fleet.groups.iter().zip(&figures).map(paid_gpus).sum();
     let rate = into.get("output_tokens_per_s").copied();
     let mut insert = |key: String, value: f64| {
         if value.is_finite() {
             into.insert(key, value);
         }
     };
-    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / hw::real(n_gpus));
+    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / n_gpus);
     insert("replica_hours".to_owned(), figures.iter().map(|group| group.paid_ns).sum::<f64>() / NS_PER_HOUR);
     if fleet.groups.len() > 1 {
         for (group, figures) in fleet.groups.iter().zip(&figures) {

@@ -66,6 +66,18 @@ fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
+/// Share of the time from which on waiting for launches is worth a word.
+const LAUNCHES: f64 = 0.05;
+
+/// What batches without a graph say of the figures.
+fn of_launches(values: &BTreeMap<String, f64>) -> Option<String> {
+    let waits = values.get("launch_wait_ratio").filter(|waits| **waits >= LAUNCHES)? * 100.0;
+    Some(format!(
+        "{waits:.0} % of the time batches that no captured graph holds wait for the launches of their kernels, whose time is assumed: \
+         `engine.graph_max` captures larger batches"
+    ))
+}
+
 /// What served, and what limits it. `queue` is that of requests that come by themselves.
 pub fn of(
     fleet: &Fleet,
@@ -93,6 +105,7 @@ pub fn of(
     }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     limits.extend(of_frontend(values));
+    limits.extend(of_launches(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }

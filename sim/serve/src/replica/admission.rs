@@ -128,13 +128,13 @@ impl<'a> Replica<'a> {
         true
     }
 
-    /// Tokens of a request that an iteration has to hold where prompts are not cut: all of them where it may be computed again, its prompt
-    /// where memory holds everybody, so that nobody ever is.
-    pub(super) fn at_once(&self, request: u32) -> u32 {
-        let index = request as usize;
-        let limits = self.limits();
-        let holds_all = limits.sequences_max <= limits.full_sequences();
-        self.requests.list[index].prompt + if holds_all { 0 } else { self.requests.asked_of(index) }
+    /// Tokens that whoever waits had been answered before its blocks were taken. Where prompts are not cut they come back beside the prompt and take no
+    /// room of an iteration: engines of that kind keep blocks for the whole answer (`GUARANTEED_NO_EVICT`), or have room for whole contexts.
+    pub(super) fn said_before(&self, waiting: Waiting, cut: Cut) -> u32 {
+        match waiting {
+            Waiting::Again(id) if cut == Cut::Never => self.slots[id as usize].generated,
+            _ => 0,
+        }
     }
 
     /// What whoever waits would take of blocks and of an iteration.
@@ -240,6 +240,7 @@ impl<'a> Replica<'a> {
         reserve: Reserve,
         cut: Cut,
     ) -> bool {
+        let budget = budget + self.said_before(head, cut);
         let mut claim = self.claim(head, budget, reserve);
         if cut == Cut::Never && claim.rest > budget {
             return false;

@@ -42,6 +42,11 @@ pub trait Batcher: Sync + std::fmt::Debug {
         true
     }
 
+    /// Whether an iteration may have fewer tokens than the longest prompt, which is refused then. Engines that do not start so have as many as it needs.
+    fn keeps_budget(&self) -> bool {
+        true
+    }
+
     /// Which blocks an admitted prompt takes at once.
     fn reserve(&self) -> Reserve {
         Reserve::Whole

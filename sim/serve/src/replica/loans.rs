@@ -210,7 +210,7 @@ impl Replica<'_> {
             }
             let Some((head, tokens)) = self.head(waiting, budget, batcher) else { break };
             heads.push(head);
-            (budget, places) = (budget - tokens, places - 1);
+            (budget, places) = (budget.saturating_sub(tokens), places - 1);
         }
         if self.waiting.is_empty() {
             heads.extend(self.expected_heads());
@@ -233,8 +233,9 @@ impl Replica<'_> {
                 ));
             }
         }
-        let claim = self.claim(waiting, budget, batcher.reserve());
-        if batcher.cut() == Cut::Never && claim.rest > budget {
+        let room = budget + self.said_before(waiting, batcher.cut());
+        let claim = self.claim(waiting, room, batcher.reserve());
+        if batcher.cut() == Cut::Never && claim.rest > room {
             return None;
         }
         let spare = if claim.is_whole { spare } else { 0 };

@@ -244,6 +244,9 @@ impl Replica<'_> {
         self.counts.busy_ticks += now - going.start;
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
+        if going.n_least > 0 && self.engine.table.launches_tokens(self.n_decode) {
+            self.counts.launch_ticks += now - going.start;
+        }
         self.count_stages(&going, now);
         self.count_adapters(going.n_steps);
         self.count_looks(going.n_steps);

@@ -287,7 +287,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
 fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String> {
     let mut notes = vec![format!("costs: {}; every figure is the expected one", scenario.profiles())];
     if best.within.is_empty() {
-        notes.push("no limits were given: write `[slo]`, or `within` in `[tune]`".to_owned());
+        notes.push("no limits are asked for: there is no `[slo]`, or `within` in `[tune]` is empty".to_owned());
     }
     if best.limits_at != Case::Expected {
         notes.push("limits hold with every cost as expected and at its slow end".to_owned());

@@ -1,0 +1,123 @@
+//! Tokens of an iteration, captured batches and fleets that change: what is written holds, and what it costs is said.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use input::diagnostic::Source;
+use scenario::{self, Overrides};
+use skrull_sim::kinds;
+
+/// An endpoint on one node, under a held load of prompts of 1,000 tokens and answers of 200.
+const HELD: &str =
+    "[trace]\nprompt_tokens = 1000\noutput_tokens = 200\nrequests = 192\narrivals = \"held\"\nconcurrency = 64\n";
+
+/// Metrics of the only way of serving, its sentence, and what the reader says.
+fn served(gpu: (&str, u32), lines: &str) -> (BTreeMap<String, f64>, String, Vec<String>) {
+    let (gpu, n) = gpu;
+    let text = format!("kind = \"serving\"\n{lines}\n[cluster]\ngpu = \"{gpu}\"\nnodes = 1\ngpus_per_node = {n}\n");
+    let source = Source { text, ..scenario::find("serving/formats").expect("shipped").0 };
+    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    let said = checked.findings.iter().map(|finding| finding.what.clone()).collect();
+    let Some(scenario) = checked.scenario else { return (BTreeMap::new(), String::new(), said) };
+    let result = scenario.run(&|_| {}).results.remove(0);
+    (result.metrics, result.why, said)
+}
+
+/// Mean time to the first token of Llama 3.1 8B on one H100, milliseconds.
+fn ttft_ms(engine: &str) -> f64 {
+    let lines = format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\n{engine}");
+    served(("h100-sxm", 1), &lines).0["ttft_s.mean"] * 1e3
+}
+
+#[test]
+fn whole_prompts_share_an_iteration_of_as_many_tokens_as_are_written() {
+    let at = |tokens: u32| ttft_ms(&format!("name = \"trtllm\"\nmax_tokens = {tokens}"));
+    let [one, few, all] = [2048, 8192, 65_536].map(at);
+    // Prompts that come together wait for all that share their iteration.
+    assert!(one < 0.8 * few && few < 0.8 * all, "{one} {few} {all}");
+    // Nothing written is what TensorRT-LLM takes by itself.
+    assert_eq!(ttft_ms("name = \"trtllm\"").to_bits(), few.to_bits());
+}
+
+#[test]
+fn a_prompt_that_no_iteration_holds_is_refused_and_named() {
+    let long = HELD.replace("1000", "9000");
+    let lines = |more: &str| format!("[model]\nname = \"llama-3.1-8b\"\n{long}[engine]\nname = \"trtllm\"\n{more}");
+    let (metrics, _, said) = served(("h100-sxm", 1), &lines(""));
+    assert!(metrics.is_empty() && said.iter().any(|what| what.contains("8192 tokens of an iteration")), "{said:?}");
+    assert_eq!(served(("h100-sxm", 1), &lines("max_tokens = 16384")).0["n_refused"], 0.0);
+}
+
+#[test]
+fn a_chunk_is_as_small_as_it_is_written_however_many_sequences_decode() {
+    let at = |tokens: u32| ttft_ms(&format!("name = \"sglang\"\nmax_tokens = {tokens}"));
+    assert!(at(256) > 1.2 * at(1024), "chunks of 256 tokens take more iterations");
+}
+
+#[test]
+fn ranks_of_attention_share_a_chunk_that_nobody_wrote() {
+    let at = |more: &str| {
+        let lines =
+            format!("[model]\nname = \"deepseek-ai/DeepSeek-R1\"\n{HELD}[engine]\nname = \"sglang\"\nep = 8\n{more}");
+        served(("h200-sxm", 8), &lines).0["ttft_s.mean"]
+    };
+    // 8,192 tokens on such a card, over eight ranks.
+    assert_eq!(at("").to_bits(), at("max_tokens = 1024").to_bits());
+}
+
+#[test]
+fn nothing_holds_more_than_its_card() {
+    for (gpu, gib) in [("rtx-4090", 24.0), ("l40s", 48.0), ("h100-sxm", 80.0)] {
+        for engine in ["trtllm", "vllm", "sglang"] {
+            let lines = format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\nname = \"{engine}\"");
+            let peak = served((gpu, 1), &lines).0["peak_memory_bytes"] / f64::from(1 << 30);
+            assert!(peak <= gib, "{engine} takes {peak} GiB of {gpu}");
+        }
+    }
+}
+
+#[test]
+fn batches_beyond_the_largest_graph_are_named() {
+    let at = |more: &str| {
+        let lines = format!(
+            "[model]\nname = \"qwen3-235b-a22b\"\nweights = \"fp8\"\n{}[engine]\nname = \"trtllm\"\ntp = 8\n{more}",
+            HELD.replace("concurrency = 64", "concurrency = 160")
+        );
+        served(("h200-sxm", 8), &lines)
+    };
+    let (few, why, _) = at("");
+    assert!(few["launch_wait_ratio"] > 0.5 && why.contains("`engine.graph_max` captures larger batches"), "{why}");
+    let (all, why, _) = at("graph_max = 256");
+    assert!(!all.contains_key("launch_wait_ratio") && !why.contains("graph_max"), "{why}");
+    assert!(all["tpot_s.mean"] < few["tpot_s.mean"]);
+}
+
+#[test]
+fn tokens_of_a_gpu_are_over_those_that_are_paid() {
+    let fleet = |scaling: &str| {
+        let lines = format!(
+            "[model]\nname = \"llama-3.1-8b\"\n[trace]\nprompt_tokens = 1000\noutput_tokens = 200\nrequests = 300\narrivals = \"poisson\"\n\
+             rate_per_s = 2.0\n[engine]\nname = \"vllm\"\n[fleet]\nrouter = \"least-loaded\"\nusd_per_gpu_hour = 1.0\n\
+             [[fleet.group]]\ngpu = \"h100-sxm\"\nreplicas = 6\n{scaling}"
+        );
+        served(("h100-sxm", 6), &lines).0
+    };
+    let auto = "scaling = { min = 1, first = 1, target = 8, interval_s = 15, start_up_s = 30 }";
+    let (fixed, auto) = (fleet(""), fleet(auto));
+    for metrics in [&fixed, &auto] {
+        let gpu_s = metrics["replica_hours"] * 3600.0;
+        let tokens = metrics["output_tokens_per_s"] * metrics["makespan_s"];
+        let per_gpu = metrics["output_tokens_per_s_per_gpu"];
+        assert!((per_gpu * gpu_s / tokens - 1.0).abs() < 1e-6, "{per_gpu}");
+    }
+    assert!(auto["output_tokens_per_s_per_gpu"] > fixed["output_tokens_per_s_per_gpu"]);
+}
+
+#[test]
+fn what_is_served_within_limits_that_all_keep_is_what_is_served() {
+    let lines = "[model]\nname = \"llama-3.1-8b\"\n[trace]\nprompt_tokens = 1000\noutput_tokens = 200\nrequests = 300\narrivals = \"poisson\"\n\
+                 rate_per_s = 2.0\n[engine]\nname = \"vllm\"\n[slo]\nttft_s = 60.0\nwarm_up_s = 30.0\n";
+    let (metrics, ..) = served(("h100-sxm", 1), lines);
+    assert_eq!(metrics["slo_attainment_ratio"], 1.0);
+    assert_eq!(metrics["goodput_requests_per_s"].to_bits(), metrics["requests_per_s"].to_bits());
+}
