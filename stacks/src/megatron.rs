@@ -69,6 +69,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
     let (gpus, per_node) = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
+    flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     program(&mut flags, &launch.program);
     let mut out = Document::default();
     out.remark(format!("A training job of {stack} as a scenario; remarks name the flags that gave the keys."));

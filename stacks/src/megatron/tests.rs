@@ -253,3 +253,21 @@ fn permutations_are_fused_by_a_switch_and_other_kernels_without_one() {
         assert_eq!(unfused(flags).as_deref(), expected, "{flags}");
     }
 }
+
+#[test]
+fn a_flag_without_its_value_is_refused_at_the_flag() {
+    for (name, flags) in [
+        ("--tensor-model-parallel-size", "--tensor-model-parallel-size --sequence-parallel"),
+        ("--moe-expert-capacity-factor", "--moe-expert-capacity-factor"),
+        ("--pipeline-model-parallel-layout", "--pipeline-model-parallel-layout --sequence-parallel"),
+        ("--cross-entropy-fusion-impl", "--cross-entropy-loss-fusion --cross-entropy-fusion-impl"),
+    ] {
+        let words: Vec<String> = said(flags, Code::WrongFlag).into_iter().map(|(what, _)| what).collect();
+        assert!(matches!(&words[..], [one] if one.starts_with(&format!("`{name}` has no"))), "{flags}: {words:?}");
+    }
+    let text = BASE.replace("--hidden-size 1024", "--hidden-size");
+    let found = import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let wrong = of(&found, Code::WrongFlag);
+    let at = wrong[0].at.clone().expect("a place");
+    assert_eq!((wrong.len(), &text[at]), (1, "--hidden-size"));
+}

@@ -41,6 +41,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let gpus = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
+    flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
     job.model = model(&mut flags);
     job.tokens = Some(flags.count("training.seq-len", 1..=MOST).unwrap_or(2048));
