@@ -130,10 +130,14 @@ impl Table {
         self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
-    /// What a flag with a value does; `None` for one that no row has. `no-X` without a row of its own is the usual for a known `X`: silent.
+    /// What a flag with a value does; `None` for one that no row has. `no-X` or `section.no-X` without a row of its own is the usual for a known
+    /// `X`: silent.
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
         let Some(known) = self.find(name) else {
-            return name.strip_prefix("no-").and_then(|rest| self.find(rest)).map(|_| Effect::Silent);
+            let (section, own) = name.rsplit_once('.').map_or(("", name), |(section, own)| (section, own));
+            let gap = if section.is_empty() { "" } else { "." };
+            let usual = own.strip_prefix("no-").map(|own| format!("{section}{gap}{own}"))?;
+            return self.find(&usual).map(|_| Effect::Silent);
         };
         let holds = known.values.is_empty() || known.values.split(' ').any(|word| words(value).any(|v| v == word));
         Some(if holds { known.effect } else { Effect::Silent })
