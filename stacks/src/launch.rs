@@ -18,8 +18,25 @@ pub struct Launch {
     pub program: Vec<String>,
     /// Flags of the program.
     pub flags: Vec<Flag>,
+    /// Version of the engine, where the image that it runs in says it.
+    pub version: Option<String>,
     /// Warnings.
     pub findings: Vec<Finding>,
+}
+
+/// Images of engines whose tags are their versions: `vllm/vllm-openai:v0.9.2`, `lmsysorg/sglang:v0.5.5-cu129`.
+const IMAGES: [&str; 2] = ["vllm-openai", "sglang"];
+
+/// The version that the first image among some words says; none for a tag such as `latest`.
+fn version_of_image(words: &[String]) -> Option<String> {
+    let tag = words.iter().find_map(|word| {
+        let (name, tag) = word.rsplit('/').next()?.split_once(':')?;
+        IMAGES.contains(&name).then(|| tag.trim_start_matches('v'))
+    })?;
+    let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let end = tag.find(|letter| !is_of_number(letter)).unwrap_or(tag.len());
+    let number = tag[..end].trim_end_matches('.');
+    number.contains('.').then(|| number.to_owned())
 }
 
 /// Which word of a command begins the program.
@@ -103,6 +120,7 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
     Launch {
         launcher: of_words(before),
         program: texts[start..start + n_program].to_vec(),
+        version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
         flags,
     }
