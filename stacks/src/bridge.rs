@@ -50,7 +50,7 @@ fn off(given: &[&str]) -> String {
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
-    let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
+    let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan, false).map_err(refused)?;
     let mut text = words.comments(VERSION);
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
     text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);

@@ -87,7 +87,8 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         training(&mut flags, &mut out, &degrees, &shape);
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
-    rules::combinations(&mut flags, stack == STACK);
+    let refusals = rules::combinations(&flags, stack == STACK);
+    rules::refuse(&mut flags, refusals);
     flags.judge();
     Imported { scenario: out.toml(), findings: flags.findings }
 }
@@ -147,7 +148,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
         let near = if below > 0 && batch - below < above - batch { below } else { above };
         flags.wrong("global-batch-size", what, format!("allowed are multiples of {whole}, for example {near}"));
     }
-    rules::stages(flags, degrees, batch / whole, whole);
+    rounds(flags, degrees, batch / whole, whole);
     out.set("training", "batch_size", batch, "--global-batch-size");
     let tokens = (micro_batch * shape.tokens).div_ceil(u64::from(degrees.cp));
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
@@ -179,6 +180,18 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
     out.set("workload", "tokens", shape.tokens, "--seq-length");
+}
+
+/// Refuses what Megatron Core does not run of stages and micro-batches.
+fn rounds(flags: &mut Flags<'_>, degrees: &Degrees, n_micro_batches: u64, whole: u64) {
+    let (pp, chunks) = (u64::from(degrees.pp), u64::from(degrees.chunks));
+    let rounds = rules::Rounds { pp, chunks, n_micro_batches, whole };
+    let mut refusals: Vec<_> = rules::stages(flags, rounds).into_iter().collect();
+    if !is_wrong(&flags.findings) {
+        let group = flags.count("microbatch-group-size-per-virtual-pipeline-stage", pp..=100_000);
+        refusals.extend(rules::groups(rounds, group));
+    }
+    rules::refuse(flags, refusals);
 }
 
 /// How the loss is computed; the kind of fusion counts with the switch alone.
