@@ -225,11 +225,14 @@ fn a_searched_plan_that_is_read_back_is_the_same_plan() {
 
 #[test]
 fn delayed_gradients_of_weights_are_written_or_refused() {
-    let overlapped = "overlap.expert=0.5".to_owned();
-    let with = [overlapped.clone(), "overlap.delayed_weights=true".to_owned()];
+    let overlapped = ["overlap.expert=0.5", "training.recompute=\"none\""].map(str::to_owned);
+    let with = [&overlapped[..], &["overlap.delayed_weights=true".to_owned()]].concat();
     for (target, flag) in [("megatron", "--delay-wgrad-compute"), ("bridge", "delay_wgrad_compute=true")] {
-        assert!(!told(EXPERTS, std::slice::from_ref(&overlapped), target).expect("a file").contains(flag));
+        assert!(!told(EXPERTS, &overlapped, target).expect("a file").contains(flag));
         assert!(told(EXPERTS, &with, target).expect("a file").contains(flag), "{target}");
+        // Megatron Core asserts that nothing is computed again whole beside it.
+        let why = told(EXPERTS, &overlapped[..1], target).expect_err("refused there");
+        assert!(why.contains("does not go with `--recompute-granularity full`"), "{why}");
     }
     assert!(told(EXPERTS, &with, "torchtitan").is_err_and(|why| why.contains("gradients of weights")));
 }

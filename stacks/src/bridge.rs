@@ -1,6 +1,7 @@
 //! A plan as overrides of a recipe of Megatron Bridge: `section.key=value` words behind the recipe's name.
 
 pub mod import;
+mod recipes;
 
 use std::sync::LazyLock;
 
@@ -37,15 +38,26 @@ fn word(text: &str) -> String {
     if text.chars().all(is_plain) { format!("{text}\n") } else { format!("'{text}'\n") }
 }
 
+/// Overrides that turn off what recipes share and a plan, known by its flags, does not have.
+fn off(given: &[&str]) -> String {
+    let has = |key: &str| KEYS.iter().any(|[flag, known, _]| *known == key && given.contains(flag));
+    // Bridge turns the distributed optimizer on for its own sharded parameters, whatever the key says.
+    let is_usual = |key: &str| key == "ddp.use_distributed_optimizer" && given.contains(&"use-megatron-fsdp");
+    let keys = recipes::SHARED.into_iter().map(recipes::key).filter(|key| !has(key) && !is_usual(key));
+    keys.map(|key| format!("{key}=false\n")).collect()
+}
+
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
-    let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
+    let [(_, model), (_, parallel), (_, training)] = megatron::export::flags(problem, plan, false).map_err(refused)?;
     let mut text = words.comments(VERSION);
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
     text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);
     text += &comments(&megatron::export::rest(problem, plan).told);
     let mut unsaid = Vec::new();
+    let given: Vec<&str> = parallel.iter().chain(&training).map(|(flag, _)| *flag).collect();
+    text += &off(&given);
     // The recipe has the model; how its tokens reach experts is a matter of the plan.
     let of_model = model.into_iter().filter(|(flag, _)| *flag == "moe-token-dispatcher-type");
     for (flag, value) in of_model.chain(parallel).chain(training) {
@@ -73,4 +85,20 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         unsaid.push("narrow products beside fp16".to_owned());
     }
     if unsaid.is_empty() { Ok(vec![File::new("overrides.txt", text)]) } else { Err(refused(unsaid)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::off;
+
+    #[test]
+    fn what_recipes_share_and_a_plan_lacks_is_turned_off() {
+        let all = ["use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel"];
+        assert_eq!(off(&all), "model.cross_entropy_loss_fusion=false\n");
+        let with_loss: Vec<&str> = all[1..].iter().copied().chain(["cross-entropy-loss-fusion"]).collect();
+        assert_eq!(off(&with_loss), "ddp.use_distributed_optimizer=false\n");
+        // Bridge turns it on for sharded parameters of its own.
+        let sharded: Vec<&str> = with_loss.into_iter().chain(["use-megatron-fsdp"]).collect();
+        assert_eq!(off(&sharded), "");
+    }
 }

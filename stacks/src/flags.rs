@@ -130,10 +130,14 @@ impl Table {
         self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
-    /// What a flag with a value does; `None` for one that no row has. `no-X` without a row of its own is the usual for a known `X`: silent.
+    /// What a flag with a value does; `None` for one that no row has. `no-X` or `section.no-X` without a row of its own is the usual for a known
+    /// `X`: silent.
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
         let Some(known) = self.find(name) else {
-            return name.strip_prefix("no-").and_then(|rest| self.find(rest)).map(|_| Effect::Silent);
+            let (section, own) = name.rsplit_once('.').map_or(("", name), |(section, own)| (section, own));
+            let gap = if section.is_empty() { "" } else { "." };
+            let usual = own.strip_prefix("no-").map(|own| format!("{section}{gap}{own}"))?;
+            return self.find(&usual).map(|_| Effect::Silent);
         };
         let holds = known.values.is_empty() || known.values.split(' ').any(|word| words(value).any(|v| v == word));
         Some(if holds { known.effect } else { Effect::Silent })
@@ -218,9 +222,24 @@ impl<'t> Flags<'t> {
         (!value.is_empty()).then_some(value)
     }
 
+    /// The words behind a flag that has no meaning without them.
+    pub(crate) fn needed(&mut self, name: &str) -> Option<String> {
+        let value = self.text(name);
+        // A key of a file without a value is `null` there.
+        let is_bare = |flag: &&Flag| flag.values.iter().all(String::is_empty) && !self.mark.is_empty();
+        let Some(flag) = self.find(name).filter(is_bare) else { return value };
+        let (at, what) = (flag.at.clone(), format!("`{}{name}` has no value behind it", self.mark));
+        let is_said = |finding: &Finding| finding.what == what && finding.at.as_ref() == Some(&at);
+        if !self.findings.iter().any(is_said) {
+            let help = "write its value behind it, or leave the flag out";
+            self.findings.push(Finding::error(Code::WrongFlag, Some(at), what).help(help));
+        }
+        None
+    }
+
     /// One of a few words.
     pub fn word<T: Copy>(&mut self, name: &str, allowed: &[(&str, T)]) -> Option<T> {
-        let value = self.text(name)?;
+        let value = self.needed(name)?;
         let found = allowed.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
         if found.is_none() {
             let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
@@ -237,7 +256,7 @@ impl<'t> Flags<'t> {
 
     /// A whole number within a range.
     pub fn count(&mut self, name: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
-        let value = self.text(name)?;
+        let value = self.needed(name)?;
         let number = value.replace('_', "").parse::<u64>().ok().filter(|number| range.contains(number));
         if number.is_none() {
             let allowed = format!("allowed are whole numbers from {} to {}", range.start(), range.end());
@@ -248,7 +267,7 @@ impl<'t> Flags<'t> {
 
     /// A number.
     pub fn number(&mut self, name: &str) -> Option<f64> {
-        let value = self.text(name)?;
+        let value = self.needed(name)?;
         let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
         if number.is_none() {
             self.wrong(

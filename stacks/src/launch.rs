@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
+use crate::Machine;
 use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
@@ -17,8 +18,25 @@ pub struct Launch {
     pub program: Vec<String>,
     /// Flags of the program.
     pub flags: Vec<Flag>,
+    /// Version of the engine, where the image that it runs in says it.
+    pub version: Option<String>,
     /// Warnings.
     pub findings: Vec<Finding>,
+}
+
+/// Images of engines whose tags are their versions: `vllm/vllm-openai:v0.9.2`, `lmsysorg/sglang:v0.5.5-cu129`.
+const IMAGES: [&str; 2] = ["vllm-openai", "sglang"];
+
+/// The version that the first image among some words says; none for a tag such as `latest`.
+fn version_of_image(words: &[String]) -> Option<String> {
+    let tag = words.iter().find_map(|word| {
+        let (name, tag) = word.rsplit('/').next()?.split_once(':')?;
+        IMAGES.contains(&name).then(|| tag.trim_start_matches('v'))
+    })?;
+    let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let end = tag.find(|letter| !is_of_number(letter)).unwrap_or(tag.len());
+    let number = tag[..end].trim_end_matches('.');
+    number.contains('.').then(|| number.to_owned())
 }
 
 /// Which word of a command begins the program.
@@ -102,6 +120,7 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
     Launch {
         launcher: of_words(before),
         program: texts[start..start + n_program].to_vec(),
+        version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
         flags,
     }
@@ -184,20 +203,40 @@ pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
     flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }
 
+/// Flags of launchers that say how many GPUs of a node, and how many nodes there are.
+const OF_A_NODE: [&str; 4] = ["nproc-per-node", "gpus-per-node", "ntasks-per-node", "num-gpus"];
+const NODES: [&str; 4] = ["nnodes", "nodes", "N", "num-nodes"];
+
+/// The flag of some names that counts: the last one.
+fn last<'f>(launcher: &'f [Flag], names: &[&str]) -> Option<&'f Flag> {
+    launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
+}
+
 /// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
 pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
-    let number = |names: &[&str]| {
-        let flag = launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))?;
-        let value = flag.value();
-        // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
-        value.split(':').next()?.parse::<u32>().ok().filter(|n| *n > 0)
-    };
-    let per_node = number(&["nproc-per-node", "gpus-per-node", "ntasks-per-node", "num-gpus"]);
-    let nodes = number(&["nnodes", "nodes", "N", "num-nodes"]);
-    match (nodes, per_node) {
-        (nodes, Some(per_node)) => (Some(nodes.unwrap_or(1).saturating_mul(per_node)), Some(per_node)),
-        (_, None) => (number(&["ntasks", "n", "np"]), None),
+    // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
+    let value = |flag: &Flag| flag.value().split(':').next()?.parse::<u32>().ok().filter(|n| *n > 0);
+    let number = |names: &[&str]| last(launcher, names).and_then(value);
+    let per_node = number(&OF_A_NODE);
+    // Without the flag `torchrun` starts one node; a number that cannot be read is no one.
+    let nodes = last(launcher, &NODES).map_or(Some(1), value);
+    let all = per_node.zip(nodes).map(|(per_node, nodes)| nodes.saturating_mul(per_node));
+    (all.or_else(|| number(&["ntasks", "n", "np"])), per_node)
+}
+
+/// Warnings about numbers of nodes and GPUs that only a shell knows, where nothing else says them.
+pub fn unknown_gpus(launcher: &[Flag], machine: &Machine) -> Vec<Finding> {
+    if machine.nodes.is_some() || gpus(launcher).0.is_some() {
+        return Vec::new();
     }
+    let flags = [NODES, OF_A_NODE].into_iter().filter_map(|names| last(launcher, &names));
+    let unknown = flags.filter(|flag| flag.value().contains(UNKNOWN)).map(|flag| {
+        let what = format!("the value of `--{}` is known only when the script runs", flag.name);
+        let help =
+            "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or write the number into the script";
+        Finding::warning(Code::UnknownValue, Some(flag.at.clone()), what).help(help)
+    });
+    unknown.collect()
 }
 
 #[cfg(test)]
@@ -214,5 +253,31 @@ mod tests {
         assert_eq!(of("#SBATCH --nodes=2 --gpus-per-node=4\nsrun python a.py"), (Some(8), Some(4)));
         assert_eq!(of("srun bash -c \"torchrun --nnodes 2:3 --nproc-per-node 8 a.py --x 1\""), (Some(16), Some(8)));
         assert_eq!(of("python a.py --x"), (None, None));
+        assert_eq!(of("torchrun --nproc_per_node 8 a.py --x"), (Some(8), Some(8)));
+    }
+
+    #[test]
+    fn a_number_of_nodes_that_only_the_shell_knows_is_said_at_its_flag() {
+        let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+        let elsewhere = Machine { nodes: Some(4), ..Machine::default() };
+        for (script, at) in [
+            ("NNODES=$SLURM_NNODES\ntorchrun --nproc_per_node 8 --nnodes $NNODES a.py --x", "--nnodes"),
+            ("torchrun --nnodes $(scontrol show hostnames | wc -l) --nproc_per_node 8 a.py --x", "--nnodes"),
+            ("torchrun --nnodes 2 --nproc_per_node $GPUS a.py --x", "--nproc-per-node"),
+            ("srun -N $N --ntasks-per-node=8 python a.py --x", "--N"),
+        ] {
+            let launcher = of_script(script, begins, &|_| false).unwrap().launcher;
+            assert_eq!(gpus(&launcher).0, None, "{script}");
+            let found = unknown_gpus(&launcher, &Machine::default());
+            assert!(
+                matches!(&found[..], [one] if one.code == Code::UnknownValue && one.what.contains(at)),
+                "{found:?}"
+            );
+            assert_eq!(unknown_gpus(&launcher, &elsewhere), [], "{script}");
+        }
+        let slurm = "#SBATCH --nodes=4\ntorchrun --nproc_per_node 8 --nnodes $SLURM_NNODES a.py --x";
+        let launcher = of_script(slurm, begins, &|_| false).unwrap().launcher;
+        assert_eq!(gpus(&launcher), (Some(32), Some(8)));
+        assert_eq!(unknown_gpus(&launcher, &Machine::default()), []);
     }
 }

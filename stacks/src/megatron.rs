@@ -9,6 +9,7 @@ mod layers;
 mod model;
 mod optimizer;
 mod parallel;
+mod rules;
 pub use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding, Severity};
@@ -40,6 +41,9 @@ const OTHER_PROGRAMS: [(&str, &str); 8] = [
     ("ict", "two encoders"),
 ];
 
+/// Whose jobs its own reader of flags checks.
+const STACK: &str = "Megatron-LM";
+
 /// Which word of a command begins the program.
 fn begins(words: &[String]) -> Option<usize> {
     words.iter().position(|word| word.ends_with(".py") && !word.contains("torch.distributed"))
@@ -58,7 +62,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 
 /// A training job as it is started.
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
-    of_job(launch, machine, "Megatron-LM", &model::write)
+    of_job(launch, machine, STACK, &model::write)
 }
 
 /// Writes the model, and says what layouts need of its shape; `None` where it cannot.
@@ -69,6 +73,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
     let (gpus, per_node) = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
+    flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     program(&mut flags, &launch.program);
     let mut out = Document::default();
     out.remark(format!("A training job of {stack} as a scenario; remarks name the flags that gave the keys."));
@@ -82,6 +87,8 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         training(&mut flags, &mut out, &degrees, &shape);
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
+    let refusals = rules::combinations(&flags, stack == STACK);
+    rules::refuse(&mut flags, refusals);
     flags.judge();
     Imported { scenario: out.toml(), findings: flags.findings }
 }
@@ -141,6 +148,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
         let near = if below > 0 && batch - below < above - batch { below } else { above };
         flags.wrong("global-batch-size", what, format!("allowed are multiples of {whole}, for example {near}"));
     }
+    rounds(flags, degrees, batch / whole, whole);
     out.set("training", "batch_size", batch, "--global-batch-size");
     let tokens = (micro_batch * shape.tokens).div_ceil(u64::from(degrees.cp));
     out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
@@ -174,6 +182,18 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("workload", "tokens", shape.tokens, "--seq-length");
 }
 
+/// Refuses what Megatron Core does not run of stages and micro-batches.
+fn rounds(flags: &mut Flags<'_>, degrees: &Degrees, n_micro_batches: u64, whole: u64) {
+    let (pp, chunks) = (u64::from(degrees.pp), u64::from(degrees.chunks));
+    let rounds = rules::Rounds { pp, chunks, n_micro_batches, whole };
+    let mut refusals: Vec<_> = rules::stages(flags, rounds).into_iter().collect();
+    if !is_wrong(&flags.findings) {
+        let group = flags.count("microbatch-group-size-per-virtual-pipeline-stage", pp..=100_000);
+        refusals.extend(rules::groups(rounds, group));
+    }
+    rules::refuse(flags, refusals);
+}
+
 /// How the loss is computed; the kind of fusion counts with the switch alone.
 fn loss(flags: &mut Flags<'_>, out: &mut Document) {
     if !flags.is("cross-entropy-loss-fusion") {
@@ -191,24 +211,18 @@ pub(crate) fn dropout(flags: &mut Flags<'_>, out: &mut Document, default: f64) {
     out.word("training", "dropout", dropout.word(), "--attention-dropout, --hidden-dropout");
 }
 
-/// Gradients of weights behind those of inputs.
-const DELAY: &str = "delay-wgrad-compute";
-
 /// Exchanges that run behind computation, and how tokens get to their experts.
 fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_batches: u32) {
     if flags.is("tp-comm-overlap") && degrees.tp > 1 {
         out.set("overlap", "tensor", megatron_core::USER_BUFFERS, "--tp-comm-overlap: all but one of a ring of chunks");
     }
     let is_overlapped = flags.is("overlap-moe-expert-parallel-comm");
-    if flags.is(DELAY) && !is_overlapped {
-        let what = format!("`--{DELAY}` needs `--overlap-moe-expert-parallel-comm`");
-        flags.wrong(DELAY, what, "Megatron-LM refuses one without the other".to_owned());
-    }
     if degrees.ep < 2 {
         return;
     }
     if is_overlapped {
-        if flags.is(DELAY) {
+        // Gradients of weights behind those of inputs.
+        if flags.is("delay-wgrad-compute") {
             out.set("overlap", "delayed_weights", true, "--delay-wgrad-compute");
         }
         let share = megatron_core::EXPERT_OVERLAP * megatron_core::steady_share(degrees.pp, n_micro_batches);

@@ -21,6 +21,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
+    server.version(launch.version.as_ref());
     server.model = flags.text("model-path").or_else(|| flags.text("model"));
     server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);

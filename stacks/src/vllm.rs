@@ -2,10 +2,12 @@
 
 use std::sync::LazyLock;
 
+use serde_json::{Map, Value};
+
 use crate::adapters;
-use crate::flags::{Flags, Table};
+use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Drafter, Server, format};
+use crate::serving::{Drafter, Server, format, with_letter};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -31,12 +33,49 @@ fn image(words: &[String]) -> Option<usize> {
     Some(run + at)
 }
 
+/// Options whose keys come one by one (`--speculative-config.method ngram`) as the JSON that they stand for, which counts instead of one that is whole
+/// (`FlexibleArgumentParser.parse_args` of `vllm/utils/argparse_utils.py` @ 00da11e37d1f).
+fn with_json(flags: Vec<Flag>) -> Vec<Flag> {
+    let (parts, mut rest): (Vec<Flag>, Vec<Flag>) = flags.into_iter().partition(|flag| flag.name.contains('.'));
+    let mut wholes: Vec<(Flag, Value)> = Vec::new();
+    for part in parts {
+        let (name, keys) = part.name.split_once('.').unwrap_or((&part.name, ""));
+        let at = wholes.iter().position(|(whole, _)| whole.name == name).unwrap_or_else(|| {
+            wholes.push((Flag { name: name.to_owned(), ..part.clone() }, Value::Null));
+            wholes.len() - 1
+        });
+        let keys: Vec<String> = keys.trim_end_matches('+').split('.').map(|key| key.replace('-', "_")).collect();
+        // A list is a word with commas behind `key+`.
+        let text = part.value();
+        let value = if part.name.ends_with('+') { text.split(',').collect() } else { value_of(&text) };
+        set(&mut wholes[at].1, &keys, value);
+    }
+    rest.extend(wholes.into_iter().map(|(flag, value)| Flag { values: vec![value.to_string()], ..flag }));
+    rest
+}
+
+/// A value as JSON: a number may have a letter behind it, and what is none is text.
+fn value_of(text: &str) -> Value {
+    let with_letter = || with_letter(text).map(Value::from);
+    serde_json::from_str(text).ok().or_else(with_letter).unwrap_or_else(|| Value::from(text))
+}
+
+/// Sets a value behind keys; what is no object becomes one.
+fn set(whole: &mut Value, keys: &[String], value: Value) {
+    let Some((first, rest)) = keys.split_first() else { return *whole = value };
+    if !whole.is_object() {
+        *whole = Value::Object(Map::new());
+    }
+    set(&mut whole[first.as_str()], rest, value);
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
-    let Launch { program, flags, findings, .. } = launch;
-    let mut flags = Flags::new(launch::with_short_names(flags), &FLAGS);
+    let Launch { program, flags, findings, version, .. } = launch;
+    let mut flags = Flags::new(launch::with_short_names(with_json(flags)), &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("vllm", "vllm-v1");
+    server.version(version.as_ref());
     // `vllm serve MODEL`: the third word; behind an image the second.
     let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
     server.model = flags.text("model").or_else(|| program.get(if is_image { 1 } else { 2 }).cloned());
@@ -112,8 +151,8 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
 
 /// Redundant experts of a configuration; `None` where it is no object or they are no number.
 fn n_redundant(text: &str) -> Option<u64> {
-    let config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
-    config.get("num_redundant_experts").map_or(Some(0), serde_json::Value::as_u64)
+    let config: Map<String, Value> = serde_json::from_str(text).ok()?;
+    config.get("num_redundant_experts").map_or(Some(0), Value::as_u64)
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
@@ -123,7 +162,7 @@ fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Drafter)> {
         return Some((n, Drafter::of(&method, flags.text("spec-model"))));
     }
     let text = flags.text("speculative-config")?;
-    let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let config: Value = serde_json::from_str(&text).unwrap_or_default();
     let Some(n) = config["num_speculative_tokens"].as_u64().filter(|n| (1..=64).contains(n)) else {
         let help = "a JSON object with `num_speculative_tokens` from 1 to 64".to_owned();
         flags.wrong("speculative-config", "`--speculative-config` has no number of drafted tokens".to_owned(), help);

@@ -7,12 +7,12 @@ use std::ops::Range;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
-use super::{HALF, KEYS, PRECISIONS, UNFUSED_PERMUTATION};
+use super::{HALF, KEYS, PRECISIONS, UNFUSED_PERMUTATION, recipes};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
 use crate::launch;
 use crate::megatron::{self, Shape};
-use crate::shell;
+use crate::shell::{self, UNKNOWN};
 use crate::{Imported, Machine, checkpoint};
 use train::stage_text;
 
@@ -43,11 +43,25 @@ const MARKS: [&str; 5] = [
 ];
 /// Flags that name the recipe.
 const RECIPES: [&str; 3] = ["recipe", "recipe-name", "model-recipe-name"];
+/// The program that runs a recipe.
+const PROGRAM: &str = "run_recipe.py";
+/// Its flags, long and short, that stand for overrides (`scripts/training/run_recipe.py`, `COMMON_OVERRIDE_FIELDS`).
+const FOR_OVERRIDES: [[&str; 3]; 9] = [
+    ["global-batch-size", "gb", "train.global_batch_size"],
+    ["micro-batch-size", "mb", "train.micro_batch_size"],
+    ["seq-length", "sl", "dataset.seq_length"],
+    ["tensor-model-parallel-size", "tp", "model.tensor_model_parallel_size"],
+    ["pipeline-model-parallel-size", "pp", "model.pipeline_model_parallel_size"],
+    ["context-parallel-size", "cp", "model.context_parallel_size"],
+    ["virtual-pipeline-model-parallel-size", "vp", "model.virtual_pipeline_model_parallel_size"],
+    ["expert-model-parallel-size", "ep", "model.expert_model_parallel_size"],
+    ["expert-tensor-parallel-size", "etp", "model.expert_tensor_parallel_size"],
+];
 
 /// Whether a text holds overrides of Bridge.
 pub(crate) fn has_overrides(text: &str) -> bool {
     let is_one = |word: &str| MARKS.iter().any(|mark| word.trim_start_matches('+').starts_with(mark));
-    launch::lines(text).any(|line| line.split_whitespace().any(is_one))
+    launch::lines(text).any(|line| line.contains(PROGRAM) || line.split_whitespace().any(is_one))
 }
 
 /// Reads overrides.
@@ -62,19 +76,27 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
     let mut launch = launch::of_script(text, begins, &|_| false).unwrap_or_default();
-    let recipe = launch.flags.iter().find(|flag| RECIPES.contains(&flag.name.as_str()));
-    let recipe = recipe.and_then(|flag| flag.values.first().cloned());
-    let recipe = machine.model.clone().or(recipe);
-    launch.flags = commands.iter().flatten().filter_map(|word| over(&word.text(), word.at())).collect();
-    launch.flags.extend(precision_alone(text));
+    let recipe = recipe(&launch.flags);
+    let mut words = for_overrides(&launch.flags);
+    words.extend(commands.iter().flatten().map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
+    words.extend(precision_alone(text));
+    let stated: Vec<&str> = words.iter().map(|(text, _)| recipes::key(text)).collect();
+    let taken = recipes::taken(recipe.as_deref(), &stated);
+    let (flags, refused) = flags(&taken.words, &words);
+    launch.flags = flags;
+    launch.findings.extend(refused);
+    launch
+        .findings
+        .extend(taken.warning.map(|(what, help)| Finding::warning(Code::MissingFlag, None, what).help(help)));
     // Recipes fuse permutations, which a script of Megatron-LM has to say.
     let is_unfused = |text: &str| text.trim_start_matches('+').eq_ignore_ascii_case(UNFUSED_PERMUTATION);
-    if !commands.iter().flatten().any(|word| is_unfused(&word.text())) {
+    if !words.iter().any(|(text, _)| is_unfused(text)) {
         launch.flags.push(Flag { name: "moe-permute-fusion".to_owned(), values: Vec::new(), at: 0..0 });
     }
+    let asked = machine.model.clone().or(taken.model);
     narrow(&mut launch.flags);
     launch.program.clear();
-    let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, recipe.as_deref(), machine);
+    let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, asked.as_deref(), machine);
     let mut imported = megatron::of_job(launch, machine, "Megatron Bridge", &model);
     imported.findings.iter_mut().for_each(|finding| as_written(finding, text));
     imported
@@ -90,27 +112,66 @@ fn as_written(finding: &mut Finding, text: &str) {
     finding.what.replace_range(start + 1..end, key);
 }
 
+/// The recipe that a program is told to run, by its name or by its model and what is done with it.
+fn recipe(flags: &[Flag]) -> Option<String> {
+    let value = |names: &[&str]| flags.iter().find(|flag| names.contains(&flag.name.as_str()))?.values.first().cloned();
+    let of_model = || Some(format!("{}_{}_config", value(&["model"])?, value(&["mode"])?));
+    value(&RECIPES).or_else(of_model)
+}
+
+/// An override, and where it stands.
+type Override = (String, Range<usize>);
+
+/// Flags of the program that stand for overrides.
+fn for_overrides(flags: &[Flag]) -> Vec<Override> {
+    let word = |flag: &Flag| {
+        let [.., key] = FOR_OVERRIDES.iter().find(|names| names[..2].contains(&flag.name.as_str()))?;
+        Some((format!("{key}={}", flag.values.first()?), flag.at.clone()))
+    };
+    flags.iter().filter_map(word).collect()
+}
+
+/// Whether a word sets a key of a section.
+fn is_override(text: &str) -> bool {
+    let Some((key, _)) = text.trim_start_matches('+').split_once('=') else { return false };
+    SECTIONS.contains(&key.split_once('.').map_or(key, |(section, _)| section))
+}
+
 /// The one override whose key has no dot, on a line of its own: a shell takes it for an assignment.
-fn precision_alone(text: &str) -> Option<Flag> {
+fn precision_alone(text: &str) -> Option<Override> {
     let begins_line = |at: usize| text[..at].chars().next_back().is_none_or(|before| before == '\n');
     let (at, _) = text.match_indices("mixed_precision=").filter(|(at, _)| begins_line(*at)).last()?;
     let word = text[at..].split_whitespace().next()?;
-    over(word, at..at + word.len())
+    Some((word.to_owned(), at..at + word.len()))
 }
 
-/// An override as the flag of Megatron-LM that says the same.
-fn over(text: &str, at: Range<usize>) -> Option<Flag> {
-    let (key, value) = text.trim_start_matches('+').split_once('=')?;
-    let (section, own) = key.split_once('.').unwrap_or((key, key));
-    if !SECTIONS.contains(&section) {
-        return None;
+/// Flags of a recipe's words and of those of the user, of which the last one of a key counts; errors about values.
+fn flags(taken: &[&str], words: &[Override]) -> (Vec<Flag>, Vec<Finding>) {
+    let is_last = |index: &usize| {
+        !words[index + 1..].iter().any(|(text, _)| recipes::key(text) == recipes::key(&words[*index].0))
+    };
+    let of_user = (0..words.len()).filter(is_last).map(|index| over(&words[index].0, words[index].1.clone()));
+    let all = taken.iter().map(|word| over(word, 0..0)).chain(of_user);
+    let (mut flags, mut refused) = (Vec::new(), Vec::new());
+    for found in all {
+        match found {
+            Ok(flag) => flags.extend(flag),
+            Err(finding) => refused.push(*finding),
+        }
     }
+    (flags, refused)
+}
+
+/// An override as the flag of Megatron-LM that says the same; none where it leaves a switch off.
+fn over(text: &str, at: Range<usize>) -> Result<Option<Flag>, Box<Finding>> {
+    let (key, value) = text.trim_start_matches('+').split_once('=').unwrap_or((text, ""));
+    let own = key.split_once('.').map_or(key, |(_, own)| own);
     let bare = value.trim_matches(['[', ']']).replace(['"', '\''], "");
     if key == "mixed_precision" {
         let found = PRECISIONS.iter().find(|(_, name)| *name == value);
         let whole = if value == HALF { ("fp16", "") } else { ("bf16", "") };
         let (name, value) = found.map_or(whole, |(recipe, _)| ("fp8-recipe", *recipe));
-        return Some(Flag { name: name.to_owned(), values: vec![value.to_owned()], at });
+        return Ok(Some(Flag { name: name.to_owned(), values: vec![value.to_owned()], at }));
     }
     let lower = bare.to_lowercase();
     // A key may be the switch of two flags.
@@ -123,13 +184,17 @@ fn over(text: &str, at: Range<usize>) -> Option<Flag> {
     let other = if switch == "true" { "false" } else { "true" };
     match lower {
         word if name == "mtp-num-layers" && (word == "null" || word == "none") => {
-            Some(Flag { name, values: vec!["0".to_owned()], at })
+            Ok(Some(Flag { name, values: vec!["0".to_owned()], at }))
         }
-        word if word == other || word == "null" || word == "none" => None,
-        word if word == switch => Some(Flag { name, values: Vec::new(), at }),
+        word if word == other || word == "null" || word == "none" => Ok(None),
+        word if word == switch => Ok(Some(Flag { name, values: Vec::new(), at })),
+        word if known.is_some_and(|[.., fixed]| *fixed == switch) && !word.contains(UNKNOWN) => {
+            let what = format!("`{key}={value}` is neither true nor false");
+            Err(Box::new(Finding::error(Code::WrongFlag, Some(at), what).help("allowed are true, false")))
+        }
         _ => {
             let words = bare.split([' ', ',']).filter(|word| !word.is_empty());
-            Some(Flag { name, values: words.map(str::to_owned).collect(), at })
+            Ok(Some(Flag { name, values: words.map(str::to_owned).collect(), at }))
         }
     }
 }
@@ -221,7 +286,111 @@ mod tests {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
-        assert_eq!(words, ["`model.made_up_key` is not in the table of flags"]);
+        assert!(matches!(words[..], [_, "`model.made_up_key` is not in the table of flags"]), "{words:?}");
+    }
+
+    fn of_recipe(words: &str) -> Imported {
+        let text = format!("torchrun --nproc_per_node=8 --nnodes=8 run_recipe.py {words}\n");
+        assert_eq!(crate::recognise(&text), Some(crate::Stack::Bridge), "{words}");
+        import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    }
+
+    #[test]
+    fn a_recipe_has_its_own_values_where_no_override_says_otherwise() {
+        // `llama3_70b_pretrain_32gpu_h100_bf16_config` of `recipes/llama/h100/llama3.py` @ 067f987df03b.
+        let words =
+            "--recipe llama3_70b_pretrain_config model.tensor_model_parallel_size=8 train.global_batch_size=128";
+        let found = of_recipe(words);
+        for part in [
+            "tp = 8",
+            "pp = 4",
+            "cp = 2",
+            "chunks = 5",
+            "zero = 1",
+            "sequence_parallel = true",
+            "batch_size = 128",
+            "bucket_tokens = 4096",
+            "tokens = 8192",
+            "gradient_sync = \"overlapped\"",
+            "parameter_gather = true",
+            "tensor = 0.75",
+            "loss = \"te\"",
+            "recompute = \"none\"",
+        ] {
+            assert!(found.scenario.lines().any(|line| line.starts_with(part)), "{part} in {}", found.scenario);
+        }
+        let [warning] = &found.findings[..] else { panic!("{:?}", found.findings) };
+        assert!(warning.code == Code::MissingFlag && warning.what.contains("model.pipeline_model_parallel_size=4"));
+        assert!(!warning.what.contains("tensor_model_parallel_size"), "{}", warning.what);
+        // `ddp` says nothing where the recipe has communication overlapped, whose own key does.
+        let with = |word: &str| of_recipe(&format!("{words} {word}")).scenario.contains("\"at_end\"");
+        assert!(with("comm_overlap.overlap_grad_reduce=false") && !with("ddp.overlap_grad_reduce=false"));
+    }
+
+    #[test]
+    fn recipes_of_mixtures_keep_their_stages_with_their_own_pipeline() {
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let of = |more: &str| {
+            let text = format!(
+                "torchrun --nproc_per_node=8 --nnodes=128 run_recipe.py --model deepseek_v3 --mode pretrain {more}\n"
+            );
+            import(&text, &machine)
+        };
+        let own = of("");
+        assert!(own.findings.iter().all(|finding| finding.code == Code::MissingFlag), "{:?}", own.findings);
+        for part in ["pp = 16", "ep = 64", "dispatcher = \"flex\"", "layers = [4, 4, 4", "predicting_layers = 1"] {
+            assert!(own.scenario.contains(part), "{part} in {}", own.scenario);
+        }
+        assert!(!of("-pp 1").scenario.contains("layers = ["));
+    }
+
+    #[test]
+    fn what_recipes_share_is_taken_of_one_that_is_not_known_and_named_once() {
+        let words =
+            "--recipe llama31_8b_pretrain_64gpu_mine_config model.tensor_model_parallel_size=2 dataset.seq_length=4096";
+        let found = of_recipe(words);
+        for part in
+            ["zero = 1", "sequence_parallel = true", "gradient_sync = \"overlapped\"", "parameter_gather = true"]
+        {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        let [warning] = &found.findings[..] else { panic!("{:?}", found.findings) };
+        for part in ["is not known", "ddp.use_distributed_optimizer=true", "train.micro_batch_size=1"] {
+            assert!(warning.what.contains(part), "{part} in {}", warning.what);
+        }
+        assert!(!warning.what.contains("tensor_model_parallel_size"), "{}", warning.what);
+        // Fine-tuning shares less: nothing is taken of it in silence.
+        let tuned = of_recipe(&words.replace("pretrain", "sft"));
+        assert!(
+            tuned.scenario.contains("gradient_sync = \"at_end\"") && tuned.findings.len() == 1,
+            "{:?}",
+            tuned.findings
+        );
+    }
+
+    #[test]
+    fn flags_of_the_program_are_overrides_that_words_come_before() {
+        let found = of_recipe(
+            "--recipe llama3_8b_pretrain_config -tp 2 --micro_batch_size 2 -gb 64 model.tensor_model_parallel_size=4",
+        );
+        for part in ["tp = 4", "batch_size = 64", "bucket_tokens = 8192"] {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+    }
+
+    #[test]
+    fn a_switch_that_is_neither_on_nor_off_is_refused() {
+        let wrong = |word: &str| {
+            let found = of_recipe(&format!("--recipe llama3_8b_pretrain_config {word}"));
+            let wrong = found.findings.into_iter().filter(|finding| finding.code == Code::WrongFlag);
+            wrong.map(|finding| finding.what).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            wrong("model.sequence_parallel=maybe"),
+            ["`model.sequence_parallel=maybe` is neither true nor false"]
+        );
+        assert_eq!(wrong("ddp.grad_reduce_in_fp32=2").len(), 1);
+        assert_eq!(wrong("model.sequence_parallel=False model.attention_backend=flash"), Vec::<String>::new());
     }
 
     #[test]

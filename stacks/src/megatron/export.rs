@@ -13,6 +13,8 @@ use train::schedule::Placement;
 
 use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
 use crate::fields::{self, Rest, Stack};
+use crate::flags::{Flag, Flags};
+use crate::megatron::rules;
 use train::stage_text;
 
 const NAME: &str = "megatron";
@@ -26,7 +28,7 @@ pub(crate) type Given = Vec<(&'static str, Option<String>)>;
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
-    let groups = flags(problem, plan).map_err(|what| ExportError::NotExpressible { target: NAME, what })?;
+    let groups = flags(problem, plan, true).map_err(|what| ExportError::NotExpressible { target: NAME, what })?;
     let cluster = &problem.cluster;
     let mut text = "#!/bin/bash\n".to_owned();
     text += &words.comments(VERSION);
@@ -63,8 +65,12 @@ fn shown(value: &str) -> String {
     if is_plain { value.to_owned() } else { format!("'{value}'") }
 }
 
-/// Flags in groups, or everything that no flag says.
-pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Given); 3], Vec<String>> {
+/// Flags in groups, or everything that no flag says and all that is refused; `is_script` where Megatron-LM's own reader of flags runs.
+pub(crate) fn flags(
+    problem: &Problem,
+    plan: &Plan,
+    is_script: bool,
+) -> Result<[(&'static str, Given); 3], Vec<String>> {
     let mut what = Vec::new();
     let found = even(problem, plan).map_err(|why| what.extend(why)).ok();
     what.extend(rounds(problem, plan));
@@ -72,11 +78,31 @@ pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Gi
     let layout = layout(problem, &mut what);
     let execution = execution(problem, found, &mut what);
     what.extend(rest(problem, plan).unsaid);
+    what.extend(refused(problem, found, &[&model, &layout, &execution], is_script));
     if what.is_empty() {
         Ok([("MODEL_ARGS", model), ("PARALLEL_ARGS", layout), ("TRAINING_ARGS", execution)])
     } else {
         Err(what)
     }
+}
+
+/// Combinations of flags that Megatron-LM refuses.
+fn refused(problem: &Problem, found: Option<Even>, groups: &[&Given], is_script: bool) -> Vec<String> {
+    let flag = |(name, value): &(&str, Option<String>)| Flag {
+        name: (*name).to_owned(),
+        values: value.iter().flat_map(|value| value.split(' ')).map(str::to_owned).collect(),
+        at: 0..0,
+    };
+    let flags = Flags::new(groups.iter().flat_map(|given| given.iter().map(flag)).collect(), &super::FLAGS);
+    let mut refusals = rules::combinations(&flags, is_script);
+    if let Some(found) = found {
+        let (layout, n_micro_batches) = (&problem.layout, found.n_micro_batches);
+        let whole = found.batch / n_micro_batches.max(1);
+        let rounds = rules::Rounds { pp: layout.pp.into(), chunks: layout.chunks.into(), n_micro_batches, whole };
+        let group = problem.execution.micro_batch_group.map(u64::from);
+        refusals.extend(rules::stages(&flags, rounds).into_iter().chain(rules::groups(rounds, group)));
+    }
+    refusals.into_iter().map(|refusal| refusal.what).collect()
 }
 
 /// What flags do not say.

@@ -91,7 +91,7 @@ impl Degrees {
         if !shape.stages.is_empty() {
             return self.of_pattern(flags, &shape.stages);
         }
-        if let Some(text) = flags.text("pipeline-model-parallel-layout") {
+        if let Some(text) = flags.needed("pipeline-model-parallel-layout") {
             return self.of_layout(flags, &text, shape);
         }
         let (pp, n_layers) = (u64::from(self.pp), shape.n_layers);

@@ -83,7 +83,10 @@ fn keys_that_a_scenario_has_are_given() {
         ("--moe-enable-deepep", "dispatcher = \"flex\""),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
-        ("--pipeline-model-parallel-size 2 --overlap-moe-expert-parallel-comm", "expert = 0.75"),
+        (
+            "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --overlap-moe-expert-parallel-comm",
+            "expert = 0.75",
+        ),
         ("--mtp-num-layers 2", "predicting_layers = 2"),
         ("--cross-entropy-loss-fusion", "loss = \"native\""),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss = \"te\""),
@@ -168,11 +171,71 @@ fn hybrids_are_read_by_the_letters_of_their_layers() {
 
 #[test]
 fn options_that_megatron_lm_refuses_are_refused() {
-    let wrong = said("--delay-wgrad-compute", Code::WrongFlag);
-    assert!(wrong[0].0.contains("--overlap-moe-expert-parallel-comm"), "{wrong:?}");
+    let experts = "--num-experts 16 --overlap-moe-expert-parallel-comm";
+    let spread = format!("{experts} --expert-model-parallel-size 8");
+    for (flags, others) in [
+        ("--delay-wgrad-compute", "`--overlap-moe-expert-parallel-comm`"),
+        ("--recompute-activations --recompute-granularity full", "`--recompute-granularity full`"),
+        (&format!("{experts} --expert-model-parallel-size 1"), "`--expert-model-parallel-size above 1`"),
+        (experts, "`--expert-model-parallel-size above 1`"),
+        (
+            &format!("{spread} --recompute-granularity full --recompute-method uniform"),
+            "`--recompute-granularity full`",
+        ),
+        (
+            &format!("{spread} --recompute-granularity selective --recompute-modules layernorm moe"),
+            "`--recompute-modules moe`",
+        ),
+        (&format!("{spread} --pipeline-model-parallel-size 2"), "`--pipeline-model-parallel-size 2`"),
+        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "`--pipeline-model-parallel-size above 1`"),
+        ("--overlap-param-gather --use-distributed-optimizer", "`--overlap-grad-reduce`"),
+        ("--overlap-param-gather --overlap-grad-reduce", "`--use-distributed-optimizer` or `--use-megatron-fsdp`"),
+        ("--fp16", "`--fp16`"),
+        ("--tensor-model-parallel-size 2 --tp-comm-overlap", "`--sequence-parallel`"),
+    ] {
+        let wrong = said(flags, Code::WrongFlag);
+        let [(what, help)] = &wrong[..] else { panic!("{flags}: {wrong:?}") };
+        assert!(what.contains(others) && help.contains("Megatron-LM asserts"), "{flags}: {wrong:?}");
+    }
+    for flags in [
+        "--recompute-activations --recompute-granularity selective",
+        &format!("{spread} --recompute-granularity selective --recompute-modules layernorm"),
+        &format!("{spread} --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"),
+        "--use-torch-fsdp2 --pipeline-model-parallel-size 1",
+        "--overlap-param-gather --overlap-grad-reduce --optimizer dist_muon",
+        "--overlap-param-gather --overlap-grad-reduce --use-megatron-fsdp",
+    ] {
+        assert_eq!(said(flags, Code::WrongFlag), [], "{flags}");
+    }
+    // What only the shell knows is no mistake of these.
+    assert!(
+        said("--num-experts 16 --overlap-moe-expert-parallel-comm --expert-model-parallel-size $EP", Code::WrongFlag)
+            .is_empty()
+    );
+}
+
+/// The rule of `forward_backward_pipelining_with_interleaving`: groups of at most all micro-batches, and a rest of none or at least the ranks.
+#[test]
+fn micro_batches_that_interleaved_stages_do_not_take_are_refused() {
+    // Four ranks of a pipeline and four replicas: a sequence each is a micro-batch for every replica.
     let stages = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1";
-    let small = said(&format!("{stages} --microbatch-group-size-per-virtual-pipeline-stage 3"), Code::WrongFlag);
-    assert!(small[0].1.contains("allowed are 4"), "{small:?}");
+    let wrong = |n: u32, group: Option<u32>| {
+        let group =
+            group.map_or_else(String::new, |n| format!("--microbatch-group-size-per-virtual-pipeline-stage {n}"));
+        said(&format!("{stages} --global-batch-size {} {group}", 4 * n), Code::WrongFlag)
+    };
+    for (n, group) in [(4, None), (8, None), (16, Some(6)), (14, Some(5)), (12, Some(12)), (15, Some(10))] {
+        assert_eq!(wrong(n, group), [], "{n} {group:?}");
+    }
+    for (n, group) in [(6, None), (3, None), (13, Some(5)), (11, Some(12)), (13, Some(10))] {
+        let found = wrong(n, group);
+        assert!(found.len() == 1 && found[0].0.contains(&format!("{n} micro-batches")), "{n} {group:?}: {found:?}");
+    }
+    assert!(wrong(6, None)[0].1.contains("`--global-batch-size 32`"), "{:?}", wrong(6, None));
+    // Without virtual stages any number goes.
+    assert_eq!(said("--pipeline-model-parallel-size 4 --global-batch-size 24", Code::WrongFlag), []);
+    let other = said(&format!("{stages} --microbatch-group-size-per-virtual-pipeline-stage 3"), Code::WrongFlag);
+    assert!(other[0].1.contains("allowed are 4"), "{other:?}");
 }
 
 #[test]
@@ -252,4 +315,22 @@ fn permutations_are_fused_by_a_switch_and_other_kernels_without_one() {
     ] {
         assert_eq!(unfused(flags).as_deref(), expected, "{flags}");
     }
+}
+
+#[test]
+fn a_flag_without_its_value_is_refused_at_the_flag() {
+    for (name, flags) in [
+        ("--tensor-model-parallel-size", "--tensor-model-parallel-size --sequence-parallel"),
+        ("--moe-expert-capacity-factor", "--moe-expert-capacity-factor"),
+        ("--pipeline-model-parallel-layout", "--pipeline-model-parallel-layout --sequence-parallel"),
+        ("--cross-entropy-fusion-impl", "--cross-entropy-loss-fusion --cross-entropy-fusion-impl"),
+    ] {
+        let words: Vec<String> = said(flags, Code::WrongFlag).into_iter().map(|(what, _)| what).collect();
+        assert!(matches!(&words[..], [one] if one.starts_with(&format!("`{name}` has no"))), "{flags}: {words:?}");
+    }
+    let text = BASE.replace("--hidden-size 1024", "--hidden-size");
+    let found = import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let wrong = of(&found, Code::WrongFlag);
+    let at = wrong[0].at.clone().expect("a place");
+    assert_eq!((wrong.len(), &text[at]), (1, "--hidden-size"));
 }

@@ -41,6 +41,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let gpus = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
+    flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
     job.model = model(&mut flags);
     job.tokens = Some(flags.count("training.seq-len", 1..=MOST).unwrap_or(2048));
@@ -91,7 +92,9 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job) {
 
 /// Sequences of a step and of a micro-batch.
 fn batch(flags: &mut Flags<'_>, job: &mut Job) {
-    let local = flags.count("training.local-batch-size", 1..=MOST).unwrap_or(8);
+    // Releases before 2025-06 had it under another name.
+    let names = ["training.local-batch-size", "training.batch-size"];
+    let local = names.into_iter().find_map(|name| flags.count(name, 1..=MOST)).unwrap_or(8);
     let given = flags.text("training.global-batch-size").filter(|text| text != "-1");
     job.batch = given.and_then(|_| flags.count("training.global-batch-size", 1..=MOST));
     job.micro_batch = local;
@@ -350,6 +353,40 @@ mod tests {
             let wrong = found.findings.iter().filter(|finding| finding.code == Code::WrongFlag).count();
             assert_eq!(wrong, 1, "{options}: {:?}", found.findings);
         }
+    }
+
+    #[test]
+    fn options_that_are_misspelt_are_named_with_the_nearest() {
+        let base = "torchrun --nnodes=1 --nproc_per_node=8 -m torchtitan.train --config llama3_8b ";
+        let unknown = |options: &str| -> Vec<(String, String)> {
+            let found = found(&format!("{base}{options}\n")).findings;
+            let unknown = found.into_iter().filter(|finding| finding.code == Code::UnknownFlag);
+            unknown.map(|finding| (finding.what, finding.help.unwrap_or_default())).collect()
+        };
+        for (options, near) in [
+            ("--training.seq_lenn 3", "--training.seq-len"),
+            ("--compile.enabel", "--compile.enable"),
+            ("--activation_checkpoint.mod full", "--activation-checkpoint.mode"),
+            ("--optimizer.nam SGD", "--optimizer.name"),
+            ("--float8.recipe rowwise", "--float8.recipe-name"),
+            ("--training.no_enable_cpu_ofload", "--training.enable-cpu-offload"),
+        ] {
+            let found = unknown(options);
+            assert!(found.len() == 1 && found[0].1.contains(&format!("`{near}`")), "{options}: {found:?}");
+        }
+        let known = "--compile.no_enable --training.no_enable_cpu_offload --training.steps 10 --training.max_norm 1.0 --ac.early_stop";
+        assert_eq!(unknown(known), []);
+    }
+
+    #[test]
+    fn older_names_of_options_are_read_or_named() {
+        let base = "torchrun --nnodes=1 --nproc_per_node=8 -m torchtitan.train --config llama3_8b ";
+        let older = found(&format!("{base}--training.batch_size 2 --training.tensor_parallel_degree 4\n"));
+        assert!(older.scenario.contains("batch_size = 16"), "{}", older.scenario);
+        let help = |finding: &input::diagnostic::Finding| finding.help.clone().unwrap_or_default();
+        let named: Vec<String> =
+            older.findings.iter().filter(|finding| finding.code == Code::NotModelled).map(help).collect();
+        assert_eq!(named, ["give `--parallelism.tensor_parallel_degree`"]);
     }
 
     #[test]

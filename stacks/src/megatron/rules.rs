@@ -1,0 +1,107 @@
+//! Combinations of flags that Megatron-LM refuses, by a table of what it asserts, and two rules of stages.
+
+use std::sync::LazyLock;
+
+use crate::flags::{Flags, rows, words};
+use crate::shell::UNKNOWN;
+
+/// A flag, `needs` or `excludes`, other flags, where it is asserted, what is asserted.
+static RULES: LazyLock<Vec<[&str; 5]>> = LazyLock::new(|| rows(include_str!("../../tables/megatron-rules.tsv")));
+
+/// Whether a flag is given as a rule asks for it; `None` where only a shell knows.
+fn holds(flags: &Flags<'_>, other: &str) -> Option<bool> {
+    let (name, word, above) = match (other.split_once('='), other.split_once('>')) {
+        (Some((name, word)), _) => (name, Some(word), None),
+        (_, Some((name, number))) => (name, None, number.parse::<u64>().ok()),
+        _ => (other, None, None),
+    };
+    let Some(flag) = flags.find(name).filter(|_| flags.is(name)) else { return Some(false) };
+    let value = flag.value();
+    if (word.is_some() || above.is_some()) && value.contains(UNKNOWN) {
+        return None;
+    }
+    let is_word = word.is_none_or(|word| words(&value).any(|own| own == word));
+    let is_above = above.is_none_or(|least| value.parse::<u64>().is_ok_and(|number| number > least));
+    Some(is_word && is_above)
+}
+
+/// A flag of a rule as it is written.
+fn shown(other: &str) -> String {
+    format!("`--{}`", other.replace('=', " ").replace('>', " above "))
+}
+
+/// What Megatron-LM refuses: the flag, what is wrong with it, and what is asserted.
+pub(super) struct Refusal {
+    name: &'static str,
+    pub(super) what: String,
+    help: String,
+}
+
+/// Pipeline ranks, virtual stages of each, micro-batches of a replica, and sequences of a round of them on all replicas.
+#[derive(Clone, Copy)]
+pub(super) struct Rounds {
+    pub(super) pp: u64,
+    pub(super) chunks: u64,
+    pub(super) n_micro_batches: u64,
+    pub(super) whole: u64,
+}
+
+/// Errors at the flags that are refused.
+pub(super) fn refuse(flags: &mut Flags<'_>, refusals: Vec<Refusal>) {
+    refusals.into_iter().for_each(|Refusal { name, what, help }| flags.wrong(name, what, help));
+}
+
+/// What the table refuses: `is_script` where Megatron-LM's own reader of flags runs, and not its model alone.
+pub(super) fn combinations(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
+    let is_asked = |[name, _, _, place, _]: &&[&'static str; 5]| flags.is(name) && (*place != "script" || is_script);
+    let refusal = |[name, kind, others, _, asserted]: &[&'static str; 5]| {
+        let found: Vec<Option<bool>> = others.split(' ').map(|other| holds(flags, other)).collect();
+        let (is_refused, verb) = match *kind {
+            "needs" => (found.iter().all(|held| *held == Some(false)), "needs"),
+            _ => (found.contains(&Some(true)), "does not go with"),
+        };
+        let all: Vec<String> = others.split(' ').map(shown).collect();
+        let what = format!("`--{name}` {verb} {}", all.join(" or "));
+        is_refused.then(|| Refusal { name, what, help: format!("Megatron-LM asserts: {asserted}") })
+    };
+    RULES.iter().filter(is_asked).filter_map(refusal).collect()
+}
+
+/// Exchanges of experts that run behind computation of stages that are not virtual.
+pub(super) fn stages(flags: &Flags<'_>, rounds: Rounds) -> Option<Refusal> {
+    const OVERLAP: &str = "overlap-moe-expert-parallel-comm";
+    let is_refused = flags.is(OVERLAP) && rounds.pp > 1 && rounds.chunks == 1;
+    is_refused.then(|| Refusal {
+        name: OVERLAP,
+        what: format!("`--{OVERLAP}` needs virtual stages beside `--pipeline-model-parallel-size {}`", rounds.pp),
+        help: "Megatron-LM asserts that `virtual_pipeline_model_parallel_size` is specified: \
+               give `--num-virtual-stages-per-pipeline-rank`"
+            .to_owned(),
+    })
+}
+
+/// Micro-batches that virtual stages do not take in groups of so many: `forward_backward_pipelining_with_interleaving` of
+/// `megatron/core/pipeline_parallel/schedules.py` @ d98e8a64ddf3.
+pub(super) fn groups(rounds: Rounds, group: Option<u64>) -> Option<Refusal> {
+    const BATCH: &str = "global-batch-size";
+    let Rounds { pp, chunks, n_micro_batches, whole } = rounds;
+    let group = group.unwrap_or(pp).max(1);
+    let rest = n_micro_batches % group;
+    if pp < 2 || chunks < 2 || group <= n_micro_batches && (rest == 0 || rest >= pp) {
+        return None;
+    }
+    let (name, why) = if group == pp {
+        ("--pipeline-model-parallel-size", "a multiple of the pipeline degree")
+    } else {
+        let why = "groups that are full but for one of at least the pipeline degree";
+        ("--microbatch-group-size-per-virtual-pipeline-stage", why)
+    };
+    let near = ((n_micro_batches + group / 2) / group).max(1) * group * whole;
+    Some(Refusal {
+        name: BATCH,
+        what: format!(
+            "`--{BATCH}` gives {n_micro_batches} micro-batches a replica, which virtual stages with `{name} {group}` do not take"
+        ),
+        help: format!("Megatron-LM wants {why}: nearest is `--{BATCH} {near}`"),
+    })
+}

@@ -1,0 +1,243 @@
+//! What commands of servers become, engine by engine.
+
+use input::diagnostic::Code;
+
+use crate::{Machine, import, recognise};
+
+/// Keys of the scenario that a command becomes.
+fn check(text: &str, expected: &[&str], codes: &[Code]) {
+    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+    let imported = import(recognise(text).expect("a known stack"), text, &machine);
+    for line in expected {
+        assert!(imported.scenario.contains(line), "`{line}` of {text}:\n{}", imported.scenario);
+    }
+    let found: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(found, codes, "{text}: {:#?}", imported.findings);
+}
+
+#[test]
+fn a_model_that_is_named_takes_the_place_of_the_files() {
+    for text in ["vllm serve meta-llama/Llama-3.1-70B-Instruct", "tensor_parallel_size: 8\nenable_attention_dp: true\n"]
+    {
+        let machine =
+            Machine { gpu: Some("h200-sxm".to_owned()), model: Some("qwen3-32b".to_owned()), ..Machine::default() };
+        let imported = import(recognise(text).expect("a known stack"), text, &machine);
+        assert!(imported.scenario.contains("name = \"qwen3-32b\""), "{text}:\n{}", imported.scenario);
+    }
+}
+
+#[test]
+fn commands_of_vllm_say_degrees_limits_formats_and_drafts() {
+    check(
+        "M=meta-llama/Llama-3.1-70B-Instruct\nvllm serve $M -tp 4 --data_parallel_size=2 --max-num-seqs 128 --enforce-eager --quantization fp8",
+        &[
+            "name = \"llama-3.1-70b\"",
+            "tp = 4",
+            "nodes = 1",
+            "gpus_per_node = 8",
+            "max_sequences = 128",
+            "graph_max = 0",
+            "weights = \"fp8\"",
+        ],
+        &[Code::MissingFlag],
+    );
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --speculative-config '{\"num_speculative_tokens\": 2}'",
+        &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
+        &[Code::MissingFlag, Code::MissingFlag],
+    );
+    check("vllm serve llama-3-8b --scheduling-policy priority", &["scheduling = \"priority\""], &[Code::MissingFlag]);
+}
+
+#[test]
+fn eagle_of_sglang_without_a_model_drafts_with_the_own_layer() {
+    check(
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE --speculative-num-steps 3",
+        &["draft_tokens = 3", "draft_model = \"mtp\"", "name = \"deepseek-ai/DeepSeek-R1\" "],
+        &[Code::MissingFlag, Code::MissingFlag],
+    );
+}
+
+#[test]
+fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
+    check(
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
+        &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 1024"],
+        &[Code::NotModelled, Code::MissingFlag],
+    );
+    check(
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --attn-dp-size 8 --ep-size 16 --max-running-requests 512",
+        &["tp = 2 ", "ep = 16", "nodes = 2", "max_sequences = 64"],
+        &[Code::MissingFlag],
+    );
+    check(
+        "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
+        &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
+        &[Code::MissingFlag],
+    );
+    // With data-parallel attention prompts wait for a prompt on every rank, without it for tokens.
+    let waits = "batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.9\nattention_dp_config:\n  enable_balance: true\n  timeout_iters: 60\n";
+    let model = "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nmax_num_tokens: 16384\ndisable_overlap_scheduler: false\n";
+    check(
+        &format!("{model}enable_attention_dp: true\n{waits}"),
+        &["batch_wait = { iterations = 60, until = \"ranks\", more_iterations = 10 }"],
+        &[Code::MissingFlag],
+    );
+    check(
+        &format!("{model}{waits}"),
+        &["batch_wait = { iterations = 20, enough_tokens = 14746 }"],
+        &[Code::MissingFlag],
+    );
+}
+
+/// What the servers' own parsers take besides: letters behind numbers, short names, what was called otherwise before.
+#[test]
+fn options_are_read_as_the_servers_parsers_read_them() {
+    check(
+        "vllm serve llama-3-8b -q fp8 --max-model-len 32K --max-num-batched-tokens 8k --max-num-active-seqs 64 --watermark 0.05 -sc '{\"num_speculative_tokens\": 2}'",
+        &[
+            "weights = \"fp8\"",
+            "max_context = 32768",
+            "max_tokens = 8000",
+            "max_sequences = 64",
+            "watermark_ratio = 0.05",
+            "draft_tokens = 2",
+        ],
+        &[Code::MissingFlag, Code::MissingFlag],
+    );
+    check(
+        "vllm serve llama-3-8b --max-model-len auto --no-enable-lora --no-enforce-eager",
+        &["tp = 1 "],
+        &[Code::MissingFlag],
+    );
+    check(
+        "python -m sglang.launch_server --model-path llama-3-8b --cuda-graph-bs-decode 1 2 48 --scheduler-recv-interval 30 --enable-priority-scheduling",
+        &["graph_max = 48", "recv_interval = 30", "scheduling = \"priority\""],
+        &[Code::MissingFlag],
+    );
+    check("vllm serve llama-3-8b --long-prefill-token-threshold 512", &["chunk_tokens = 512"], &[Code::MissingFlag]);
+    check("vllm serve llama-3-8b --long-prefill-token-threshold 0", &["tp = 1 "], &[Code::MissingFlag]);
+    check(
+        "python -m sglang.launch_server --model-path llama-3-8b --pp-size 2 --enable-dynamic-chunking",
+        &["chunk_sizes = \"equal-time\""],
+        &[Code::MissingFlag],
+    );
+    let reduces = [("enable", "fused"), ("enforce-disable", "separate")];
+    for (word, key) in reduces {
+        let flag = format!("--{word}-flashinfer-allreduce-fusion");
+        check(
+            &format!("python -m sglang.launch_server --model-path llama-3-8b --tp 2 {flag}"),
+            &[&format!("all_reduce = \"{key}\"")],
+            &[Code::MissingFlag],
+        );
+    }
+    check(
+        "vllm serve llama-3-8b --config serve.yaml",
+        &["name = \"llama-3-8b\""],
+        &[Code::MissingFlag, Code::NotModelled],
+    );
+}
+
+/// Engines that are replicas share the API servers of their command; ranks of one replica have them all.
+#[test]
+fn who_hands_tokens_to_clients_is_read() {
+    let of = |script: &str, lines: &[&str]| check(script, lines, &[Code::MissingFlag]);
+    let vllm = "vllm serve llama-3-8b --stream-interval 10 --api-server-count 8";
+    of(vllm, &["stream_interval = 10", "api_servers = 8"]);
+    of(&format!("{vllm} -dp 4"), &["api_servers = 2"]);
+    of("vllm serve deepseek-ai/DeepSeek-V3 -tp 4 -dp 4 --enable-expert-parallel -asc 4", &["api_servers = 4"]);
+    of(
+        "python -m sglang.launch_server --model-path llama-3-8b --stream-interval 30 --tokenizer-worker-num 6",
+        &["stream_interval = 30", "api_servers = 6"],
+    );
+    of("trtllm-serve llama-3-8b --num_postprocess_workers 4", &["api_servers = 4"]);
+    of("trtllm-serve llama-3-8b --num_postprocess_workers 0", &["tp = 1 "]);
+}
+
+#[test]
+fn experts_that_lie_twice_are_read_where_a_server_balances_them() {
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": 32}'",
+        &["ep = 16", "redundant_experts = 32"],
+        &[Code::MissingFlag],
+    );
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb",
+        &["redundant_experts = 0"],
+        &[Code::MissingFlag],
+    );
+    let sglang = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --ep-size 16";
+    check(
+        &format!("{sglang} --enable-eplb --ep-num-redundant-experts 16"),
+        &["redundant_experts = 16"],
+        &[Code::MissingFlag],
+    );
+    check(&format!("{sglang} --ep-num-redundant-experts 16"), &["ep = 16"], &[Code::NotModelled, Code::MissingFlag]);
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": -1}'",
+        &["ep = 8"],
+        &[Code::WrongFlag, Code::MissingFlag],
+    );
+    check("vllm serve llama-3-8b --eplb-config '{}'", &["tp = 1"], &[Code::NotModelled, Code::MissingFlag]);
+}
+
+/// `--json-arg.key value` of `FlexibleArgumentParser`: one option whose keys come one by one.
+#[test]
+fn keys_of_json_options_may_come_one_by_one() {
+    let codes = [Code::MissingFlag, Code::MissingFlag];
+    for options in [
+        "--speculative-config.method ngram --speculative-config.num_speculative_tokens 4",
+        "--speculative_config.method=ngram --speculative_config.num_speculative_tokens=4",
+        "-sc.method ngram -sc.num_speculative_tokens 4",
+        // The keys that come one by one take the place of the whole.
+        "--speculative-config.num_speculative_tokens 4 --speculative-config '{\"num_speculative_tokens\": 2}'",
+    ] {
+        check(&format!("vllm serve llama-3-8b {options}"), &["draft_tokens = 4"], &codes);
+    }
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --eplb-config.num_redundant_experts 32",
+        &["redundant_experts = 32"],
+        &codes[1..],
+    );
+    check(
+        "vllm serve llama-3-8b --speculative-config.method ngram",
+        &["tp = 1"],
+        &[Code::WrongFlag, Code::MissingFlag],
+    );
+    check(
+        "vllm serve llama-3-8b --speculative-config.num_speculative_tokens $N",
+        &["tp = 1"],
+        &[Code::UnknownValue, Code::MissingFlag],
+    );
+    check(
+        "vllm serve llama-3-8b --speculative-confg.method ngram",
+        &["tp = 1"],
+        &[Code::MissingFlag, Code::UnknownFlag],
+    );
+}
+
+#[test]
+fn the_image_of_a_container_says_the_version() {
+    let of = |text: &str, parts: &[&str]| check(text, parts, &[Code::MissingFlag]);
+    of("docker run --gpus all vllm/vllm-openai:v0.9.2 --model llama-3-8b", &["version = \"0.9.2\""]);
+    of(
+        "docker run -p 8000:8000 public.ecr.aws/q9/vllm-openai:v0.10.1rc1 vllm serve llama-3-8b",
+        &["version = \"0.10.1\""],
+    );
+    let sglang =
+        "docker run --gpus all lmsysorg/sglang:v0.5.5-cu129 python3 -m sglang.launch_server --model-path llama-3-8b";
+    of(sglang, &["name = \"sglang\"", "version = \"0.5.5\""]);
+    for tag in [":latest", ":nightly-0123", ""] {
+        of(&format!("docker run vllm/vllm-openai{tag} --model llama-3-8b"), &["defaults of the newest"]);
+    }
+}
+
+#[test]
+fn what_is_wrong_or_left_out_is_named() {
+    check(
+        "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",
+        &["tp = 1"],
+        &[Code::WrongFlag, Code::MissingFlag, Code::UnknownFlag, Code::NotModelled],
+    );
+    check("vllm serve somebody/unheard-of-model", &[], &[Code::UnknownModel, Code::MissingFlag]);
+}
