@@ -37,12 +37,14 @@ pub struct States {
     pub optimizer: Bytes,
     /// Whole parameters and gradients of layers in use, where the rank keeps shares of them.
     pub in_use: Bytes,
+    /// Narrow copies of parameters, as products read them.
+    pub copies: Bytes,
 }
 
 impl States {
     /// All of them.
     pub fn total(self) -> Bytes {
-        self.parameters + self.gradients + self.optimizer + self.in_use
+        self.parameters + self.gradients + self.optimizer + self.in_use + self.copies
     }
 }
 
@@ -83,6 +85,7 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
         ("exchange buffers", buffers.0),
         ("workspace", workspace.0),
         ("whole parameters and gradients", pipeline + states.in_use.0),
+        ("narrow copies of parameters", states.copies.0),
         ("graphs", graphs),
     ];
     all.extend(further.into_iter().filter(|(_, bytes)| *bytes > 0));
@@ -125,8 +128,12 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let parameters = if is_kept {
         sharded(Zero::Gradients) * element + (shared + experts) * problem.gathered_bytes()
     } else {
-        sharded(Zero::Parameters) * element + beside_parameters(problem, stages, element)
+        sharded(Zero::Parameters) * element
     };
+    // Copies stand beside the parameters, or in place of those that have some (`--fp8-param-gather`).
+    let (copies, n_copied) = copied(problem, stages);
+    let (parameters, copies) =
+        if execution.gathers_narrow { (parameters - n_copied * element + copies, 0.0) } else { (parameters, copies) };
     let held = sharded(Zero::OptimizerStates);
     let tables = outside * share(Zero::OptimizerStates, problem.layout.n_shards());
     let optimizer = match execution.optimizer.rule {
@@ -141,18 +148,17 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
         optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
         in_use: units_in_use::of(problem, stages),
+        copies: Bytes::from_f64(copies),
     }
 }
 
-/// Bytes of narrow copies of weights beside their parameters, or less than nothing where they stand in place of these (`--fp8-param-gather`). Parameters
-/// that are gathered for every use have no copies that last.
-fn beside_parameters(problem: &Problem, stages: &[Stage], element: f64) -> f64 {
+/// Bytes of narrow copies of parameters that last for the whole step, and how many parameters have them. Those that are gathered for every use have none.
+fn copied(problem: &Problem, stages: &[Stage]) -> (f64, f64) {
     if problem.layout.zero >= Zero::Parameters {
-        return 0.0;
+        return (0.0, 0.0);
     }
-    let copies = stages.iter().map(|stage| narrow_copies(&problem.shard(), stage, &problem.cluster.gpu));
-    let (bytes, n) = copies.fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
-    if problem.execution.gathers_narrow { bytes - n * element } else { bytes }
+    let of_stages = stages.iter().map(|stage| narrow_copies(&problem.shard(), stage, &problem.cluster.gpu));
+    of_stages.fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
 }
 
 /// Activations that a stage keeps from forward to backward, bytes per token.

@@ -155,13 +155,13 @@ pub fn shares(problem: &Problem, n_ranks: u32) -> States {
     let whole = memory::states(&whole, &stages(&whole));
     let share = |bytes: hw::Bytes| hw::Bytes::from_f64(bytes.as_f64() / f64::from(n_ranks));
     let gradients = if cuts_gradients(problem) { share(whole.gradients) } else { hw::Bytes(0) };
-    States { parameters: hw::Bytes(0), gradients, optimizer: share(whole.optimizer), in_use: hw::Bytes(0) }
+    States { parameters: hw::Bytes(0), gradients, optimizer: share(whole.optimizer), ..States::default() }
 }
 
 /// Of the states of a shape's rank, those that are its own: parameters, and below ZeRO 2 gradients.
 pub fn own_states(problem: &Problem, states: States) -> States {
     let gradients = if cuts_gradients(problem) { hw::Bytes(0) } else { states.gradients };
-    States { parameters: states.parameters, gradients, optimizer: hw::Bytes(0), in_use: states.in_use }
+    States { gradients, optimizer: hw::Bytes(0), ..states }
 }
 
 /// Gradients to the optimizer's shards, the update, and parameters back to every shape.
