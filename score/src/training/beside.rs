@@ -7,10 +7,8 @@
 
 use engine::memory::score_bytes_per_pair;
 use engine::stage::Stage;
-use hw::Format;
 use train::memory::{activation, states};
 use train::problem::Problem;
-use train::stage::stages;
 
 /// Bytes of a value.
 const HALF: u64 = 2;
@@ -40,21 +38,6 @@ pub(super) fn deferred(problem: &Problem, limit: u32, n_micro_batches: u32, toke
     let most = n_micro_batches.saturating_sub(1);
     let n_waiting = if limit == 0 { most } else { most.min(limit) };
     f64::from(n_waiting) * hw::real(HALF * tokens * problem.model.vocab / u64::from(problem.layout.tp))
-}
-
-/// Copies of weights in 8 bits on the last rank beside those in 16 bits, by rows and by columns; products of Blackwell with one scale per tensor read rows alone
-/// (NVIDIA/TransformerEngine, `is_non_tn_fp8_gemm_supported`). Nothing where weights have 16 bits.
-pub(super) fn narrow_weights(problem: &Problem) -> f64 {
-    let formats = problem.shard().formats;
-    if formats.dense.is_whole() {
-        return 0.0;
-    }
-    let one_way = formats.dense == Format::Fp8 && problem.cluster.gpu.peak_fp4.is_some();
-    let copies = if one_way { 1.0 } else { 2.0 };
-    let pp = problem.layout.pp as usize;
-    let of_rank = stages(problem).into_iter().skip(pp - 1).step_by(pp);
-    let layers = of_rank.map(|stage| Stage { first: false, last: false, ..stage });
-    layers.map(|stage| copies * engine::memory::stage_weight_bytes(&problem.shard(), &stage)).sum()
 }
 
 /// An encoder beside a decoder.
@@ -120,26 +103,6 @@ mod tests {
     fn gradients_of_logits_wait_up_to_a_limit_and_never_for_the_last_micro_batch() {
         let of = |limit, n| deferred(&problem(), limit, n, 100) / (2.0 * 100.0 * 512.0);
         assert_eq!([of(2, 8), of(2, 2), of(0, 8), of(0, 1)], [2.0, 1.0, 7.0, 0.0]);
-    }
-
-    #[test]
-    fn weights_in_8_bits_have_copies_by_rows_and_columns() {
-        let of = |format, card: &str| {
-            let mut problem = problem();
-            problem.execution.formats = Some(engine::formats::Formats::weights(format, hw::Dtype::Bf16));
-            problem.cluster.gpu = hw::catalog::gpu(card).expect("listed");
-            narrow_weights(&problem) / (2.0 * 12.0 * 4096.0)
-        };
-        // One byte a weight, and a hundredth more of scales, biases and norms.
-        for (format, card, copies) in [
-            (Format::Bf16, "h100-sxm", 0.0),
-            (Format::Fp8, "h100-sxm", 2.0),
-            (Format::Fp8, "b200", 1.0),
-            (Format::Mxfp8, "b200", 2.0),
-        ] {
-            let found = of(format, card);
-            assert!((found - copies).abs() <= 0.08 * copies, "{format:?} {card} {found}");
-        }
     }
 
     #[test]

@@ -174,10 +174,8 @@ fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_
     let head =
         if cells.word("kind") == "bert" { beside::bert_head(problem, !is("bert-no-binary-head"), all) } else { 0.0 };
     let encoder = megatron_shapes::encoder(cells).map_or(0.0, |encoder| encoder.held(problem, micro_batch, tokens));
-    let gathers_narrow = is("fp8-param-gather") || is("fp4-param-gather");
-    let copies = if gathers_narrow { 0.0 } else { beside::narrow_weights(problem) };
     let options = test_memory::Options::read(cells).beside(problem, micro_batch, tokens);
-    waiting + head + encoder + copies + options
+    waiting + head + encoder + options
 }
 
 /// Modules whose kernels graphs replay (`--cuda-graph-modules`, `--cuda-graph-scope`).
@@ -219,6 +217,9 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         micro_batch_group: megatron_shapes::flag(cells, "microbatch-group-size-per-virtual-pipeline-stage")
             .and_then(|text| text.parse().ok()),
         formats: Some(formats),
+        gathers_narrow: ["fp8-param-gather", "fp4-param-gather"]
+            .iter()
+            .any(|name| megatron_shapes::flag(cells, name) == Some("true")),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
         gradient_sync: if cells.flag("grad_reduce_overlap") { GradientSync::Overlapped } else { GradientSync::AtEnd },
         gradient_dtype: test_memory::gradient_dtype(cells),

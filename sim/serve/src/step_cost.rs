@@ -26,6 +26,7 @@ mod prefill;
 pub mod prompt_exchange;
 mod replica_config;
 mod shared_experts;
+mod sizes;
 pub mod stages;
 mod writer;
 
@@ -46,6 +47,7 @@ use graphs::Graphs;
 use host::Host;
 use lanes::Lanes;
 use prefill::{Prefill, Rates};
+use sizes::{at, filled};
 use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
 
@@ -553,41 +555,10 @@ impl StepTable {
     }
 }
 
-/// A value of a table; its last one beyond its end.
-fn at(table: &[Tick], index: u64) -> Tick {
-    let last = table.len() - 1;
-    table[usize::try_from(index).unwrap_or(last).min(last)]
-}
-
 /// Ticks of batches of one rank of data-parallel attention while all others have none: never longer than where they have as much.
 fn alone(writer: &Writer<'_>, even: &[Tick]) -> Vec<Tick> {
     let alone = filled(even.len() - 1, |m| writer.layers_beside(m, 1));
     alone.into_iter().zip(even).map(|(alone, even)| alone.min(*even)).collect()
-}
-
-/// Values of every size up to `n`, from a function that is asked at ever sparser knots.
-fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
-    let mut values = vec![Tick::ZERO; n + 1];
-    let mut before = 0;
-    while before < n {
-        let stride = match before {
-            0..64 => 1,
-            64..512 => 8,
-            512..4096 => 32,
-            4096..32_768 => 256,
-            _ => 4096,
-        };
-        let knot = (before + stride).min(n);
-        values[knot] = Tick::from_seconds(at(knot as u64));
-        let (low, high) = (values[before], values[knot]);
-        let width = (knot - before) as u64;
-        for (index, value) in values[before..knot].iter_mut().enumerate().skip(1) {
-            // Weights add up to the width; times stay far below 2^64 over it.
-            *value = (low * (width - index as u64) + high * index as u64) / width;
-        }
-        before = knot;
-    }
-    values
 }
 
 #[cfg(test)]

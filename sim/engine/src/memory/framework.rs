@@ -430,6 +430,27 @@ mod tests {
     }
 
     #[test]
+    fn narrow_weights_have_copies_by_rows_and_columns() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let of = |format, card: &str| {
+            let shard = Shard { formats: Formats::weights(format, hw::Dtype::Bf16), ..shard(&model) };
+            let stage = Stage { n_dense: 1, ..Stage::default() };
+            crate::memory::narrow_copies(&shard, &stage, &hw::catalog::gpu(card).expect("listed")).0
+        };
+        let parameters = f64::from((64 + 8 + 8 + 64) * 128 * 8192 + 3 * 8192 * 28_672) / 8.0;
+        for (format, card, bytes) in [
+            (Format::Bf16, "h100-sxm", 0.0),
+            (Format::Fp8, "h100-sxm", 2.0),
+            (Format::Fp8, "b200", 1.0),
+            (Format::Mxfp8, "b200", 2.0 * 33.0 / 32.0),
+            (Format::Nvfp4, "b200", 2.0 * 4.5 / 8.0),
+        ] {
+            let found = of(format, card) / parameters;
+            assert!((found - bytes).abs() <= 1e-3 * bytes, "{format:?} {card} {found}");
+        }
+    }
+
+    #[test]
     fn an_activation_function_of_single_kernels_keeps_what_each_of_them_reads() {
         let kept = |name: &str, with_experts: bool, unfused| {
             let model = crate::model::embedded(name).expect("embedded");

@@ -12,7 +12,7 @@ use engine::task::Op;
 use hw::{Dtype, Seconds, Tick};
 
 use super::adapter_room::{AdapterRoom, Module};
-use super::filled;
+use super::sizes::{at, filled};
 use super::writer::Writer;
 
 /// What the time of adapters is called.
@@ -129,7 +129,7 @@ impl AdapterTicks {
         if load.tokens == 0 {
             return Tick::ZERO;
         }
-        let of = |at: usize| super::at(&self.rows[at], load.tokens.into());
+        let of = |row: usize| at(&self.rows[row], load.tokens.into());
         let above = self.knots.partition_point(|knot| *knot < load.n).min(self.knots.len() - 1);
         if self.knots[above] <= load.n || above == 0 {
             return of(above);

@@ -9,7 +9,8 @@ use engine::task::Document;
 use hw::{Seconds, Tick};
 
 use super::lanes::Lanes;
-use super::{Chunk, Placed, StepLoad, filled};
+use super::sizes::{at, filled};
+use super::{Chunk, Placed, StepLoad};
 
 /// How long a stage takes.
 pub struct StageLaw<'l> {
@@ -79,11 +80,6 @@ impl Table {
     fn hand_over(&self, weight: Weight) -> Tick {
         at(&self.hand_over, weight.tokens)
     }
-}
-
-fn at(values: &[Tick], n: u64) -> Tick {
-    let last = values.len() - 1;
-    values[usize::try_from(n).unwrap_or(last).min(last)]
 }
 
 /// Times of all stages.
