@@ -121,3 +121,17 @@ fn what_is_served_within_limits_that_all_keep_is_what_is_served() {
     assert_eq!(metrics["slo_attainment_ratio"], 1.0);
     assert_eq!(metrics["goodput_requests_per_s"].to_bits(), metrics["requests_per_s"].to_bits());
 }
+
+#[test]
+fn launches_of_layers_that_no_model_has_are_named() {
+    let said = |model: &str| {
+        let lines = format!(
+            "[model]\nname = \"{model}\"\n{HELD}[engine]\nname = \"sglang\"\ntp = 8\nhost_us_per_intricate_layer = 100"
+        );
+        served(("b200", 8), &lines)
+            .2
+            .iter()
+            .any(|what| what.contains("`engine.host_us_per_intricate_layer` changes nothing"))
+    };
+    assert!(said("llama-3.1-8b") && !said("deepseek-ai/DeepSeek-V3"));
+}

@@ -25,6 +25,7 @@ pub struct Places {
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
     api_servers: Option<Place>,
+    intricate: Option<Place>,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -43,6 +44,7 @@ impl Places {
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
             api_servers: at("engine", "api_servers"),
+            intricate: at("engine", "host_us_per_intricate_layer"),
             experts,
         }
     }
@@ -131,6 +133,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
         }
     }
     found.extend(idle_tiers(serving, places));
+    found.extend(plain_layers(serving, places));
     found.extend(idle_reduces(serving, places));
     found.extend(long_context(serving, places));
     found.extend(idle_dataset(serving, places));
@@ -241,6 +244,19 @@ fn idle_servers(serving: &Serving, places: &Places) -> Option<Finding> {
     }
     let help = "it needs `stream_us_per_token` above 0";
     Some(Finding::warning(Code::NoEffect, at, "`engine.api_servers` changes nothing").help(help))
+}
+
+/// Launches of intricate layers, where no layer is one.
+fn plain_layers(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.intricate.clone()?;
+    let has_some = |choice: &ServingChoice| {
+        serving.groups_of(choice).iter().any(|group| serving.deployment_of(choice, group).has_intricate_layers())
+    };
+    if serving.plain().any(has_some) {
+        return None;
+    }
+    let help = "it needs layers with latent attention, a scan, or experts that run through Triton";
+    Some(Finding::warning(Code::NoEffect, at, "`engine.host_us_per_intricate_layer` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.

@@ -195,6 +195,11 @@ impl<'a> ReplicaConfig<'a> {
         [kinds.into_iter().map(of_kind).fold(Seconds::ZERO, |all, each| all + each), decode]
     }
 
+    /// Whether some layer is launched in more kernels than others.
+    pub fn has_intricate_layers(&self) -> bool {
+        self.model.kinds(0, self.model.n_layers).iter().any(|(layer, _)| self.is_intricate(*layer))
+    }
+
     /// Whether a layer is launched in more kernels than others.
     fn is_intricate(&self, layer: Layer) -> bool {
         let scans = matches!(layer.mixer, Mixer::Linear | Mixer::StateSpace | Mixer::Joint);

@@ -99,7 +99,7 @@ fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
     let (_, source) = fleet(scenario, choice, Case::Expected);
-    format!("costs of the scenario's own fleet: {} ({})", scenario.profiles(), source.name())
+    format!("costs of the scenario's own fleet: {} (their weakest part: {})", scenario.profiles(), source.name())
 }
 
 fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {
