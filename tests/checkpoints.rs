@@ -2,9 +2,6 @@
 
 use engine::formats::Formats;
 use hw::{Dtype, Format};
-use input::diagnostic::{Severity, Source};
-use input::reader::Reader;
-use scenario::{self, Overrides};
 
 /// Formats with which the only way of serving is played. `model` and `more` are lines of the scenario.
 fn played(model: &str, more: &str) -> Formats {
@@ -13,14 +10,7 @@ fn played(model: &str, more: &str) -> Formats {
          [trace]\nlengths = \"azure-conv\"\nrequests = 10\narrivals = \"poisson\"\nrate_per_s = 1.0\n\
          [engine]\nname = \"vllm\"\ntp = 8\n{more}\n"
     );
-    let (source, folder) = scenario::find("serving/formats").expect("shipped");
-    let source = Source { text, ..source };
-    let value = toml_span::parse(&source.text).expect("a scenario in TOML");
-    let mut findings = Vec::new();
-    let mut reader = Reader::new(value, &mut findings);
-    let serving = scenario::serving::read(&mut reader, &source, &folder, &Overrides::default());
-    assert!(findings.iter().all(|finding| finding.severity != Severity::Error), "{findings:?}");
-    let serving = serving.expect("a good scenario");
+    let serving = super::serving_of(text);
     serving.deployment_of(&serving.choices[0], serving.groups_of(&serving.choices[0])[0]).formats
 }
 

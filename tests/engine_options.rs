@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use input::diagnostic::{Severity, Source};
-use input::reader::Reader;
+use input::diagnostic::Source;
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
@@ -551,14 +550,7 @@ fn keeps_shared_among_routed(model: &str, gpu: &str, expert_degree: u32) -> bool
          [trace]\nlengths = \"azure-conv\"\nrequests = 10\narrivals = \"poisson\"\nrate_per_s = 1.0\n\
          [engine]\nname = \"sglang\"\nversion = \"0.5.9\"\ntp = 8\nep = {expert_degree}\n[policies]\nrun = [\"sglang\"]\n"
     );
-    let (source, folder) = scenario::find("serving/formats").expect("shipped");
-    let source = Source { text, ..source };
-    let value = toml_span::parse(&source.text).expect("a scenario in TOML");
-    let mut findings = Vec::new();
-    let mut reader = Reader::new(value, &mut findings);
-    let serving = scenario::serving::read(&mut reader, &source, &folder, &Overrides::default());
-    assert!(findings.iter().all(|finding| finding.severity != Severity::Error), "{findings:?}");
-    let serving = serving.expect("a good scenario");
+    let serving = super::serving_of(text);
     serving.deployment_of(&serving.choices[0], &serving.groups[0]).shared_among_routed
 }
 

@@ -61,8 +61,10 @@ mod whole_files;
 
 use std::path::{Path, PathBuf};
 
-use input::diagnostic::Source;
+use input::diagnostic::{Severity, Source};
+use input::reader::Reader;
 use scenario::Overrides;
+use scenario::serving::Serving;
 use scenario::training::Scenario;
 use skrull_sim::kinds::{self, Checked};
 
@@ -90,6 +92,17 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 fn training(checked: Checked) -> Scenario {
     let scenario = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
     scenario.training().expect("a scenario of a training step").clone()
+}
+
+/// A serving scenario of such a text.
+fn serving_of(text: String) -> Serving {
+    let source = Source { path: "text.toml".to_owned(), text };
+    let value = toml_span::parse(&source.text).expect("a scenario in TOML");
+    let mut findings = Vec::new();
+    let mut reader = Reader::new(value, &mut findings);
+    let read = scenario::serving::read(&mut reader, &source, root(), &Overrides::default());
+    assert!(findings.iter().all(|finding| finding.severity != Severity::Error), "{findings:?}");
+    read.expect("a good scenario")
 }
 
 /// Reads a scenario of the repository; its path in messages is relative to the root.
