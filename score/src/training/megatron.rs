@@ -167,7 +167,7 @@ fn zero(cells: &Cells<'_>) -> Result<Zero, Reason> {
 /// What the last stage holds beside a GPT.
 fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_batches: u32, tokens: u64) -> f64 {
     let all = u64::from(micro_batch) * tokens;
-    let is = |name: &str| megatron_shapes::flag(cells, name) == Some("true");
+    let is = |name: &str| megatron_shapes::has(cells, name);
     let limit = megatron_shapes::flag(cells, "wgrad-deferral-limit").and_then(|text| text.parse().ok()).unwrap_or(0);
     let waiting =
         if is("defer-embedding-wgrad-compute") { beside::deferred(problem, limit, n_micro_batches, all) } else { 0.0 };
@@ -217,9 +217,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         micro_batch_group: megatron_shapes::flag(cells, "microbatch-group-size-per-virtual-pipeline-stage")
             .and_then(|text| text.parse().ok()),
         formats: Some(formats),
-        gathers_narrow: ["fp8-param-gather", "fp4-param-gather"]
-            .iter()
-            .any(|name| megatron_shapes::flag(cells, name) == Some("true")),
+        gathers_narrow: ["fp8-param-gather", "fp4-param-gather"].iter().any(|name| megatron_shapes::has(cells, name)),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
         gradient_sync: if cells.flag("grad_reduce_overlap") { GradientSync::Overlapped } else { GradientSync::AtEnd },
         gradient_dtype: test_memory::gradient_dtype(cells),
@@ -235,7 +233,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
 
 /// Kernels that a test does not fuse: permutations are fused by a switch alone, the others without one.
 fn unfused(cells: &Cells<'_>) -> Unfused {
-    let is = |name: &str| megatron_shapes::flag(cells, name) == Some("true");
+    let is = |name: &str| megatron_shapes::has(cells, name);
     let activation = if cells.flag("swiglu") { "no-bias-swiglu-fusion" } else { "no-bias-gelu-fusion" };
     let found = [
         (Fusion::Permutation, !is("moe-permute-fusion")),
@@ -247,7 +245,7 @@ fn unfused(cells: &Cells<'_>) -> Unfused {
 
 /// Kernels of the loss (`--cross-entropy-loss-fusion`, `--cross-entropy-fusion-impl`). No container here has Transformer Engine 2.18.
 fn loss(cells: &Cells<'_>) -> Loss {
-    let is_fused = megatron_shapes::flag(cells, "cross-entropy-loss-fusion") == Some("true");
+    let is_fused = megatron_shapes::has(cells, "cross-entropy-loss-fusion");
     match megatron_shapes::flag(cells, "cross-entropy-fusion-impl") {
         _ if !is_fused => Loss::Unfused,
         Some("te") => Loss::InPlace,

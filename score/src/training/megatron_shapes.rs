@@ -19,6 +19,11 @@ pub(super) fn flag<'c>(cells: &'c Cells<'_>, name: &str) -> Option<&'c str> {
     cells.word("other_flags").split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// Whether a switch among the `other_flags` is on.
+pub(super) fn has(cells: &Cells<'_>, name: &str) -> bool {
+    flag(cells, name) == Some("true")
+}
+
 /// A count of the model, or of its decoder where a cell has one of the encoder and one of the decoder, as `512+128`.
 pub(super) fn last(cells: &mut Cells<'_>, column: &str) -> u32 {
     let text = cells.word(column).to_owned();
@@ -83,7 +88,7 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
     });
     let has_biases = cells.flag("linear_bias");
     // Of latent attention the flag means the norms of what it is projected from, which it has.
-    let has_norms = latent.is_none() && flag(cells, "qk-layernorm") == Some("true");
+    let has_norms = latent.is_none() && has(cells, "qk-layernorm");
     // Latent attention has rotary positions.
     let base = engine::model::embedded(if latent.is_some() { "deepseek-v3" } else { "gpt-3-175b" }).expect("embedded");
     Ok(Model {

@@ -10,7 +10,7 @@ use hw::{Capability, Dtype};
 use train::problem::{AttentionKernel, Problem};
 use train::stage::stages;
 
-use super::megatron_shapes::flag;
+use super::megatron_shapes::has;
 use crate::table::Cells;
 
 /// Bytes of a value.
@@ -24,7 +24,7 @@ const HANDLES: f64 = 2.0;
 
 /// Bytes of a gradient: 32 bits with bfloat16, else those of the parameters unless a flag asks for more (`accumulate_allreduce_grads_in_fp32`).
 pub(super) fn gradient_dtype(cells: &Cells<'_>) -> Dtype {
-    let is_wide = flag(cells, "accumulate-allreduce-grads-in-fp32") == Some("true");
+    let is_wide = has(cells, "accumulate-allreduce-grads-in-fp32");
     if cells.word("precision") == "fp16" && !is_wide { Dtype::Fp16 } else { Dtype::Fp32 }
 }
 
@@ -52,7 +52,7 @@ impl Options {
             is_local: cells.word("transformer_impl") == "local",
             is_deterministic: cells.flag("deterministic"),
             is_grouped: cells.flag("moe_grouped_gemm"),
-            has_own_gradients: flag(cells, "no-gradient-accumulation-fusion") == Some("true"),
+            has_own_gradients: has(cells, "no-gradient-accumulation-fusion"),
             has_mask: is_gpt && !test.contains("no_create_attention_mask"),
             has_wide_softmax: test.contains("uninstall_te"),
         }
