@@ -21,15 +21,31 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
     run_list_among(section, plain, variants, &|_, _| None)
 }
 
-/// The same where one policy is meant if the section names none and has no variants.
+/// What a section means that names no policy and has no variants.
+pub enum Silence<'n> {
+    /// A policy.
+    Means(&'n str),
+    /// Nothing; what to write instead.
+    Lacks(String),
+}
+
+/// The same where a section may be silent.
 pub fn run_list_or<T: Clone>(
     section: &mut Section<'_>,
     plain: Vec<(&str, T)>,
     variants: Vec<(String, T)>,
-    usual: Option<&str>,
+    silence: Silence<'_>,
 ) -> RunList<T> {
-    let usual = usual.filter(|_| !section.has("run") && variants.is_empty());
-    let meant = usual.and_then(|usual| plain.iter().find(|(name, _)| *name == usual));
+    if section.has("run") || !variants.is_empty() {
+        return run_list(section, plain, variants);
+    }
+    let meant = match silence {
+        Silence::Means(usual) => plain.iter().find(|(name, _)| *name == usual),
+        Silence::Lacks(help) => {
+            section.missing("run", &help);
+            return RunList { choices: Vec::new(), baseline: String::new() };
+        }
+    };
     let Some((name, choice)) = meant else { return run_list(section, plain, variants) };
     section.lists_names("run");
     let choices = vec![((*name).to_owned(), choice.clone())];

@@ -112,7 +112,7 @@ pub fn names() -> Vec<&'static str> {
 pub fn of_name(name: &str, at: Place) -> Result<Model, Finding> {
     engine::model::of_name(name).ok_or_else(|| {
         let names = engine::model::known_names();
-        let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+        let last = engine::model::last_part(name).to_lowercase();
         let label = nearest(&last, names).map_or_else(String::new, |near| format!("did you mean `{near}`?"));
         Finding::error(Code::UnknownModel, at, format!("unknown model `{name}`")).label(label).help(
             "`skrull-sim list models` shows the shipped models; paths of their checkpoints are known too; `config` of `[model]` reads any other from \

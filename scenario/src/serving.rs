@@ -327,9 +327,9 @@ impl Serving {
         let formats = operation.kernels.formats(group.model.formats);
         let (gpu, preset) = (&group.cluster.gpu, self.engine.preset);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
-        let ranks = operation.expert_degree / tensor_degree;
+        let ranks = operation.attention_ranks(tensor_degree);
         let all_reduce = preset.map_or(ReduceKernel::Own, |preset| {
-            preset.reduces.kernel(&group.model, gpu, ranks.max(1), self.engine.all_reduce)
+            preset.reduces.kernel(&group.model, gpu, ranks, self.engine.all_reduce)
         });
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,

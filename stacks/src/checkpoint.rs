@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use engine::model::known_names;
+use engine::model::{known_names, last_part};
 use input::diagnostic::{Code, Finding, nearest};
 
 /// An error about a file that names no model.
@@ -14,7 +14,7 @@ pub(crate) fn unnamed() -> Finding {
 
 /// An error about a name that the catalogue lacks.
 pub(crate) fn unknown(asked: &str, at: Option<Range<usize>>) -> Finding {
-    let last = asked.trim_end_matches('/').rsplit('/').next().unwrap_or(asked).to_lowercase();
+    let last = last_part(asked).to_lowercase();
     let what = format!("the model `{asked}` is not in the catalogue");
     let near = nearest(&last, known_names()).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
     let help = format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");

@@ -18,6 +18,7 @@ use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::replica::batcher::Cut;
 use serve::replica::{Gather, Limits, Order, Preemption, PromptRank};
+use serve::request::Requests;
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
@@ -137,8 +138,7 @@ impl EngineSection {
 
     /// GPUs of a replica with so many in a tensor group.
     pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
-        let ranks = (self.operation.expert_degree / tensor_degree).max(1);
-        tensor_degree * ranks * self.operation.pipeline_degree
+        tensor_degree * self.operation.attention_ranks(tensor_degree) * self.operation.pipeline_degree
     }
 }
 
@@ -462,14 +462,14 @@ impl Serving {
     /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU, and no more sequences than an
     /// iteration has tokens for (vLLM: `_set_default_max_num_seqs_and_batched_tokens_args`).
     pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
-        let own = self.engine.preset.map(|preset| preset.sizes_on(&group.cluster.gpu));
+        let own = self.engine.preset.map(|preset| (preset, preset.sizes_on(&group.cluster.gpu)));
         let [sequences, tokens] = choice.is_usual;
         let tokens = tokens && !self.raises_tokens(choice);
-        let usual_sequences = own.filter(|_| sequences).map(|sizes| sizes.sequences_max);
+        let usual_sequences = own.filter(|_| sequences).map(|(_, sizes)| sizes.sequences_max);
         let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let n_ranks = (choice.operation.expert_degree / tensor_degree).max(1);
-        let of_rank = |preset: &EnginePreset, sizes: Sizes| preset.tokens_of_rank(sizes.tokens_max, n_ranks);
-        let usual_tokens = self.engine.preset.zip(own).filter(|_| tokens).map(|(preset, sizes)| of_rank(preset, sizes));
+        let n_ranks = choice.operation.attention_ranks(tensor_degree);
+        let usual_tokens =
+            own.filter(|_| tokens).map(|(preset, sizes)| preset.tokens_of_rank(sizes.tokens_max, n_ranks));
         let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
         let lowers = sequences && choice.batcher.counts_decoding();
         let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
@@ -535,19 +535,22 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
 /// What nobody wrote of contexts and of iterations that hold whole prompts.
 fn fill_in(serving: &mut Serving) {
     let given = serving.engine.limits.context_max;
+    // Hundreds of ways that are tried serve the same requests.
+    let of_all = longest(&serving.requests);
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
         let positions = serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
         let positions = u32::try_from(positions.unwrap_or(0)).unwrap_or(u32::MAX);
         let context = if given > 0 { given } else { positions };
-        let raised = if serving.raises_tokens(choice) { longest(serving, choice).min(context) } else { 0 };
+        let prompt = if choice.streams.is_empty() { of_all } else { longest(&serving.requests_of(choice)) };
+        let raised = if serving.raises_tokens(choice) { prompt.min(context) } else { 0 };
         let limits = &mut serving.choices[index].limits;
         limits.context_max = context;
         limits.tokens_max = limits.tokens_max.max(raised);
     }
 }
 
-/// Tokens of the longest prompt of a choice.
-fn longest(serving: &Serving, choice: &ServingChoice) -> u32 {
-    serving.requests_of(choice).list.iter().map(|request| request.prompt).max().unwrap_or(0)
+/// Tokens of the longest prompt.
+fn longest(requests: &Requests) -> u32 {
+    requests.list.iter().map(|request| request.prompt).max().unwrap_or(0)
 }

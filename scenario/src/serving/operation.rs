@@ -105,6 +105,11 @@ fn drafter(section: &mut Section<'_>) -> Drafter {
 const OWN: &str = "mtp";
 
 impl Operation {
+    /// Ranks of data-parallel attention beside tensor groups of such a degree.
+    pub fn attention_ranks(&self, tensor_degree: u32) -> u32 {
+        (self.expert_degree / tensor_degree).max(1)
+    }
+
     /// One stage, experts cut like everything else, nothing drafted, a serial loop.
     pub const PLAIN: Self = Self {
         tensor_degree: None,

@@ -10,7 +10,7 @@ use super::kv::KvTerms;
 use super::way::way;
 use input::diagnostic::Code;
 use input::reader::Section;
-use input::run_list::{RunList, run_list_or};
+use input::run_list::{RunList, Silence, run_list_or};
 
 /// What the section says.
 pub struct Policies {
@@ -55,13 +55,8 @@ pub fn policies(
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
     // An engine by its name batches as it does, unless the section says otherwise.
-    let own = engine.preset.map(|preset| preset.batcher);
-    let RunList { choices: asked, baseline } = if own.is_none() && variants.is_empty() && !section.has("run") {
-        section.missing("run", &unsaid());
-        RunList { choices: Vec::new(), baseline: String::new() }
-    } else {
-        run_list_or(&mut section, plain, variants, own)
-    };
+    let own = engine.preset.map_or_else(|| Silence::Lacks(unsaid()), |preset| Silence::Means(preset.batcher));
+    let RunList { choices: asked, baseline } = run_list_or(&mut section, plain, variants, own);
     section.finish();
     let (mut choices, mut names) = (Vec::new(), Vec::new());
     for (name, asked) in asked {

@@ -13,7 +13,7 @@ use crate::recompute;
 use input::diagnostic::{Code, Finding};
 use input::reader::seen::{self, Seen};
 use input::reader::{Place, Section, place_of, unknown};
-use input::run_list::{RunList, run_list_or};
+use input::run_list::{RunList, Silence, run_list_or};
 
 /// What a framework does by itself: sequences packed in their order.
 const USUAL: &str = "megatron";
@@ -38,7 +38,7 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Op
         };
         plain.push((name, choice));
     }
-    let RunList { choices, baseline } = run_list_or(&mut section, plain, variants, Some(USUAL));
+    let RunList { choices, baseline } = run_list_or(&mut section, plain, variants, Silence::Means(USUAL));
     section.finish();
     Asked { policies: choices.into_iter().map(|(_, choice)| choice).collect(), baseline, objective }
 }

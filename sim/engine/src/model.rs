@@ -16,7 +16,7 @@ mod unpriced;
 mod vision;
 
 pub use attending::{CompressedAttention, Heads, HeadsByLayer, Index, IndexMade, OutputGate};
-pub use checkpoint_formats::narrow_checkpoint;
+pub use checkpoint_formats::{last_part, narrow_checkpoint};
 pub use checkpoints::{known_names, of_checkpoint, of_name};
 pub use embedded::{embedded, embedded_models, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};

@@ -18,10 +18,11 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
-use hw::{Seconds, TickSum, Time, real};
+use hw::{Seconds, Tick, TickSum, Time, real};
 
 use crate::fleet::Served;
 use crate::records::End;
+use crate::replica::Counts;
 use crate::request::Requests;
 
 /// Figures that have an interval over the ends of the costs.
@@ -167,7 +168,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         add("slo_attainment_ratio", real(n_met) / real(n_arrived));
         add("goodput_requests_per_s", real(n_good) / window_s);
     }
-    let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
+    let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     let computed = sum(&|counts| counts.prefill_tokens);
     let cached = sum(&|counts| counts.cached_tokens);
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
@@ -208,7 +209,7 @@ fn shares_below(into: &mut BTreeMap<String, f64>, served: &Served, prompts: u64)
 
 /// Adds what was encoded of images, where some were, and how long that took.
 fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
-    let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
+    let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     if sum(&|counts| counts.n_images) > 0 {
         into.insert("n_images".to_owned(), real(sum(&|counts| counts.n_images)));
         into.insert("image_tokens".to_owned(), real(sum(&|counts| counts.image_tokens)));
@@ -227,22 +228,23 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let paid = served.paid_ticks.iter().copied().sum::<TickSum>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     // So does one whose client has given up.
-    let of_replica = || served.counts.iter().zip(&served.paid_ticks);
-    let busy = of_replica().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
-    add("busy_ratio", busy.as_ns() / paid.as_ns());
-    let encoding = of_replica().map(|(counts, paid)| counts.encode_ticks.min(*paid)).sum::<TickSum>();
-    if encoding > TickSum::default() {
-        add("encode_busy_ratio", encoding.as_ns() / paid.as_ns());
+    let worked = |ticks: fn(&Counts) -> Tick| {
+        let of_replica = served.counts.iter().zip(&served.paid_ticks);
+        of_replica.map(|(counts, paid)| ticks(counts).min(*paid)).sum::<TickSum>()
+    };
+    add("busy_ratio", worked(|counts| counts.busy_ticks).as_ns() / paid.as_ns());
+    let some: [(&str, fn(&Counts) -> Tick); 3] = [
+        ("encode_busy_ratio", |counts| counts.encode_ticks),
+        ("frontend_busy_ratio", |counts| counts.frontend_ticks),
+        ("launch_wait_ratio", |counts| counts.launch_ticks),
+    ];
+    for (key, ticks) in some {
+        let all = worked(ticks);
+        if all > TickSum::default() {
+            add(key, all.as_ns() / paid.as_ns());
+        }
     }
-    let frontends = of_replica().map(|(counts, paid)| counts.frontend_ticks.min(*paid)).sum::<TickSum>();
-    if frontends > TickSum::default() {
-        add("frontend_busy_ratio", frontends.as_ns() / paid.as_ns());
-    }
-    let launches = of_replica().map(|(counts, paid)| counts.launch_ticks.min(*paid)).sum::<TickSum>();
-    if launches > TickSum::default() {
-        add("launch_wait_ratio", launches.as_ns() / paid.as_ns());
-    }
-    let stages = of_replica().map(|(counts, paid)| counts.stage_ticks.min(*paid)).sum::<TickSum>();
+    let stages = worked(|counts| counts.stage_ticks);
     if stages > TickSum::default() {
         add("bubble_ratio", 1.0 - stages.as_ns() / paid.as_ns());
     }

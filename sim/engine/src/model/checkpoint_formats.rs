@@ -136,11 +136,16 @@ const ALWAYS_NARROW: [(&str, &str); 12] = [
 /// A dense model that was taught by another one has the other one's name in its own, and none of its formats.
 const TAUGHT: &str = "distill";
 
+/// The last part of a path, which names the model.
+pub fn last_part(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+}
+
 /// Formats of the parts of a checkpoint, as far as its path says them; all in 16 bits where it says nothing.
 pub fn of_path(path: &str) -> Formats {
-    let path = path.trim_end_matches('/').to_lowercase();
+    let path = path.to_lowercase();
     let of_16_bits = Formats::of(Dtype::Bf16);
-    let name = path.rsplit('/').next().unwrap_or(&path);
+    let name = last_part(&path);
     if name.contains("bf16") {
         return of_16_bits;
     }

@@ -95,7 +95,7 @@ pub fn known_names() -> Vec<&'static str> {
 }
 
 fn shape(path: &str) -> Option<Model> {
-    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+    let last = checkpoint_formats::last_part(path);
     if let Some(model) = embedded(last) {
         return Some(model);
     }
