@@ -218,6 +218,9 @@ fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
     }
 }
 
+/// Ticks that a replica counted.
+type Counted = fn(&Counts) -> Tick;
+
 /// Adds which share of the paid time replicas and their frontends work, and which share of it their stages wait.
 fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let mut add = |key: &str, value: f64| {
@@ -228,12 +231,12 @@ fn shares_of_time(into: &mut BTreeMap<String, f64>, served: &Served) {
     let paid = served.paid_ticks.iter().copied().sum::<TickSum>();
     // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
     // So does one whose client has given up.
-    let worked = |ticks: fn(&Counts) -> Tick| {
+    let worked = |ticks: Counted| {
         let of_replica = served.counts.iter().zip(&served.paid_ticks);
         of_replica.map(|(counts, paid)| ticks(counts).min(*paid)).sum::<TickSum>()
     };
     add("busy_ratio", worked(|counts| counts.busy_ticks).as_ns() / paid.as_ns());
-    let some: [(&str, fn(&Counts) -> Tick); 3] = [
+    let some: [(&str, Counted); 3] = [
         ("encode_busy_ratio", |counts| counts.encode_ticks),
         ("frontend_busy_ratio", |counts| counts.frontend_ticks),
         ("launch_wait_ratio", |counts| counts.launch_ticks),
