@@ -9,40 +9,37 @@ pub(super) const IDLE: Tick = Tick::NEVER;
 
 /// Ends by replica.
 pub(super) struct Ends {
-    /// Node 1 is the root; leaf `i` is at `n_leaves + i`. Each node names its earliest replica.
-    first: Vec<u32>,
-    at: Vec<Tick>,
+    /// Earliest end below a node, with its replica. Node 1 is the root; leaf `i` is at `n_leaves + i`.
+    earliest: Vec<(Tick, u32)>,
     n_leaves: usize,
 }
 
 impl Ends {
     pub(super) fn new(n: usize) -> Self {
         let n_leaves = n.next_power_of_two();
-        let at = vec![IDLE; n_leaves];
-        let mut first = vec![0; 2 * n_leaves];
-        for (index, leaf) in first[n_leaves..].iter_mut().enumerate() {
-            *leaf = u32::try_from(index).expect("fewer than 2^32 replicas");
+        let mut earliest = vec![(IDLE, 0); 2 * n_leaves];
+        for (index, leaf) in earliest[n_leaves..].iter_mut().enumerate() {
+            leaf.1 = u32::try_from(index).expect("fewer than 2^32 replicas");
         }
         for node in (1..n_leaves).rev() {
-            first[node] = first[2 * node];
+            earliest[node] = earliest[2 * node];
         }
-        Self { first, at, n_leaves }
+        Self { earliest, n_leaves }
     }
 
     /// Earliest end with its replica; `IDLE` when nothing is under way.
     pub(super) fn earliest(&self) -> (Tick, u32) {
-        let replica = self.first[1];
-        (self.at[replica as usize], replica)
+        self.earliest[1]
     }
 
     pub(super) fn set(&mut self, replica: u32, at: Tick) {
-        self.at[replica as usize] = at;
-        let mut node = (self.n_leaves + replica as usize) / 2;
-        while node > 0 {
-            let (left, right) = (self.first[2 * node], self.first[2 * node + 1]);
-            // The left one has the lower index.
-            self.first[node] = if self.at[right as usize] < self.at[left as usize] { right } else { left };
+        let mut node = self.n_leaves + replica as usize;
+        let mut first = (at, replica);
+        self.earliest[node] = first;
+        while node > 1 {
+            first = first.min(self.earliest[node ^ 1]);
             node /= 2;
+            self.earliest[node] = first;
         }
     }
 }
