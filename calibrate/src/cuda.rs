@@ -276,6 +276,7 @@ fn catalogue_name(name: &str, memory: Bytes) -> Option<String> {
         "A40" => Some("a40"),
         "A30" => Some("a30"),
         "A10G" => Some("a10g"),
+        "A10" => Some("a10"),
         "6000" if has("PRO") => Some("rtx-pro-6000"),
         "5090" => Some("rtx-5090"),
         "4090" => Some("rtx-4090"),
