@@ -55,9 +55,8 @@ pub struct Decide<'a> {
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
     pub hopeful: Option<&'a Hopeful<'a>>,
-    /// The same of one GPU type, which the answer must not lose against: rates of a mix may hide it. What counts then is dollars. `None` for policies
-    /// that would not rent it.
-    pub of_one_type: Option<&'a Hopeful<'a>>,
+    /// Replicas of policies that decide less, which the answer must not lose against: rates of a mix may hide them. What counts then is dollars.
+    pub others: &'a [Vec<u32>],
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -115,9 +114,15 @@ pub fn settle(
             break;
         }
     }
-    search.of_one_type();
+    for replicas in decide.others {
+        search.cheaper(Some(replicas.clone()));
+    }
     // What the program holds to be in time may be late when it is played.
-    search.hopeful(SLACKS.into_iter().rev().map(f64::recip));
+    if let Some(hopeful) = decide.hopeful {
+        for slack in SLACKS.into_iter().rev() {
+            search.cheaper(hopeful(&corrected(problem, &search.mixing), slack.recip()));
+        }
+    }
     search.seconds();
     search.answer()
 }
@@ -152,15 +157,11 @@ impl Search<'_> {
         }
     }
 
-    /// Serves what one GPU type alone would take where that is cheaper than the best so far. What replicas cost is known before they are served.
-    fn of_one_type(&mut self) {
-        let Some(of_one_type) = self.decide.of_one_type else { return };
-        for slack in SLACKS {
-            let best_usd = self.tried.first().map_or(f64::INFINITY, Tried::least);
-            let replicas = of_one_type(&corrected(self.problem, &self.mixing), slack);
-            if let Some(replicas) = replicas.filter(|replicas| self.problem.usd_per_hour(replicas) < best_usd) {
-                self.settle(replicas);
-            }
+    /// Serves replicas where they are cheaper than the best so far: what they cost is known before they are served.
+    fn cheaper(&mut self, replicas: Option<Vec<u32>>) {
+        let best_usd = self.tried.first().map_or(f64::INFINITY, Tried::least);
+        if let Some(replicas) = replicas.filter(|replicas| self.problem.usd_per_hour(replicas) < best_usd) {
+            self.settle(replicas);
         }
     }
 
@@ -278,7 +279,7 @@ mod tests {
             worth: &|(_, plan)| Ok(plan.makespan_s),
             solve: &solve,
             hopeful: None,
-            of_one_type: None,
+            others: &[],
             assign: &assign,
             second: Some(&second),
         };
@@ -341,7 +342,7 @@ mod tests {
                 worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
                 solve: &|problem| within(problem, 1.0),
                 hopeful: Some(&hopeful),
-                of_one_type: None,
+                others: &[],
                 assign: &assign,
                 second: None,
             };
@@ -358,7 +359,7 @@ mod tests {
     /// One machine of either type serve all in time for two dollars an hour together. Two of one type cost as much, four twice as much.
     #[test]
     fn one_type_alone_is_served_only_where_it_costs_less_than_the_best() {
-        let settled = |of_one_type: Option<&Hopeful<'_>>, late: &[u32]| {
+        let settled = |others: &[Vec<u32>], late: &[u32]| {
             let within =
                 |problem: &Problem, slack: f64| cost_efficiency::cheapest(problem, 70.0 * slack, Options::default());
             let assign =
@@ -368,13 +369,13 @@ mod tests {
                 worth: &|(_, plan)| if plan.replicas == late { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
                 solve: &|problem| within(problem, 1.0),
                 hopeful: None,
-                of_one_type,
+                others,
                 assign: &assign,
                 second: None,
             };
             settle(&problem(), &[1.0; 2], &decide, &sum_s)
         };
-        let plain = settled(None, &[]).expect("a plan");
+        let plain = settled(&[], &[]).expect("a plan");
         assert_eq!((plain.decision.plan.replicas.as_slice(), plain.n_rounds), (&[1, 1][..], 1));
         // As dear or dearer: nobody serves it. Cheaper: it is served and wins. Where nothing is in time yet, any may win.
         for (alone, late, expected, n_rounds) in [
@@ -383,7 +384,7 @@ mod tests {
             ([0, 1], &[], [0, 1], 2),
             ([0, 4], &[1, 1], [0, 4], 2),
         ] {
-            let found = settled(Some(&|_, _| Some(alone.to_vec())), late).expect("a plan");
+            let found = settled(&[alone.to_vec()], late).expect("a plan");
             assert_eq!(
                 (found.decision.plan.replicas.as_slice(), found.n_rounds),
                 (&expected[..], n_rounds),

@@ -35,6 +35,8 @@ pub struct Cheapest {
     pub second: Option<Second>,
     /// What holds the price up, in words; `None` for the same.
     pub limit: Option<Price>,
+    /// Policies that decide less, whose plan this one takes where it is cheaper.
+    pub others: &'static [&'static str],
 }
 
 /// How a policy rents.
@@ -101,6 +103,7 @@ pub static POLICIES: &[Policy] = &[
                 solve: cost_efficiency::cheapest,
                 second: Some(cost_efficiency::second_cheapest),
                 limit: Some(cost_efficiency::limit_of_price),
+                others: &["homogeneous", "melange"],
             }),
             explain: Some(EXPLAIN),
             assignment: Assignment::Soonest,
@@ -124,7 +127,12 @@ pub static POLICIES: &[Policy] = &[
         name: "homogeneous",
         about: "the best single GPU type, its best deployment",
         rents: Some(Renting {
-            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_type, second: None, limit: None }),
+            cheapest: Some(Cheapest {
+                solve: cost_efficiency::cheapest_of_one_type,
+                second: None,
+                limit: None,
+                others: &[],
+            }),
             ..GIVES_UP
         }),
         limit: RENTS,
@@ -142,7 +150,12 @@ pub static POLICIES: &[Policy] = &[
         about: "replicas of one size, composed and split at best",
         rents: Some(Renting {
             solve: cost_efficiency::uniform_deployment,
-            cheapest: Some(Cheapest { solve: cost_efficiency::cheapest_of_one_size, second: None, limit: None }),
+            cheapest: Some(Cheapest {
+                solve: cost_efficiency::cheapest_of_one_size,
+                second: None,
+                limit: None,
+                others: &[],
+            }),
             ..GIVES_UP
         }),
         limit: RENTS,
@@ -164,6 +177,7 @@ pub static POLICIES: &[Policy] = &[
                 solve: melange::within,
                 second: Some(melange::second_within),
                 limit: Some(melange::limit_within),
+                others: &["homogeneous"],
             }),
             explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
             assignment: Assignment::Soonest,

@@ -17,7 +17,7 @@ use super::cost_efficiency::{self, Assignment, Form, Options};
 use super::inventory::Inventory;
 use super::mixing::{self, Settled};
 use super::objective::Limit;
-use super::policies::Renting;
+use super::policies::{self, Renting};
 use super::simulated::{self, Arriving, Replay};
 use super::throughput::{Lengths, Parallel};
 use super::{Configuration, Demand, Plan, Problem, RentalError};
@@ -178,13 +178,14 @@ impl Question {
     fn by_serving(&self, asked: &Asked<'_>, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
         let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
         let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
-        let of_one_type = |problem: &Problem, slack: f64| asked.of_one_type(problem, slack);
+        let others = asked.others().filter_map(|other| self.by_serving(&other, problem, rated).ok());
+        let others: Vec<Vec<u32>> = others.map(|decided| decided.decision.plan.replicas).collect();
         let decide = mixing::Decide {
             aim: asked.aim(),
             worth: &|tried| self.worth(asked, rated, tried),
             solve: &|problem| asked.solve(problem),
             hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
-            of_one_type: asked.has_second().then_some(&of_one_type),
+            others: &others,
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
             second: asked.has_second().then_some(&second),
         };
@@ -193,16 +194,19 @@ impl Question {
         Ok(asked.limited(Decided { decision, problem, mixing, n_rounds, limit: asked.limit }))
     }
 
-    /// What counts of a plan that was served. A deadline holds for all requests on all replicas, whose parts are whole requests.
+    /// What counts of a plan that was served: all requests on all replicas, whose parts are whole requests.
     fn worth(&self, asked: &Asked<'_>, rated: &Rated, (problem, plan): (&Problem, &Plan)) -> Result<f64, f64> {
         let worth = asked.worth(plan);
-        let Limit::Deadline { seconds } = asked.limit else { return Ok(worth) };
         if worth.is_infinite() {
             return Err(plan.makespan_s);
         }
         let fleet = lay::fleet(self, Rents { problem, plan }, rated).map_err(|_| f64::INFINITY)?;
         let ends_s = simulated::replay(problem, &self.lengths, &fleet).makespan_s;
-        if ends_s <= seconds { Ok(worth) } else { Err(ends_s) }
+        match asked.limit {
+            Limit::Budget { .. } => Ok(worth.max(ends_s)),
+            Limit::Deadline { seconds } if ends_s <= seconds => Ok(worth),
+            Limit::Deadline { .. } => Err(ends_s),
+        }
     }
 
     /// Serves all requests with the plan's replicas, and as they come where that is asked; figures by their keys.
@@ -274,11 +278,12 @@ impl Asked<'_> {
         Some(later.solve(problem).ok()?.plan.replicas)
     }
 
-    /// The same of the cheapest GPU type alone.
-    fn of_one_type(&self, problem: &Problem, slack: f64) -> Option<Vec<u32>> {
-        let Limit::Deadline { seconds } = self.limit else { return None };
-        let found = cost_efficiency::cheapest_of_one_type(problem, seconds * slack, self.options);
-        Some(found.ok()?.plan.replicas)
+    /// The same question to policies that decide less, whose plan may be cheaper all the same.
+    fn others(&self) -> impl Iterator<Item = Self> {
+        let cheapest = self.policy.cheapest.filter(|_| matches!(self.limit, Limit::Deadline { .. }));
+        let renting = |name: &&str| policies::named(name)?.rents.as_ref();
+        let others = cheapest.map_or(&[][..], |cheapest| cheapest.others).iter().filter_map(renting);
+        others.map(|policy| Self { policy, ..*self })
     }
 
     fn has_second(&self) -> bool {

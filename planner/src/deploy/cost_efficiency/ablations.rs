@@ -87,7 +87,17 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
     }
     let mut fixed = problem.clone();
     fixed.inventory.offers.iter_mut().for_each(|offer| offer.n_available = offer.n_available.min(n));
-    solve(&fixed, options)
+    let budget = problem.budget_usd_per_hour;
+    solve(&fixed, options).map_err(|why| match why {
+        RentalError::Infeasible(_) if n == 0 => RentalError::Infeasible(format!(
+            "one of each GPU type takes {} $/h, and the budget is {budget} $/h",
+            usd(1)
+        )),
+        RentalError::Infeasible(why) => {
+            RentalError::Infeasible(format!("of {n} of each GPU type, as many as {budget} $/h buys: {why}"))
+        }
+        other => other,
+    })
 }
 
 /// The best composition and split when every replica of a model has the same number of GPUs: the least with which each type that can
