@@ -31,7 +31,8 @@ impl Batcher for VllmV0 {
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         let tokens_max = replica.tokens_max();
         loop {
-            let left = tokens_max - composed.n_chunk_tokens();
+            // What was answered before takes no room, and counts among the tokens all the same.
+            let left = tokens_max.saturating_sub(composed.n_chunk_tokens());
             if !replica.admit(composed, left, self.reserve(), self.cut()) {
                 break;
             }

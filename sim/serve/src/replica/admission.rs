@@ -242,8 +242,12 @@ impl<'a> Replica<'a> {
     ) -> bool {
         let budget = budget + self.said_before(head, cut);
         let mut claim = self.claim(head, budget, reserve);
-        if cut == Cut::Never && claim.rest > budget {
-            return false;
+        if cut == Cut::Never {
+            if claim.rest > budget {
+                return false;
+            }
+            // The largest chunk of a lane has no room for what was answered before.
+            claim.tokens = claim.rest;
         }
         let cached = claim.target - claim.rest;
         let (tokens, encoded) = self.before_images(composed, claim.request, (cached, claim.tokens), 0);

@@ -104,6 +104,19 @@ fn closed_spans_give_what_single_steps_give() {
     }
 }
 
+/// Whoever lost its blocks comes back with what it was answered, which makes it longer than an iteration.
+#[test]
+fn whole_prompts_that_come_back_with_their_answer_are_served() {
+    for seed in 0..4 {
+        let requests = requests(400, 200.0, seed, false);
+        let mut engine = engine("vllm-v0", 25, Preemption::Recompute, Spans::Closed);
+        engine.limits.tokens_max = 60;
+        let served = run(&requests, &engine);
+        assert!(served.counts[0].n_preempted > 0 && served.n_refused == 0);
+        assert!(served.records.list.iter().all(|record| record.finished().is_some()), "seed {seed}");
+    }
+}
+
 #[test]
 fn every_request_is_served_once_and_time_runs_forwards() {
     for batcher in ["vllm-v1", "sarathi", "sglang", "trtllm", "vllm-v0"] {
