@@ -290,3 +290,16 @@ fn a_pool_of_context_ranks_may_be_wider_than_the_heads() {
     let refused = of_text(&text.replace("\"flexsp\"", "\"flexsp\", \"best_fit\"")).expect_err("a group of 64");
     assert!(refused.contains("does not divide the 32 heads"), "{refused}");
 }
+
+#[test]
+fn a_step_that_gathers_in_eight_bits_is_not_below_its_bound() {
+    for (zero, ahead) in [(2, true), (3, false)] {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"gb200\"\nnodes = 8\ngpus_per_node = 4\n\
+             [parallel]\ndp = 32\nzero = {zero}\n[training]\nbatch_size = 32\nproducts = \"mxfp8\"\nnarrow_gather = true\n\
+             [workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n[overlap]\nparameter_gather = {ahead}\n"
+        );
+        let metrics = of_text(&text).expect("it runs");
+        assert!(metrics["lost_other_s"] >= 0.0, "ZeRO {zero}: {metrics:?}");
+    }
+}

@@ -267,17 +267,17 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     };
     let (shared, experts) = (0..pp).map(parameters).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
     let seconds = |op: Op| cost.estimate(&op).time.get();
-    let together = |kind, element: u64| {
-        let bytes = hw::whole(shared * real(element));
+    let together = |kind, element: f64| {
+        let bytes = hw::whole(shared * element);
         if members.len() < 2 { 0.0 } else { seconds(Op::Collective { kind, bytes, shape }) }
     };
     let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
-    let gather = together(Collective::AllGather, problem.dtype.bytes());
+    let gather = together(Collective::AllGather, problem.gathered_bytes());
     // Weights that nothing updates have no gradients, and stay as they were gathered before.
     if !problem.execution.trains_weights() {
         return if layout.zero == Zero::Parameters { (2.0 * gather, 0.0, 0.0) } else { (0.0, 0.0, 0.0) };
     }
-    let reduction = together(kind, problem.execution.gradient_dtype.bytes());
+    let reduction = together(kind, real(problem.execution.gradient_dtype.bytes()));
     let over = |n: u32| if layout.zero >= Zero::OptimizerStates { f64::from(n) } else { 1.0 };
     let own = shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards());
     let optimizer_s: f64 =
