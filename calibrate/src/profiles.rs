@@ -198,11 +198,14 @@ pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
 }
 
 /// Tables of a GPU that serves. Those of the engine, where one is named and was measured there; else the GPU's own, where they tell how decoding
-/// attends; else those of the engine on the neighbour, lent. Nothing is left but the GPU's own for training, or nothing.
+/// attends; else those of the engine on the neighbour, lent. Where no engine is named, vLLM's stand in for a GPU's own that know training alone: its
+/// products have thousands of rows, and beyond them they say nothing of a batch that decodes. Nothing is left but the GPU's own, or nothing.
 pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
-    let Some(engine) = engine else { return own.cloned() };
     let decodes = |profile: &&Profile| profile.decode_attention.is_some() || !profile.decode.is_empty();
+    let Some(engine) = engine else {
+        return own.filter(decodes).or_else(|| parsed_of_engine(gpu, "vllm")).or(own).cloned();
+    };
     let measured =
         parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| with_fused_reduces(found, gpu, engine));
     measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
@@ -374,6 +377,12 @@ mod tests {
         assert_eq!(of_engine("h200-sxm", "trtllm"), Some("h200-sxm-trtllm"));
         assert_eq!((of_engine("h200-sxm", "other"), of_engine("l4", "vllm")), (None, None));
         assert_eq!((of_gpu("b200"), of_engine("b200", "vllm")), (Some("b200"), Some("b200-vllm")));
+        // B200's own table is of training.
+        let serving = |gpu: &str| of_serving(gpu, None).map(|profile| profile.name);
+        assert_eq!(
+            ["h200-sxm", "b200", "rtx-4090"].map(serving),
+            ["h200-sxm", "b200-vllm", "rtx-4090"].map(|name| Some(name.to_owned()))
+        );
     }
 
     #[test]

@@ -56,8 +56,9 @@ impl Kind for Rental {
 /// Configurations with their rates, each found by itself, and the profiles behind them.
 fn rated(scenario: &Rental) -> (Rated, Vec<Profile>) {
     let asked = &scenario.asked;
-    let profiles: Vec<Option<Profile>> =
-        asked.inventory.offers.iter().map(|offered| profile(scenario, &offered.name)).collect();
+    let is_measured = asked.is_simulated() && asked.replica.costs == Costs::Measured;
+    let profile = |gpu: &str| calibrate::profiles::of_serving(gpu, None).filter(|_| is_measured);
+    let profiles: Vec<Option<Profile>> = asked.inventory.offers.iter().map(|offered| profile(&offered.name)).collect();
     let serve = |deployed: &Deployed| {
         let cluster = asked.cluster(*deployed);
         let cost = cost_model(&cluster, profiles[deployed.offer].as_ref(), 1.0);
@@ -65,13 +66,6 @@ fn rated(scenario: &Rental) -> (Rated, Vec<Profile>) {
     };
     let rated = asked.rated(&|all| all.par_iter().map(serve).collect());
     (rated, profiles.into_iter().flatten().collect())
-}
-
-/// The shipped profile of a GPU type, where measured costs are asked for.
-fn profile(scenario: &Rental, gpu: &str) -> Option<Profile> {
-    let is_asked = scenario.asked.is_simulated() && scenario.asked.replica.costs == Costs::Measured;
-    let name = calibrate::profiles::of_gpu(gpu).filter(|_| is_asked)?;
-    Some(Profile::parse(calibrate::profiles::embedded(name)?).expect("shipped profiles are held by a test"))
 }
 
 fn costs(scenario: &Rental, rated: &Rated, profiles: &[Profile]) -> CostModelFacts {
