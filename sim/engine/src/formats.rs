@@ -1,6 +1,6 @@
 //! Number formats of a model's parts, as a checkpoint holds them and kernels multiply them.
 
-use hw::{Dtype, Format};
+use hw::{Dtype, Format, Gpu};
 
 /// Formats of a model's parts. Norms, embedding and router stay in the format of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,22 @@ impl Formats {
     /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
     pub fn weights(format: Format, dtype: Dtype) -> Self {
         Self { attention: format, output: None, dense: format, experts: format, head: dtype.into(), kv: dtype }
+    }
+
+    /// The same on a card: 8-bit floats that it does not multiply are weights alone.
+    pub fn weight_only(self, gpu: &Gpu) -> Self {
+        let narrow = |format| match format {
+            Format::Fp8 | Format::Fp8Block if !gpu.multiplies(format) => Format::Int8Weights,
+            other => other,
+        };
+        Self {
+            attention: narrow(self.attention),
+            output: self.output.map(narrow),
+            dense: narrow(self.dense),
+            experts: narrow(self.experts),
+            head: narrow(self.head),
+            kv: self.kv,
+        }
     }
 
     /// Format of the projection behind attention.

@@ -7,15 +7,30 @@ use super::{FeedForward, Layer, Mixer, Model};
 pub struct Unpriced {
     /// What it is, with the key that names it.
     pub what: String,
+    /// What it counts as; `None` where it is left out of time and memory.
+    pub taken_as: Option<String>,
     /// Its parameters, as far as the configuration tells; 0 where nothing is known.
     pub parameters: u64,
+}
+
+impl Unpriced {
+    /// A part that nothing counts.
+    pub const fn left_out(what: String, parameters: u64) -> Self {
+        Self { what, taken_as: None, parameters }
+    }
+
+    /// A part that counts as something else.
+    pub const fn taken(what: String, taken_as: String, parameters: u64) -> Self {
+        Self { what, taken_as: Some(taken_as), parameters }
+    }
 }
 
 impl Model {
     /// Parts that are left out, each with its share of the parameters of all that the configuration names, from 0 to 1. A share of 0 is one that
     /// the configuration does not tell.
     pub fn not_priced(&self) -> Vec<(&str, f64)> {
-        let left_out: u64 = self.unpriced.iter().map(|part| part.parameters).sum();
+        let left_out: u64 =
+            self.unpriced.iter().filter(|part| part.taken_as.is_none()).map(|part| part.parameters).sum();
         let encoder = self.vision.as_deref().map_or(0, super::VisionEncoder::n_parameters);
         let whole = hw::real(self.n_parameters() + encoder + left_out);
         let share = |part: &Unpriced| hw::real(part.parameters) / whole;
@@ -24,14 +39,17 @@ impl Model {
 
     /// The same in words.
     pub fn left_out(&self) -> Vec<String> {
-        let words = |(what, share): (&str, f64)| {
+        let words = |((what, share), part): ((&str, f64), &Unpriced)| {
             let share = match share {
                 0.0 => "its share is not known".to_owned(),
                 share => format!("{:.1} % of the parameters", 100.0 * share),
             };
-            format!("`{}`: {what} is left out of time and memory, {share}", self.name)
+            match &part.taken_as {
+                None => format!("`{}`: {what} is left out of time and memory, {share}", self.name),
+                Some(other) => format!("`{}`: {what} counts as {other}, {share}", self.name),
+            }
         };
-        self.not_priced().into_iter().map(words).collect()
+        self.not_priced().into_iter().zip(&self.unpriced).map(words).collect()
     }
 
     /// What formulas of plain layers do not know of them, in words, and whether it cannot do without: it takes each for attention to all tokens with a

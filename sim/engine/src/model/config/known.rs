@@ -34,25 +34,25 @@ pub(super) fn unpriced(reader: &mut Reader<'_>, knows_vision: bool, knows_linear
     let stated = reader.numbers("attn_type_list");
     let plain = knows_linear || stated.is_none_or(|list| list.iter().all(|kind| *kind == 1));
     if !plain {
-        parts.push(Unpriced { what: "layers other than 1 of `attn_type_list`".to_owned(), parameters: 0 });
+        parts.push(Unpriced::left_out("layers other than 1 of `attn_type_list`".to_owned(), 0));
     }
     for (key, what) in [("talker_config", "model that speaks"), ("code2wav_config", "model that makes sound")] {
         if reader.has(key) {
-            parts.push(Unpriced { what: format!("{what} (`{key}`)"), parameters: 0 });
+            parts.push(Unpriced::left_out(format!("{what} (`{key}`)"), 0));
         }
     }
     for (key, what) in [("vision_config", "vision encoder"), ("audio_config", "audio encoder")] {
         if let Some(Value::Object(keys)) = reader.value(key)
             && !(knows_vision && key == "vision_config")
         {
-            parts.push(Unpriced { what: format!("{what} (`{key}`)"), parameters: encoder(keys) });
+            parts.push(Unpriced::left_out(format!("{what} (`{key}`)"), encoder(keys)));
         }
     }
     parts.extend(ngrams(reader));
     let is_silent =
         |key: &str| SILENT.lines().any(|silent| silent == key) || SILENT_PARTS.iter().any(|part| key.contains(part));
     let unread = reader.left_over().filter(|key| !is_silent(key));
-    parts.extend(unread.map(|key| Unpriced { what: format!("key `{key}`"), parameters: 0 }));
+    parts.extend(unread.map(|key| Unpriced::left_out(format!("key `{key}`"), 0)));
     parts
 }
 
@@ -71,7 +71,7 @@ fn ngrams(reader: &mut Reader<'_>) -> Option<Unpriced> {
     let mixed = streams.saturating_mul(hidden).saturating_mul(kernel + 3);
     let parameters = table.saturating_add(around).saturating_add(mixed).saturating_mul(n_layers).min(ENCODER_MAX);
     (n_layers > 0)
-        .then(|| Unpriced { what: "look-ups of several tokens together (`ple_layer_ids`)".to_owned(), parameters })
+        .then(|| Unpriced::left_out("look-ups of several tokens together (`ple_layer_ids`)".to_owned(), parameters))
 }
 
 /// Parameters of an encoder's layers: four square matrices of attention and two of the feed-forward; 0 where a width is not given.

@@ -3,6 +3,7 @@
 //! Names are those of the public checkpoints from `layers.` on, since what is in front differs between text models and models of text and
 //! images (`model.`, `model.language_model.`, `backbone.`).
 
+use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use super::no_format::NoFormat;
@@ -170,59 +171,72 @@ pub(super) fn names<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Vec<&
     }
 }
 
-/// A pattern of module names: pieces of text with anything between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
-    pieces: Vec<String>,
-    /// Whether it is one word, which stands for a part of a path.
-    is_word: bool,
+/// A pattern of module names.
+#[derive(Clone, Debug)]
+pub(super) enum Pattern {
+    /// One word, which stands for a part of a path.
+    Word(String),
+    /// Pieces of text from `layers.` on, with anything between them.
+    Pieces(Vec<String>),
+    /// A regular expression from the start of the whole name on (`re.match` of Python, as vllm-project/compressed-tensors asks).
+    Expression(Regex),
 }
 
-/// Patterns that one regular expression may stand for.
-const ALTERNATIVES_MAX: usize = 64;
+/// What stands in front of `layers.` in public checkpoints.
+const FRONTS: [&str; 6] =
+    ["", "model.", "model.language_model.", "language_model.model.", "backbone.", "language_model.backbone."];
+/// Matrices of an expert, or of a feed-forward that stands for several, whose names an expression may end with.
+const OF_EXPERT: [&str; 4] = ["", ".gate_proj", ".up_proj", ".down_proj"];
 
 impl Pattern {
-    /// Patterns of a name with `*`, or of a regular expression behind `re:` that has no more than `.*`, `\.` and `(a|b)`.
-    pub(super) fn of(text: &str) -> Vec<Self> {
-        // Layers that predict tokens further on are counted from 0 again.
+    /// The pattern of a name with `*`, or of a regular expression behind `re:`; `None` for layers that predict tokens further on, which are counted
+    /// from 0 again.
+    ///
+    /// # Errors
+    /// Where an expression cannot be read.
+    pub(super) fn of(key: &str, text: &str) -> Result<Option<Self>, NoFormat> {
         if text.contains("mtp") {
-            return Vec::new();
+            return Ok(None);
         }
-        let plain = match text.strip_prefix("re:") {
-            Some(expression) => expression.replace(".*", "*").replace("\\.", ".").replace(['^', '$'], ""),
-            None => text.to_owned(),
-        };
-        let mut open = vec![plain];
-        let mut done = Vec::new();
-        while let Some(text) = open.pop() {
-            match (text.find('('), text.find(')')) {
-                (Some(from), Some(to)) if from < to && open.len() < ALTERNATIVES_MAX => {
-                    let words = text[from + 1..to].split('|');
-                    open.extend(words.map(|word| format!("{}{word}{}", &text[..from], &text[to + 1..])));
-                }
-                _ => done.push(Self::plain(&text)),
-            }
+        match text.strip_prefix("re:") {
+            Some(expression) => Self::expression(key, expression).map(Some),
+            None => Ok(Some(Self::plain(text))),
         }
-        done
+    }
+
+    /// The pattern of a regular expression.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(super) fn expression(key: &str, text: &str) -> Result<Self, NoFormat> {
+        let wrong = |_| NoFormat::NoExpression { key: key.to_owned(), found: text.to_owned() };
+        Regex::new(&format!("^(?:{text})")).map(Self::Expression).map_err(wrong)
     }
 
     fn plain(text: &str) -> Self {
         let text = inside(text);
-        let is_word = !text.contains(['.', '*']);
-        Self { pieces: text.split('*').map(str::to_owned).collect(), is_word }
+        if text.contains(['.', '*']) {
+            return Self::Pieces(text.split('*').map(str::to_owned).collect());
+        }
+        Self::Word(text.to_owned())
     }
 
     /// Whether it names a module or something that the module lies in.
     pub(super) fn matches(&self, name: &str) -> bool {
-        if self.is_word {
-            return name.split('.').any(|word| word == self.pieces[0]);
+        match self {
+            Self::Word(word) => name.split('.').any(|part| part == word),
+            Self::Pieces(pieces) => {
+                let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
+                let (first, rest) = pieces.split_first().expect("a split text has a piece");
+                // What stands in front of a layer differs, so a pattern with a star there begins anywhere.
+                let Some(behind) = name.strip_prefix(first.as_str()) else { return false };
+                let from = name.len() - behind.len();
+                ends.filter(|end| *end >= from).any(|end| follows(&name[from..end], rest))
+            }
+            Self::Expression(expression) => FRONTS
+                .iter()
+                .any(|front| OF_EXPERT.iter().any(|end| expression.is_match(&format!("{front}{name}{end}")))),
         }
-        let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
-        let (first, rest) = self.pieces.split_first().expect("a split text has a piece");
-        // What stands in front of a layer differs, so a pattern with a star there begins anywhere.
-        let Some(behind) = name.strip_prefix(first.as_str()) else { return false };
-        let from = name.len() - behind.len();
-        ends.filter(|end| *end >= from).any(|end| follows(&name[from..end], rest))
     }
 }
 
@@ -260,8 +274,15 @@ mod tests {
             ("self_attn", "layers.3.self_attn.q_proj", true),
             ("model.layers.0.self_attn.q_a_proj", "layers.0.self_attn.q_b_proj", false),
             ("model.layers.0*", "layers.0.mlp.down_proj", true),
+            (r"re:.*layers\.\d+\.self_attn.*", "layers.17.self_attn.o_proj", true),
+            ("re:model.layers.[0-9]+.mlp.experts", "layers.3.mlp.experts.0", true),
+            ("re:model.layers.[0-9]+.mlp.experts", "layers.3.mlp.shared_experts.down_proj", false),
+            (r"re:model\.layers\.(0|1)\..+", "layers.10.mlp.down_proj", false),
+            (r"re:.*\.experts\.\d+\.(gate|up)_proj$", "layers.3.mlp.experts.0", true),
+            ("re:layers.*", "layers.3.mlp.down_proj", true),
+            ("re:self_attn.*", "layers.3.self_attn.q_proj", false),
         ] {
-            let found = Pattern::of(pattern).iter().any(|pattern| pattern.matches(name));
+            let found = Pattern::of("ignore", pattern).expect(pattern).is_some_and(|pattern| pattern.matches(name));
             assert_eq!(found, expected, "{pattern} on {name}");
         }
     }

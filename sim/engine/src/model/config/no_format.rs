@@ -9,8 +9,10 @@ pub(super) enum NoFormat {
     /// The groups are missing.
     #[error("key `quantization_config.config_groups` is missing")]
     NoGroups,
-    /// Groups differ in format.
-    #[error("`quantization_config.config_groups` has {0} formats, allowed is one")]
+    /// Groups of the same modules differ in format.
+    #[error(
+        "`quantization_config.config_groups` has {0} formats for the same modules, allowed is one; `targets` tell groups apart"
+    )]
     Several(usize),
     /// Weights and activations of a group fit no kernel.
     #[error(
@@ -21,4 +23,9 @@ pub(super) enum NoFormat {
     /// A list of modules is something else.
     #[error("`quantization_config.{key}` is {found}, allowed are lists of names")]
     NoList { key: String, found: String },
+    /// A regular expression cannot be read, for example one that looks ahead.
+    #[error(
+        "`quantization_config.{key}` has the expression `{found}`, which cannot be read; `[model] weights = {{ attention = …, experts = … }}` says formats itself"
+    )]
+    NoExpression { key: String, found: String },
 }

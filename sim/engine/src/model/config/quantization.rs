@@ -37,15 +37,26 @@ pub(super) struct Scheme {
     rest: Option<Format>,
     /// Formats of modules by name.
     named: BTreeMap<String, Format>,
+    /// Formats of modules by pattern; the first that fits holds.
+    targets: Vec<(modules::Pattern, Format)>,
     /// Patterns of modules that stay whole.
     whole: Vec<modules::Pattern>,
+    /// Format of the output head.
+    head: Format,
+    /// Weights that share a scale, where kernels have fewer.
+    group: Option<u64>,
     kv: Dtype,
 }
+
+/// Weights that share a scale in the tables of 4-bit integers.
+const GROUP: u64 = 128;
+/// Bits of a scale and of its zero point.
+const SCALE_BITS: u64 = 16 + 4;
 
 impl Scheme {
     /// Puts the formats into a model.
     pub(super) fn apply(&self, model: &mut Model) {
-        let mut formats = Formats { kv: self.kv, ..Formats::of(Dtype::Bf16) };
+        let mut formats = Formats { kv: self.kv, head: self.head, ..Formats::of(Dtype::Bf16) };
         let weights = self.weights(model);
         for part in [Part::Attention, Part::Output, Part::Dense, Part::Experts] {
             let of_part = weights.iter().filter(|((known, _), _)| *known == part);
@@ -59,12 +70,18 @@ impl Scheme {
                 Part::Experts => formats.experts = most,
             }
             for ((_, format), n) in of_part.filter(|((_, format), _)| *format != most) {
-                let what =
-                    format!("`quantization_config`: {} in {}, taken as {},", part.words(), format.word(), most.word());
-                model.unpriced.push(Unpriced { what, parameters: *n });
+                let what = format!("`quantization_config`: {} in {}", part.words(), format.word());
+                model.unpriced.push(Unpriced::taken(what, most.word().to_owned(), *n));
             }
         }
         model.formats = formats;
+        let packed = weights.iter().filter(|((_, format), _)| *format == Format::Int4).map(|(_, n)| n).sum::<u64>();
+        if let Some(group) = self.group.filter(|_| packed > 0) {
+            // What the scales take beyond those of the tables' groups, in parameters of 16 bits.
+            let parameters = (packed * SCALE_BITS / group).saturating_sub(packed * SCALE_BITS / GROUP) / 16;
+            let what = format!("`quantization_config`: what scales of {group} weights each take more");
+            model.unpriced.push(Unpriced::taken(what, format!("scales of {GROUP}"), parameters));
+        }
     }
 
     /// Weights of every part in every format.
@@ -82,8 +99,9 @@ impl Scheme {
             return Format::Bf16;
         }
         let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
-        let named = ends.filter_map(|end| self.named.get(&name[..end])).next_back();
-        named.copied().or(self.rest).unwrap_or(Format::Bf16)
+        let named = ends.filter_map(|end| self.named.get(&name[..end])).next_back().copied();
+        let target = || self.targets.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, format)| *format);
+        named.or_else(target).or(self.rest).unwrap_or(Format::Bf16)
     }
 }
 
@@ -92,17 +110,63 @@ impl Scheme {
 /// # Errors
 /// A finding with key, what was found and what is allowed.
 pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
-    let lists = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"];
     let mut whole = Vec::new();
-    for list in lists {
-        whole.extend(names(keys, list)?.into_iter().flat_map(modules::Pattern::of));
+    for key in ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"] {
+        for text in names(keys, key)? {
+            whole.extend(modules::Pattern::of(key, text)?);
+        }
     }
     let named = match keys.get("quantized_layers") {
         Some(Value::Object(layers)) => layers.iter().map(|(name, of)| named(name, of)).collect::<Result<_, _>>()?,
         _ => BTreeMap::new(),
     };
-    let rest = if named.is_empty() { Some(uniform(keys)?) } else { None };
-    Ok(Scheme { rest, named, whole, kv: kept(keys)? })
+    let (mut targets, mut rest) = (Vec::new(), None);
+    if has_groups(keys) {
+        (targets, rest) = groups(keys)?;
+    } else if named.is_empty() {
+        rest = Some(uniform(keys)?);
+    }
+    dynamic(keys, &mut whole, &mut targets)?;
+    let has_head = keys.get("lm_head").and_then(Value::as_bool).unwrap_or(false);
+    let head = rest.filter(|_| has_head).unwrap_or(Format::Bf16);
+    Ok(Scheme { rest, named, targets, whole, head, group: group(keys), kv: kept(keys)? })
+}
+
+/// Whether formats are those of groups.
+fn has_groups(keys: &Map<String, Value>) -> bool {
+    let is_named = ["compressed-tensors", "modelopt", "modelopt_fp4"]
+        .map(Value::from)
+        .contains(keys.get("quant_method").unwrap_or(&Value::Null));
+    let groups = keys.get("config_groups").and_then(Value::as_object);
+    is_named && !keys.contains_key("quant_algo") && groups.is_some_and(|groups| !groups.is_empty())
+}
+
+/// Modules that GPTQ treats differently (ModelCloud/GPTQModel, `dynamic`): `-:` in front of an expression leaves them whole, `+:` or nothing gives bits.
+fn dynamic(
+    keys: &Map<String, Value>,
+    whole: &mut Vec<modules::Pattern>,
+    targets: &mut Vec<(modules::Pattern, Format)>,
+) -> Result<(), NoFormat> {
+    let Some(Value::Object(rules)) = keys.get("dynamic") else { return Ok(()) };
+    for (text, rule) in rules {
+        let pattern = |text| modules::Pattern::expression("dynamic", text);
+        match (text.strip_prefix("-:"), rule.get("bits").and_then(Value::as_u64)) {
+            (Some(text), _) => whole.push(pattern(text)?),
+            (None, None) => {}
+            (None, bits) => targets.push((pattern(text.strip_prefix("+:").unwrap_or(text))?, of_bits(bits)?)),
+        }
+    }
+    Ok(())
+}
+
+/// Weights that share a scale, where that is not what kernels were measured with.
+fn group(keys: &Map<String, Value>) -> Option<u64> {
+    let in_groups = || {
+        let groups = keys.get("config_groups")?.as_object()?;
+        groups.values().find_map(|group| group.get("weights")?.get("group_size")?.as_u64())
+    };
+    let size = ["group_size", "q_group_size"].iter().find_map(|key| keys.get(*key)?.as_u64()).or_else(in_groups);
+    size.filter(|size| (1..GROUP).contains(size))
 }
 
 fn named(name: &str, of: &Value) -> Result<(String, Format), NoFormat> {
@@ -126,14 +190,9 @@ fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
         (Some("fp8"), None) if keys.contains_key("weight_block_size") => block(&keys["weight_block_size"]),
         (Some("fp8" | "fbgemm_fp8"), None) => Ok(Format::Fp8),
         (Some("mxfp4"), _) => Ok(Format::Mxfp4),
-        (Some("awq" | "gptq"), _) => match bits {
-            Some(4) => Ok(Format::Int4),
-            Some(8) => Ok(Format::Int8Weights),
-            found => Err(of_bits(found)),
-        },
-        (Some("compressed-tensors"), _) => groups(keys),
+        (Some("awq" | "gptq"), _) => of_bits(bits),
         (_, Some(algorithm)) => of_algorithm(algorithm),
-        (Some("modelopt" | "modelopt_fp4"), None) => groups(keys),
+        (Some("compressed-tensors" | "modelopt" | "modelopt_fp4"), None) => Err(NoFormat::NoGroups),
         (method, None) => Err(NoFormat::NoKernel {
             key: "quant_method".to_owned(),
             found: format!("`{}`", method.unwrap_or("")),
@@ -142,9 +201,15 @@ fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     }
 }
 
-fn of_bits(found: Option<u64>) -> NoFormat {
-    let found = found.map_or_else(|| "missing".to_owned(), |bits| bits.to_string());
-    NoFormat::NoKernel { key: "bits".to_owned(), found, allowed: "4, 8".to_owned() }
+fn of_bits(bits: Option<u64>) -> Result<Format, NoFormat> {
+    match bits {
+        Some(4) => Ok(Format::Int4),
+        Some(8) => Ok(Format::Int8Weights),
+        found => {
+            let found = found.map_or_else(|| "missing".to_owned(), |bits| bits.to_string());
+            Err(NoFormat::NoKernel { key: "bits".to_owned(), found, allowed: "4, 8".to_owned() })
+        }
+    }
 }
 
 /// Scales of blocks: kernels have squares of 128.
@@ -161,20 +226,33 @@ fn block(size: &Value) -> Result<Format, NoFormat> {
     }
 }
 
-/// `config_groups`: formats of weights and of activations, which all groups must share.
-fn groups(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
+/// What groups make of modules: formats by pattern, and the one of all others.
+type Groups = (Vec<(modules::Pattern, Format)>, Option<Format>);
+
+/// `config_groups`: formats of weights and of activations, each of the modules that a group targets. A class of modules, as `Linear`, is all of them.
+fn groups(keys: &Map<String, Value>) -> Result<Groups, NoFormat> {
     let Some(Value::Object(groups)) = keys.get("config_groups") else {
         return Err(NoFormat::NoGroups);
     };
-    let mut formats = Vec::new();
+    let (mut targets, mut classes) = (Vec::new(), Vec::new());
     for group in groups.values() {
-        formats.push(group_format(keys, group)?);
+        let format = group_format(keys, group)?;
+        let listed = group.as_object().map_or_else(|| Ok(Vec::new()), |group| names(group, "targets"))?;
+        let (of_class, by_name): (Vec<&str>, Vec<&str>) =
+            listed.iter().partition(|text| text.starts_with(char::is_uppercase));
+        for text in by_name {
+            targets.extend(modules::Pattern::of("config_groups.targets", text)?.map(|pattern| (pattern, format)));
+        }
+        if !of_class.is_empty() || listed.is_empty() {
+            classes.push(format);
+        }
     }
-    formats.sort_unstable();
-    formats.dedup();
-    match formats[..] {
-        [format] => Ok(format),
-        _ => Err(NoFormat::Several(formats.len())),
+    classes.sort_unstable();
+    classes.dedup();
+    match classes[..] {
+        [] => Ok((targets, None)),
+        [format] => Ok((targets, Some(format))),
+        _ => Err(NoFormat::Several(classes.len())),
     }
 }
 
