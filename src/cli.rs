@@ -380,12 +380,12 @@ pub struct CompareArgs {
     /// Policy that ratios are relative to [default: each scenario's baseline]
     #[arg(long)]
     pub baseline: Option<String>,
-    /// Batches per scenario, with consecutive seeds
-    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub seeds: u64,
-    /// First seed
-    #[arg(long, default_value = "0", allow_negative_numbers = true)]
-    pub seed: u64,
+    /// Batches per scenario, with consecutive seeds [default: 5]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub seeds: Option<u64>,
+    /// First seed [default: 0]
+    #[arg(long, allow_negative_numbers = true)]
+    pub seed: Option<u64>,
     /// Exit 1 unless it holds: a ratio to the baseline (metric<=1.02, metric<=2x) or an amount (ttft_s.p99<=2s); policy:metric<=0.9 asks one policy
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,

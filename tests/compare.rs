@@ -46,6 +46,11 @@ fn wrong_gates_policies_and_files_are_input_errors() {
         (&["quickstart", "x.json"], "not both"),
         (&["quickstart", "--vary", "workload.lengths"], "expected section.key=value,value"),
         (&["quickstart", "--vary", "workload.lengths=wikipedia,wikpedia"], "did you mean `wikipedia`?"),
+        (&["quickstart", "--set", "seed=5"], "`seed=5` would change nothing"),
+        (&["quickstart", "--vary", "seed=1,2"], "`seed=1,2` would change nothing"),
+        (&["a.json", "b.json", "--seeds", "3", "--set", "training.steps=1"], "`--seeds`, `--set` would change nothing"),
+        (&["a.json", "b.json", "--maximize", "tokens_per_usd"], "`--maximize` would change nothing"),
+        (&["a.json", "b.json", "--confidence", "0.9"], "`--confidence` would change nothing"),
     ] {
         let found = compare(args);
         assert_eq!(found.status.code(), Some(2), "{args:?}");

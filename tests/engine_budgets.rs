@@ -135,3 +135,25 @@ fn launches_of_layers_that_no_model_has_are_named() {
     };
     assert!(said("llama-3.1-8b") && !said("deepseek-ai/DeepSeek-V3"));
 }
+
+#[test]
+fn eight_bit_floats_are_weights_alone_where_a_card_multiplies_none() {
+    let on = |model: &str, engine: &str| {
+        let lines = format!("[model]\n{model}\n{HELD}[engine]\nname = \"{engine}\"");
+        served(("a100-sxm-80g", 1), &lines)
+    };
+    let dense = |weights: &str, engine: &str| on(&format!("name = \"llama-3.1-8b\"\nweights = \"{weights}\""), engine);
+    let marlin = |said: &[String]| said.iter().any(|what| what.contains("keeps weights alone in 8 bits"));
+    for engine in ["vllm", "sglang"] {
+        let [(float, _, said), (whole, _, silent)] = ["fp8", "int8-weights"].map(|weights| dense(weights, engine));
+        assert_eq!(float, whole, "{engine}");
+        assert!(marlin(&said) && !marlin(&silent), "{said:?} {silent:?}");
+    }
+    // Marlin's kernels are vLLM's and, outside of experts, SGLang's.
+    let refused = |(_, _, said): (BTreeMap<String, f64>, String, Vec<String>)| {
+        said.iter().any(|what| what.contains("multiplies no fp8"))
+    };
+    let experts = "name = \"qwen3-30b-a3b\"\nweights = \"fp8\"";
+    assert!(refused(dense("fp8", "trtllm")) && refused(on(experts, "sglang")));
+    assert!(!refused(on(experts, "vllm")));
+}

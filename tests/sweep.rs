@@ -64,3 +64,17 @@ fn a_program_that_is_killed_goes_on_to_the_same_bytes() {
     }
     std::fs::remove_dir_all(&folder).expect("it was made");
 }
+
+#[test]
+fn a_key_that_every_point_sets_is_refused_over_all_points() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-twice-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("s.toml"), SWEEP).expect("a sweep");
+    for (set, owner) in [("parallel.cp=16", "an axis"), ("seed=3", "`seeds`")] {
+        let found = command(&folder, "twice").args(["--set", set]).stderr(Stdio::piped()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert_eq!(found.status.code(), Some(2), "{set}");
+        assert!(said.contains("would change nothing") && said.contains(owner), "{said}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was made");
+}

@@ -39,6 +39,8 @@ pub struct Capacity {
     pub points: Vec<Point>,
     /// Fleets that could not be tried, with the reason.
     pub left_out: Vec<(String, String)>,
+    /// Whether every fleet was served that could be tried.
+    pub is_complete: bool,
     /// Index of the cheapest fleet within the target.
     pub chosen: Option<usize>,
     /// Index of the cheapest one that is within it at the slow end of the costs too.
@@ -60,7 +62,8 @@ impl Capacity {
             let best = best.map_or_else(String::new, |best| {
                 format!("; {} comes closest with {}", plain(&best.name), percent(best.attainment_ratio))
             });
-            return vec![format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits)];
+            let none = format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits);
+            return [none].into_iter().chain(self.stopped()).collect();
         };
         let mut all = vec![format!(
             "{} is the cheapest fleet that meets {} for {target} of requests: {} per hour, {} per million output tokens, {} within the limits.",
@@ -70,6 +73,7 @@ impl Capacity {
             usd(chosen.usd_per_mtok),
             percent(chosen.attainment_ratio)
         )];
+        all.extend(self.stopped());
         all.push(match self.safe.and_then(|index| self.points.get(index)) {
             Some(safe) if safe.name == chosen.name => "It does so at the slow end of the costs too.".to_owned(),
             Some(safe) => format!(
@@ -84,6 +88,15 @@ impl Capacity {
             all.push(format!("What breaks first: {}.", headroom.breaks));
         }
         all
+    }
+}
+
+impl Capacity {
+    /// What a question that was stopped leaves open.
+    fn stopped(&self) -> Option<String> {
+        let open =
+            "The search was stopped: a fleet that was not served may be cheaper, or the only one within the limits.";
+        (!self.is_complete).then(|| open.to_owned())
     }
 }
 
@@ -144,7 +157,8 @@ fn changes(capacity: &Capacity) -> Rows {
 
 /// The table of fleets for a terminal, columns aligned.
 pub fn text(capacity: &Capacity) -> String {
-    aligned(&fleets(capacity))
+    let notes: String = capacity.sources.iter().map(|source| format!("\nnote: {source}")).collect();
+    aligned(&fleets(capacity)) + &notes
 }
 
 #[cfg(test)]
@@ -175,6 +189,7 @@ mod tests {
             limits: "TTFT 1 s".to_owned(),
             target_ratio: 0.99,
             points: vec![point(1, 0.6, 0.5), point(2, 0.995, 0.97)],
+            is_complete: true,
             chosen: Some(1),
             headroom: Some(Headroom {
                 window: "the whole trace".to_owned(),
@@ -205,6 +220,8 @@ mod tests {
         }
         let nothing = Capacity { chosen: None, ..example() };
         assert!(nothing.lead()[0].contains("No fleet") && nothing.lead()[0].contains("2 x <gpu> comes closest"));
+        let stopped = Capacity { is_complete: false, ..example() };
+        assert!(stopped.lead()[1].contains("was stopped") && !lead.contains("was stopped"));
     }
 
     #[test]

@@ -172,7 +172,13 @@ struct Batches<'a> {
 /// Policies of scenarios that were each run with several seeds, against a policy of the same scenario.
 pub fn within(runs: &[RunResult], baseline: Option<&str>) -> Comparison {
     let labelled: Vec<(&RunResult, String)> = runs.iter().map(|run| (run, String::new())).collect();
-    compare(&labelled, |run, _| baseline.unwrap_or(&run.baseline).to_owned())
+    compare(&labelled, |run, policy| {
+        let name = baseline.unwrap_or(&run.baseline);
+        let is_row = |name: &str| run.results.iter().any(|row| row.policy == name);
+        // Rows of several budgets or deadlines are named `policy@limit`, and pair within a limit.
+        let at_limit = policy.rsplit_once('@').map(|(_, limit)| format!("{name}@{limit}"));
+        at_limit.filter(|at_limit| !is_row(name) && is_row(at_limit)).unwrap_or_else(|| name.to_owned())
+    })
 }
 
 /// Why results have nothing to do with the first one; nothing where all have.
@@ -235,7 +241,9 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
             metrics: spreads(batches, |metric, metrics, _| metrics.get(metric).copied()),
             ratio: spreads(batches, |metric, metrics, seed| {
                 let base = base?.ok.get(&seed)?.get(metric)?;
-                let ratio = metrics.get(metric)? / base;
+                let own = metrics.get(metric)?;
+                // Nothing over nothing is as much.
+                let ratio = if own == base { 1.0 } else { own / base };
                 ratio.is_finite().then_some(ratio)
             }),
             policy: policy.clone(),
@@ -294,6 +302,16 @@ mod tests {
             baseline: "a".to_owned(),
             ..RunResult::default()
         }
+    }
+
+    #[test]
+    fn rows_of_several_limits_pair_within_a_limit() {
+        let found = within(&[run(0, &[("a@1", 4.0), ("b@1", 2.0), ("a@2", 0.0), ("b@2", 0.0)])], None);
+        let ratio = |policy: &str| {
+            let entry = found.entries.iter().find(|entry| entry.policy == policy).expect("a row");
+            (entry.is_baseline, entry.ratio["iteration_time_s"].mean)
+        };
+        assert_eq!(["a@1", "b@1", "a@2", "b@2"].map(ratio), [(true, 1.0), (false, 0.5), (true, 1.0), (false, 1.0)]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
     let key = key.split('.').next().unwrap_or(key);
     match key {
         _ if !value.is_finite() => ABSENT.to_owned(),
+        _ if key.ends_with("_per_usd") => rate(value),
         _ if key.contains("usd") => usd(value),
         _ if key.contains("_per_s") => rate(value),
         _ if key.ends_with("_s") => duration(value, interval),

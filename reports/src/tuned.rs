@@ -2,6 +2,7 @@
 //!
 //! Units: the sought figure's own, as `Aim` names them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -46,6 +47,17 @@ pub struct Setting {
     pub metrics: BTreeMap<String, f64>,
 }
 
+/// Settings by what is sought. Of those that break a limit the closest come first; of equal ones the first stays first.
+pub fn ordered(mut settings: Vec<Setting>, aim: Aim) -> Vec<Setting> {
+    let worst = if aim.is_least() { f64::INFINITY } else { f64::NEG_INFINITY };
+    let met = |setting: &Setting| setting.metrics.get("slo_attainment_ratio").copied().unwrap_or(0.0);
+    settings.sort_by(|a, b| {
+        let figures = aim.order(a.figure.unwrap_or(worst), b.figure.unwrap_or(worst));
+        figures.then_with(|| if a.figure.is_none() { met(b).total_cmp(&met(a)) } else { Ordering::Equal })
+    });
+    settings
+}
+
 /// What another value of one key would give.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Change {
@@ -59,6 +71,15 @@ pub struct Change {
     pub figure: Option<f64>,
     /// Why it cannot.
     pub why: String,
+}
+
+/// A metric that is sought or limited, and that no result has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unknown {
+    /// As it is written.
+    pub metric: String,
+    /// Those that a result has.
+    pub known: Vec<String>,
 }
 
 /// The report.
@@ -93,6 +114,9 @@ pub struct Tuned {
     pub interval: Option<[f64; 2]>,
     /// The limit that the answer breaks at the slow end of the costs; empty where it keeps all.
     pub broken_when_slow: String,
+    /// The metric that nothing has; then the search ended there.
+    #[serde(skip)]
+    pub unknown: Option<Unknown>,
     /// What other values would change.
     pub changes: Vec<Change>,
     /// What holds for all figures, as sentences.
@@ -123,12 +147,17 @@ impl Tuned {
         };
         let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
         let ends = self.interval.map_or_else(String::new, |[low, high]| {
-            format!(" ({} to {} over the interval of the costs)", significant(low), significant(high))
+            format!(
+                " ({} to {} over the interval of the costs)",
+                aim::figure(self.aim, low),
+                aim::figure(self.aim, high)
+            )
         });
         let mut all =
             vec![format!("Best: {} on {} GPUs, {}{ends}.", words(&answer.values), answer.n_gpus, figure(answer))];
         all.push(match self.broken_when_slow.as_str() {
             _ if self.limits.is_empty() => "It has no limits to keep.".to_owned(),
+            _ if self.interval.is_none() => "It was not served at the slow end of the costs.".to_owned(),
             "" => "It keeps the limits at the slow end of the costs too.".to_owned(),
             why => format!("At the slow end of the costs it does not keep the limits: {}.", plain(why)),
         });
@@ -275,6 +304,13 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(markdown(&tuned, 1).matches("| 8 |").count() == 1, "as many rows as asked");
+        let limited = Tuned { limits: vec!["ttft_s.p99".to_owned()], ..tuned.clone() };
+        assert_eq!(limited.lead()[1], "It was not served at the slow end of the costs.");
+        let served = Tuned { interval: Some([3.0, 5.0]), ..limited };
+        assert!(
+            served.lead()[0].contains("(3.000 requests/s to 5.000 requests/s over")
+                && served.lead()[1].starts_with("It keeps")
+        );
         let none = Tuned { settings: vec![setting("1", None)], ..tuned };
         assert_eq!(none.lead()[0], "No setting keeps the limits.");
         let stopped = Tuned { is_complete: false, ..none };

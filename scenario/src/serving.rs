@@ -37,6 +37,7 @@ use std::path::Path;
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use ::engine::cost::reduce::ReduceKernel;
+use ::engine::formats::Formats;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
@@ -320,11 +321,25 @@ impl Serving {
         Assignment { shares: self.assignment.shares.iter().map(kept).collect(), ..self.assignment.clone() }
     }
 
+    /// What verbs that serve one draw say of the others.
+    pub fn one_draw(&self) -> Option<String> {
+        let n = self.draws.len();
+        (n > 0).then(|| format!("one draw of requests is served; the {n} others of `trace.seeds` are for `run`"))
+    }
+
+    /// Formats that the replicas of a group multiply under a choice: what its card multiplies, where the engine keeps weights narrow without.
+    pub fn formats_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Formats {
+        let formats = choice.operation.kernels.formats(group.model.formats);
+        self.engine
+            .preset
+            .map_or(formats, |preset| preset.weight_only.formats(formats, &group.model, &group.cluster.gpu))
+    }
+
     /// What the replicas of a group run under a choice.
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let formats = operation.kernels.formats(group.model.formats);
+        let formats = self.formats_of(choice, group);
         let (gpu, preset) = (&group.cluster.gpu, self.engine.preset);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let ranks = operation.attention_ranks(tensor_degree);

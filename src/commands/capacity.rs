@@ -37,7 +37,7 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
         Format::Markdown => markdown(&found),
         Format::Table => {
             let rows = reports::capacity::text(&found);
-            format!("{}\n\n{rows}\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
+            format!("{}\n\n{rows}\n\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
         }
     })?;
     match found.chosen {

@@ -14,6 +14,9 @@ use crate::progress;
 use input::diagnostic::{Code, nearest};
 use input::text_file;
 
+/// Batches per scenario, where nobody says how many.
+const SEEDS: u64 = 5;
+
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     begin(args.effort)?;
@@ -23,6 +26,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .map(|text| Gate::parse(text))
         .collect::<Result<_, _>>()
         .map_err(|why| Failure::input(Code::WrongGate, why))?;
+    sweep::vary::without_seed(&args.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let comparison = match n_results {
         0 => scenarios(args)?,
@@ -68,17 +72,34 @@ fn is_result(input: &str) -> bool {
     Path::new(input).extension().is_some_and(|extension| extension == "json")
 }
 
+/// Refuses options of runs beside results that are there already.
+fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
+    let runs = [("--seed", args.seed.is_some()), ("--seeds", args.seeds.is_some()), ("--set", !args.set.is_empty())];
+    let sought = [("--maximize", args.sought.maximize.is_some()), ("--minimize", args.sought.minimize.is_some())];
+    let held = [("--baseline", args.baseline.is_some()), ("--confidence", args.confidence.is_some())];
+    let given: Vec<&str> = runs.into_iter().chain(sought).chain(held).filter(|all| all.1).map(|all| all.0).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "`{}` would change nothing: a result.json is one batch that was run\n  = give the scenarios themselves; results are held against the first of them",
+        given.join("`, `")
+    );
+    Err(Failure::input(Code::NotComparable, what))
+}
+
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let (first, n_seeds) = (args.seed.unwrap_or(0), args.seeds.unwrap_or(SEEDS));
     let variations = sweep::vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
     let mut batches: Vec<(String, Box<dyn Kind>)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
-            for offset in 0..args.seeds {
+            for seed in first..first.saturating_add(n_seeds) {
                 let scenario = ScenarioArgs {
                     scenario: name.clone(),
                     set: [args.set.as_slice(), &variation.set].concat(),
-                    seed: Some(args.seed + offset),
+                    seed: Some(seed),
                     sought: args.sought.clone(),
                     out: None,
                     effort: Effort::default(),
@@ -113,6 +134,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
 
 /// Earlier results, each against the first.
 fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
+    no_options_of_runs(args)?;
     let mut runs = Vec::new();
     for (index, path) in args.inputs.iter().enumerate() {
         if args.inputs[..index].contains(path) {

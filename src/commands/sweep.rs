@@ -22,6 +22,9 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     let sweep = ::sweep::given::read(&source.text, &mut findings);
     let sweep = ask::sound(sweep, source.clone(), findings)?;
+    if let Some(what) = sweep.given_twice(&args.set) {
+        return Err(Failure::input(Code::WrongAxis, what));
+    }
     let stem = Path::new(&source.path).file_stem().map_or("sweep".into(), |stem| stem.to_string_lossy());
     let name = if sweep.name.is_empty() { stem.into_owned() } else { sweep.name.clone() };
     let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));

@@ -1,11 +1,11 @@
 //! `tune`: which settings of an engine and a fleet are the best within the limits.
 
-use reports::tuned::{markdown, text};
+use reports::tuned::{Unknown, markdown, text};
 
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::{Format, TuneArgs};
 use crate::progress;
-use input::diagnostic::Code;
+use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
@@ -15,6 +15,15 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let found = job.tuned();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
+    if let Some(Unknown { metric, known }) = &found.unknown {
+        let near = nearest(metric, known.iter().map(String::as_str))
+            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let help = "dollars need `usd_per_gpu_hour` in `[fleet]`, and limits of time `[slo]`";
+        return Err(Failure::input(
+            Code::WrongExpectation,
+            format!("no setting has the metric `{metric}`{near}\n  = {help}"),
+        ));
+    }
     let dir = out_dir(&args.scenario, &job.head().name)?;
     let json =
         serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n";

@@ -9,6 +9,8 @@ use crate::row::Row;
 
 /// Parts of an axis with more values than that, of equally many points.
 const PARTS: usize = 8;
+/// Candidates of a part at least: a mean of one explains itself.
+const OF_PART_MIN: usize = 4;
 
 /// A policy under values of the axes, over all seeds.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +110,7 @@ fn effect(all: &[Candidate], key: &str, index: usize, objective: &Objective) -> 
     let every: Vec<&Candidate> = all.iter().collect();
     let middle = mean(&every);
     let spread: f64 = every.iter().map(|candidate| (figure(candidate) - middle) * (figure(candidate) - middle)).sum();
-    let groups = groups(all, key);
+    let (groups, is_drawn) = groups(all, key);
     if groups.len() < 2 || spread <= 0.0 {
         return None;
     }
@@ -116,6 +118,9 @@ fn effect(all: &[Candidate], key: &str, index: usize, objective: &Objective) -> 
     let between =
         |((_, group), mean): (&(Value, Vec<&Candidate>), &f64)| group.len() as f64 * (mean - middle) * (mean - middle);
     let ratio = groups.iter().zip(&means).map(between).sum::<f64>() / spread;
+    // Means of few that were drawn differ by chance too, by as much as what they leave over is worth.
+    let left = (all.len() - 1) as f64 / (all.len() - groups.len()).max(1) as f64;
+    let ratio = if is_drawn { (1.0 - (1.0 - ratio) * left).max(0.0) } else { ratio };
     let worth = |mean: &f64| if objective.is_most { -mean } else { *mean };
     let best = (0..means.len()).min_by(|one, other| worth(&means[*one]).total_cmp(&worth(&means[*other])))?;
     Some(Effect {
@@ -127,8 +132,9 @@ fn effect(all: &[Candidate], key: &str, index: usize, objective: &Objective) -> 
     })
 }
 
-/// Candidates by the value of a key; where there are many values, by parts of equally many, each named by its first value.
-fn groups<'a>(all: &'a [Candidate], key: &str) -> Vec<(Value, Vec<&'a Candidate>)> {
+/// Candidates by the value of a key. Where there are many values or most come once, parts of equally many stand for them, each named by its
+/// first value, and it says so.
+fn groups<'a>(all: &'a [Candidate], key: &str) -> (Vec<(Value, Vec<&'a Candidate>)>, bool) {
     let mut by_value: Vec<(Value, Vec<&Candidate>)> = Vec::new();
     let mut sorted: Vec<(&Value, &Candidate)> =
         all.iter().filter_map(|candidate| Some((candidate.point.get(key)?, candidate))).collect();
@@ -142,12 +148,13 @@ fn groups<'a>(all: &'a [Candidate], key: &str) -> Vec<(Value, Vec<&'a Candidate>
             None => by_value.push(((*value).clone(), vec![candidate])),
         }
     }
-    if by_value.len() <= 2 * PARTS {
-        return by_value;
+    let is_alone = all.iter().all(|candidate| candidate.point.len() == 1);
+    if by_value.len() <= 2 * PARTS && (is_alone || sorted.len() >= 2 * by_value.len()) {
+        return (by_value, false);
     }
-    let size = sorted.len().div_ceil(PARTS);
+    let size = sorted.len().div_ceil(PARTS).max(OF_PART_MIN);
     let part = |part: &[(&Value, &'a Candidate)]| (part[0].0.clone(), part.iter().map(|(_, one)| *one).collect());
-    sorted.chunks(size).map(part).collect()
+    (sorted.chunks(size).map(part).collect(), true)
 }
 
 #[cfg(test)]
@@ -187,5 +194,24 @@ mod tests {
         assert_eq!(effects.len(), 2, "the rate does not change, so nothing explains it");
         assert_eq!((effects[0].key.as_str(), effects[0].ratio, &effects[0].best), ("a.x", 1.0, &Value::from(0)));
         assert_eq!((effects[1].key.as_str(), effects[1].ratio), ("a.y", 0.0));
+        let alone = |x: u32| Candidate {
+            point: BTreeMap::from([("a.x".to_owned(), Value::from(x))]),
+            ..candidate(x, 0, [f64::from(x), 1.0])
+        };
+        assert_eq!(super::effects(&[alone(0), alone(1)], &objectives())[0].ratio, 1.0);
+    }
+
+    #[test]
+    fn values_that_were_drawn_once_do_not_explain_themselves() {
+        let mut stream = engine::random::stream(3, "effects");
+        for n in [16_u32, 32, 128] {
+            let drawn = |x| candidate(x, u32::try_from(stream.below(1 << 20)).expect("small"), [f64::from(x), 1.0]);
+            let all: Vec<Candidate> = (0..n).map(drawn).collect();
+            let found = effects(&all, &objectives());
+            let ratio = |key: &str| found.iter().find(|effect| effect.key == key).expect("it varies").ratio;
+            assert!(ratio("a.x") > 0.8 && ratio("a.y") < 0.5, "{n}: {found:?}");
+        }
+        let few: Vec<Candidate> = (0..6).map(|x| candidate(x, x, [f64::from(x), 1.0])).collect();
+        assert!(effects(&few, &objectives()).is_empty(), "too few to say");
     }
 }

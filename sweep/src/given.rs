@@ -71,6 +71,22 @@ impl Sweep {
     }
 }
 
+impl Sweep {
+    /// What is wrong with overrides of all points where every point sets a key itself.
+    pub fn given_twice(&self, overrides: &[String]) -> Option<String> {
+        let keys = overrides.iter().filter_map(|set| Some(set.split_once('=')?.0.trim()));
+        let owner = |key: &str| match key {
+            _ if self.axes.iter().any(|axis| axis.keys.iter().any(|of| of == key)) => Some("an axis gives it"),
+            "seed" if self.n_seeds > 0 => Some("`seeds` gives it"),
+            _ => None,
+        };
+        let (key, owner) = keys.into_iter().find_map(|key| Some((key, owner(key)?)))?;
+        Some(format!(
+            "`--set {key}=…` would change nothing: {owner}\n  = change the sweep file, or leave the key out of one of them"
+        ))
+    }
+}
+
 /// Reads a sweep file; `None` with errors among the findings.
 pub fn read(text: &str, findings: &mut Vec<Finding>) -> Option<Sweep> {
     let value = match toml_span::parse(text) {

@@ -24,6 +24,28 @@ pub struct WrongVariation {
     argument: String,
 }
 
+/// A seed among the keys of batches that have consecutive ones.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "`{argument}` would change nothing: batches have consecutive seeds\n  = `--seed` is the first of them, `--seeds` how many"
+)]
+pub struct VariedSeed {
+    /// As it was written.
+    argument: String,
+}
+
+/// Holds that no key is the seed.
+///
+/// # Errors
+/// When one is.
+pub fn without_seed(set: &[String], vary: &[String]) -> Result<(), VariedSeed> {
+    let is_seed = |argument: &&String| argument.split_once('=').is_some_and(|(key, _)| key.trim() == "seed");
+    match set.iter().chain(vary).find(is_seed) {
+        Some(argument) => Err(VariedSeed { argument: argument.clone() }),
+        None => Ok(()),
+    }
+}
+
 /// Every combination, the first key slowest; one empty variation when nothing varies.
 ///
 /// # Errors

@@ -142,6 +142,20 @@ impl Search {
     }
 }
 
+/// Settings that differ from one in a single value: for every place the nearest one before it and the nearest behind it, with that place.
+pub fn neighbours<T: PartialEq>(settings: &[&[T]], of: usize) -> Vec<(usize, usize)> {
+    let mut near = Vec::new();
+    for place in 0..settings[of].len() {
+        let differs = |at: &usize| {
+            (0..settings[of].len()).all(|index| (settings[*at][index] == settings[of][index]) == (index != place))
+        };
+        let others: Vec<usize> = (0..settings.len()).filter(differs).collect();
+        let below = others.iter().rev().find(|at| **at < of);
+        near.extend(below.into_iter().chain(others.iter().find(|at| **at > of)).map(|at| (place, *at)));
+    }
+    near
+}
+
 /// Serves settings in order of their outlooks until none left may be better than the best by more than `gap`, a share of it. An outlook is an
 /// error where a setting cannot be served, and infinitely good where nothing is known. `serve` is given positions and says for each what became
 /// of it: refused by a closer look, or served.

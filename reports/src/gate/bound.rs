@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A bound as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
-    /// A number without a unit: a ratio where it can be nothing else.
+    /// A number without a unit: a ratio near one, and an amount of a count elsewhere.
     Bare(f64),
     /// So many times the baseline's: `1.02x`.
     Times(f64),
@@ -127,7 +127,9 @@ impl Bound {
             (Self::Bare(number), Some(of)) if (number - 1.0).abs() > NEAR_ONE => {
                 Err(WrongBound::Ambiguous { number, units: of.units() })
             }
-            (Self::Bare(_), _) => Ok(false),
+            // A count has no unit that could say so.
+            (Self::Bare(number), None) => Ok((number - 1.0).abs() > NEAR_ONE),
+            (Self::Bare(_), Some(_)) => Ok(false),
             (Self::Amount(_, dimension), Some(of)) if dimension == of => Ok(true),
             (Self::Amount(..), Some(of)) => Err(WrongBound::OtherUnit { metric: metric.to_owned(), units: of.units() }),
             (Self::Amount(..), None) => Err(WrongBound::NoUnit { metric: metric.to_owned() }),
@@ -152,8 +154,11 @@ mod tests {
         assert!(is_amount("2", "ttft_s.p99").unwrap_err().to_string().contains("write `2x`"));
         assert!(matches!(is_amount("2GiB", "ttft_s.p99"), Err(WrongBound::OtherUnit { .. })));
         assert!(is_amount("2s", "n_refused").is_err());
-        // Counts have no unit, so a ratio is all that it can be.
-        assert_eq!(is_amount("2", "n_refused"), Ok(false));
+        // Counts have no unit: far from one they are amounts.
+        assert_eq!(
+            ["0", "2", "1.02", "2x"].map(|text| is_amount(text, "n_refused")),
+            [true, true, false, false].map(Ok)
+        );
     }
 
     #[test]

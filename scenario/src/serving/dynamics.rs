@@ -122,8 +122,8 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
 pub fn kv_bytes(serving: &Serving, choice: &ServingChoice) -> u64 {
     let first = serving.groups_of(choice).into_iter().next();
     first.map_or(0, |group| {
-        let formats = choice.operation.kernels.formats(group.model.formats);
-        kv_bytes_per_token(&group.model, 1, formats.kv.bytes())
+        let kv = serving.formats_of(choice, group).kv;
+        kv_bytes_per_token(&group.model, 1, kv.bytes())
     })
 }
 

@@ -92,7 +92,7 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     let mut told = Vec::new();
     for choice in serving.plain() {
         for group in serving.groups_of(choice) {
-            let formats = choice.operation.kernels.formats(group.model.formats);
+            let formats = serving.formats_of(choice, group);
             let Some(what) = misfit(&formats, &group.cluster.gpu) else { continue };
             let at = places.of_formats(choice);
             if !told.contains(&(what.clone(), at.clone())) {
@@ -111,7 +111,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     for choice in serving.plain() {
         found.extend(other_engine(serving, choice));
         for group in serving.groups_of(choice) {
-            let formats = choice.operation.kernels.formats(group.model.formats);
+            let formats = serving.formats_of(choice, group);
             let (has_experts, at) = (group.model.experts.is_some(), places.of_formats(choice));
             let is_written = places.weights.is_some() || choice.operation.kernels.weights != Weights::OfModel;
             if is_written && !has_experts && formats.experts != formats.dense {
@@ -120,6 +120,14 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
                 found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
             }
             let Some(preset) = serving.engine.preset else { continue };
+            if formats != choice.operation.kernels.formats(group.model.formats) {
+                let what = format!(
+                    "`{}` multiplies no 8-bit floats, so `{}` keeps weights alone in 8 bits",
+                    group.cluster.gpu.name, preset.name
+                );
+                let help = "products run in 16 bits (Marlin kernels) at the costs of `int8-weights`; `weights = \"int8-weights\"` says so itself";
+                found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));
+            }
             for row in lacking(preset.name, &formats, has_experts, &group.cluster.gpu) {
                 let part = match row.part {
                     Part::Linear => "layers without experts",

@@ -62,6 +62,6 @@ fn on_host(section: &mut Section<'_>) -> Option<OnHost> {
         let help = "what the host's memory moves for each GPU; a server with 400 GB/s (STREAM) and eight GPUs has 50";
         section.missing("host_memory_gb_per_s", help);
     }
-    let bandwidth = section.number("host_memory_gb_per_s", 50.0, 0.1..=10_000.0);
+    let bandwidth = section.some_number("host_memory_gb_per_s", 0.1..=10_000.0)?;
     (share > 0.0).then_some(OnHost { share, bytes_per_second: bandwidth * 1e9 })
 }

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use engine::Model;
 use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
+use engine::formats::Formats;
 use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
@@ -73,10 +74,37 @@ pub struct EnginePreset {
     pub prompt_exchange: PromptExchange,
     /// Which rank of data-parallel attention computes a prompt for another worker.
     pub prompt_rank: PromptRank,
+    /// What runs with weights alone in 8 bits where a card multiplies none.
+    pub weight_only: WeightOnly,
     /// Where tokens become text.
     pub detokenizer: Detokenizer,
     /// Where this stands.
     pub source: &'static str,
+}
+
+/// Parts of a model whose 8-bit floats an engine multiplies in 16 bits on a card without such units: weights stay narrow (Marlin kernels).
+///
+/// vllm-project/vllm @ 0071b24bf8fe, `fp8.py`: products and experts below capability 8.9. sgl-project/sglang @ 00563d368df9, `fp8.py`: products
+/// alone, experts run through Triton.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightOnly {
+    /// Such a card is refused.
+    Nowhere,
+    /// Outside of experts.
+    Dense,
+    /// Experts too.
+    Everywhere,
+}
+
+impl WeightOnly {
+    /// Formats that are multiplied on a card.
+    pub fn formats(self, asked: Formats, model: &Model, gpu: &Gpu) -> Formats {
+        match self {
+            Self::Nowhere => asked,
+            Self::Dense if model.experts.is_some() => Formats { experts: asked.experts, ..asked.weight_only(gpu) },
+            Self::Dense | Self::Everywhere => asked.weight_only(gpu),
+        }
+    }
 }
 
 /// Sizes on devices of at most so much memory.
@@ -240,6 +268,7 @@ const VLLM: EnginePreset = EnginePreset {
     memory: MemoryRule::OfDevice(0.9),
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
+    weight_only: WeightOnly::Everywhere,
     detokenizer: Detokenizer {
         process: "the API server",
         us_per_sequence: 0.0,
@@ -270,6 +299,7 @@ const SGLANG: EnginePreset = EnginePreset {
     memory: MemoryRule::Reserve,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
+    weight_only: WeightOnly::Dense,
     detokenizer: Detokenizer {
         process: "the detokenizer",
         us_per_sequence: 0.0,
@@ -301,6 +331,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     memory: MemoryRule::OfFree(0.9),
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
+    weight_only: WeightOnly::Nowhere,
     detokenizer: Detokenizer {
         process: "the proxy",
         us_per_sequence: 0.0,

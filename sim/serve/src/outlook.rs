@@ -9,12 +9,15 @@ use engine::CostModel;
 use hw::{Seconds, Tick, Time};
 
 use crate::first_token;
+use crate::metrics::Slo;
 use crate::request::{Request, Requests};
 use crate::step_cost::least::Least;
 use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Relative error that sums of ticks and interpolated tables may have against each other.
 const SLACK: f64 = 0.01;
+/// Share of requests that are in time at least where the 99th percentile is: it lies between two of them.
+const P99: f64 = 0.985;
 /// Knots of prompt attention per doubling of the prompt.
 const KNOTS_PER_OCTAVE: u32 = 2;
 
@@ -162,6 +165,32 @@ impl Outlook<'_> {
             "tpot_s.mean" | "tpot_s.p50" | "tpot_s.p90" | "tpot_s.p99" => self.passage_s(),
             _ => return None,
         })
+    }
+
+    /// Why a metric cannot lie between two ends, whatever happens; `None` where it may. `slo` says who is in time.
+    pub fn misses(
+        &self,
+        metric: &str,
+        [low, high]: [f64; 2],
+        slo: &Slo,
+        usd_per_gpu_hour: Option<f64>,
+    ) -> Option<String> {
+        let late = |share: f64, ttft, tpot| {
+            let met = self.met_ratio(ttft, tpot);
+            let what = || format!("`{metric}`: at most {met:.3} of the requests can be in time, {share:.3} are asked");
+            (met < share).then(what)
+        };
+        match (metric, slo.ttft) {
+            ("slo_attainment_ratio", Some(ttft)) => late(low, ttft, slo.tpot),
+            // No work is too much for a limit that is none.
+            ("ttft_s.p99", _) if high.is_finite() => late(P99, Seconds::new(high), None),
+            ("ttft_s.p99", _) => None,
+            _ => {
+                let best = self.figure(metric, usd_per_gpu_hour)?;
+                let (is_missed, end) = if metric.contains("per_s") { (best < low, low) } else { (best > high, high) };
+                is_missed.then(|| format!("`{metric}` is {best:.3} at best, and the limit is {end}"))
+            }
+        }
     }
 
     /// The largest share of requests that may have their first token within `ttft`, and, where `tpot` is given, all others each within that.

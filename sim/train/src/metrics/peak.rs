@@ -69,10 +69,13 @@ fn live(step: &Played, lane: usize) -> Vec<(String, u64)> {
 fn words(step: &Played, lane: usize) -> String {
     let live = live(step, lane);
     let total: u64 = live.iter().map(|(_, bytes)| bytes).sum();
-    let shown: Vec<String> = live
-        .iter()
-        .filter(|(_, bytes)| *bytes * 20 >= total && *bytes > 0)
-        .map(|(label, bytes)| format!("{label} {:.1}", hw::real(*bytes) / hw::GIB))
+    let (large, small): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, bytes)| *bytes * 20 >= total);
+    let others = ("others".to_owned(), small.iter().map(|(_, bytes)| bytes).sum());
+    let shown: Vec<String> = large
+        .into_iter()
+        .chain([others])
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(label, bytes)| format!("{label} {:.1}", hw::real(bytes) / hw::GIB))
         .collect();
     format!("memory peaks on rank {} with {} GiB", step.graph.lanes[lane].rank.0, shown.join(", "))
 }

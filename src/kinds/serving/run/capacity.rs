@@ -35,6 +35,7 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
         (answer.headroom, answer.sensitivity) = (None, Vec::new());
         sources.push("stopped early: fleets that were not served are left out, and headroom is not known".to_owned());
     }
+    sources.extend(scenario.one_draw());
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());
     sources.extend(question.quoted.iter().filter_map(Quoted::words));
@@ -113,6 +114,7 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         target_ratio: question.target_ratio,
         points: answer.points,
         left_out: answer.left_out,
+        is_complete: !stop::is_asked(),
         chosen: answer.chosen,
         safe: answer.safe,
         headroom: answer.headroom,

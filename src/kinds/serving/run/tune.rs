@@ -3,8 +3,8 @@
 //! A setting is left out where it does not fit, where `serve::outlook` shows that it cannot keep the limits, and where its outlook is not better
 //! than what was found.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use engine::play::Case;
 use engine::stop;
@@ -12,7 +12,7 @@ use engine::verdict::Refused;
 use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
 use reports::expect::{self, Holds};
-use reports::tuned::{Change, Counts, SCHEMA, Setting, Tuned};
+use reports::tuned::{self, Change, Counts, SCHEMA, Setting, Tuned, Unknown};
 use serve::metrics;
 use serve::outlook::{self, Load, Outlook};
 use serve::step_cost::StepTable;
@@ -24,8 +24,6 @@ use scenario::serving::{Best, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
-/// Share of requests that are in time at least where the 99th percentile is: it lies between two of them.
-const P99: f64 = 0.985;
 /// Metrics of a setting that are kept.
 const KEPT: [&str; 10] = [
     "ttft_s.mean",
@@ -54,6 +52,8 @@ struct Settings<'s> {
     /// What replicas of each operation may do at best; none where nothing bounds them.
     replicas: Vec<(&'s Operation, outlook::Replica<'s>)>,
     played: BTreeMap<usize, Played>,
+    /// What is sought or limited and no result has, with the metrics that there are.
+    unknown: OnceLock<Unknown>,
 }
 
 /// The answer; `None` where the scenario lists no settings.
@@ -62,11 +62,14 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
     let load = scenario.load();
     let replicas = load.as_ref().map_or_else(Vec::new, |load| replicas(scenario, &ways, load));
-    let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new() };
+    let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new(), unknown: OnceLock::new() };
     let outlooks: Vec<Result<f64, Refused>> =
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
     let search = tune::search(best.aim.counts, &outlooks, GAP, &mut |positions| settings.serve(positions));
     let mut report = report(&settings, &search);
+    if let Some(unknown) = settings.unknown.get() {
+        return Some(Tuned { unknown: Some(unknown.clone()), ..report });
+    }
     if let Some(found) = search.found.filter(|_| !stop::is_asked()) {
         report.changes = settings.changes(found.best, &search);
         (report.interval, report.broken_when_slow) = settings.ends(found.best);
@@ -138,39 +141,27 @@ impl Settings<'_> {
     }
 
     fn judge(&self, at: usize) -> (Outcome, Option<Played>) {
-        self.late(at).map_or_else(|| self.play(at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
+        let late = self.late(at).map(|why| (Outcome::Refused(Refused::infeasible(why)), None));
+        late.unwrap_or_else(|| self.play(at))
     }
 
     /// The limit that a setting cannot keep, whatever happens.
     fn late(&self, at: usize) -> Option<String> {
-        let (outlook, slo) = (self.best_of(at)?, &self.scenario.slo);
-        let price = self.scenario.groups[0].usd_per_gpu_hour;
+        let (outlook, slo, price) = (self.best_of(at)?, &self.scenario.slo, self.scenario.groups[0].usd_per_gpu_hour);
         self.best.within.iter().find_map(|limit| {
             let Holds::Between(low, high) = limit.holds else { return None };
-            let key = limit.key.as_str();
-            let late = |share: f64, ttft, tpot| {
-                let met = outlook.met_ratio(ttft, tpot);
-                (met < share)
-                    .then(|| format!("`{key}`: at most {met:.3} of the requests can be in time, {share:.3} are asked"))
-            };
-            match (key, slo.ttft) {
-                ("slo_attainment_ratio", Some(ttft)) => late(low, ttft, slo.tpot),
-                ("ttft_s.p99", _) => late(P99, hw::Seconds::new(high), None),
-                _ => {
-                    let best = outlook.figure(key, price)?;
-                    let is_most = key.contains("per_s");
-                    let breaks = if is_most { best < low } else { best > high };
-                    breaks.then(|| {
-                        format!("`{key}` is {best:.3} at best, and the limit is {}", if is_most { low } else { high })
-                    })
-                }
-            }
+            outlook.misses(&limit.key, [low, high], slo, price)
         })
     }
 
     fn play(&self, at: usize) -> (Outcome, Option<Played>) {
         let values = figures(self.scenario, self.ways[at], Case::Expected).values;
         let n_refused = values.get("n_refused").copied().unwrap_or(0.0);
+        let keys = self.best.within.iter().map(|limit| &limit.key).chain([&self.best.aim.metric]);
+        if let Some(metric) = keys.into_iter().find(|key| n_refused == 0.0 && !values.contains_key(*key)) {
+            self.unknown.get_or_init(|| Unknown { metric: metric.clone(), known: values.into_keys().collect() });
+            return (Outcome::Outdone, None);
+        }
         let broken = metrics::words::past_clock(&values).or_else(|| expect::broken(&self.best.within, &values));
         let broken = broken.or_else(|| self.broken_when_slow(at));
         let metric = &self.best.aim.metric;
@@ -194,17 +185,8 @@ impl Settings<'_> {
 
     /// What the next smaller and the next larger listed value of every key would give.
     fn changes(&mut self, answer: usize, search: &Search) -> Vec<Change> {
-        let words = candidate(self.ways[answer]).words.clone();
-        let mut near: Vec<(usize, usize)> = Vec::new();
-        for key in 0..words.len() {
-            let differs = |at: &usize| {
-                let other = &candidate(self.ways[*at]).words;
-                (0..words.len()).all(|index| (other[index] == words[index]) == (index != key))
-            };
-            let others: Vec<usize> = (0..self.ways.len()).filter(differs).collect();
-            let below = others.iter().rev().find(|at| **at < answer);
-            near.extend(below.into_iter().chain(others.iter().find(|at| **at > answer)).map(|at| (key, *at)));
-        }
+        let settings: Vec<&[(String, String)]> = self.ways.iter().map(|way| candidate(way).words.as_slice()).collect();
+        let (words, near) = (settings[answer].to_vec(), tune::neighbours(&settings, answer));
         let unserved: Vec<usize> =
             near.iter().map(|(_, at)| *at).filter(|at| search.outcomes[*at] == Outcome::Outdone).collect();
         let answers = self.serve(&unserved);
@@ -255,14 +237,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
         broken: played.figure.as_ref().err().map_or_else(String::new, |refused| refused.why.clone()),
         metrics: played.metrics.clone(),
     };
-    let mut served: Vec<Setting> = settings.played.iter().map(setting).collect();
-    let worst = if best.aim.counts.is_least() { f64::INFINITY } else { f64::NEG_INFINITY };
-    let met = |setting: &Setting| setting.metrics.get("slo_attainment_ratio").copied().unwrap_or(0.0);
-    // A stable sort: of equal ones the first setting stays first, as in the search. Of those that break a limit the closest come first.
-    served.sort_by(|a, b| {
-        let figures = best.aim.counts.order(a.figure.unwrap_or(worst), b.figure.unwrap_or(worst));
-        figures.then_with(|| if a.figure.is_none() { met(b).total_cmp(&met(a)) } else { Ordering::Equal })
-    });
+    let served = tuned::ordered(settings.played.iter().map(setting).collect(), best.aim.counts);
     Tuned {
         schema: SCHEMA.to_owned(),
         scenario: scenario.head.name.clone(),
@@ -276,10 +251,8 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
         bound: search.bound.filter(|bound| bound.is_finite()),
         gap_ratio: search.gap().filter(|gap| gap.is_finite()),
         is_complete: search.is_complete,
-        interval: None,
-        broken_when_slow: String::new(),
-        changes: Vec::new(),
         notes: notes(scenario, best, settings),
+        ..Tuned::default()
     }
 }
 
@@ -295,6 +268,7 @@ fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String
     if settings.replicas.is_empty() {
         notes.push("nothing bounds these settings in closed form, so all that fit were served".to_owned());
     }
+    notes.extend(scenario.one_draw());
     notes.extend(scenario.free_parameters.iter().cloned());
     notes
 }
