@@ -16,10 +16,22 @@ use input::text_file;
 const FORMATS: &str = "hf_quant_config.json";
 
 /// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
-pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+pub fn model(section: Section<'_>, folder: &Path) -> Option<Model> {
+    whole(section, folder, true)
+}
+
+/// The same where formats of the checkpoint are those that are served.
+pub fn in_its_formats(section: Section<'_>, folder: &Path) -> Option<Model> {
+    whole(section, folder, false)
+}
+
+fn whole(mut section: Section<'_>, folder: &Path, drops_formats: bool) -> Option<Model> {
     let found = named(&mut section, folder);
     if let Some(model) = &found {
         unlike(&mut section, model);
+        if drops_formats {
+            beyond_text(&mut section, model);
+        }
     }
     section.finish();
     found
@@ -33,6 +45,9 @@ pub fn by_layer(mut section: Section<'_>, folder: &Path) -> Option<Model> {
         let what = format!("training has no times for {not_trained}");
         let found = Finding::error(Code::UnsupportedModel, section.at(), what);
         section.find(found.help("scenarios of `kind = \"serving\"` have times for such layers"));
+    }
+    if let Some(model) = &found {
+        beyond_text(&mut section, model);
     }
     section.finish();
     found
@@ -48,6 +63,26 @@ fn unlike(section: &mut Section<'_>, model: &Model) {
     let help = "scenarios with `training.framework = \"megatron-core\"` time windows, linear attention and state-space layers by themselves; \
                 those of `kind = \"serving\"` time all layers";
     section.find(found.help(help));
+}
+
+/// What a model that is trained has beside its layers, and what its checkpoint says of them.
+fn beyond_text(section: &mut Section<'_>, model: &Model) {
+    if let Some(encoder) = model.vision.as_deref() {
+        let share = 100.0 * hw::real(encoder.n_parameters()) / hw::real(encoder.n_parameters() + model.n_parameters());
+        let what = format!(
+            "`{}`: the vision encoder is left out of time and memory, {share:.1} % of the parameters",
+            model.name
+        );
+        section.find(Finding::warning(Code::LeftOut, section.at(), what));
+    }
+    // A name of the catalogue stands for the shape; a checkpoint or a file says formats.
+    let of_name = engine::model::embedded(&model.name).map_or(Formats::of(hw::Dtype::Bf16), |model| model.formats);
+    if model.formats != of_name && model.formats.products().iter().any(|format| !format.is_whole()) {
+        let what = format!("the formats of the checkpoint of `{}` change nothing here", model.name);
+        let found = Finding::warning(Code::NoEffect, section.at(), what);
+        let help = "`training.products` says in which format a step multiplies; times of deployments in closed form are those of 16 bits";
+        section.find(found.help(help));
+    }
 }
 
 /// Reads the section of a model that is served, which also says in which formats.

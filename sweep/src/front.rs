@@ -152,7 +152,11 @@ fn groups<'a>(all: &'a [Candidate], key: &str) -> (Vec<(Value, Vec<&'a Candidate
     if by_value.len() <= 2 * PARTS && (is_alone || sorted.len() >= 2 * by_value.len()) {
         return (by_value, false);
     }
-    let size = sorted.len().div_ceil(PARTS).max(OF_PART_MIN);
+    let n_parts = (sorted.len() / OF_PART_MIN).min(PARTS);
+    if n_parts < 2 {
+        return (Vec::new(), true);
+    }
+    let size = sorted.len().div_ceil(n_parts);
     let part = |part: &[(&Value, &'a Candidate)]| (part[0].0.clone(), part.iter().map(|(_, one)| *one).collect());
     (sorted.chunks(size).map(part).collect(), true)
 }

@@ -57,7 +57,7 @@ pub fn read(
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
-    top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
+    top.each_table("models", &mut |section| models.extend(model::in_its_formats(section, folder)));
     top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
     top.finish();

@@ -1,5 +1,6 @@
 //! `adapters` of `[engine]`, of a variant and of a stream: room for LoRA adapters, and which ones requests ask for.
 
+use engine::Model;
 use engine::model::Mixer;
 use hw::BytesPerSecond;
 use serve::adapters::{ADAPTERS_MAX, AdapterLimits, Popularity, Supply};
@@ -143,6 +144,22 @@ fn load_misfit(options: &AdapterOptions, asked: &[Popularity]) -> Option<(String
     })
 }
 
+/// Matrices of a model whose adapters have no times.
+fn unpriced(model: &Model, modules: Modules) -> Option<&'static str> {
+    // A window changes what is attended to and no matrix, unless its layers have heads of their own.
+    let is_plain = |mixer: Mixer| {
+        let widths = |mixer: Mixer| (model.heads(mixer).query_width(), model.heads(mixer).n_kv);
+        matches!(mixer, Mixer::Full | Mixer::Window(_) | Mixer::Chunked(_)) && widths(mixer) == widths(Mixer::Full)
+    };
+    let differs = model.layers.kinds().iter().any(|kind| !is_plain(kind.mixer));
+    match () {
+        () if modules.feed_forward && model.experts.is_some() => Some("experts"),
+        () if modules.attention && model.latent.is_some() => Some("latent attention"),
+        () if differs => Some("layers that differ"),
+        () => None,
+    }
+}
+
 /// What adapters cannot stand beside.
 fn misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<(String, &'static str)> {
     let (operation, model) = (&choice.operation, &group.model);
@@ -150,13 +167,10 @@ fn misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Op
     if !matches!(serving.law, CostLaw::Operations) {
         return wrong("beside times of whole stages or runs", "a cost model of operations");
     }
-    if model.experts.is_some()
-        || model.latent.is_some()
-        || model.layers.kinds().iter().any(|kind| kind.mixer != Mixer::Full)
-    {
-        let what =
-            format!("on `{}`: those on experts, latent attention and layers that differ are not priced", model.name);
-        return Some((what, "a dense model whose layers attend to all tokens, or no adapters"));
+    let AdapterChoice::Apart(options) = operation.adapters else { return None };
+    if let Some(what) = unpriced(model, options.room.modules) {
+        let help = "a dense model, `modules = \"attention\"` where only experts are in the way, or no adapters";
+        return Some((format!("on `{}`: those on {what} are not priced", model.name), help));
     }
     if operation.pipeline_degree > 1 || operation.expert_degree > 1 {
         return wrong("beside several batches at once", "`pp = 1` and `ep = 1`");

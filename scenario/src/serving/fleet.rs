@@ -394,6 +394,8 @@ fn divides(reader: &mut Reader<'_>, model: &Model, tp: u32) {
     let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(tp)) {
         let what = format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", model.name);
-        reader.refuse(Code::UnevenDegree, None, what, "write a power of two up to the GPUs of a node");
+        let all: Vec<String> =
+            (1..=heads).filter(|degree| heads.is_multiple_of(*degree)).map(|degree| degree.to_string()).collect();
+        reader.refuse(Code::UnevenDegree, None, what, format!("allowed here: {}", all.join(", ")));
     }
 }

@@ -222,6 +222,9 @@ fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
+    if n_drafts == 0 {
+        section.idle(&["draft_model", "acceptance", "draft_us_per_token"], "`draft_tokens` above 0");
+    }
     let by = drafter(&mut section);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
@@ -234,6 +237,12 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let (per_draft, n_drafts) = (Seconds::new(per_draft / 1e6), u32::try_from(n_drafts).expect("few drafts"));
     let speculation = Speculation { n_drafts, acceptance: acceptance.max(0.0), per_draft, seed: 0 };
     (n_drafts > 0).then_some(Drafts { speculation, by })
+}
+
+/// Whether tokens of both may be the same. Rows that fill a table up are no tokens, so counts may differ a little (Qwen2.5 has 151,936 rows below 7B and
+/// 152,064 from there on).
+fn shares_vocabulary(draft: &Model, model: &Model) -> bool {
+    draft.vocab.abs_diff(model.vocab) * 100 <= model.vocab
 }
 
 /// A misfit: its code, what is wrong, and what to do.
@@ -331,9 +340,8 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     let deployment = serving.deployment_of(choice, group);
     let ReplicaConfig { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
     let mut found = Vec::new();
-    if !group.model.n_heads.is_multiple_of(u64::from(tp)) {
-        let what = format!("`tp` = {tp} does not divide the {} attention heads", group.model.n_heads);
-        found.push((what, "write a power of two up to the GPUs of a node"));
+    if let Some(what) = group.model.uncut(tp, deployment.lanes().ranks) {
+        found.push((format!("`tp` = {tp} {what}"), "a tensor degree that divides both, or that those heads divide"));
     }
     if u64::from(pp) > group.model.n_layers {
         let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
@@ -346,6 +354,13 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     {
         let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
         found.push((what, "the draft model runs on the same GPUs"));
+    }
+    if let Some(drafts) = &choice.operation.drafts
+        && let Some(draft) = drafts.by.model(group).filter(|draft| !shares_vocabulary(draft, &group.model))
+    {
+        let [own, other] = [draft.vocab, group.model.vocab];
+        let what = format!("the draft model `{}` has {own} tokens, and `{}` has {other}", draft.name, group.model.name);
+        found.push((what, "a draft model of the same family: engines compare tokens one by one"));
     }
     let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
     if drafts_itself && group.predicting.is_none() {

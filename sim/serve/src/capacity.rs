@@ -52,14 +52,13 @@ impl Capacity {
 /// Memory of the stage with the least room for tokens, where `room` bytes may be used.
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
-    let element = deployment.dtype.bytes();
     let tensor_degree = deployment.tensor_degree;
     let draft = deployment.of_draft().map_or((0, 0), |draft| {
         if deployment.draft_is_own {
             return of_own_draft(&draft, deployment.model.n_predicting);
         }
-        let weights = (draft.model.n_parameters() * element).div_ceil(u64::from(tensor_degree));
-        (weights, kv_bytes_per_token(draft.model, tensor_degree, element))
+        let weights = stage_weight_bytes(&draft.shard(), &draft.stages()[0]);
+        (hw::whole(weights), kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes()))
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     // Slots for adapters are taken with the weights, whatever they hold.

@@ -29,6 +29,14 @@ pub struct Site<'s> {
     pub kv_bytes: f64,
 }
 
+impl<'s> Site<'s> {
+    /// A model in its own formats; where parts differ, what the narrowest takes, as a rule refuses what cannot be.
+    pub fn of(model: &'s Model, machines: &'s [Machine]) -> Self {
+        let narrowest = model.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
+        Self { model, machines, parameter_bytes: narrowest, kv_bytes: hw::real(model.formats.kv.bytes()) }
+    }
+}
+
 /// Where in a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {

@@ -145,7 +145,9 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     };
     States {
         parameters: Bytes::from_f64(parameters),
-        gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
+        gradients: Bytes::from_f64(
+            if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient,
+        ),
         optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
         in_use: units_in_use::of(problem, stages),
         copies: Bytes::from_f64(copies),

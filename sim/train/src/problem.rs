@@ -325,6 +325,17 @@ impl Problem {
         self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
     }
 
+    /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then; PyTorch's modules have
+    /// rules of their own.
+    pub fn shards_gradients(&self) -> bool {
+        let waits = self.execution.gradient_sync == GradientSync::AtEnd && self.execution.framework.torch().is_none();
+        match self.layout.zero {
+            Zero::Off | Zero::OptimizerStates => false,
+            Zero::Gradients => !waits,
+            Zero::Parameters => true,
+        }
+    }
+
     /// Bytes of a parameter as it is gathered.
     pub fn gathered_bytes(&self) -> f64 {
         let format = self.shard().formats.dense;

@@ -20,7 +20,7 @@ const IN_USE: u32 = 2;
 /// What a rank that holds these stages needs besides its shares.
 pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
     let layout = &problem.layout;
-    if problem.execution.framework.torch().is_some() || layout.zero < Zero::Gradients {
+    if problem.execution.framework.torch().is_some() || !problem.shards_gradients() {
         return Bytes::ZERO;
     }
     let cut = |n_shards: u32| if n_shards > 1 { 1.0 } else { 0.0 };

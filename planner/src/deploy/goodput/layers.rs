@@ -128,7 +128,7 @@ pub fn playable(task: &Task, layers: &Layers, requests: &[Request]) -> Result<Pl
     let Placed { ranges, flow } = &layers.placed;
     let placed = machines.deployment(&task.model.name, ranges, Some(flow))?;
     let all = machines.machines();
-    let site = Site { model: &task.model, machines: &all, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let site = Site::of(&task.model, &all);
     check(&placed, &site).map_err(RentalError::refused)?;
     let pool = machines.stations(&placed)?;
     let changing = Changing { outages: Vec::new(), failures: machines.failures(&placed, 0) };

@@ -155,7 +155,7 @@ impl Asked {
         let (types, mut placed): (Vec<usize>, Vec<Deployment>) = self.deployments(way, placed)?.into_iter().unzip();
         let mut pools = Vec::new();
         let machines = self.machines.machines();
-        let site = Site { model: &self.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        let site = Site::of(&self.model, &machines);
         for deployment in &mut placed {
             if let Some(most) = way.decodes_max {
                 deployment.limit_decodes(most);

@@ -52,7 +52,7 @@ fn laid(question: &Question, of: Rents<'_>) -> Result<Vec<Laid>, RentalError> {
             deployment.replicas.push(replica(question, of, (c, all[c]), gpus[c])?);
         }
         deployment.routes = routes(of, m, &used);
-        let site = Site { model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        let site = Site::of(model, &machines);
         check(&deployment, &site).map_err(RentalError::refused)?;
         found.push(Laid { deployment, configurations: used });
     }

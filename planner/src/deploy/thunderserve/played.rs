@@ -281,7 +281,7 @@ pub fn playable(task: &Task, groups: &Groups, working: Working, requests: &[Requ
     let longest = requests.iter().map(|request| request.prompt + request.output).max().unwrap_or(1);
     let placed = placed(task, groups, working, longest);
     let machines = machines(task);
-    let site = Site { model: &task.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let site = Site::of(&task.model, &machines);
     check(&placed, &site).map_err(RentalError::refused)?;
     let kv_bytes = 4.0 * hw::real(task.model.n_layers * task.model.kv_width());
     let mut fleet = deployment::fleet(&placed, tables(task, groups, &placed), kv_bytes)

@@ -154,6 +154,20 @@ impl CompressedAttention {
 }
 
 impl Model {
+    /// Why heads cannot be cut over a tensor group whose GPUs are so many ranks of attention; `None` where they can. Heads of keys and values are dealt out, or
+    /// each is kept by as many GPUs (vLLM and SGLang assert either, for example in `vllm/model_executor/models/llama.py`). Latent vectors are not cut.
+    pub fn uncut(&self, tensor_degree: u32, ranks: u32) -> Option<String> {
+        if !self.n_heads.is_multiple_of(tensor_degree.into()) {
+            return Some(format!("does not divide the {} attention heads", self.n_heads));
+        }
+        let each = u64::from(tensor_degree / ranks.max(1)).max(1);
+        let fits = |n_kv: u64| n_kv.is_multiple_of(each) || each.is_multiple_of(n_kv);
+        let kinds = self.layers.kinds().into_iter().map(|kind| kind.mixer).filter(|mixer| mixer.attends());
+        let wrong = kinds.map(|mixer| self.heads(mixer).n_kv).find(|n_kv| *n_kv > 0 && !fits(*n_kv))?;
+        let is_whole = self.latent.is_some() || self.compressed.is_some();
+        (!is_whole).then(|| format!("neither divides the {wrong} heads of keys and values nor is divided by them"))
+    }
+
     /// Heads of the attention of a layer.
     pub fn heads(&self, mixer: Mixer) -> Heads {
         match (self.heads_by_layer, mixer) {
