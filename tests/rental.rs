@@ -184,6 +184,37 @@ fn more_time_never_costs_more() {
     }
 }
 
+/// Rates of another mix hide cheap plans: what the program takes for late by a hair may be in time, and simpler policies may find it.
+#[test]
+fn more_time_never_costs_more_where_rates_are_found_by_serving() {
+    let set = ["objective.within_s=[100,170,180]", "policies.run=['cost-efficiency','melange','homogeneous']"];
+    let result = checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
+    let of = |policy: &str, seconds: u32| {
+        let row = result.results.iter().find(|row| row.policy == format!("{policy}@{seconds}")).expect("a row");
+        row.metrics["cost_usd_per_hour"]
+    };
+    let mut before = f64::INFINITY;
+    for seconds in [100, 170, 180] {
+        let usd = of("cost-efficiency", seconds);
+        assert!(
+            usd <= before && usd <= of("melange", seconds) && usd <= of("homogeneous", seconds),
+            "{seconds} s: {usd}"
+        );
+        before = usd;
+    }
+}
+
+#[test]
+fn a_checkpoint_in_eight_bits_is_rented_for_as_one() {
+    let set = [
+        "objective.within_s=[2000]",
+        "policies.run=['homogeneous']",
+        "models=[{name='neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8'}]",
+    ];
+    let result = checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
+    assert!(result.results[0].status.is_ok(), "{}", result.results[0].why);
+}
+
 #[test]
 fn a_policy_that_does_not_serve_the_objective_says_what_it_serves() {
     for (name, set, what, help) in [

@@ -78,3 +78,30 @@ fn a_key_that_every_point_sets_is_refused_over_all_points() {
     }
     std::fs::remove_dir_all(&folder).expect("it was made");
 }
+
+#[test]
+fn a_sweep_without_a_result_fails_and_says_why() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-idle-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, sweep, why) in [
+        ("wrong.toml", SWEEP.replace("training.steps", "training.stepps"), "training.stepps"),
+        ("empty.toml", SWEEP.replace("[front]", "[unused]"), ""),
+    ] {
+        let sweep = if why.is_empty() {
+            sweep
+                .replace("[unused]\nleast = [\"iteration_time_s\"]\n", "")
+                .replace("chunk = 3", "where = [\"parallel.cp == 7\"]")
+        } else {
+            sweep
+        };
+        std::fs::write(folder.join(name), sweep).expect("a sweep");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+        let found =
+            command.args(["sweep", name, "--quiet", "--out", "out"]).current_dir(&folder).output().expect("it runs");
+        let said = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert_eq!(found.status.code(), Some(1), "{name}: {said}");
+        assert!(said.contains(if why.is_empty() { "no point keeps every condition" } else { why }), "{name}: {said}");
+        std::fs::remove_dir_all(folder.join("out")).expect("it was made");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was made");
+}

@@ -306,3 +306,31 @@ fn a_step_that_gathers_in_eight_bits_is_not_below_its_bound() {
         assert_eq!(reports::sound::faults(&result), Vec::<String>::new(), "ZeRO {zero}");
     }
 }
+
+#[test]
+fn a_search_among_schedules_there_and_back_has_one_stage_too() {
+    let of = |lists: &str| {
+        of_text(&format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
+             [parallel]\nlayout = \"search\"\n[training]\nbatch_size = 16\n[workload]\ntokens = 1024\n[policies]\nrun = [\"megatron\"]\n\
+             [search]\ntp = [2]\npp = [1, 2]\ncp = [1]\nmicro_batch = [1]\nschedules = [\"zb-v\"]\n{lists}\n"
+        ))
+    };
+    assert!(of("").expect("it runs")["iteration_time_s"] > 0.0);
+    assert!(of("nodes = [2]").expect_err("there is one node").contains("`search.nodes` has 2, the cluster has 1"));
+    assert!(of("ep = [2]").expect_err("no experts").contains("has no experts"));
+}
+
+#[test]
+fn gradients_that_are_reduced_at_the_end_are_whole_until_then() {
+    let peak = |zero: u32, sync: &str| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\ngpus_per_node = 8\n\
+             [parallel]\ndp = 16\nzero = {zero}\n[training]\nbatch_size = 128\ngradient_sync = \"{sync}\"\n\
+             [workload]\ntokens = 8192\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        of_text(&text).expect("it runs")["peak_memory_bytes"]
+    };
+    assert_eq!(peak(2, "at_end"), peak(1, "at_end"));
+    assert!(peak(2, "each_micro_batch") < 0.9 * peak(2, "at_end"));
+}

@@ -154,3 +154,12 @@ fn lists_that_are_left_out_are_usual_ones_and_a_scenario_without_any_is_refused(
     assert!(found.counts.unfit >= 30, "the fleet has two GPUs: {:?}", found.counts);
     std::fs::remove_dir_all(out).ok();
 }
+
+#[test]
+fn a_limit_from_below_is_no_limit_of_time_and_a_metric_that_nothing_has_ends_the_search() {
+    let found = tuned(&["tune.within={ 'ttft_s.p99' = { min = 0.01 } }"]);
+    assert!(found.answer().is_some() && found.unknown.is_none());
+    let found = tuned(&["tune.within={ 'ttft_s.p9' = { max = 0.1 } }"]);
+    let unknown = found.unknown.expect("no result has it");
+    assert!(unknown.metric == "ttft_s.p9" && unknown.known.contains(&"ttft_s.p99".to_owned()), "{unknown:?}");
+}

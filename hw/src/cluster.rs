@@ -112,6 +112,11 @@ impl Cluster {
         self.n_nodes * self.gpus_per_node
     }
 
+    /// What the ports of a node carry together, one way.
+    pub fn node_ports(&self) -> BytesPerSecond {
+        self.nic_bandwidth * f64::from(self.gpus_per_node)
+    }
+
     /// Node of a rank.
     pub const fn node_of(&self, rank: Rank) -> u32 {
         rank.0 / self.gpus_per_node

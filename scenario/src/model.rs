@@ -67,12 +67,7 @@ fn unlike(section: &mut Section<'_>, model: &Model) {
 
 /// What a model that is trained has beside its layers, and what its checkpoint says of them.
 fn beyond_text(section: &mut Section<'_>, model: &Model) {
-    if let Some(encoder) = model.vision.as_deref() {
-        let share = 100.0 * hw::real(encoder.n_parameters()) / hw::real(encoder.n_parameters() + model.n_parameters());
-        let what = format!(
-            "`{}`: the vision encoder is left out of time and memory, {share:.1} % of the parameters",
-            model.name
-        );
+    if let Some(what) = model.encoder_left_out() {
         section.find(Finding::warning(Code::LeftOut, section.at(), what));
     }
     // A name of the catalogue stands for the shape; a checkpoint or a file says formats.

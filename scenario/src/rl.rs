@@ -136,7 +136,11 @@ pub fn engines(side: &Serving, choice: &ServingChoice) -> (Engines, cost::Source
         weights_per_gpu = weights_per_gpu.max(serve::capacity::weights(&deployment));
     }
     let (seed, block_tokens) = (side.head.seed, side.engine.limits.block_tokens);
-    (Engines { fleets, router: choice.router, seed, block_tokens, bytes_per_gpu, weights_per_gpu }, source)
+    let ports = side.groups_of(choice).into_iter().map(|group| group.cluster.node_ports());
+    let inward =
+        ports.reduce(|a, b| if b.get() < a.get() { b } else { a }).unwrap_or_else(|| side.cluster.node_ports());
+    let engines = Engines { fleets, router: choice.router, seed, block_tokens, bytes_per_gpu, weights_per_gpu, inward };
+    (engines, source)
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.

@@ -213,7 +213,7 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
-    let search = parallel.is_searched.then(|| Space { objective, ..lists.space(&problem) });
+    let search = parallel.is_searched.then(|| Space { objective, ..lists.space(reader, &problem) });
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }

@@ -78,14 +78,11 @@ fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
     let sought = [("--maximize", args.sought.maximize.is_some()), ("--minimize", args.sought.minimize.is_some())];
     let held = [("--baseline", args.baseline.is_some()), ("--confidence", args.confidence.is_some())];
     let given: Vec<&str> = runs.into_iter().chain(sought).chain(held).filter(|all| all.1).map(|all| all.0).collect();
-    if given.is_empty() {
-        return Ok(());
-    }
-    let what = format!(
-        "`{}` would change nothing: a result.json is one batch that was run\n  = give the scenarios themselves; results are held against the first of them",
-        given.join("`, `")
-    );
-    Err(Failure::input(Code::NotComparable, what))
+    let help = "give the scenarios themselves; results are held against the first of them";
+    let what =
+        |given: &str| format!("`{given}` would change nothing: a result.json is one batch that was run\n  = {help}");
+    let refused = || Failure::input(Code::NotComparable, what(&given.join("`, `")));
+    if given.is_empty() { Ok(()) } else { Err(refused()) }
 }
 
 /// Every scenario with every seed, in parallel, collected by index.

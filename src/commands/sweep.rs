@@ -29,16 +29,19 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let name = if sweep.name.is_empty() { stem.into_owned() } else { sweep.name.clone() };
     let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));
     let played = played(args, &sweep, &folder, &dir)?;
+    let rows: Vec<row::Row> = played.lines.iter().flat_map(|line| row::rows(line)).collect();
     let counted = format!("{} points were run, {} were known\n", played.n_new, played.lines.len() - played.n_new);
     // A part has no front of its own, and parts side by side would write over each other's report.
     let said = match args.shard {
         Some(shard) => format!("{counted}rows: {}\n", dir.join(Shard::file_name(Some(shard))).display()),
-        None => shown(&sweep, source, name, &dir, &played.lines, &counted)?,
+        None => shown(&sweep, source, name, &dir, (&rows, played.lines.len()), &counted)?,
     };
     if !args.quiet {
         print(&said)?;
     }
-    if played.is_whole { Ok(()) } else { Err(Failure::Gate("stopped: the same command goes on".to_owned())) }
+    let why =
+        if played.is_whole { report::nothing_ran(&rows) } else { Some("stopped: the same command goes on".into()) };
+    why.map_or(Ok(()), |why| Err(Failure::Gate(why)))
 }
 
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.
@@ -47,18 +50,17 @@ fn shown(
     source: Source,
     name: String,
     dir: &Path,
-    lines: &[String],
+    (rows, n_points): (&[row::Row], usize),
     counted: &str,
 ) -> Result<String, Failure> {
-    let rows: Vec<row::Row> = lines.iter().flat_map(|line| row::rows(line)).collect();
-    if let Some(metric) = report::unknown_objectives(sweep, &rows).first() {
+    if let Some(metric) = report::unknown_objectives(sweep, rows).first() {
         return Err(Failure::input(Code::WrongAxis, format!("no row has the metric `{metric}` of `[front]`")));
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let found = swept::Swept { name, version, text: source.text, ..report::swept(sweep, &rows, lines.len()) };
+    let found = swept::Swept { name, version, text: source.text, ..report::swept(sweep, rows, n_points) };
     let path = dir.join("report.html");
     super::write(&path, &swept::html(&found))?;
-    super::write_bytes(&dir.join("points.parquet"), &reports::parquet::render(&report::columns(&rows)))?;
+    super::write_bytes(&dir.join("points.parquet"), &reports::parquet::render(&report::columns(rows)))?;
     let ink = Ink::of(std::io::stdout().is_terminal(), std::env::var("NO_COLOR").ok().as_deref());
     Ok(format!("{}\n{counted}report: {}\n", swept::text(&found, ink), path.display()))
 }

@@ -47,6 +47,19 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     }
 }
 
+/// Why no point gave a result; `None` where one did.
+pub fn nothing_ran(rows: &[Row]) -> Option<String> {
+    if rows.is_empty() {
+        return Some("no point keeps every condition of `where`".to_owned());
+    }
+    let why = |row: &Row| {
+        let point: Vec<String> = row.point.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        Some(format!(": with {}: {}", point.join(", "), row.why.as_ref()?))
+    };
+    let is_idle = rows.iter().all(|row| row.status != "ok");
+    is_idle.then(|| format!("no point has a result{}", rows.iter().find_map(why).unwrap_or_default()))
+}
+
 /// The key of a serving scenario's rate.
 const RATE: &str = "trace.rate_per_s";
 

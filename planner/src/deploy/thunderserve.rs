@@ -54,6 +54,17 @@ pub struct Task {
     pub wire_bits: u32,
 }
 
+impl Task {
+    /// The same with links of a part of their bandwidth.
+    fn with_links(&self, part: f64) -> Self {
+        let mut task = self.clone();
+        let network = &mut task.machines.network;
+        network.within.bytes_per_s *= part;
+        network.between.bytes_per_s *= part;
+        task
+    }
+}
+
 /// Phase of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -235,6 +246,9 @@ pub fn stale(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment
 
 /// Parts of the task's arrivals for which plans are made when the one that plays best is looked for.
 const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
+/// Parts of the links' bandwidth for which they are made: by means a link may be full that is late when it is played, and a plan that leans on it less may
+/// serve more.
+const LINKS: [f64; 3] = [1.0, 0.25, 0.0625];
 
 /// A deployment, and the rate of arrivals that it was planned for.
 #[derive(Clone, Debug, PartialEq)]
@@ -256,9 +270,9 @@ pub struct PlayedBest {
 pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decision<PlayedBest>, RentalError> {
     let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
-    for load in LOADS {
+    for (link, load) in LINKS.into_iter().flat_map(|link| LOADS.map(|load| (link, load))) {
         let planned_for_per_s = load * task.requests_per_s;
-        match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
+        match plan(&Task { requests_per_s: planned_for_per_s, ..task.with_links(link) }, tabu) {
             Ok(deployment) => {
                 if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
                     continue;
@@ -271,6 +285,10 @@ pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decisio
     }
     let n_played = found.len();
     found.iter_mut().for_each(|(_, played)| played.n_played = n_played);
+    if !found.is_empty() && found.iter().all(|(rate, _)| *rate <= 0.0) {
+        let why = format!("of {n_played} deployments that were played none serves the share that is asked within the targets");
+        return Err(RentalError::Infeasible(why));
+    }
     let none = || RentalError::Infeasible("no load has a plan".to_owned());
     // The first of equals is the one for the heavier load.
     proof::ranked(Aim::RequestsPerS, found, |_| (), |_, _| true).ok_or_else(|| why.unwrap_or_else(none))

@@ -59,6 +59,8 @@ pub struct Found {
     pub n_too_large: usize,
     /// Of these, simulated; the rest has a bound above the best step.
     pub n_simulated: usize,
+    /// Layouts whose bound is below the best step, and which a search that was stopped did not simulate.
+    pub n_open: usize,
 }
 
 /// How far to look.
@@ -149,12 +151,20 @@ pub fn search(
     };
     let ranking = ranking.into_iter().map(|simulated| (search.value(&simulated), simulated)).collect();
     let best = proof::ranked(aim, ranking, |_| (), |_, _| true).ok_or_else(|| {
-        PlanError::Infeasible(format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"))
+        PlanError::Infeasible(match n_judged {
+            0 => {
+                "no combination of the listed degrees, micro-batches and schedules is a layout of these GPUs".to_owned()
+            }
+            _ => format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"),
+        })
     })?;
     let bound = Bound::plain(search.objective(&best.plan.candidate, best.plan.bound_s));
     let front = if space.front_ratio > 1.0 { search.front() } else { Vec::new() };
     let n_simulated = search.n_simulated;
-    Ok(Found { best: best.bounded(Some(bound), Status::Heuristic), front, n_judged, n_too_large, n_simulated })
+    let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
+    let n_open = if stop::is_asked() { bounded.iter().filter(is_open).count() } else { 0 };
+    let best = best.bounded(Some(bound), Status::Heuristic);
+    Ok(Found { best, front, n_judged, n_too_large, n_simulated, n_open })
 }
 
 impl Search<'_> {

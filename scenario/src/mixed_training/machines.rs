@@ -23,6 +23,15 @@ pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Bytes) {
     if !is_given {
         top.missing("group", "write `[[group]]` with `name`, `gpu` and `nodes`");
     }
+    let has_price = |group: &&Group| group.usd_per_gpu_hour > 0.0;
+    if let Some(free) =
+        groups.iter().find(|group| !has_price(group)).filter(|_| groups.iter().any(|group| has_price(&group)))
+    {
+        let what = format!("group `{}` has no price beside groups that have one, so its GPUs cost nothing", free.name);
+        top.find(
+            Finding::warning(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in every group, or in none"),
+        );
+    }
     (groups, reserved)
 }
 
@@ -53,12 +62,19 @@ fn unnamed(mut section: Section<'_>) -> hw::Cluster {
 /// Reads every link.
 pub fn links(top: &mut Section<'_>, groups: &[Group]) -> Vec<Link> {
     let mut links = Vec::new();
-    top.each_table("link", &mut |table| links.extend(link(table, groups)));
+    top.each_table("link", &mut |table| {
+        let found = link(table, groups, &links);
+        links.extend(found);
+    });
     links
 }
 
-fn link(mut section: Section<'_>, groups: &[Group]) -> Option<Link> {
+fn link(mut section: Section<'_>, groups: &[Group], known: &[Link]) -> Option<Link> {
     let zones = between(&mut section, groups);
+    if let Some([a, b]) = zones.as_ref().filter(|[a, b]| known.iter().any(|link| link.joins([a, b]))) {
+        let finding = Finding::error(Code::TwiceNamed, section.at(), format!("two links are between `{a}` and `{b}`"));
+        section.find(finding.help("a link goes both ways; write the pair once"));
+    }
     let bytes_per_s = rates(&mut section);
     let latency_s = section.number("latency_ms", 0.0, 0.0..=1e5);
     let latency_s = mixed_gpus::milliseconds(latency_s);

@@ -24,9 +24,13 @@ fn stage(mut section: Section<'_>, groups: &[Group]) -> MixedStage {
     let layers = section.small("layers", Some(0), 1..=10_000);
     let has_sizes = SIZES.iter().any(|key| section.has(key));
     let [message, gradients] = SIZES.map(|key| mixed_gpus::megabytes(section.number(key, 0.0, 0.0..=1e9)));
-    let mut slots = Vec::new();
+    let (at, is_given, mut slots) = (section.at(), section.has("replicas"), Vec::new());
     section.each_table("replicas", &mut |table| slots.extend(slot(table, groups)));
-    section.needs("replicas", "a list such as [{ group = \"a100\", gpus = 8 }]");
+    let help = "a list such as [{ group = \"a100\", gpus = 8 }]";
+    section.needs("replicas", help);
+    if slots.is_empty() && is_given {
+        section.refuse(Code::WrongStages, at, "a stage has no replicas that can be read", help);
+    }
     section.finish();
     MixedStage { layers, slots, sizes: has_sizes.then_some(Sizes { message, gradients }) }
 }

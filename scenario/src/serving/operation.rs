@@ -239,12 +239,6 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     (n_drafts > 0).then_some(Drafts { speculation, by })
 }
 
-/// Whether tokens of both may be the same. Rows that fill a table up are no tokens, so counts may differ a little (Qwen2.5 has 151,936 rows below 7B and
-/// 152,064 from there on).
-fn shares_vocabulary(draft: &Model, model: &Model) -> bool {
-    draft.vocab.abs_diff(model.vocab) * 100 <= model.vocab
-}
-
 /// A misfit: its code, what is wrong, and what to do.
 type Misfit = (Code, String, String);
 
@@ -356,7 +350,7 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         found.push((what, "the draft model runs on the same GPUs"));
     }
     if let Some(drafts) = &choice.operation.drafts
-        && let Some(draft) = drafts.by.model(group).filter(|draft| !shares_vocabulary(draft, &group.model))
+        && let Some(draft) = drafts.by.model(group).filter(|draft| !group.model.shares_vocabulary(draft))
     {
         let [own, other] = [draft.vocab, group.model.vocab];
         let what = format!("the draft model `{}` has {own} tokens, and `{}` has {other}", draft.name, group.model.name);

@@ -11,7 +11,7 @@ use train::problem::Recompute;
 use super::parallel;
 use crate::{formats, recompute};
 use input::diagnostic::Code;
-use input::reader::{Section, place_of};
+use input::reader::{Reader, Section, place_of};
 
 /// Lists of the section, before the problem that gives the defaults is known.
 #[derive(Clone, Debug, Default)]
@@ -108,8 +108,31 @@ fn list<T>(
 }
 
 impl Lists {
+    /// Refuses what the lists hold and the problem has not.
+    fn check(&self, reader: &mut Reader<'_>, problem: &Problem) {
+        let n_nodes = u64::from(problem.cluster.n_nodes);
+        for (key, values) in &self.numbers {
+            let most = match *key {
+                "nodes" => n_nodes,
+                "ep" if problem.model.experts.is_none() => 1,
+                _ => u64::MAX,
+            };
+            let Some(value) = values.iter().find(|value| **value > most) else { continue };
+            let (what, help) = match *key {
+                "nodes" => {
+                    (format!("`search.nodes` has {value}, the cluster has {n_nodes}"), "more nodes in `[cluster]`")
+                }
+                _ => {
+                    (format!("`search.ep` has {value}, and `{}` has no experts", problem.model.name), "leave `ep` out")
+                }
+            };
+            reader.refuse(Code::OutOfRange, None, what, help);
+        }
+    }
+
     /// The space that the lists leave of a problem's own.
-    pub fn space(self, problem: &Problem) -> Space {
+    pub fn space(self, reader: &mut Reader<'_>, problem: &Problem) -> Space {
+        self.check(reader, problem);
         let mut space = Space::of(problem);
         for (key, values) in self.numbers {
             let small: Vec<u32> = values.iter().filter_map(|n| u32::try_from(*n).ok()).collect();

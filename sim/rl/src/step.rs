@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use engine::cost::CostModel;
 use engine::play::Case;
 use engine::verdict::Refused;
-use hw::{Bytes, Seconds};
+use hw::{Bytes, BytesPerSecond, Seconds};
 use serve::fleet::Fleet;
 use serve::router::RouterKind;
 use train::plan::Plan;
@@ -88,6 +88,8 @@ pub struct Engines {
     pub bytes_per_gpu: Bytes,
     /// Bytes of its weights on a GPU.
     pub weights_per_gpu: Bytes,
+    /// What the ports of its slowest node take in together.
+    pub inward: BytesPerSecond,
 }
 
 /// A step that was played.
@@ -130,6 +132,11 @@ pub fn step(
             return Err(Refused::out_of_memory(why));
         }
         let mut found = of_trainer(rules, trainer, engines.weights_per_gpu, (index, case));
+        if rules.placement == Placement::Split && rules.weights_gb_per_s.is_none() {
+            // New weights have to come into every node that generates, however fast the trainer sends them.
+            let moved = weights::moved(trainer.problem).as_f64();
+            found.weights = found.weights.max(moved / engines.inward.get());
+        }
         found.log_probabilities += trainer.forward_s[index] * f64::from(rules.n_forwards);
         found.generation = of.seconds;
         step_s[index] = found.step(rules.placement, rules.off_policy);
@@ -238,13 +245,14 @@ impl Step {
         }
     }
 
-    /// Share of the time of all GPUs in which they have nothing to do: replicas that wait for the last answers, and one side that waits for the other.
+    /// Share of the time of all GPUs in which they have nothing to do: replicas that wait for the last answers, one side that waits for the other, and all
+    /// that wait for rewards, which no GPU here makes.
     pub fn idle_ratio(&self) -> f64 {
         let (step_s, parts) = (self.expected_s(), &self.parts[1]);
         let generates = (self.generated.seconds * (1.0 - self.generated.idle_ratio)).min(step_s);
-        let trains = parts.trainer().min(step_s);
+        let trains = (parts.trainer() - parts.rewards).min(step_s);
         match self.placement {
-            Placement::Colocated => self.generated.seconds * self.generated.idle_ratio / step_s,
+            Placement::Colocated => (self.generated.seconds * self.generated.idle_ratio + parts.rewards) / step_s,
             Placement::Split => {
                 let [train, generate] = self.n_gpus.map(f64::from);
                 1.0 - (train * trains + generate * generates) / ((train + generate) * step_s)

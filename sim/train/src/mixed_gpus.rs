@@ -188,7 +188,8 @@ struct Wire {
 }
 
 impl Link {
-    fn joins(&self, ends: [&str; 2]) -> bool {
+    /// Whether it is between two zones, in either order.
+    pub fn joins(&self, ends: [&str; 2]) -> bool {
         let zones = [self.zones[0].as_str(), self.zones[1].as_str()];
         zones == ends || [zones[1], zones[0]] == ends
     }
@@ -246,9 +247,36 @@ impl Pipelines {
     }
 }
 
+/// Ports that a slot sends through, and whether its group's part of an exchange lies in one node.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    n: u32,
+    is_inside: bool,
+}
+
 impl MixedJob {
     /// What joins two slots, for a message of so many bytes.
     fn wire(&self, from: Slot, to: Slot, bytes: f64) -> Result<Wire, Unlinked> {
+        let ports = |slot: Slot| Ports { n: slot.n_gpus, is_inside: self.groups[slot.group].cluster.n_nodes == 1 };
+        self.joined([from, to], bytes, &ports)
+    }
+
+    /// What joins two slots of a ring over the replicas of a stage. Replicas on a card lie side by side, and rings go through every port of a node (NCCL), so
+    /// what leaves a node has the ports of all replicas there.
+    fn in_ring(&self, slots: &[Slot], ends: [Slot; 2], bytes: f64) -> Result<Wire, Unlinked> {
+        let ports = |slot: Slot| {
+            let used: u32 = slots.iter().filter(|other| other.group == slot.group).map(|other| other.n_gpus).sum();
+            let per_node = self.groups[slot.group].cluster.gpus_per_node;
+            let is_inside = used <= per_node;
+            Ports {
+                n: if is_inside && ends[0].group == ends[1].group { slot.n_gpus } else { used.min(per_node) },
+                is_inside,
+            }
+        };
+        self.joined(ends, bytes, &ports)
+    }
+
+    fn joined(&self, [from, to]: [Slot; 2], bytes: f64, ports: &dyn Fn(Slot) -> Ports) -> Result<Wire, Unlinked> {
         let [a, b] = [from, to].map(|slot| &self.groups[slot.group]);
         let ends = [a.zone.as_str(), b.zone.as_str()];
         if let Some(link) = self.links.iter().find(|link| link.joins(ends)) {
@@ -261,14 +289,15 @@ impl MixedJob {
         let side = |slot: Slot| {
             let cluster = &self.groups[slot.group].cluster;
             let network = Network::assumed(cluster);
-            let is_inside = cluster.n_nodes == 1 && from.group == to.group;
+            let Ports { n, is_inside } = ports(slot);
+            let is_inside = is_inside && from.group == to.group;
             let port = if is_inside {
                 cluster.inside_bandwidth(cluster.gpus_per_node).get() * network.inside_share
             } else {
                 cluster.nic_bandwidth.get() * network.across_share
             };
             let latency_s = if is_inside { network.inside_alpha_s } else { network.across_alpha_s };
-            (port * f64::from(slot.n_gpus), latency_s)
+            (port * f64::from(n), latency_s)
         };
         let ((one, early), (other, late)) = (side(from), side(to));
         Ok(Wire { bytes_per_s: one.min(other), latency_s: early.max(late), usd_per_gb: 0.0 })
@@ -404,7 +433,7 @@ impl MixedJob {
         }
         let (mut slowest_s, mut usd) = (0.0_f64, 0.0);
         for (index, &slot) in slots.iter().enumerate() {
-            let wire = self.wire(slot, slots[(index + 1) % slots.len()], bytes)?;
+            let wire = self.in_ring(slots, [slot, slots[(index + 1) % slots.len()]], bytes)?;
             slowest_s = slowest_s.max(wire.latency_s + bytes / wire.bytes_per_s);
             usd += ring_s(slots.len(), wire.usd_per_gb * bytes / 1e9);
         }

@@ -101,8 +101,12 @@ pub fn layout_words(found: &Found) -> String {
     if let Some(formats) = best.products.filter(|_| !words.contains(", products ")) {
         words += &format!(", products {}", formats.dense.word());
     }
+    let open = match found.n_open {
+        0 => String::new(),
+        n => format!("{n} not looked at, as the search was stopped, "),
+    };
     format!(
-        "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {words}{other}",
+        "best of {} layouts ({} too large for memory, {} simulated, {open}the rest bounded above it): {words}{other}",
         found.n_judged, found.n_too_large, found.n_simulated
     )
 }

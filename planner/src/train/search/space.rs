@@ -207,8 +207,11 @@ impl Space {
             Placement::Loop => self.chunks.iter().copied().filter(|&chunks| chunks > 1).collect(),
             Placement::V | Placement::Bidirectional => vec![2],
         };
+        // One stage has no order of passes to choose, and none that goes there and back.
         if pp == 1 {
-            return self.schedules.first().map(|&schedule| (schedule, 1, [0, 0])).into_iter().collect();
+            let plain = || train::schedule::named("1f1b");
+            let linear = self.schedules.iter().copied().find(|schedule| schedule.placement == Placement::Linear);
+            return linear.or_else(plain).map(|schedule| (schedule, 1, [0, 0])).into_iter().collect();
         }
         let all = self.schedules.iter().flat_map(|&schedule| chunks(schedule).into_iter().map(move |n| (schedule, n)));
         all.filter(|(schedule, chunks)| schedule.placement.n_stages(pp as usize, *chunks as usize) as u64 <= n_layers)
