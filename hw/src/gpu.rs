@@ -76,6 +76,21 @@ impl Gpu {
         }
     }
 
+    /// Dollars of a GPU and hour: the least that is quoted; `None` where nobody quotes any.
+    pub fn usd_per_hour(&self) -> Option<f64> {
+        self.prices.iter().map(|price| price.usd_per_hour).reduce(f64::min)
+    }
+
+    /// What a list shows of it: memory, bandwidth, peak in 16 bits, quoted prices and where that stands.
+    pub fn words(&self) -> String {
+        let quoted = |price: &Price| format!("{} $/h ({}, {})", price.usd_per_hour, price.provider, price.date);
+        let prices: Vec<String> = self.prices.iter().map(quoted).collect();
+        let prices = if prices.is_empty() { String::new() } else { format!("; {}", prices.join(", ")) };
+        let (memory, bandwidth) = (self.memory.as_f64() / crate::GIB, self.memory_bandwidth.get() / 1e9);
+        let peak = self.peak_bf16.get() / 1e12;
+        format!("{memory:6.1} GiB  {bandwidth:5.0} GB/s  {peak:6.1} TFLOP/s  {}{prices}", self.source)
+    }
+
     /// What its datasheet tells of its compute capability.
     pub fn capability(&self) -> Capability {
         match (self.has_own_link(), self.peak_fp8.is_some(), self.peak_fp4.is_some()) {

@@ -69,14 +69,7 @@ fn question(text: &str) -> String {
 }
 
 fn gpu(name: &str) -> String {
-    let Some(gpu) = hw::catalog::gpu(name) else { return String::new() };
-    format!(
-        "{:6.1} GiB  {:5.0} GB/s  {:6.1} TFLOP/s  {}",
-        gpu.memory.as_f64() / hw::GIB,
-        gpu.memory_bandwidth.get() / 1e9,
-        gpu.peak_bf16.get() / 1e12,
-        gpu.source
-    )
+    hw::catalog::gpu(name).map_or_else(String::new, |gpu| gpu.words())
 }
 
 fn described(model: &Model) -> String {

@@ -286,7 +286,9 @@ pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decisio
     let n_played = found.len();
     found.iter_mut().for_each(|(_, played)| played.n_played = n_played);
     if !found.is_empty() && found.iter().all(|(rate, _)| *rate <= 0.0) {
-        let why = format!("of {n_played} deployments that were played none serves the share that is asked within the targets");
+        let why = format!(
+            "of {n_played} deployments that were played none serves the share that is asked within the targets"
+        );
         return Err(RentalError::Infeasible(why));
     }
     let none = || RentalError::Infeasible("no load has a plan".to_owned());

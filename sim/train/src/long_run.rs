@@ -250,8 +250,8 @@ impl LongRun {
         }
         let Spent { useful_s, .. } = mean(&all);
         let tokens = useful_s / step_s * tokens_per_step(problem);
-        if let Some(price) = problem.cluster.gpu.prices.first() {
-            let usd = price.usd_per_hour * self.n_paid(problem) * self.span_s / hours(1.0);
+        if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
+            let usd = usd_per_hour * self.n_paid(problem) * self.span_s / hours(1.0);
             lasted.values.insert("run_cost_usd".to_owned(), usd);
             if tokens > 0.0 {
                 lasted.values.insert("run_cost_usd_per_mtok".to_owned(), usd / (tokens / 1e6));

@@ -109,8 +109,8 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
-    if let Some(price) = problem.cluster.gpu.prices.first() {
-        put("cost_usd_per_step", price.usd_per_hour / 3600.0 * n_ranks * iteration);
+    if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
+        put("cost_usd_per_step", usd_per_hour / 3600.0 * n_ranks * iteration);
     }
     Metrics {
         why: format!("{}; {}", words(problem, &shares, &work), peaks.words),

@@ -61,7 +61,7 @@ impl Objective {
         match self {
             Self::Seconds => step_s,
             Self::Usd => {
-                let per_hour = cluster.gpu.prices.first().map_or(1.0, |price| price.usd_per_hour);
+                let per_hour = cluster.gpu.usd_per_hour().unwrap_or(1.0);
                 step_s * f64::from(cluster.n_gpus()) * per_hour / 3600.0
             }
         }

@@ -265,7 +265,10 @@ fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String
     if best.limits_at != Case::Expected {
         notes.push("limits hold with every cost as expected and at its slow end".to_owned());
     }
-    if settings.replicas.is_empty() {
+    let unfit: Vec<&String> = settings.ways.iter().filter_map(|way| candidate(way).refused.as_ref()).collect();
+    if let Some(why) = unfit.first().filter(|_| unfit.len() == settings.ways.len()) {
+        notes.push(format!("no setting fits; of the first one: {why}"));
+    } else if settings.replicas.is_empty() {
         notes.push("nothing bounds these settings in closed form, so all that fit were served".to_owned());
     }
     notes.extend(scenario.one_draw());
