@@ -10,6 +10,7 @@ mod modules;
 mod no_format;
 mod parts;
 mod patterns;
+mod positions;
 mod quantization;
 mod reader;
 mod searched;
@@ -150,8 +151,10 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     }
     let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
-    let max_positions = positions(family, reader);
-    let (n_layers, layers) = layers::layers(of, reader, max_positions, experts.is_some());
+    let learned_positions = learns_positions(family, reader);
+    let positions = positions::positions(family, reader);
+    let (n_layers, layers) = layers::layers(of, reader, experts.is_some());
+    let layers = positions.limit(layers, n_layers, family);
     let (qkv_bias, output_bias) = biases(of, reader);
     let is_stated = family == Family::Megatron;
     let vocab = match family {
@@ -184,11 +187,11 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         output_bias,
         output_gate: output_gate(of, reader),
         sinks,
-        learned_positions: learns_positions(family, reader),
+        learned_positions,
         scaled_positions: family == Family::GptOss,
         norms: of.norms,
         qk_norm: qk_norm(of, reader),
-        max_positions,
+        max_positions: positions.n,
         heads_by_layer,
         latent,
         compressed: parts::compressed(family, reader),
@@ -250,11 +253,6 @@ fn learns_positions(family: Family, reader: &mut Reader<'_>) -> bool {
         }
         _ => false,
     }
-}
-
-fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
-    let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
-    reader.optional(&["max_position_embeddings", "n_positions", "model_max_length", "max_seq_len"]).unwrap_or(default)
 }
 
 /// The gate behind attention.

@@ -11,7 +11,6 @@ pub(super) enum Family {
     Llama,
     Gpt2,
     Mistral,
-    Phi3,
     Qwen,
     Qwen3Next,
     KimiLinear,
@@ -45,6 +44,13 @@ pub(super) enum Family {
     Lightning,
     Searched,
     Megatron,
+}
+
+impl Family {
+    /// Whether layers with a window may have other heads than those that attend to all tokens.
+    pub(super) const fn has_windowed_heads(self) -> bool {
+        matches!(self, Self::Gemma4 | Self::Gemma4Unified | Self::MimoV2 | Self::Step | Self::DeepseekV4)
+    }
 }
 
 /// Biases of the projections of attention.
@@ -227,8 +233,8 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("olmoe", OLMO2),
     ("opt", GPT),
     ("phi", Type { gated: false, biases: EVERYWHERE, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
-    ("phi3", Type { family: Family::Phi3, ..LLAMA }),
-    ("phimoe", Type { family: Family::Phi3, ..LLAMA }),
+    ("phi3", LLAMA),
+    ("phimoe", LLAMA),
     ("qwen2", QWEN2),
     ("qwen2_5_vl", QWEN2),
     ("qwen2_5_vl_text", QWEN2),
