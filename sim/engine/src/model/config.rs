@@ -144,7 +144,7 @@ fn is_near(found: &str, known: &str) -> bool {
 fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let family = of.family;
     let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
-    let n_heads = reader.required(&["num_attention_heads", "n_head", "n_heads"]);
+    let n_heads = n_heads(of, reader);
     // OPT-350M alone has embeddings of another width than its layers.
     if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
         reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
@@ -152,7 +152,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
     let learned_positions = learns_positions(family, reader);
-    let positions = positions::positions(family, reader);
+    let positions = positions::positions(of, reader);
     let (n_layers, layers) = layers::layers(of, reader, experts.is_some());
     let layers = positions.limit(layers, n_layers, family);
     let (qkv_bias, output_bias) = biases(of, reader);
@@ -161,8 +161,8 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let n_kv_heads = n_kv_heads(family, n_heads, reader);
-    let head_dim = reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads);
+    let n_kv_heads = n_kv_heads(of, n_heads, reader);
+    let head_dim = head_dim(of, hidden / n_heads, reader);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
     let plain =
         Heads { n: n_heads, n_kv: n_kv_heads, key_dim: head_dim, value_dim: head_dim, projects_values: true, sinks };
@@ -210,8 +210,25 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     }
 }
 
-fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
-    let stated = match family {
+/// Query heads: what a file states, or what its class takes.
+fn n_heads(of: Type, reader: &mut Reader<'_>) -> u64 {
+    let keys = ["num_attention_heads", "n_head", "n_heads"];
+    let usual = of.defaults.heads.map(|[n, _]| n);
+    let stated = if usual.is_some() { reader.optional(&keys) } else { None };
+    stated.or(usual).unwrap_or_else(|| reader.required(&keys))
+}
+
+/// Width of a head: what a file states, or what its class takes, or a part of the hidden width.
+fn head_dim(of: Type, part: u64, reader: &mut Reader<'_>) -> u64 {
+    let keys = ["head_dim", "attention_head_dim"];
+    // A class takes its own where the key is left out, and a part of the hidden width where it is null.
+    let is_null = keys.into_iter().any(|key| reader.is_null(key));
+    let usual = of.defaults.head_dim.filter(|_| !is_null);
+    reader.optional(&keys).or(usual).unwrap_or(part)
+}
+
+fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
+    let stated = match of.family {
         Family::Searched => searched::n_kv_heads(n_heads, reader),
         Family::Mpt => match reader.word("attn_type") {
             Some("multiquery_attention") => Some(1),
@@ -223,7 +240,11 @@ fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
                 None
             }
         },
-        _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
+        _ => {
+            let keys = ["num_key_value_heads", "num_attention_groups"];
+            let usual = of.defaults.heads.map(|[_, n_kv]| n_kv).filter(|_| !reader.is_null(keys[0]));
+            reader.optional(&keys).or(usual)
+        }
     };
     stated.unwrap_or(n_heads)
 }

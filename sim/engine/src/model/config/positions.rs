@@ -1,15 +1,13 @@
 //! How far a model's positions go, and what that leaves of its windows.
 
 use super::reader::Reader;
-use super::types::Family;
+use super::types::{Family, Type};
 use crate::model::{Layer, Mixer, Pattern};
 
 /// Keys of the length that a model was made for.
 const KEYS: [&str; 4] = ["max_position_embeddings", "n_positions", "model_max_length", "max_seq_len"];
 /// Positions where neither a file nor its class says so, as vLLM takes them.
 const UNKNOWN: u64 = 2048;
-/// Positions of Gemma 3 where a file does not say so (`configuration_gemma3.py`).
-const GEMMA3_POSITIONS: u64 = 131_072;
 /// Positions of a model.
 #[derive(Clone, Copy)]
 pub(super) struct Positions {
@@ -19,8 +17,8 @@ pub(super) struct Positions {
 }
 
 /// Reads them.
-pub(super) fn positions(family: Family, reader: &mut Reader<'_>) -> Positions {
-    let stated = reader.optional(&KEYS).or_else(|| (family == Family::Gemma3).then_some(GEMMA3_POSITIONS));
+pub(super) fn positions(of: Type, reader: &mut Reader<'_>) -> Positions {
+    let stated = reader.optional(&KEYS).or(of.defaults.positions);
     Positions { n: stated.unwrap_or(UNKNOWN), is_known: stated.is_some() }
 }
 

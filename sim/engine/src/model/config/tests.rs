@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod defaults;
+
 #[test]
 fn all_findings_come_at_once() {
     let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
