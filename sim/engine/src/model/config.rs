@@ -152,7 +152,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
     let learned_positions = learns_positions(family, reader);
-    let positions = positions::positions(of, reader);
+    let positions = positions::positions(of, learned_positions, reader);
     let (n_layers, layers) = layers::layers(of, reader, experts.is_some());
     let layers = positions.limit(layers, n_layers, family);
     let (qkv_bias, output_bias) = biases(of, reader);

@@ -1,13 +1,22 @@
 //! How far a model's positions go, and what that leaves of its windows.
+//!
+//! Source: `_get_and_verify_max_len` of vllm-project/vllm, `vllm/config/model.py`.
 
-use super::reader::Reader;
+use serde_json::{Map, Value};
+
+use super::reader::{COUNT_MAX, Reader};
 use super::types::{Family, Type};
 use crate::model::{Layer, Mixer, Pattern};
 
-/// Keys of the length that a model was made for.
-const KEYS: [&str; 4] = ["max_position_embeddings", "n_positions", "model_max_length", "max_seq_len"];
+/// Keys of the table or of the length that a model was trained on.
+const KEYS: [&str; 3] = ["max_position_embeddings", "n_positions", "max_seq_len"];
 /// Positions where neither a file nor its class says so, as vLLM takes them.
 const UNKNOWN: u64 = 2048;
+/// Rotary scalings whose factor is in the stated positions already.
+const COUNTED: [&str; 3] = ["su", "longrope", "llama3"];
+/// The scaling whose factor is one of the length before it.
+const YARN: [&str; 2] = ["yarn", "deepseek_yarn"];
+
 /// Positions of a model.
 #[derive(Clone, Copy)]
 pub(super) struct Positions {
@@ -16,10 +25,45 @@ pub(super) struct Positions {
     is_known: bool,
 }
 
-/// Reads them.
-pub(super) fn positions(of: Type, reader: &mut Reader<'_>) -> Positions {
-    let stated = reader.optional(&KEYS).or(of.defaults.positions);
-    Positions { n: stated.unwrap_or(UNKNOWN), is_known: stated.is_some() }
+/// Reads them: what scaled rotary positions reach, and what Command-R states beside its trained length.
+pub(super) fn positions(of: Type, learned: bool, reader: &mut Reader<'_>) -> Positions {
+    let trained = reader.optional(&KEYS);
+    let reached = reader.optional(&["model_max_length"]);
+    // A table has the rows that it has.
+    let stated = if learned { trained.or(reached) } else { reached.or(trained) };
+    let stated = stated.or(of.defaults.positions);
+    let n = stated.unwrap_or(UNKNOWN);
+    // Gemma 3 states the positions that its scaling reaches.
+    let is_scaled = !learned && !matches!(of.family, Family::Gemma3 | Family::Gemma3n);
+    Positions { n: if is_scaled { scaled(n, reader) } else { n }, is_known: stated.is_some() }
+}
+
+/// Positions that a file's rotary scaling makes of those it states.
+fn scaled(n: u64, reader: &mut Reader<'_>) -> u64 {
+    let name = ["rope_scaling", "rope_parameters"].into_iter().find(|key| reader.has(key)).unwrap_or("rope_scaling");
+    let Some(keys) = reader.value(name).and_then(Value::as_object) else { return n };
+    let by_layer = keys.values().filter_map(Value::as_object);
+    let sections: Vec<&Map<String, Value>> =
+        if keys.values().all(Value::is_object) { by_layer.collect() } else { vec![keys] };
+    let (mut base, mut factor) = (n, 1.0);
+    for section in sections {
+        let kind = ["rope_type", "type"].into_iter().find_map(|key| section.get(key)?.as_str()).unwrap_or("default");
+        if COUNTED.contains(&kind) {
+            continue;
+        }
+        if let Some(found) = section.get("factor").filter(|found| !found.is_null()) {
+            let number = found.as_f64().filter(|number| (1.0..=1e4).contains(number));
+            if number.is_none() {
+                reader.find(&format!("{name}.factor"), found, "numbers from 1 to 10000");
+            }
+            factor = number.unwrap_or(1.0);
+        }
+        if YARN.contains(&kind) {
+            let original = section.get("original_max_position_embeddings").and_then(Value::as_u64);
+            base = original.filter(|n| (1..=COUNT_MAX).contains(n)).unwrap_or(n);
+        }
+    }
+    hw::whole((hw::real(base) * factor).floor()).clamp(1, COUNT_MAX)
 }
 
 impl Positions {
@@ -92,5 +136,48 @@ mod tests {
         let config = MISTRAL.replace("\"max_position_embeddings\": 32768", "\"sliding_window\": 4096");
         let model = Model::from_config("x", &config.replace("\"mistral\"", "\"llama\"")).expect("read");
         assert_eq!((model.max_positions, model.is_plain()), (UNKNOWN, false));
+    }
+
+    #[test]
+    fn scaled_rotary_positions_reach_as_far_as_vllm_takes_them() {
+        let reach = |kind: &str, rope: &str| of(kind, &format!(r#", "rope_scaling": {rope}"#)).max_positions;
+        // The recipe of Qwen2.5's model cards: four times 32,768.
+        let recipe = r#"{ "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768 }"#;
+        assert_eq!(reach("qwen2", recipe), 131_072);
+        assert_eq!(reach("qwen2", &recipe.replace("\"type\"", "\"rope_type\"")), 131_072);
+        assert_eq!(reach("qwen3", r#"{ "rope_type": "yarn", "factor": 4.0 }"#), 131_072);
+        // moonshotai/Kimi-K2-Instruct-0905: 64 times 4096, whatever is stated besides.
+        let kimi = r#"{ "type": "yarn", "factor": 64.0, "original_max_position_embeddings": 4096, "beta_fast": 1.0 }"#;
+        assert_eq!(reach("llama", kimi), 262_144);
+        assert_eq!(reach("llama", r#"{ "type": "linear", "factor": 4.0 }"#), 131_072);
+        assert_eq!(reach("llama", r#"{ "type": "dynamic", "factor": 1.5 }"#), 49_152);
+        for counted in ["llama3", "longrope", "su"] {
+            assert_eq!(
+                reach("llama", &format!(r#"{{ "rope_type": "{counted}", "factor": 8.0 }}"#)),
+                32_768,
+                "{counted}"
+            );
+        }
+        assert_eq!(reach("qwen2", r#"{ "type": "mrope", "mrope_section": [16, 24, 24] }"#), 32_768);
+        assert_eq!(reach("gemma3_text", r#"{ "rope_type": "linear", "factor": 8.0 }"#), 32_768);
+        assert_eq!(reach("llama", "null"), 32_768);
+        // Transformers 5 has a section of its own, and one for each kind of layer.
+        let later = r#", "rope_parameters": { "full_attention": { "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8192 },
+            "sliding_attention": { "rope_type": "default" } }"#;
+        assert_eq!(of("olmo3", later).max_positions, 16_384);
+        let wrong = MISTRAL.replace(" }", r#", "rope_scaling": { "type": "yarn", "factor": "four" } }"#);
+        let findings = Model::from_config("x", &wrong).expect_err("a word").join("; ");
+        assert!(findings.contains("`rope_scaling.factor` is \"four\""), "{findings}");
+    }
+
+    #[test]
+    fn command_r_reaches_what_it_states_beside_its_trained_length() {
+        // CohereForAI/c4ai-command-r-v01: 8192 positions and a model_max_length of 131,072.
+        assert_eq!(of("cohere", r#", "model_max_length": 131072"#).max_positions, 131_072);
+        assert_eq!(crate::model::embedded("command-r-35b").expect("embedded").max_positions, 131_072);
+        // A table of positions has the rows that it has.
+        let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024,
+            "model_max_length": 4096, "rope_scaling": { "type": "linear", "factor": 2 } }"#;
+        assert_eq!(Model::from_config("gpt2", gpt).expect("read").n_parameters(), 124_439_808);
     }
 }
