@@ -240,6 +240,8 @@ pub struct Model {
     pub wide_reusing: bool,
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
+    /// What each of them is, where that is not as the model's other layers.
+    pub predicting_layer: Option<Layer>,
     /// Encoder of images in front of it, where it has one that is known.
     pub vision: Option<Box<VisionEncoder>>,
     /// Formats of the checkpoint's parts.

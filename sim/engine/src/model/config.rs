@@ -11,6 +11,7 @@ mod no_format;
 mod parts;
 mod patterns;
 mod positions;
+mod predicting;
 mod quantization;
 mod reader;
 mod searched;
@@ -169,6 +170,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let heads_by_layer = parts::heads(family, plain, reader);
     let whole = heads_by_layer.map_or(plain, |heads| heads.whole);
     let selects = layers.kinds().iter().any(|layer| layer.mixer.has_index());
+    let (n_predicting, predicting_layer) = predicting::predicting(of, &layers, n_layers, reader);
     let vision = encoder(hidden, reader);
     let has_vision = vision.is_some();
     Model {
@@ -203,7 +205,8 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         streams: parts::streams(family, reader),
         layer_inputs: parts::layer_inputs(family, reader),
         wide_reusing: family == Family::Gemma4 && reader.flag("use_double_wide_mlp", false),
-        n_predicting: predicting(reader),
+        n_predicting,
+        predicting_layer,
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
@@ -316,12 +319,6 @@ fn encoder(hidden: u64, reader: &mut Reader<'_>) -> Option<VisionEncoder> {
     let mm_tokens = reader.optional(&["mm_tokens_per_image"]);
     let Some(Value::Object(keys)) = reader.value("vision_config") else { return None };
     vision::vision(keys, mm_tokens, hidden, &mut reader.findings)
-}
-
-/// Layers behind the last one that predict tokens further on.
-fn predicting(reader: &mut Reader<'_>) -> u64 {
-    let counts = ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"].map(|key| reader.count(key));
-    counts.into_iter().max().unwrap_or(0)
 }
 
 fn contradictions(model: &Model) -> Vec<String> {

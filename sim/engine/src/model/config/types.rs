@@ -100,6 +100,8 @@ pub(super) struct Type {
     /// Whether routers have a bias for every expert that balances their load, where a file does not say so.
     pub(super) balanced: bool,
     pub(super) defaults: Defaults,
+    /// Layers behind the last one that predict a token more each, where a file does not say so.
+    pub(super) n_predicting: u64,
 }
 
 /// A type like Llama: gated, with a head of its own, biases where a file says so.
@@ -115,6 +117,7 @@ pub(super) const LLAMA: Type = Type {
     n_dense: 0,
     balanced: false,
     defaults: Defaults::NONE,
+    n_predicting: 0,
 };
 const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
@@ -223,7 +226,7 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("llama", LLAMA),
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
-    ("longcat_flash", Type { family: Family::Longcat, ..LATENT }),
+    ("longcat_flash", Type { family: Family::Longcat, n_predicting: 1, ..LATENT }),
     // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
     (
         "megatron",
@@ -243,6 +246,8 @@ pub(super) const TYPES: [(&str, Type); 111] = [
             biases: Biases { default: false, of_output: false },
             n_dense: 1,
             balanced: true,
+            // `mtp.layers.{0,1,2}` of the checkpoint, whose config.json has no key for them.
+            n_predicting: 3,
             ..LLAMA
         },
     ),
@@ -285,7 +290,7 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("qwen3_5_moe_text", QWEN3_NEXT),
     ("qwen3_5_text", QWEN3_NEXT),
     ("qwen3_moe", QWEN3),
-    ("qwen3_next", QWEN3_NEXT),
+    ("qwen3_next", Type { n_predicting: 1, ..QWEN3_NEXT }),
     ("qwen3_omni_moe", QWEN3),
     ("qwen3_omni_moe_text", QWEN3),
     ("qwen3_vl", QWEN3_VL),
