@@ -207,6 +207,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         wide_reusing: family == Family::Gemma4 && reader.flag("use_double_wide_mlp", false),
         n_predicting,
         predicting_layer,
+        predicting_whole: false,
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),

@@ -298,7 +298,7 @@ impl Model {
 
     /// The layer that predicts a token further on: what its type says, else attention to all tokens, or to selected ones where the model has it, and experts
     /// where the last layer with a feed-forward has them. One of a model with compressed attention has the window alone (DeepSeek-V4's `compress_ratios` end with its 0).
-    fn layer_that_predicts(&self) -> Layer {
+    pub(super) fn layer_that_predicts(&self) -> Layer {
         if let Some(layer) = self.predicting_layer {
             return layer;
         }

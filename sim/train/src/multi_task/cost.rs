@@ -217,6 +217,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         wide_reusing: false,
         n_predicting: 0,
         predicting_layer: None,
+        predicting_whole: false,
         vision: None,
         formats: engine::formats::Formats::of(Dtype::Bf16),
         unpriced: Vec::new(),

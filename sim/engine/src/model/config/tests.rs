@@ -3,6 +3,7 @@
 use super::*;
 
 mod defaults;
+mod formats;
 
 #[test]
 fn all_findings_come_at_once() {

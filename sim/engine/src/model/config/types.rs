@@ -164,7 +164,7 @@ const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 111] = [
+pub(super) const TYPES: [(&str, Type); 112] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -252,6 +252,8 @@ pub(super) const TYPES: [(&str, Type); 111] = [
         },
     ),
     ("minimax", Type { family: Family::Lightning, ..LLAMA }),
+    // MiniMax-M1's own file; `minimax` is that of its conversion for huggingface/transformers.
+    ("minimax_m1", Type { family: Family::Lightning, ..LLAMA }),
     (
         "minimax_m2",
         Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, balanced: true, ..LLAMA },
