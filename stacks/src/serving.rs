@@ -4,7 +4,7 @@
 
 use engine::Model;
 use engine::formats::Formats;
-use engine::model::of_checkpoint;
+use engine::model::{embedded, of_checkpoint, of_name};
 use hw::Dtype;
 use input::diagnostic::Code;
 
@@ -200,7 +200,7 @@ impl Server {
         };
         let found = of_checkpoint(asked);
         match &found {
-            Some(model) if is_narrow(model) => out.word("model", "name", asked, model.name.clone()),
+            Some(model) if is_release(model, asked) => out.word("model", "name", asked, model.name.clone()),
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => {
                 let at = flags.at("model").or_else(|| flags.at("model-path"));
@@ -289,6 +289,12 @@ impl Server {
 /// Whether the path of a checkpoint says formats of its parts.
 fn is_narrow(model: &Model) -> bool {
     model.formats != Formats::of(Dtype::Bf16)
+}
+
+/// Whether the path of a checkpoint says more than the model of its shape does: formats, or positions of that release.
+fn is_release(model: &Model, asked: &str) -> bool {
+    let has_positions = |shape: Model| shape.max_positions != model.max_positions && of_name(asked).is_some();
+    is_narrow(model) || embedded(&model.name).is_some_and(has_positions)
 }
 
 impl Server {

@@ -359,7 +359,7 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
     if drafts_itself && group.predicting.is_none() {
         let what = format!(
-            "`draft_model = \"{OWN}\"`, and `{}` has no layer that predicts tokens further on",
+            "`draft_model = \"{OWN}\"`, and no layer of `{}` is known that predicts tokens further on",
             group.model.name
         );
         found.push((what, "a model whose config.json has `num_nextn_predict_layers`, or a `draft_model` of its own"));

@@ -240,6 +240,10 @@ pub struct Model {
     pub wide_reusing: bool,
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
+    /// What each of them is, where that is not as the model's other layers.
+    pub predicting_layer: Option<Layer>,
+    /// Whether a checkpoint in narrow formats has them in 16 bits.
+    pub predicting_whole: bool,
     /// Encoder of images in front of it, where it has one that is known.
     pub vision: Option<Box<VisionEncoder>>,
     /// Formats of the checkpoint's parts.
@@ -251,8 +255,8 @@ pub struct Model {
 impl Model {
     /// Whether it is the other one but for its name, its formats and how far its positions go.
     pub fn has_layers_of(&self, other: &Self) -> bool {
-        let (formats, max_positions) = (other.formats, other.max_positions);
-        Self { name: other.name.clone(), formats, max_positions, ..self.clone() } == *other
+        let (formats, predicting_whole, max_positions) = (other.formats, other.predicting_whole, other.max_positions);
+        Self { name: other.name.clone(), formats, predicting_whole, max_positions, ..self.clone() } == *other
     }
 
     /// Width of all keys (or all values) of a token.

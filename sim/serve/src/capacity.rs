@@ -204,6 +204,9 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
 #[cfg(test)]
 mod tests {
     use engine::cost::sparse_weights::SparseLayers;
+    use engine::formats::Formats;
+    use engine::model::Model;
+    use hw::{Dtype, Format};
 
     use super::*;
     use engine::encoder::Split;
@@ -297,6 +300,14 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-3, "{found} bytes, expected {expected}");
         // Keys and values of one layer more.
         assert_eq!(with.bytes_per_token * model.n_layers, plain.bytes_per_token * (model.n_layers + 1));
+        // A checkpoint in 4 bits may have that layer in 16.
+        let formats = Formats::weights(Format::Nvfp4, Dtype::Bf16);
+        let narrow = Model { formats, predicting_whole: true, ..model.clone() };
+        let base = ReplicaConfig { model: &narrow, formats, ..base };
+        let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+        let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
+        let found = hw::real(with.weights.0 - plain.weights.0);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found} bytes, expected {expected}");
     }
 
     #[test]

@@ -46,6 +46,12 @@ fn commands_of_vllm_say_degrees_limits_formats_and_drafts() {
         &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
         &[Code::MissingFlag, Code::MissingFlag],
     );
+    // A release with positions of its own stays named.
+    check(
+        "vllm serve Qwen/Qwen3-30B-A3B-Instruct-2507 --max-model-len 262144",
+        &["name = \"Qwen/Qwen3-30B-A3B-Instruct-2507\"", "max_context = 262144"],
+        &[Code::MissingFlag],
+    );
     check("vllm serve llama-3-8b --scheduling-policy priority", &["scheduling = \"priority\""], &[Code::MissingFlag]);
 }
 

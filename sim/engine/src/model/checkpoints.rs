@@ -43,6 +43,23 @@ const ALIKE: [(&str, &str); 37] = [
     ("step-3.7-flash", "step-3.5-flash"),
 ];
 
+/// Positions of releases that have others than the model of their shape, by how their names begin: `max_position_embeddings` of their config.json, which
+/// xorbitsai/inference (doc/source/models/builtin/llm) and ai-dynamo/aiconfigurator (model_configs) give; of Kimi-K2-Instruct-0905 its rotary scaling, 64 times
+/// 4096 (ParagEkbote/hf-model-inspector, model_inspection_report.md).
+const POSITIONS: [(&str, u64); 11] = [
+    ("qwen3-4b-instruct-2507", 262_144),
+    ("qwen3-4b-thinking-2507", 262_144),
+    ("qwen3-30b-a3b-instruct-2507", 262_144),
+    ("qwen3-30b-a3b-thinking-2507", 262_144),
+    ("qwen3-235b-a22b-instruct-2507", 262_144),
+    ("qwen3-235b-a22b-thinking-2507", 262_144),
+    ("qwen3-coder-30b-a3b", 262_144),
+    ("kimi-k2-instruct-0905", 262_144),
+    ("kimi-k2-thinking", 262_144),
+    ("glm-4.6", 202_752),
+    ("glm-4.7", 202_752),
+];
+
 /// Parts of a name that say how a model was trained, packed or made narrow, and nothing of its shape.
 const NO_SHAPE: [&str; 31] = [
     "awq",
@@ -80,7 +97,17 @@ const NO_SHAPE: [&str; 31] = [
 
 /// The model of a path, a name on a hub or a recipe, in the formats that the path says; `None` where the catalogue has none.
 pub fn of_checkpoint(path: &str) -> Option<Model> {
-    shape(path).map(|model| Model { formats: checkpoint_formats::of_path(path), ..model })
+    shape(path).map(|model| Model {
+        formats: checkpoint_formats::of_path(path),
+        max_positions: positions(path).unwrap_or(model.max_positions),
+        ..model
+    })
+}
+
+/// Positions of a release that has others than its shape.
+fn positions(path: &str) -> Option<u64> {
+    let name = letters(&checkpoint_formats::last_part(path).to_lowercase());
+    POSITIONS.iter().find(|(release, _)| name.starts_with(&letters(release))).map(|(_, positions)| *positions)
 }
 
 /// The model of a name of `known_names`, letter by letter, or of a path with a slash.
@@ -167,6 +194,33 @@ mod tests {
             ("moonshotai/Kimi-K2-Thinking", "kimi-k2"),
         ] {
             assert_eq!(found(asked).as_deref(), Some(name), "{asked}");
+        }
+    }
+
+    #[test]
+    fn releases_have_positions_of_their_own() {
+        let of = |path: &str| of_checkpoint(path).expect(path).max_positions;
+        for (path, positions) in [
+            ("Qwen/Qwen3-235B-A22B-Instruct-2507", 262_144),
+            ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", 262_144),
+            ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
+            ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262_144),
+            ("qwen3-coder-30b-a3b", 262_144),
+            ("moonshotai/Kimi-K2-Instruct-0905", 262_144),
+            ("nvidia/Kimi-K2-Thinking-NVFP4", 262_144),
+            ("zai-org/GLM-4.6-FP8", 202_752),
+            ("glm-4.7", 202_752),
+            // Releases of before.
+            ("Qwen/Qwen3-30B-A3B", 40_960),
+            ("Qwen/Qwen3-235B-A22B-FP8", 40_960),
+            ("moonshotai/Kimi-K2-Instruct", 131_072),
+            ("zai-org/GLM-4.5", 131_072),
+        ] {
+            assert_eq!(of(path), positions, "{path}");
+        }
+        for (release, positions) in POSITIONS {
+            let shape = of_checkpoint(release).expect(release);
+            assert_ne!(embedded(&shape.name).expect(release).max_positions, positions, "{release} needs no row");
         }
     }
 

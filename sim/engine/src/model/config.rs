@@ -10,6 +10,8 @@ mod modules;
 mod no_format;
 mod parts;
 mod patterns;
+mod positions;
+mod predicting;
 mod quantization;
 mod reader;
 mod searched;
@@ -143,29 +145,32 @@ fn is_near(found: &str, known: &str) -> bool {
 fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let family = of.family;
     let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
-    let n_heads = reader.required(&["num_attention_heads", "n_head", "n_heads"]);
+    let n_heads = n_heads(of, reader);
     // OPT-350M alone has embeddings of another width than its layers.
     if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
         reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
     }
     let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
-    let max_positions = positions(family, reader);
-    let (n_layers, layers) = layers::layers(of, reader, max_positions, experts.is_some());
+    let learned_positions = learns_positions(family, reader);
+    let positions = positions::positions(of, learned_positions, reader);
+    let (n_layers, layers) = layers::layers(of, reader, experts.is_some());
+    let layers = positions.limit(layers, n_layers, family);
     let (qkv_bias, output_bias) = biases(of, reader);
     let is_stated = family == Family::Megatron;
     let vocab = match family {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     };
-    let n_kv_heads = n_kv_heads(family, n_heads, reader);
-    let head_dim = reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads);
+    let n_kv_heads = n_kv_heads(of, n_heads, reader);
+    let head_dim = head_dim(of, hidden / n_heads, reader);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
     let plain =
         Heads { n: n_heads, n_kv: n_kv_heads, key_dim: head_dim, value_dim: head_dim, projects_values: true, sinks };
     let heads_by_layer = parts::heads(family, plain, reader);
     let whole = heads_by_layer.map_or(plain, |heads| heads.whole);
     let selects = layers.kinds().iter().any(|layer| layer.mixer.has_index());
+    let (n_predicting, predicting_layer) = predicting::predicting(of, &layers, n_layers, reader);
     let vision = encoder(hidden, reader);
     let has_vision = vision.is_some();
     Model {
@@ -184,11 +189,11 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         output_bias,
         output_gate: output_gate(of, reader),
         sinks,
-        learned_positions: learns_positions(family, reader),
+        learned_positions,
         scaled_positions: family == Family::GptOss,
         norms: of.norms,
         qk_norm: qk_norm(of, reader),
-        max_positions,
+        max_positions: positions.n,
         heads_by_layer,
         latent,
         compressed: parts::compressed(family, reader),
@@ -200,15 +205,34 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         streams: parts::streams(family, reader),
         layer_inputs: parts::layer_inputs(family, reader),
         wide_reusing: family == Family::Gemma4 && reader.flag("use_double_wide_mlp", false),
-        n_predicting: predicting(reader),
+        n_predicting,
+        predicting_layer,
+        predicting_whole: false,
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
     }
 }
 
-fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
-    let stated = match family {
+/// Query heads: what a file states, or what its class takes.
+fn n_heads(of: Type, reader: &mut Reader<'_>) -> u64 {
+    let keys = ["num_attention_heads", "n_head", "n_heads"];
+    let usual = of.defaults.heads.map(|[n, _]| n);
+    let stated = if usual.is_some() { reader.optional(&keys) } else { None };
+    stated.or(usual).unwrap_or_else(|| reader.required(&keys))
+}
+
+/// Width of a head: what a file states, or what its class takes, or a part of the hidden width.
+fn head_dim(of: Type, part: u64, reader: &mut Reader<'_>) -> u64 {
+    let keys = ["head_dim", "attention_head_dim"];
+    // A class takes its own where the key is left out, and a part of the hidden width where it is null.
+    let is_null = keys.into_iter().any(|key| reader.is_null(key));
+    let usual = of.defaults.head_dim.filter(|_| !is_null);
+    reader.optional(&keys).or(usual).unwrap_or(part)
+}
+
+fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
+    let stated = match of.family {
         Family::Searched => searched::n_kv_heads(n_heads, reader),
         Family::Mpt => match reader.word("attn_type") {
             Some("multiquery_attention") => Some(1),
@@ -220,7 +244,11 @@ fn n_kv_heads(family: Family, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
                 None
             }
         },
-        _ => reader.optional(&["num_key_value_heads", "num_attention_groups"]),
+        _ => {
+            let keys = ["num_key_value_heads", "num_attention_groups"];
+            let usual = of.defaults.heads.map(|[_, n_kv]| n_kv).filter(|_| !reader.is_null(keys[0]));
+            reader.optional(&keys).or(usual)
+        }
     };
     stated.unwrap_or(n_heads)
 }
@@ -250,11 +278,6 @@ fn learns_positions(family: Family, reader: &mut Reader<'_>) -> bool {
         }
         _ => false,
     }
-}
-
-fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
-    let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
-    reader.optional(&["max_position_embeddings", "n_positions", "model_max_length", "max_seq_len"]).unwrap_or(default)
 }
 
 /// The gate behind attention.
@@ -297,12 +320,6 @@ fn encoder(hidden: u64, reader: &mut Reader<'_>) -> Option<VisionEncoder> {
     let mm_tokens = reader.optional(&["mm_tokens_per_image"]);
     let Some(Value::Object(keys)) = reader.value("vision_config") else { return None };
     vision::vision(keys, mm_tokens, hidden, &mut reader.findings)
-}
-
-/// Layers behind the last one that predict tokens further on.
-fn predicting(reader: &mut Reader<'_>) -> u64 {
-    let counts = ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"].map(|key| reader.count(key));
-    counts.into_iter().max().unwrap_or(0)
 }
 
 fn contradictions(model: &Model) -> Vec<String> {

@@ -296,9 +296,12 @@ impl Model {
         self.layer_parameters(self.experts.map_or(0, |experts| experts.top_k)) + self.embedding_parameters()
     }
 
-    /// The layer that predicts a token further on: attention to all tokens, or to selected ones where the model has it, and experts where the last layer with
-    /// a feed-forward has them. One of a model with compressed attention has the window alone (DeepSeek-V4's `compress_ratios` end with its 0).
-    fn predicting_layer(&self) -> Layer {
+    /// The layer that predicts a token further on: what its type says, else attention to all tokens, or to selected ones where the model has it, and experts
+    /// where the last layer with a feed-forward has them. One of a model with compressed attention has the window alone (DeepSeek-V4's `compress_ratios` end with its 0).
+    pub(super) fn layer_that_predicts(&self) -> Layer {
+        if let Some(layer) = self.predicting_layer {
+            return layer;
+        }
         let of_kind = |layer: Layer| match layer.mixer {
             Mixer::Compressed { window, .. } => Some(Mixer::Window(window)),
             Mixer::Selected(_) => Some(layer.mixer),
@@ -311,7 +314,7 @@ impl Model {
     /// Parameters of all layers that predict tokens further on: each joins the last state with the next token's embedding, both normed,
     /// and shares embedding and head with the model (arXiv:2412.19437, section 2.2).
     pub fn predicting_parameters(&self) -> u64 {
-        let layer = self.predicting_layer();
+        let layer = self.layer_that_predicts();
         let experts = self.experts.map_or(0, |experts| experts.n_routed * self.expert_parameters());
         let joins = 2 * self.hidden * self.hidden + 3 * self.hidden;
         let of_layer = self.shared_layer_parameters(layer) + if layer.has_experts() { experts } else { 0 };
@@ -323,7 +326,7 @@ impl Model {
         (self.n_predicting > 0).then(|| Self {
             name: format!("{}'s own prediction", self.name),
             n_layers: 1,
-            layers: super::Pattern::uniform(self.predicting_layer()),
+            layers: super::Pattern::uniform(self.layer_that_predicts()),
             n_predicting: 0,
             vision: None,
             unpriced: Vec::new(),
@@ -339,7 +342,7 @@ fn n_blocks(layer: Layer) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::embedded;
+    use crate::model::{Mixer, embedded};
 
     fn billions(n: u64) -> f64 {
         hw::real(n) / 1e9
@@ -405,5 +408,35 @@ mod tests {
         assert!((13.0..14.2).contains(&own), "{own} B");
         let drafting = model.predicting().expect("one layer");
         assert_eq!((drafting.n_layers, drafting.n_predicting), (1, 0));
+    }
+
+    #[test]
+    fn layers_that_predict_are_what_their_models_publish() {
+        let of = |name: &str| {
+            let model = embedded(name).expect(name);
+            let layer = model.predicting().expect(name).layers.layer(0);
+            let each = hw::real(model.predicting_parameters()) / hw::real(model.n_predicting);
+            (model.n_predicting, layer.mixer, layer.has_experts(), each)
+        };
+        // Model card of XiaomiMiMo/MiMo-V2-Flash: three blocks of 0.33 B with a dense feed-forward and a window.
+        let (n, mixer, experts, each) = of("mimo-v2-flash");
+        assert_eq!((n, mixer, experts), (3, Mixer::Window(129), false));
+        assert!((each / 0.33e9 - 1.0).abs() < 0.02, "{each}");
+        // The three layers of Step-3.7-Flash alone have 5.92 GB in 16 bits, with an embedding and a head each (Hikari07jp/Step-3.7-Flash-MTP-draft).
+        let (n, mixer, experts, each) = of("step-3.5-flash");
+        assert_eq!((n, mixer, experts), (3, Mixer::Window(512), false));
+        let tables = hw::real(4 * 128_896 * 4096_u64);
+        assert!((2.0 * (3.0 * each + tables) / 5.92e9 - 1.0).abs() < 0.002, "{each}");
+        // `longcat_flash_mtp.py` of vllm-project/vllm: latent attention and a dense feed-forward of 12,288, without experts.
+        let (n, mixer, experts, each) = of("longcat-flash");
+        assert_eq!((n, mixer, experts), (1, Mixer::Full, false));
+        let longcat = embedded("longcat-flash").expect("embedded");
+        let dense = longcat.attention_parameters() + 3 * 6144 * 12_288 + 2 * 6144 * 6144 + 5 * 6144;
+        assert_eq!(each.to_bits(), hw::real(dense).to_bits());
+        // `qwen3_next_mtp.py` and `nemotron_h_mtp.py` (`*E`): attention to all tokens and experts.
+        for name in ["qwen3-next-80b-a3b", "nemotron-3-super-120b-a12b"] {
+            let (n, mixer, experts, _) = of(name);
+            assert_eq!((n, mixer, experts), (1, Mixer::Full, true), "{name}");
+        }
     }
 }

@@ -11,8 +11,9 @@ const OF_HYBRID: [Layer; 2] = [
 ];
 
 impl Model {
-    /// The model with so many layers that predict a further token each, behind its own: as its others, attention and experts in a hybrid
-    /// with state-space layers, or a window alone beside compressed attention (DeepSeek-V4's `compress_ratios` end with its 0). They are counted among its layers, and each sends its output through the head (Megatron-Core,
+    /// The model with so many layers that predict a further token each, behind its own: what its type says, a window alone beside compressed attention
+    /// (DeepSeek-V4's `compress_ratios` end with its 0), attention and experts in a hybrid with state-space layers, else as its last layer
+    /// (Megatron-Core, `get_gpt_mtp_block_spec`). They are counted among its layers, and each sends its output through the head (Megatron-Core,
     /// `MultiTokenPredictionBlock`).
     ///
     /// # Panics
@@ -20,13 +21,14 @@ impl Model {
     pub fn with_predicting(self, n: u64) -> Self {
         let windowed =
             self.window_beside_compressed().map(|tokens| Layer { mixer: Mixer::Window(tokens), ..Layer::EXPERTS });
-        let further: &[Layer] = match (&windowed, self.state_space) {
-            (Some(layer), _) => std::slice::from_ref(layer),
-            (None, Some(_)) => &OF_HYBRID,
-            (None, None) => &[],
+        let last = self.layers.layer(self.n_layers.saturating_sub(1));
+        let further: &[Layer] = match (&self.predicting_layer, &windowed, self.state_space) {
+            (Some(layer), ..) | (None, Some(layer), _) => std::slice::from_ref(layer),
+            (None, None, Some(_)) => &OF_HYBRID,
+            (None, None, None) => std::slice::from_ref(&last),
         };
-        if n == 0 || further.is_empty() {
-            return Self { n_layers: self.n_layers + n, n_predicting: n, ..self };
+        if n == 0 {
+            return Self { n_predicting: n, ..self };
         }
         let mut layers: Vec<Layer> = (0..self.n_layers).map(|index| self.layers.layer(index)).collect();
         (0..n).for_each(|_| layers.extend(further));
@@ -89,6 +91,13 @@ mod tests {
         assert_eq!(three.n_parameters() - own.n_parameters(), 3 * (one.n_parameters() - own.n_parameters()));
         let hybrid = embedded("nemotron-3-nano-30b-a3b").expect("embedded");
         assert_eq!(hybrid.clone().with_predicting(2).n_layers, hybrid.n_layers + 4);
+        // Three linear layers to one that attends, and the one that predicts is as the last, which attends.
+        let turns = embedded("qwen3-next-80b-a3b").expect("embedded").with_predicting(1);
+        let attends = (46..49).map(|index| turns.layers.layer(index).mixer.attends()).collect::<Vec<_>>();
+        assert_eq!(attends, [false, true, true]);
+        // A window and a dense feed-forward behind 45 layers with experts.
+        let step = embedded("step-3.5-flash").expect("embedded").with_predicting(3);
+        assert_eq!((step.n_layers, step.layers.layer(47), step.n_expert_layers()), (48, step.layers.layer(1), 42));
     }
 
     #[test]

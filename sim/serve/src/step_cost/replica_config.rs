@@ -213,7 +213,9 @@ impl<'a> ReplicaConfig<'a> {
         if !self.draft_is_own {
             return Some(draft);
         }
-        let (formats, expert_degree, redundant_experts) = (self.formats, self.expert_degree, self.redundant_experts);
+        let (expert_degree, redundant_experts) = (self.expert_degree, self.redundant_experts);
+        let whole = Formats { kv: self.formats.kv, ..Formats::of(Dtype::Bf16) };
+        let formats = if self.model.predicting_whole { whole } else { self.formats };
         let routing = self.routing.of_other_layer();
         Some(Self { formats, expert_degree, routing, redundant_experts, joins_states: true, ..draft })
     }

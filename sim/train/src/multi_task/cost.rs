@@ -216,6 +216,8 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         layer_inputs: None,
         wide_reusing: false,
         n_predicting: 0,
+        predicting_layer: None,
+        predicting_whole: false,
         vision: None,
         formats: engine::formats::Formats::of(Dtype::Bf16),
         unpriced: Vec::new(),

@@ -29,7 +29,7 @@ const BLOCKS: [(char, &str, Layer); 4] = [
 ];
 
 /// Layers: how many, and what they are.
-pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_experts: bool) -> (u64, Pattern) {
+pub(super) fn layers(of: Type, reader: &mut Reader<'_>, has_experts: bool) -> (u64, Pattern) {
     let family = of.family;
     if family == Family::NemotronH || family == Family::Megatron && reader.has("hybrid_override_pattern") {
         let blocks = blocks(reader);
@@ -49,7 +49,7 @@ pub(super) fn layers(of: Type, reader: &mut Reader<'_>, positions: u64, has_expe
         reader.find("num_hidden_layers", &n, &format!("whole numbers from 1 to {LAYERS_MAX}"));
         return (n, Pattern::uniform(Layer::DENSE));
     }
-    let mixers = mixers(family, reader, n, positions);
+    let mixers = mixers(family, reader, n);
     let feed_forwards = if has_experts { feed_forwards(of, reader, n) } else { Vec::new() };
     let layer = |(index, mixer): (usize, &Mixer)| Layer {
         mixer: *mixer,
@@ -90,11 +90,11 @@ fn blocks(reader: &mut Reader<'_>) -> Vec<Layer> {
 }
 
 /// What mixes the tokens of each of `n` layers.
-fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
-    if let Some(mixers) = patterns::mixers(family, reader, n, positions) {
+fn mixers(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
+    if let Some(mixers) = patterns::mixers(family, reader, n) {
         return mixers;
     }
-    let rest = rest(family, reader, positions);
+    let rest = rest(family, reader);
     let attention_every =
         |period: u64| (0..n).map(|index| if (index + 1).is_multiple_of(period) { Mixer::Full } else { rest }).collect();
     if let Some(words) = reader.words("layer_types") {
@@ -151,13 +151,13 @@ fn at(list: &[u64], index: u64) -> u64 {
 }
 
 /// What mixes the tokens of layers that do not attend to all of them.
-fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
+fn rest(family: Family, reader: &mut Reader<'_>) -> Mixer {
     match family {
         Family::Qwen3Next | Family::KimiLinear => Mixer::Linear,
         Family::Granite | Family::Bamba => Mixer::StateSpace,
         Family::Llama4 => Mixer::Chunked(reader.optional(&["attention_chunk_size"]).unwrap_or(LLAMA4_CHUNK)),
         Family::SparseLatent => Mixer::Selected(reader.required(&["index_topk"])),
-        _ => window(family, reader, positions),
+        _ => window(family, reader),
     }
 }
 

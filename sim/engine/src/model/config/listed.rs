@@ -5,18 +5,10 @@ use super::types::Family;
 use crate::model::Mixer;
 
 /// A window, where the file has one that is in use.
-pub(super) fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
+pub(super) fn window(family: Family, reader: &mut Reader<'_>) -> Mixer {
     let width = reader.optional(&["sliding_window"]);
     let is_used = reader.flag("use_sliding_window", family != Family::Qwen);
-    let Some(width) = width.filter(|_| is_used) else { return Mixer::Full };
-    // Phi-3 files give windows as long as the context and longer to switch them off.
-    if width >= positions && family == Family::Phi3 {
-        return Mixer::Full;
-    }
-    if width > positions {
-        reader.find("sliding_window", &width, &format!("windows of at most the {positions} positions"));
-    }
-    Mixer::Window(width)
+    width.filter(|_| is_used).map_or(Mixer::Full, Mixer::Window)
 }
 
 /// Layers as `layer_types` lists them, perhaps with those that predict tokens further on: `whole` where they attend to all tokens or to what an index

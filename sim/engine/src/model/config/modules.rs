@@ -39,26 +39,41 @@ pub(super) struct Module {
 
 /// Matrices of all layers.
 pub(super) fn of(model: &Model) -> Vec<Module> {
+    (0..model.n_layers).flat_map(|index| of_layer(model, index, model.layers.layer(index))).collect()
+}
+
+/// Matrices of the first layer that predicts a token further on, where public checkpoints number it behind the others.
+pub(super) fn predicting(model: &Model) -> Vec<Module> {
+    of_layer(model, model.n_layers, model.layer_that_predicts())
+}
+
+fn of_layer(model: &Model, index: u64, layer: Layer) -> Vec<Module> {
     let mut modules = Vec::new();
-    for index in 0..model.n_layers {
-        let layer = model.layers.layer(index);
-        let mut push = |part, (name, parameters): (&str, u64)| {
-            modules.push(Module { part, name: format!("layers.{index}.{name}"), parameters });
+    let mut push = |part, (name, parameters): (&str, u64)| {
+        modules.push(Module { part, name: format!("layers.{index}.{name}"), parameters });
+    };
+    mixing(model, layer).into_iter().for_each(|module| push(around(module.0), module));
+    dense(model, layer).into_iter().for_each(|module| push(Part::Dense, module));
+    let experts = model.experts.filter(|_| layer.has_experts());
+    let parameters = experts.map_or(0, |experts| experts.n_routed * model.expert_parameters());
+    if parameters > 0 {
+        let name = match (model.state_space, model.compressed) {
+            (Some(_), _) => "mixer.experts.0",
+            (None, Some(_)) => "ffn.experts.0",
+            (None, None) => "mlp.experts.0",
         };
-        mixing(model, layer).into_iter().for_each(|module| push(around(module.0), module));
-        dense(model, layer).into_iter().for_each(|module| push(Part::Dense, module));
-        let experts = model.experts.filter(|_| layer.has_experts());
-        let parameters = experts.map_or(0, |experts| experts.n_routed * model.expert_parameters());
-        if parameters > 0 {
-            let name = match (model.state_space, model.compressed) {
-                (Some(_), _) => "mixer.experts.0",
-                (None, Some(_)) => "ffn.experts.0",
-                (None, None) => "mlp.experts.0",
-            };
-            push(Part::Experts, (name, parameters));
-        }
+        push(Part::Experts, (name, parameters));
     }
     modules
+}
+
+/// Names of layers that predict tokens further on, where checkpoints count them from 0 again.
+const PREDICTING: [&str; 3] = ["mtp", "mtp.layers", "mtp.layers.0"];
+
+/// Whether a name or an expression of one means such layers as a whole, and not a part of them.
+pub(super) fn is_predicting(text: &str) -> bool {
+    let name = text.trim_start_matches("re:").trim_matches(|letter| "^$.*\\".contains(letter));
+    PREDICTING.into_iter().any(|whole| name == whole || name.ends_with(&format!(".{whole}")))
 }
 
 /// The part of a projection around what mixes tokens: names of those behind it begin with an `o`.

@@ -22,12 +22,12 @@ const GEMMA3N_REUSING: u64 = 15;
 const GLM5_NEXT_PICKED: u64 = 2048;
 
 /// Mixers of `n` layers, of types that have rules of their own.
-pub(super) fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Option<Vec<Mixer>> {
+pub(super) fn mixers(family: Family, reader: &mut Reader<'_>, n: u64) -> Option<Vec<Mixer>> {
     let alike = |mixer| (0..n).map(|_| mixer).collect();
     Some(match family {
         Family::DeepseekV4 => compressed(reader, n),
-        Family::Gemma3n | Family::Gemma4 | Family::Gemma4Unified => gemma(family, reader, n, positions),
-        Family::MimoV2 => mimo(reader, n, positions),
+        Family::Gemma3n | Family::Gemma4 | Family::Gemma4Unified => gemma(family, reader, n),
+        Family::MimoV2 => mimo(reader, n),
         Family::MiniMaxM3 => blocks(reader, n),
         Family::Longcat => alike(Mixer::Full),
         Family::FalconH1 => alike(Mixer::Joint),
@@ -106,8 +106,8 @@ fn ratio_of(word: &str) -> u64 {
 }
 
 /// Gemma 4 and Gemma 3n: windows, and a last part of layers that use the keys and values of a layer before of the same kind.
-fn gemma(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
-    let near = window(family, reader, positions);
+fn gemma(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
+    let near = window(family, reader);
     let (period, reusing) = match family {
         Family::Gemma3n => (GEMMA3N_PERIOD, reader.stated_count("num_kv_shared_layers").unwrap_or(GEMMA3N_REUSING)),
         _ => (GEMMA4_PERIOD, reader.count("num_kv_shared_layers")),
@@ -135,10 +135,10 @@ fn gemma(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec
 }
 
 /// MiMo-V2: `sliding_window_size` counts the tokens before a query, and the model code adds it.
-fn mimo(reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
+fn mimo(reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
     // Files carry the window under a name of chunks too.
     let _ = reader.value("attention_chunk_size");
-    let stated = window(Family::MimoV2, reader, positions);
+    let stated = window(Family::MimoV2, reader);
     let near = reader.optional(&["sliding_window_size"]).map_or(stated, |before| Mixer::Window(before + 1));
     if let Some(words) = reader.words("layer_types") {
         return listed(reader, &words, n, Mixer::Full, near);

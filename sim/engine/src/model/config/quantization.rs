@@ -41,6 +41,8 @@ pub(super) struct Scheme {
     targets: Vec<(modules::Pattern, Format)>,
     /// Patterns of modules that stay whole.
     whole: Vec<modules::Pattern>,
+    /// Whether layers that predict tokens further on are named among them.
+    predicting_whole: bool,
     /// Format of the output head.
     head: Format,
     /// Weights that share a scale, where kernels have fewer.
@@ -48,6 +50,8 @@ pub(super) struct Scheme {
     kv: Dtype,
 }
 
+/// Elements that share a scale in MX formats.
+const MX_GROUP: u64 = 32;
 /// Weights that share a scale in the tables of 4-bit integers.
 const GROUP: u64 = 128;
 /// Bits of a scale and of its zero point.
@@ -75,6 +79,9 @@ impl Scheme {
             }
         }
         model.formats = formats;
+        let is_left = |module: &modules::Module| self.of(&module.name) == Format::Bf16;
+        model.predicting_whole =
+            model.n_predicting > 0 && (self.predicting_whole || modules::predicting(model).iter().all(is_left));
         let packed = weights.iter().filter(|((_, format), _)| *format == Format::Int4).map(|(_, n)| n).sum::<u64>();
         if let Some(group) = self.group.filter(|_| packed > 0) {
             // What the scales take beyond those of the tables' groups, in parameters of 16 bits.
@@ -110,10 +117,11 @@ impl Scheme {
 /// # Errors
 /// A finding with key, what was found and what is allowed.
 pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
-    let mut whole = Vec::new();
+    let (mut whole, mut predicting_whole) = (Vec::new(), false);
     for key in ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"] {
         for text in names(keys, key)? {
             whole.extend(modules::Pattern::of(key, text)?);
+            predicting_whole |= modules::is_predicting(text);
         }
     }
     let named = match keys.get("quantized_layers") {
@@ -129,7 +137,7 @@ pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
     dynamic(keys, &mut whole, &mut targets)?;
     let has_head = keys.get("lm_head").and_then(Value::as_bool).unwrap_or(false);
     let head = rest.filter(|_| has_head).unwrap_or(Format::Bf16);
-    Ok(Scheme { rest, named, targets, whole, head, group: group(keys), kv: kept(keys)? })
+    Ok(Scheme { rest, named, targets, whole, predicting_whole, head, group: group(keys), kv: kept(keys)? })
 }
 
 /// Whether formats are those of groups.
@@ -150,7 +158,7 @@ fn dynamic(
     let Some(Value::Object(rules)) = keys.get("dynamic") else { return Ok(()) };
     for (text, rule) in rules {
         let pattern = |text| modules::Pattern::expression("dynamic", text);
-        match (text.strip_prefix("-:"), rule.get("bits").and_then(Value::as_u64)) {
+        match (text.strip_prefix("-:"), rule.get("bits").and_then(number_of_bits)) {
             (Some(text), _) => whole.push(pattern(text)?),
             (None, None) => {}
             (None, bits) => targets.push((pattern(text.strip_prefix("+:").unwrap_or(text))?, of_bits(bits)?)),
@@ -185,7 +193,7 @@ fn of_algorithm(word: &str) -> Result<Format, NoFormat> {
 /// The one format of a file.
 fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     let word = |key: &str| keys.get(key).and_then(Value::as_str);
-    let bits = keys.get("bits").or_else(|| keys.get("w_bit")).and_then(Value::as_u64);
+    let bits = keys.get("bits").or_else(|| keys.get("w_bit")).and_then(number_of_bits);
     match (word("quant_method"), word("quant_algo")) {
         (Some("fp8"), None) if keys.contains_key("weight_block_size") => block(&keys["weight_block_size"]),
         (Some("fp8" | "fbgemm_fp8"), None) => Ok(Format::Fp8),
@@ -199,6 +207,11 @@ fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
             allowed: METHODS.join(", "),
         }),
     }
+}
+
+/// A number of bits, which some files write as a word.
+fn number_of_bits(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
 fn of_bits(bits: Option<u64>) -> Result<Format, NoFormat> {
@@ -260,23 +273,30 @@ fn group_format(keys: &Map<String, Value>, group: &Value) -> Result<Format, NoFo
     let numbers = |side: &str| {
         let side = group.get(side).unwrap_or(&Value::Null);
         let kind = side.get("type").and_then(Value::as_str).map(str::to_owned);
-        side.get("num_bits").and_then(Value::as_u64).map(|bits| (bits, kind.unwrap_or_default()))
+        side.get("num_bits").and_then(number_of_bits).map(|bits| (bits, kind.unwrap_or_default()))
     };
     let word = |at: &Value, key: &str| at.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let weights = &group["weights"];
     let packed = keys.get("format").and_then(Value::as_str).unwrap_or("").to_owned() + &word(group, "format");
     let (stored, active) = (numbers("weights"), numbers("input_activations"));
+    // MX formats have a scale for 32 elements (`MXFP4` and `MXFP8` of `quant_scheme.py`).
+    let by_32 =
+        word(weights, "strategy") == "group" && weights.get("group_size").and_then(Value::as_u64) == Some(MX_GROUP);
+    let is_mx = |word| by_32 || packed.contains(word);
     let sides = (
         stored.as_ref().map(|(bits, kind)| (*bits, kind.as_str())),
         active.as_ref().map(|(bits, kind)| (*bits, kind.as_str())),
     );
     match sides {
         (Some((8, "float")), Some((8, "float"))) if word(weights, "strategy") == "block" => Ok(Format::Fp8Block),
+        (Some((8, "float")), Some((8, "float"))) if is_mx("mxfp8") => Ok(Format::Mxfp8),
         (Some((8, "float")), Some((8, "float"))) => Ok(Format::Fp8),
         (Some((8, "int")), Some((8, "int"))) => Ok(Format::Int8),
         (Some((8, _)), None) => Ok(Format::Int8Weights),
         (Some((4, "int")), None) => Ok(Format::Int4),
         (Some((4, "float")), None) if packed.contains("mxfp4") => Ok(Format::Mxfp4),
+        // Kernels of MXFP4 are known with 16-bit activations alone.
+        (Some((4, "float")), Some((4, "float"))) if is_mx("mxfp4") => Ok(Format::Mxfp4),
         (Some((4, "float")), Some((4, "float"))) => Ok(Format::Nvfp4),
         _ => Err(NoFormat::Pair { weights: sided(stored.as_ref()), activations: sided(active.as_ref()) }),
     }

@@ -42,6 +42,11 @@ impl<'a> Reader<'a> {
         Some(count.unwrap_or(1))
     }
 
+    /// Whether a key is there and holds nothing.
+    pub(super) fn is_null(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(Value::is_null)
+    }
+
     /// Whether a key is there.
     pub(super) fn has(&mut self, name: &str) -> bool {
         self.value(name).is_some()

@@ -2,6 +2,9 @@
 
 use super::*;
 
+mod defaults;
+mod formats;
+
 #[test]
 fn all_findings_come_at_once() {
     let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
@@ -289,12 +292,6 @@ fn layers_that_cannot_be_are_findings() {
         (
             GPT_OSS,
             "\"sliding_window\": 128",
-            "\"sliding_window\": 262144",
-            "`sliding_window` is 262144, allowed are windows of at most the 131072 positions",
-        ),
-        (
-            GPT_OSS,
-            "\"sliding_window\": 128",
             "\"sliding_window\": 128, \"layer_types\": [\"full_attention\"]",
             "`layer_types` is a list of 1 layers, allowed are lists of the 36",
         ),
@@ -341,9 +338,6 @@ fn windows_of_whole_models_are_read() {
         .replace("\"mistral\"", "\"qwen2\"")
         .replace('}', ", \"use_sliding_window\": true, \"max_window_layers\": 28 }");
     assert_eq!(mixers(&used), [(Mixer::Full, 28), (Mixer::Window(4096), 4)]);
-    // microsoft/Phi-3-medium-128k-instruct: a window of 131,072 over 131,072 positions is none.
-    let phi = mistral.replace("\"mistral\"", "\"phi3\"").replace("4096 }", "32768 }");
-    assert_eq!(mixers(&phi), [(Mixer::Full, 32)]);
 }
 
 #[test]

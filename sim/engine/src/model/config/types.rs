@@ -11,7 +11,6 @@ pub(super) enum Family {
     Llama,
     Gpt2,
     Mistral,
-    Phi3,
     Qwen,
     Qwen3Next,
     KimiLinear,
@@ -47,6 +46,13 @@ pub(super) enum Family {
     Megatron,
 }
 
+impl Family {
+    /// Whether layers with a window may have other heads than those that attend to all tokens.
+    pub(super) const fn has_windowed_heads(self) -> bool {
+        matches!(self, Self::Gemma4 | Self::Gemma4Unified | Self::MimoV2 | Self::Step | Self::DeepseekV4)
+    }
+}
+
 /// Biases of the projections of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Biases {
@@ -54,6 +60,23 @@ pub(super) struct Biases {
     pub(super) default: bool,
     /// Whether the output projection has one too.
     pub(super) of_output: bool,
+}
+
+/// What a configuration class takes where a file leaves a key out: `configuration_<type>.py` of huggingface/transformers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Defaults {
+    /// Heads of queries, and of keys and values.
+    pub(super) heads: Option<[u64; 2]>,
+    pub(super) head_dim: Option<u64>,
+    pub(super) positions: Option<u64>,
+}
+
+impl Defaults {
+    const NONE: Self = Self { heads: None, head_dim: None, positions: None };
+
+    const fn of(heads: [u64; 2], head_dim: u64, positions: u64) -> Self {
+        Self { heads: Some(heads), head_dim: Some(head_dim), positions: Some(positions) }
+    }
 }
 
 /// What sets a type apart from others.
@@ -76,6 +99,9 @@ pub(super) struct Type {
     pub(super) n_dense: u64,
     /// Whether routers have a bias for every expert that balances their load, where a file does not say so.
     pub(super) balanced: bool,
+    pub(super) defaults: Defaults,
+    /// Layers behind the last one that predict a token more each, where a file does not say so.
+    pub(super) n_predicting: u64,
 }
 
 /// A type like Llama: gated, with a head of its own, biases where a file says so.
@@ -90,19 +116,31 @@ pub(super) const LLAMA: Type = Type {
     output_gate: false,
     n_dense: 0,
     balanced: false,
+    defaults: Defaults::NONE,
+    n_predicting: 0,
 };
 const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
 const INSIDE: Biases = Biases { default: true, of_output: false };
 const EVERYWHERE: Biases = Biases { default: true, of_output: true };
 const GPT: Type = Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, ..LLAMA };
-const MISTRAL: Type = Type { family: Family::Mistral, ..LLAMA };
+/// `configuration_mistral.py` and `configuration_mixtral.py`: the width of a head follows from the file.
+const OF_MISTRAL: Defaults = Defaults { heads: Some([32, 8]), head_dim: None, positions: Some(131_072) };
+const MISTRAL: Type = Type { family: Family::Mistral, defaults: OF_MISTRAL, ..LLAMA };
+const MINISTRAL_3: Type = Type { defaults: Defaults::of([32, 8], 128, 262_144), ..MISTRAL };
 const QWEN2: Type = Type { family: Family::Qwen, biases: INSIDE, ..LLAMA };
 /// Each head's queries and keys are normalised.
 const NORMED: Type = Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, ..LLAMA };
 const QWEN3: Type = Type { family: Family::Qwen, ..NORMED };
+const QWEN3_VL: Type = Type { defaults: Defaults::of([32, 32], 128, 128_000), ..QWEN3 };
 const QWEN3_NEXT: Type = Type { family: Family::Qwen3Next, output_gate: true, ..NORMED };
-const GEMMA3: Type = Type { family: Family::Gemma3, tied: true, norms: Norms::Around, ..NORMED };
+const GEMMA3: Type = Type {
+    family: Family::Gemma3,
+    tied: true,
+    norms: Norms::Around,
+    defaults: Defaults::of([8, 4], 256, 131_072),
+    ..NORMED
+};
 const COHERE: Type = Type { norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..TIED };
 /// All heads of queries are normalised together, and all of keys.
 const OLMO2: Type = Type { qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA };
@@ -111,7 +149,13 @@ const GLM4_MOE: Type =
     Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, balanced: true, ..LLAMA };
 const DEEPSEEK_V4: Type = Type { family: Family::DeepseekV4, balanced: true, ..LLAMA };
 const LATENT: Type = Type { family: Family::Latent, balanced: true, ..LLAMA };
-const GEMMA4: Type = Type { family: Family::Gemma4, tied: true, norms: Norms::Around, ..NORMED };
+const GEMMA4: Type = Type { family: Family::Gemma4, ..GEMMA3 };
+const GEMMA4_UNIFIED: Type = Type {
+    family: Family::Gemma4Unified,
+    defaults: Defaults { positions: None, ..Defaults::of([8, 4], 256, 0) },
+    ..GEMMA4
+};
+const GEMMA3N: Type = Type { family: Family::Gemma3n, defaults: Defaults::of([8, 2], 256, 32_768), ..GEMMA4 };
 const MINIMAX_M3: Type = Type { family: Family::MiniMaxM3, balanced: true, ..NORMED };
 const QWEN4: Type = Type { family: Family::Qwen4, output_gate: true, ..NORMED };
 const GLM5_NEXT: Type = Type { family: Family::Glm5Next, n_dense: 3, ..LATENT };
@@ -120,7 +164,7 @@ const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 111] = [
+pub(super) const TYPES: [(&str, Type); 112] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -143,16 +187,19 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
     ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
     ("falcon_h1", Type { family: Family::FalconH1, ..LLAMA }),
-    ("gemma", TIED),
-    ("gemma2", Type { family: Family::Gemma2, norms: Norms::Around, ..TIED }),
+    ("gemma", Type { defaults: Defaults::of([16, 16], 256, 8192), ..TIED }),
+    (
+        "gemma2",
+        Type { family: Family::Gemma2, norms: Norms::Around, defaults: Defaults::of([8, 4], 256, 8192), ..TIED },
+    ),
     ("gemma3", GEMMA3),
     ("gemma3_text", GEMMA3),
-    ("gemma3n", Type { family: Family::Gemma3n, ..GEMMA4 }),
-    ("gemma3n_text", Type { family: Family::Gemma3n, ..GEMMA4 }),
+    ("gemma3n", GEMMA3N),
+    ("gemma3n_text", GEMMA3N),
     ("gemma4", GEMMA4),
     ("gemma4_text", GEMMA4),
-    ("gemma4_unified", Type { family: Family::Gemma4Unified, ..GEMMA4 }),
-    ("gemma4_unified_text", Type { family: Family::Gemma4Unified, ..GEMMA4 }),
+    ("gemma4_unified", GEMMA4_UNIFIED),
+    ("gemma4_unified_text", GEMMA4_UNIFIED),
     ("glm", Type { biases: INSIDE, ..LLAMA }),
     ("glm4", Type { biases: INSIDE, norms: Norms::Around, ..LLAMA }),
     ("glm4_moe", GLM4_MOE),
@@ -179,7 +226,7 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("llama", LLAMA),
     ("llama4", LLAMA4),
     ("llama4_text", LLAMA4),
-    ("longcat_flash", Type { family: Family::Longcat, ..LATENT }),
+    ("longcat_flash", Type { family: Family::Longcat, n_predicting: 1, ..LATENT }),
     // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
     (
         "megatron",
@@ -199,10 +246,14 @@ pub(super) const TYPES: [(&str, Type); 111] = [
             biases: Biases { default: false, of_output: false },
             n_dense: 1,
             balanced: true,
+            // `mtp.layers.{0,1,2}` of the checkpoint, whose config.json has no key for them.
+            n_predicting: 3,
             ..LLAMA
         },
     ),
     ("minimax", Type { family: Family::Lightning, ..LLAMA }),
+    // MiniMax-M1's own file; `minimax` is that of its conversion for huggingface/transformers.
+    ("minimax_m1", Type { family: Family::Lightning, ..LLAMA }),
     (
         "minimax_m2",
         Type { family: Family::MiniMax, qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, balanced: true, ..LLAMA },
@@ -210,8 +261,8 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("minimax_m3", MINIMAX_M3),
     ("minimax_m3_vl", MINIMAX_M3),
     ("minimax_m3_vl_text", MINIMAX_M3),
-    ("ministral", MISTRAL),
-    ("ministral3", MISTRAL),
+    ("ministral", Type { defaults: Defaults::NONE, ..MISTRAL }),
+    ("ministral3", MINISTRAL_3),
     ("mistral", MISTRAL),
     ("mistral3", MISTRAL),
     ("mistral4", Type { balanced: false, ..LATENT }),
@@ -227,27 +278,27 @@ pub(super) const TYPES: [(&str, Type); 111] = [
     ("olmoe", OLMO2),
     ("opt", GPT),
     ("phi", Type { gated: false, biases: EVERYWHERE, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
-    ("phi3", Type { family: Family::Phi3, ..LLAMA }),
-    ("phimoe", Type { family: Family::Phi3, ..LLAMA }),
+    ("phi3", LLAMA),
+    ("phimoe", LLAMA),
     ("qwen2", QWEN2),
     ("qwen2_5_vl", QWEN2),
     ("qwen2_5_vl_text", QWEN2),
     ("qwen2_moe", QWEN2),
     ("qwen2_vl", QWEN2),
     ("qwen2_vl_text", QWEN2),
-    ("qwen3", QWEN3),
+    ("qwen3", Type { defaults: Defaults::of([32, 32], 128, 32_768), ..QWEN3 }),
     ("qwen3_5", QWEN3_NEXT),
     ("qwen3_5_moe", QWEN3_NEXT),
     ("qwen3_5_moe_text", QWEN3_NEXT),
     ("qwen3_5_text", QWEN3_NEXT),
     ("qwen3_moe", QWEN3),
-    ("qwen3_next", QWEN3_NEXT),
+    ("qwen3_next", Type { n_predicting: 1, ..QWEN3_NEXT }),
     ("qwen3_omni_moe", QWEN3),
     ("qwen3_omni_moe_text", QWEN3),
-    ("qwen3_vl", QWEN3),
+    ("qwen3_vl", QWEN3_VL),
     ("qwen3_vl_moe", QWEN3),
     ("qwen3_vl_moe_text", QWEN3),
-    ("qwen3_vl_text", QWEN3),
+    ("qwen3_vl_text", QWEN3_VL),
     ("qwen4_exp", QWEN4),
     ("qwen4_exp_text", QWEN4),
     ("sarvam_mla", Type { n_dense: 1, ..LATENT }),
