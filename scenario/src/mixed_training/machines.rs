@@ -71,16 +71,25 @@ pub fn links(top: &mut Section<'_>, groups: &[Group]) -> Vec<Link> {
 
 fn link(mut section: Section<'_>, groups: &[Group], known: &[Link]) -> Option<Link> {
     let zones = between(&mut section, groups);
-    if let Some([a, b]) = zones.as_ref().filter(|[a, b]| known.iter().any(|link| link.joins([a, b]))) {
-        let finding = Finding::error(Code::TwiceNamed, section.at(), format!("two links are between `{a}` and `{b}`"));
-        section.find(finding.help("a link goes both ways; write the pair once"));
-    }
     let bytes_per_s = rates(&mut section);
     let latency_s = section.number("latency_ms", 0.0, 0.0..=1e5);
     let latency_s = mixed_gpus::milliseconds(latency_s);
     let usd_per_gb = section.number("usd_per_gb", 0.0, 0.0..=1e6);
+    let found = zones.zip(bytes_per_s);
+    let found = found.map(|(zones, bytes_per_s)| Link { zones, bytes_per_s, latency_s, usd_per_gb });
+    if let Some(link) = found.as_ref().filter(|link| known.iter().any(|other| contradicts(link, other))) {
+        let [a, b] = &link.zones;
+        let finding = Finding::error(Code::TwiceNamed, section.at(), format!("two links are between `{a}` and `{b}`"));
+        section.find(finding.help("a link goes both ways; write the pair once"));
+    }
     section.finish();
-    Some(Link { zones: zones?, bytes_per_s: bytes_per_s?, latency_s, usd_per_gb })
+    found
+}
+
+/// Whether two links of one pair of zones differ. One that is written from either end is the same.
+fn contradicts(link: &Link, other: &Link) -> bool {
+    let [a, b] = &link.zones;
+    other.joins([a, b]) && Link { zones: link.zones.clone(), ..other.clone() } != *link
 }
 
 /// `between = ["a", "b"]`: two zones that groups lie in, or one twice.

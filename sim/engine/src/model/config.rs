@@ -155,13 +155,11 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let learned_positions = learns_positions(family, reader);
     let positions = positions::positions(of, learned_positions, reader);
     let (n_layers, layers) = layers::layers(of, reader, experts.is_some());
+    positions.check(&layers, family, reader);
     let layers = positions.limit(layers, n_layers, family);
     let (qkv_bias, output_bias) = biases(of, reader);
     let is_stated = family == Family::Megatron;
-    let vocab = match family {
-        Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
-        _ => reader.required(&["vocab_size"]),
-    };
+    let vocab = vocab(family, reader);
     let n_kv_heads = n_kv_heads(of, n_heads, reader);
     let head_dim = head_dim(of, hidden / n_heads, reader);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
@@ -211,6 +209,13 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
+    }
+}
+
+fn vocab(family: Family, reader: &mut Reader<'_>) -> u64 {
+    match family {
+        Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
+        _ => reader.required(&["vocab_size"]),
     }
 }
 

@@ -67,6 +67,18 @@ fn scaled(n: u64, reader: &mut Reader<'_>) -> u64 {
 }
 
 impl Positions {
+    /// Refuses windows beyond the positions. Phi-3 files give windows as long as the context and longer to switch them off.
+    pub(super) fn check(self, layers: &Pattern, family: Family, reader: &mut Reader<'_>) {
+        let width = |layer: Layer| match layer.mixer {
+            Mixer::Window(tokens) | Mixer::Reused(Some(tokens)) => Some(tokens),
+            _ => None,
+        };
+        let widest = layers.kinds().into_iter().filter_map(width).max().unwrap_or(0);
+        if self.is_known && family != Family::Phi3 && widest > self.n {
+            reader.find("sliding_window", &widest, &format!("windows of at most the {} positions", self.n));
+        }
+    }
+
     /// The layers with windows no longer than the positions. One as long is attention to all tokens, unless layers with windows have other heads.
     pub(super) fn limit(self, layers: Pattern, n_layers: u64, family: Family) -> Pattern {
         let is_long = |layer: Layer| layer.mixer != self.limited(layer.mixer, family);
@@ -111,11 +123,14 @@ mod tests {
         let plain = of("mistral", "");
         assert!(plain.is_plain() && plain.not_trained().is_empty());
         assert_eq!(of("mistral", r#", "sliding_window": 32768"#), plain);
-        assert_eq!(of("mistral", r#", "sliding_window": 65536"#), plain);
+        let config = MISTRAL.replace(" }", r#", "sliding_window": 65536 }"#);
+        let findings = Model::from_config("x", &config).expect_err("a window beyond the context").join("; ");
+        assert!(findings.contains("allowed are windows of at most the 32768 positions"), "{findings}");
         let near = of("mistral", r#", "sliding_window": 32767"#);
         assert_eq!(near.layers, Pattern::uniform(Layer { mixer: Mixer::Window(32_767), ..Layer::DENSE }));
         // microsoft/Phi-3-medium-128k-instruct and Qwen2 files that state one as long as the context.
-        let used = r#", "sliding_window": 131072, "use_sliding_window": true, "max_window_layers": 28"#;
+        let used = r#", "sliding_window": 32768, "use_sliding_window": true, "max_window_layers": 28"#;
+        assert!(of("phi3", &used.replace("32768", "131072")).is_plain());
         for kind in ["phi3", "qwen2", "gemma2", "cohere2", "gpt_oss", "starcoder2", "olmo3"] {
             assert!(of(kind, used).is_plain(), "{kind}");
         }
@@ -124,7 +139,7 @@ mod tests {
         assert!(of("olmo3", &format!(r#", "sliding_window": 32768, "layer_types": [{words}]"#)).is_plain());
         assert!(of("llama4", r#", "attention_chunk_size": 32768, "intermediate_size_mlp": 16384"#).is_plain());
         // Layers with a window have heads of their own here, and keep them.
-        let gemma = of("gemma4_text", r#", "sliding_window": 65536, "hidden_size_per_layer_input": 0"#);
+        let gemma = of("gemma4_text", r#", "sliding_window": 32768, "hidden_size_per_layer_input": 0"#);
         assert_eq!(gemma.count(36, |layer| layer.mixer == Mixer::Window(32_768)), 30);
         // Reusing layers of Gemma 3n reuse all keys.
         let reusing = of("gemma3n_text", r#", "sliding_window": 32768"#);

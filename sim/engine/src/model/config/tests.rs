@@ -292,6 +292,12 @@ fn layers_that_cannot_be_are_findings() {
         (
             GPT_OSS,
             "\"sliding_window\": 128",
+            "\"sliding_window\": 262144",
+            "`sliding_window` is 262144, allowed are windows of at most the 131072 positions",
+        ),
+        (
+            GPT_OSS,
+            "\"sliding_window\": 128",
             "\"sliding_window\": 128, \"layer_types\": [\"full_attention\"]",
             "`layer_types` is a list of 1 layers, allowed are lists of the 36",
         ),
