@@ -114,6 +114,11 @@ impl ServingChoice {
         self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
     }
 
+    /// Tokens of the longest sequence that its replicas take; any where the engine's limit is not known yet.
+    fn context_max(&self) -> u64 {
+        if self.limits.context_max == 0 { u64::MAX } else { self.limits.context_max.into() }
+    }
+
     /// What is wrong where decoding sequences do not find room in an iteration.
     fn few_tokens(&self) -> Option<String> {
         let tokens = self.limits.tokens_max;
@@ -377,6 +382,7 @@ impl Serving {
             expert_rows: preset.and_then(|preset| {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),
+            context_max: choice.context_max(),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),
             draft_is_own: operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own),
             formats,

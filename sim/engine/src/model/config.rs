@@ -144,12 +144,8 @@ fn is_near(found: &str, known: &str) -> bool {
 
 fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let family = of.family;
-    let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
+    let hidden = hidden(reader);
     let n_heads = n_heads(of, reader);
-    // OPT-350M alone has embeddings of another width than its layers.
-    if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
-        reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
-    }
     let (intermediate, experts) = feed_forwards::feed_forwards(of, hidden, reader);
     let latent = latent(family, reader);
     let learned_positions = learns_positions(family, reader);
@@ -217,6 +213,15 @@ fn vocab(family: Family, reader: &mut Reader<'_>) -> u64 {
         Family::Gemma3 => reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB),
         _ => reader.required(&["vocab_size"]),
     }
+}
+
+/// Width of the residual stream. OPT-350M alone has embeddings of another width than its layers.
+fn hidden(reader: &mut Reader<'_>) -> u64 {
+    let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
+    if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
+        reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
+    }
+    hidden
 }
 
 /// Query heads: what a file states, or what its class takes.

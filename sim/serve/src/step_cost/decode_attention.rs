@@ -145,7 +145,8 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
             }
             continue;
         };
-        let layers = Decoding::new(deployment, |mixer| mixer == kind.mixer, of_own.token_bytes(), |window| window);
+        let read_of = |window: u64| window.min(deployment.context_max);
+        let layers = Decoding::new(deployment, |mixer| mixer == kind.mixer, of_own.token_bytes(), read_of);
         taken.push(kind.mixer);
         own.push((law, layers));
     }
@@ -154,7 +155,7 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
         // No kernel of compressed vectors was fitted, and those of latent ones start with other work.
         let fitted = if deployment.model.compressed.is_some() { None } else { cost.decode(&plain) };
         let law = fitted.unwrap_or_else(assumed);
-        let read_of = |window| law.keys_in_window(u64::MAX, window);
+        let read_of = |window| law.keys_in_window(deployment.context_max, window);
         let is_one = |mixer| !taken.contains(&mixer) && shape(deployment, mixer) == plain;
         let layers = Decoding::new(deployment, is_one, plain.token_bytes(), read_of);
         if own.is_empty() || !layers.is_empty() {
@@ -228,6 +229,21 @@ mod tests {
             let is_own = matches!(shape.reads, Reads::Selected | Reads::State { .. });
             is_own.then(|| ShapedDecode::of_law(&law, *shape, self.0.cluster().gpu.memory_bandwidth))
         }
+    }
+
+    #[test]
+    fn a_window_holds_no_more_than_the_longest_context() {
+        // Every second of Gemma 2's layers has a window of 4,096 tokens.
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let cost = engine::cost::roofline::Roofline::new(&cluster);
+        let model = engine::model::embedded("gemma-2-9b").expect("embedded");
+        let found = |context_max: u64| {
+            let config = ReplicaConfig { context_max, ..ReplicaConfig::new(&model, &cluster, 1) };
+            DecodeTicks::new(&config, 64, &cost, Case::Expected).fixed(64, 0).as_f64()
+        };
+        let [any, long, half, none] = [u64::MAX, 8192, 2048, 0].map(found);
+        assert_eq!(any.to_bits(), long.to_bits());
+        assert!(((any - none) / (half - none) - 2.0).abs() < 1e-3, "{any}, {half} and {none}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the layers of a model make of decode attention: how many run a kernel, how many read all keys, and what the others read.
 //!
 //! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are
-//! longer than the window; a shorter context is charged the whole window. A chunk counts half of its length, where a sequence is on average.
+//! longer than the window; a shorter context is charged the whole window, or the longest context that a replica takes. A chunk counts half of its length, where a sequence is on average.
 //! Layers with a state read and write it. Layers that keep entries of several tokens read those, or as many as an index picks. So a span of iterations
 //! stays linear in cached tokens. Layers with a kernel that was measured by itself are counted by themselves, all others in keys of the model's plain
 //! attention.

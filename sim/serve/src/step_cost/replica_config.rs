@@ -58,6 +58,8 @@ pub struct ReplicaConfig<'a> {
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
     pub engine_loop: EngineLoop,
+    /// Tokens of the longest sequence that it takes, so no window holds more.
+    pub context_max: u64,
     /// Model that drafts tokens on the same tensor groups, with all its layers on each.
     pub draft: Option<&'a Model>,
     /// Whether the draft is the model's own layer that predicts tokens further on: it has the model's formats and experts' layout, shares
@@ -134,6 +136,7 @@ impl<'a> ReplicaConfig<'a> {
             triton_experts: false,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
+            context_max: u64::MAX,
             draft: None,
             draft_is_own: false,
             joins_states: false,
@@ -209,7 +212,8 @@ impl<'a> ReplicaConfig<'a> {
 
     /// The draft model by itself on one of the tensor groups.
     pub fn of_draft(&self) -> Option<Self> {
-        let draft = Self { dtype: self.dtype, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
+        let (dtype, context_max) = (self.dtype, self.context_max);
+        let draft = Self { dtype, context_max, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
         if !self.draft_is_own {
             return Some(draft);
         }
