@@ -106,6 +106,30 @@ const TRAINING_ALONE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\
     layers = [8, 8, 8, 8]\n[training]\nbatch_size = 64\nbucket_tokens = 4096\nframework = \"megatron-core\"\ngradient_sync = \"at_end\"\n[workload]\ntokens = 4096\n\
     [policies]\nrun = [\"megatron\"]\n";
 
+/// Replicas of one GPU lie side by side on nodes, and what leaves a node goes through the ports of all of them.
+#[test]
+fn replicas_that_share_nodes_share_their_ports() {
+    for (dp, tp, pp) in [(16, 1, 1), (8, 1, 2), (4, 4, 1)] {
+        let slots = format!("{{ group = \"g\", gpus = {tp} }}, ").repeat(dp);
+        let stage = format!("[[stage]]\nlayers = {}\nreplicas = [{slots}]\n", 32 / pp);
+        let training = "tokens = 4096\nmicro_batch = 1\nzero = 1\nrecompute = \"selective\"\n";
+        let mixed = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\n{training}\
+             [[group]]\nname = \"g\"\ngpu = \"h100-sxm\"\nnodes = 2\n[policies]\nrun = [\"given\"]\n{}",
+            stage.repeat(pp)
+        );
+        let parallel = if tp > 1 { "sequence_parallel = true\n" } else { "" };
+        let alone = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n\
+             [parallel]\ndp = {dp}\ntp = {tp}\npp = {pp}\nzero = 1\n{parallel}[training]\nbatch_size = 64\nbucket_tokens = 4096\n\
+             framework = \"megatron-core\"\nrecompute = \"selective\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        let [mixed, alone] = [run_text(mixed, &[]), run_text(alone, &[])];
+        let [mixed, alone] = [row(&mixed, "given"), row(&alone, "megatron")].map(|row| row.metrics["iteration_time_s"]);
+        assert!((mixed / alone - 1.0).abs() < 0.05, "dp {dp}, tp {tp}, pp {pp}: {mixed} against {alone}");
+    }
+}
+
 #[test]
 fn one_type_of_gpu_takes_as_long_as_the_kind_that_knows_one() {
     let stage = "[[stage]]\nlayers = 8\nreplicas = [{ group = \"h100\" }, { group = \"h100\" }]\n";
