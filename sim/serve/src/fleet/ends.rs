@@ -37,7 +37,10 @@ impl Ends {
         let mut first = (at, replica);
         self.earliest[node] = first;
         while node > 1 {
-            first = first.min(self.earliest[node ^ 1]);
+            let other = self.earliest[node ^ 1];
+            // Which one is earlier nobody predicts; of equal ones the left node has the lower replica.
+            let is_other = if node % 2 == 1 { other.0 <= first.0 } else { other.0 < first.0 };
+            first = std::hint::select_unpredictable(is_other, other, first);
             node /= 2;
             self.earliest[node] = first;
         }
