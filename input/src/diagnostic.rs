@@ -132,6 +132,15 @@ pub fn footer(codes: impl IntoIterator<Item = Code>) -> String {
     }
 }
 
+/// Most that is looked at for whole numbers which divide another one.
+const DIVISORS_MAX: u64 = 100_000;
+
+/// Whole numbers that divide another one, as a message lists them.
+pub fn divisors(n: u64) -> String {
+    let all = (1..=n.min(DIVISORS_MAX)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string());
+    all.collect::<Vec<_>>().join(", ")
+}
+
 /// Fewest letters with which a name that begins so is meant.
 const BEGINNING: usize = 3;
 

@@ -89,9 +89,7 @@ impl Capacity {
         }
         all
     }
-}
 
-impl Capacity {
     /// What a question that was stopped leaves open.
     fn stopped(&self) -> Option<String> {
         let open =

@@ -69,9 +69,7 @@ impl Sweep {
             n => (self.first_seed..self.first_seed + n).map(Some).collect(),
         }
     }
-}
 
-impl Sweep {
     /// What is wrong with overrides of all points where every point sets a key itself.
     pub fn given_twice(&self, overrides: &[String]) -> Option<String> {
         let keys = overrides.iter().filter_map(|set| Some(set.split_once('=')?.0.trim()));

@@ -106,7 +106,7 @@ pub fn settle(
 ) -> Result<Settled, RentalError> {
     let (seen, tried) = (Vec::new(), Vec::new());
     let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
-    search.hopeful(SLACKS.into_iter());
+    search.hopeful();
     search.n_hopeful = search.seen.len();
     while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
         let replicas = (decide.solve)(&corrected(problem, &search.mixing))?.plan.replicas;
@@ -145,9 +145,9 @@ impl Search<'_> {
     }
 
     /// Serves what might keep the promise, with less hope each time, until something does.
-    fn hopeful(&mut self, slacks: impl Iterator<Item = f64>) {
+    fn hopeful(&mut self) {
         let Some(hopeful) = self.decide.hopeful else { return };
-        for slack in slacks {
+        for slack in SLACKS {
             if self.tried.first().is_some_and(|best| best.worth.is_ok()) {
                 return;
             }

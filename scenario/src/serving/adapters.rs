@@ -122,7 +122,10 @@ pub fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) 
         }
         (AdapterChoice::Apart(options), _) => {
             let of_load = load_misfit(&options, &asked);
-            of_load.or_else(|| misfit(serving, choice, group).map(|(what, help)| (format!("adapters {what}"), help)))
+            of_load.or_else(|| {
+                misfit(serving, choice, (group, options.room.modules))
+                    .map(|(what, help)| (format!("adapters {what}"), help))
+            })
         }
         _ => None,
     };
@@ -161,14 +164,17 @@ fn unpriced(model: &Model, modules: Modules) -> Option<&'static str> {
 }
 
 /// What adapters cannot stand beside.
-fn misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<(String, &'static str)> {
+fn misfit(
+    serving: &Serving,
+    choice: &ServingChoice,
+    (group, modules): (&ServingGroup, Modules),
+) -> Option<(String, &'static str)> {
     let (operation, model) = (&choice.operation, &group.model);
     let wrong = |what: &str, help| Some((what.to_owned(), help));
     if !matches!(serving.law, CostLaw::Operations) {
         return wrong("beside times of whole stages or runs", "a cost model of operations");
     }
-    let AdapterChoice::Apart(options) = operation.adapters else { return None };
-    if let Some(what) = unpriced(model, options.room.modules) {
+    if let Some(what) = unpriced(model, modules) {
         let help = "a dense model, `modules = \"attention\"` where only experts are in the way, or no adapters";
         return Some((format!("on `{}`: those on {what} are not priced", model.name), help));
     }

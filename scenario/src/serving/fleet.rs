@@ -18,7 +18,7 @@ use super::{Serving, ServingGroup, dynamics, streams, way};
 use crate::cluster;
 use crate::cluster::Tuning;
 use crate::cost::Cost;
-use input::diagnostic::Code;
+use input::diagnostic::{Code, divisors};
 use input::reader::{Place, Reader, Section, small, unknown};
 
 /// A group as it was read.
@@ -394,8 +394,6 @@ fn divides(reader: &mut Reader<'_>, model: &Model, tp: u32) {
     let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(tp)) {
         let what = format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", model.name);
-        let all: Vec<String> =
-            (1..=heads).filter(|degree| heads.is_multiple_of(*degree)).map(|degree| degree.to_string()).collect();
-        reader.refuse(Code::UnevenDegree, None, what, format!("allowed here: {}", all.join(", ")));
+        reader.refuse(Code::UnevenDegree, None, what, format!("allowed here: {}", divisors(heads)));
     }
 }

@@ -41,7 +41,7 @@ fn deployment(scenario: &Serving, choice: &ServingChoice, groups: Vec<&ServingGr
     let deployment = of_engines(model, &engines);
     let (mut parameter_bytes, mut kv_bytes) = (2.0_f64, 2.0_f64);
     for config in groups.iter().map(|group| scenario.deployment_of(choice, group)) {
-        let least = config.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
+        let least = config.formats.narrowest_bytes();
         // What sparse kernels keep of weights the checker cannot say; its room for keys and values has been taken already.
         parameter_bytes = parameter_bytes.min(if config.sparse_weights.is_some() { 0.0 } else { least });
         kv_bytes = kv_bytes.min(hw::real(config.formats.kv.bytes()));

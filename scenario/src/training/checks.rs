@@ -7,7 +7,7 @@ use train::{Problem, memory};
 
 use super::PolicyChoice;
 use super::parallel::Places;
-use input::diagnostic::Code;
+use input::diagnostic::{Code, divisors};
 use input::reader::Reader;
 
 /// The policy that pads its micro-batches to their full length.
@@ -40,11 +40,6 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     if reader.n_errors() == before {
         memory_and_lengths(reader, problem, policies.iter().all(|choice| choice.policy == PADS));
     }
-}
-
-fn divisors(n: u64) -> String {
-    let all: Vec<String> = (1..=n.min(100_000)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
-    all.join(", ")
 }
 
 /// Divisors that stay inside a node.

@@ -110,23 +110,18 @@ fn list<T>(
 impl Lists {
     /// Refuses what the lists hold and the problem has not.
     fn check(&self, reader: &mut Reader<'_>, problem: &Problem) {
-        let n_nodes = u64::from(problem.cluster.n_nodes);
-        for (key, values) in &self.numbers {
-            let most = match *key {
-                "nodes" => n_nodes,
-                "ep" if problem.model.experts.is_none() => 1,
-                _ => u64::MAX,
-            };
-            let Some(value) = values.iter().find(|value| **value > most) else { continue };
-            let (what, help) = match *key {
-                "nodes" => {
-                    (format!("`search.nodes` has {value}, the cluster has {n_nodes}"), "more nodes in `[cluster]`")
-                }
-                _ => {
-                    (format!("`search.ep` has {value}, and `{}` has no experts", problem.model.name), "leave `ep` out")
-                }
-            };
-            reader.refuse(Code::OutOfRange, None, what, help);
+        let above = |key: &str, most: u64| {
+            let of_key = self.numbers.iter().filter(|(known, _)| *known == key);
+            of_key.flat_map(|(_, values)| values).copied().find(|value| *value > most)
+        };
+        let n_nodes = problem.cluster.n_nodes;
+        if let Some(n) = above("nodes", n_nodes.into()) {
+            let what = format!("`search.nodes` has {n}, the cluster has {n_nodes}");
+            reader.refuse(Code::OutOfRange, None, what, "more nodes in `[cluster]`");
+        }
+        if let Some(ep) = above("ep", 1).filter(|_| problem.model.experts.is_none()) {
+            let what = format!("`search.ep` has {ep}, and `{}` has no experts", problem.model.name);
+            reader.refuse(Code::OutOfRange, None, what, "leave `ep` out");
         }
     }
 

@@ -30,7 +30,12 @@ impl Formats {
         Self { attention: format, output: None, dense: format, experts: format, head: dtype.into(), kv: dtype }
     }
 
-    /// The same on a card: 8-bit floats that it does not multiply are weights alone.
+    /// Bytes that a weight of the narrowest part takes, two where all are wider.
+    pub fn narrowest_bytes(&self) -> f64 {
+        self.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min)
+    }
+
+    /// These formats on a card: 8-bit floats that it does not multiply are weights alone.
     pub fn weight_only(self, gpu: &Gpu) -> Self {
         let narrow = |format| match format {
             Format::Fp8 | Format::Fp8Block if !gpu.multiplies(format) => Format::Int8Weights,

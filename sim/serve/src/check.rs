@@ -32,8 +32,8 @@ pub struct Site<'s> {
 impl<'s> Site<'s> {
     /// A model in its own formats; where parts differ, what the narrowest takes, as a rule refuses what cannot be.
     pub fn of(model: &'s Model, machines: &'s [Machine]) -> Self {
-        let narrowest = model.formats.products().map(|format| format.weight_bytes(1.0)).into_iter().fold(2.0, f64::min);
-        Self { model, machines, parameter_bytes: narrowest, kv_bytes: hw::real(model.formats.kv.bytes()) }
+        let (parameter_bytes, kv_bytes) = (model.formats.narrowest_bytes(), hw::real(model.formats.kv.bytes()));
+        Self { model, machines, parameter_bytes, kv_bytes }
     }
 }
 

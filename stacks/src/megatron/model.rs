@@ -4,6 +4,7 @@ use crate::document::Document;
 use crate::flags::Flags;
 use crate::megatron::Shape;
 use crate::megatron::hybrid::Hybrid;
+use input::diagnostic::divisors;
 
 /// Where the shape is written.
 const SECTION: &str = "model.config";
@@ -132,7 +133,7 @@ fn groups(flags: &mut Flags<'_>, out: &mut Document, n_heads: u64) -> u64 {
     let n_groups = given.unwrap_or(n_heads);
     if !n_heads.is_multiple_of(n_groups) {
         let what = format!("{n_groups} query groups do not divide {n_heads} heads");
-        flags.wrong("num-query-groups", what, format!("allowed are {}", super::parallel::divisors(n_heads)));
+        flags.wrong("num-query-groups", what, format!("allowed are {}", divisors(n_heads)));
     }
     out.set(SECTION, "num_key_value_heads", n_groups, "--group-query-attention, --num-query-groups");
     n_groups

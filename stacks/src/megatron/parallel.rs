@@ -1,6 +1,6 @@
 //! Degrees, the machine, the order of ranks and the split of layers.
 
-use input::diagnostic::Code;
+use input::diagnostic::{Code, divisors};
 
 use super::Shape;
 use crate::Machine;
@@ -19,12 +19,6 @@ pub(super) struct Degrees {
     pub(super) gpus: u32,
     /// Layers of every stage along the path; empty for an even split.
     pub(super) layers: Vec<u32>,
-}
-
-/// Whole numbers that divide another one.
-pub(super) fn divisors(n: u64) -> String {
-    let all: Vec<String> = (1..=n.min(100_000)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
-    all.join(", ")
 }
 
 /// The divisor of a number that is nearest to another.

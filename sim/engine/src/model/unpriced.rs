@@ -37,22 +37,6 @@ impl Model {
         self.unpriced.iter().map(|part| (part.what.as_str(), share(part))).collect()
     }
 
-    /// What training leaves out of a model that sees, in words.
-    pub fn encoder_left_out(&self) -> Option<String> {
-        let encoder = self.vision.as_deref()?.n_parameters();
-        let share = 100.0 * hw::real(encoder) / hw::real(encoder + self.n_parameters());
-        Some(format!(
-            "`{}`: the vision encoder is left out of time and memory, {share:.1} % of the parameters",
-            self.name
-        ))
-    }
-
-    /// Whether tokens of another model may be the same. Rows that fill a table up are no tokens, so counts may differ a little (Qwen2.5 has 151,936 rows below
-    /// 7B and 152,064 from there on).
-    pub const fn shares_vocabulary(&self, other: &Self) -> bool {
-        self.vocab.abs_diff(other.vocab) * 100 <= self.vocab
-    }
-
     /// The same in words.
     pub fn left_out(&self) -> Vec<String> {
         let words = |((what, share), part): ((&str, f64), &Unpriced)| {
@@ -66,6 +50,16 @@ impl Model {
             }
         };
         self.not_priced().into_iter().zip(&self.unpriced).map(words).collect()
+    }
+
+    /// What training leaves out of a model that sees, in words.
+    pub fn encoder_left_out(&self) -> Option<String> {
+        let encoder = self.vision.as_deref()?.n_parameters();
+        let share = 100.0 * hw::real(encoder) / hw::real(encoder + self.n_parameters());
+        Some(format!(
+            "`{}`: the vision encoder is left out of time and memory, {share:.1} % of the parameters",
+            self.name
+        ))
     }
 
     /// What formulas of plain layers do not know of them, in words, and whether it cannot do without: it takes each for attention to all tokens with a
