@@ -280,7 +280,7 @@ pub struct RunArgs {
     /// Exit 1 when an expectation of the scenario fails
     #[arg(long)]
     pub check: bool,
-    /// Refuse a training step with shapes outside of what the profile measured
+    /// Refuse a training step or an engine with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
     /// Write what became of every request as CSV, or as Parquet where the name ends so (serving)

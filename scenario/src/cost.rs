@@ -47,7 +47,7 @@ pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost 
     Cost { units, strict_hull, ..of_engine(section, folder, gpu, None) }
 }
 
-/// Reads the section of a scenario in which engines serve: no passes of a pipeline, and no share outside the hull.
+/// Reads what the section of every kind has: a profile, or the datasheet.
 pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine: Option<&'static str>) -> Cost {
     let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
     let (profile, is_roofline) = profile(&mut section, folder, gpu, engine);

@@ -293,6 +293,11 @@ impl Serving {
         wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
     }
 
+    /// Whether sizes beyond the measured ones are an error; `None` where no operation is timed.
+    pub fn is_hull_strict(&self) -> Option<bool> {
+        matches!(self.law, CostLaw::Operations).then_some(self.given.cost.strict_hull)
+    }
+
     /// The scenario with its n-th other draw of the requests, and the seed that gave it.
     pub fn drawn(&self, n: usize) -> Self {
         let seed = self.head.seed.wrapping_add(1 + n as u64);

@@ -17,7 +17,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     begin(args.scenario.effort)?;
     let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
-        let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
+        let what = "`--strict-hull` is about training steps and engines by operations, and the scenario has neither";
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
@@ -91,7 +91,7 @@ fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), F
         return Ok(());
     }
     let share = format!(
-        "{:.0} % of compute time comes from shapes outside the measured hull ({})",
+        "{:.0} % of the time comes from shapes outside the measured hull ({})",
         facts.outside_hull_ratio * 100.0,
         facts.outside_hull.join(", ")
     );

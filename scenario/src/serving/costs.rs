@@ -47,9 +47,10 @@ pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine:
         return ServingCost { cost, law: CostLaw::PublishedRuns(learned), attention_flops_ratio: None };
     }
     let ratio = section.number("attention_flops_ratio", 0.0, 0.01..=1.0);
+    let strict_hull = section.flag("strict_hull", false);
     let law = stages(&mut section).map_or(CostLaw::Operations, CostLaw::Stages);
     ServingCost {
-        cost: cost::of_engine(section, folder, gpu, engine),
+        cost: Cost { strict_hull, ..cost::of_engine(section, folder, gpu, engine) },
         law,
         attention_flops_ratio: (ratio > 0.0).then_some(ratio),
     }

@@ -80,6 +80,10 @@ impl Kind for Serving {
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
     }
 
+    fn strict_hull(&self) -> Option<bool> {
+        self.is_hull_strict()
+    }
+
     fn serving(&self) -> Option<&Serving> {
         Some(self)
     }
@@ -119,8 +123,11 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     };
     let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| scenario.profiles());
+    let (outside_hull_ratio, outside_hull) = provenance.outside_hull();
     let result = RunResult {
         cost_model: CostModelFacts {
+            outside_hull_ratio,
+            outside_hull,
             shares: kinds::shares(&provenance),
             ..kinds::costs(&profile, source.name(), &scenario.free_parameters)
         },

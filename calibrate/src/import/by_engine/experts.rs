@@ -250,8 +250,7 @@ fn tuned(rows: &[Row]) -> Vec<Row> {
 }
 
 fn seconds(law: &ExpertsLaw, surface: Option<&Surface>, row: &Row) -> f64 {
-    let (start, rest) = law.seconds(row.terms);
-    start + rest * surface.map_or(1.0, |surface| surface.factor(&row.point).0)
+    law.seconds(row.terms) * surface.map_or(1.0, |surface| surface.factor(&row.point).0)
 }
 
 /// Coefficients that are never negative, in relative error.
@@ -274,11 +273,8 @@ fn law(rows: &[&Row]) -> ExpertsLaw {
 
 /// What the law leaves.
 fn surface(rows: &[&Row], law: &ExpertsLaw) -> Surface {
-    let point = |row: &&Row| {
-        let (start, rest) = law.seconds(row.terms);
-        let left = (row.seconds - start).max(row.seconds * 0.05);
-        Point { at: row.point.to_vec(), log: (left / rest.max(1e-9)).ln(), weight: 1.0 }
-    };
+    let point =
+        |row: &&Row| Point { at: row.point.to_vec(), log: (row.seconds / law.seconds(row.terms)).ln(), weight: 1.0 };
     let points: Vec<Point> = rows.iter().map(point).collect();
     let knots: [&[f64]; 3] = [&ROW_KNOTS, &VISITED_KNOTS, &ELEMENT_KNOTS];
     let axes = surfaces::axes(&AXES, &knots, points.iter().map(|point| point.at.as_slice()));
@@ -313,12 +309,12 @@ mod tests {
                         tactic: Tactic::Tuned,
                     };
                     let terms = layer.terms(&gpu);
-                    let (start, rest) = truth.seconds(terms);
+                    let seconds = truth.seconds(terms);
                     let slow = if rows.len() % 17 == 5 { 5.0 } else { 1.0 };
                     rows.push(Row {
                         terms,
                         point: layer.point(),
-                        seconds: (start + rest) * slow,
+                        seconds: seconds * slow,
                         shape: hidden + width * 31 + ep,
                         siblings: [index as u64, hidden, width, 8, 128, 1, ep],
                         spread: exponent.to_string(),

@@ -9,8 +9,9 @@
 //! - `everywhere`: the same of all rows that the tokens have, also of those whose experts are on another GPU. Kernels that write zeros for
 //!   them and add them up afterwards pay this however few experts a GPU holds.
 //!
-//! A `Surface` corrects what the terms leave. The rows of each expert are part of the question, because the skew of a router decides how many
-//! experts are visited and how many rows the busiest GPU has.
+//! A `Surface` corrects what the terms leave, as a factor on all of them. On all but the start it would be free where the start is nearly all: a layer far larger
+//! than the measured ones would take ten times its law. The rows of each expert are part of the question, because the skew of a router decides how many experts
+//! are visited and how many rows the busiest GPU has.
 
 use hw::{Format, Gpu};
 use serde::{Deserialize, Serialize};
@@ -104,7 +105,7 @@ pub struct ExpertsCurve {
     pub kernel: Option<String>,
     /// Law.
     pub law: ExpertsLaw,
-    /// Correction of all but the start, where it predicts unseen shapes better than the law alone.
+    /// Correction of the law, where it predicts unseen shapes better than the law alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surface: Option<Surface>,
 }
@@ -177,19 +178,17 @@ impl ExpertsLaw {
         Self { start_s, weights, products, padding, here, everywhere }
     }
 
-    /// Start, and the rest in seconds.
-    pub fn seconds(&self, terms: [f64; 6]) -> (f64, f64) {
-        let rest = terms.iter().zip(self.coefficients()).skip(1).map(|(term, coefficient)| term * coefficient).sum();
-        (self.start_s, rest)
+    /// Seconds of a layer with these terms.
+    pub fn seconds(&self, terms: [f64; 6]) -> f64 {
+        terms.iter().zip(self.coefficients()).map(|(term, coefficient)| term * coefficient).sum()
     }
 }
 
 impl ExpertsCurve {
     /// Seconds of a layer on a GPU, and the axis outside of which it lies.
     pub fn seconds(&self, layer: &FusedExperts, gpu: &Gpu) -> (f64, Option<usize>) {
-        let (start, rest) = self.law.seconds(layer.terms(gpu));
         let (factor, outside) = self.surface.as_ref().map_or((1.0, None), |surface| surface.factor(&layer.point()));
-        (start + rest * factor, outside)
+        (self.law.seconds(layer.terms(gpu)) * factor, outside)
     }
 
     /// What is wrong with it, if anything.
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_is_its_law_times_its_surface_but_for_the_start() {
+    fn a_curve_is_its_law_times_its_surface() {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let axis = |name: &str| crate::cost::surface::Axis { name: name.to_owned(), knots: vec![1e9] };
         let surface = Surface { axes: AXES.map(axis).to_vec(), values: vec![2.0_f64.ln()] };
@@ -276,6 +275,6 @@ mod tests {
         assert_eq!(curve.check(), Ok(()));
         let weights = layer(vec![4, 4]).terms(&gpu)[1];
         let (found, _) = curve.seconds(&layer(vec![4, 4]), &gpu);
-        assert!((found - (1e-5 + 3.0 * weights)).abs() < 1e-15);
+        assert!((found - 2.0 * (1e-5 + 1.5 * weights)).abs() < 1e-15);
     }
 }

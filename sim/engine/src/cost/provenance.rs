@@ -4,13 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::cost::{CostModel, Source};
+use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, Op};
 
 /// Seconds by what is done and where its time comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Provenance {
     seconds: BTreeMap<(&'static str, Source), f64>,
+    /// Of these the seconds of sizes beyond the measured ones, by the dimension.
+    outside: BTreeMap<&'static str, f64>,
 }
 
 /// A part of the time.
@@ -51,8 +53,15 @@ impl Provenance {
             }
             return;
         }
-        let estimate = cost.estimate(op);
-        self.add(what_of(op), estimate.source, estimate.time.get() * times);
+        self.add_estimate(what_of(op), &cost.estimate(op), times);
+    }
+
+    /// Adds what takes this long, `times` times.
+    pub fn add_estimate(&mut self, what: &'static str, estimate: &Estimate, times: f64) {
+        self.add(what, estimate.source, estimate.time.get() * times);
+        if let Some(dimension) = estimate.dimension {
+            *self.outside.entry(dimension).or_default() += estimate.outside.get() * times;
+        }
     }
 
     /// Adds all of another one.
@@ -60,11 +69,22 @@ impl Provenance {
         for ((what, source), seconds) in &other.seconds {
             self.add(what, *source, *seconds);
         }
+        for (dimension, seconds) in &other.outside {
+            *self.outside.entry(dimension).or_default() += seconds;
+        }
     }
 
     /// What is done, where its time comes from, and its seconds.
     pub fn seconds(&self) -> impl Iterator<Item = (&'static str, Source, f64)> + '_ {
         self.seconds.iter().map(|((what, source), seconds)| (*what, *source, *seconds))
+    }
+
+    /// Share of all time that lies beyond the measured sizes, and the dimensions in which it does. No time has no share: not a number.
+    pub fn outside_hull(&self) -> (f64, Vec<String>) {
+        let total: f64 = self.seconds.values().sum();
+        let dimensions = self.outside.iter().filter(|(_, seconds)| **seconds > 0.0);
+        let names = dimensions.map(|(dimension, _)| (*dimension).to_owned()).collect();
+        (if total > 0.0 { self.outside.values().sum::<f64>() / total } else { f64::NAN }, names)
     }
 
     /// Shares of all time, the largest first; equal ones in order of their names.
@@ -99,7 +119,25 @@ pub const fn what_of(op: &Op) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use hw::Seconds;
+
     use super::*;
+
+    #[test]
+    fn what_lies_beyond_the_measured_sizes_is_told_with_its_dimension() {
+        let mut all = Provenance::default();
+        assert!(all.outside_hull().0.is_nan(), "nothing takes no time");
+        let beyond = |seconds: f64| Estimate {
+            outside: Seconds::new(seconds),
+            dimension: Some("m"),
+            ..Estimate::exact(Seconds::new(2.0), Source::Measured)
+        };
+        all.add_estimate("matrix products", &beyond(2.0), 3.0);
+        all.add_estimate("matrix products", &Estimate::exact(Seconds::new(2.0), Source::Measured), 1.0);
+        assert_eq!(all.outside_hull(), (0.75, vec!["m".to_owned()]));
+        all.merge(&all.clone());
+        assert_eq!(all.outside_hull(), (0.75, vec!["m".to_owned()]));
+    }
 
     #[test]
     fn shares_add_up_and_the_largest_is_first() {

@@ -130,7 +130,7 @@ impl<'a> Writer<'a> {
     pub(super) fn own(&self, what: &'static str, found: &Estimate, times: u32) -> Seconds {
         let found = found.times(times);
         if let Some(parts) = &self.parts {
-            parts.borrow_mut().add(what, found.source, found.time.get());
+            parts.borrow_mut().add_estimate(what, &found, 1.0);
         }
         self.end(&found)
     }
