@@ -55,8 +55,9 @@ const PACKED_TOKENS: u32 = 256;
 /// (docs/releases/software-versions.md).
 const FIRST_WITH_TABLES: &str = "26.02";
 
-/// First release whose scripts apply every flex backend that a recipe names (`set_workload_base_configs` at v0.4.0; `apply_flex_dispatcher_backend`).
-const FLEX_BY_BACKEND: &str = "26.04";
+/// First release from which on HybridEP sends tokens wherever the table names it: recipes of DeepSeek-V3 and scripts of Kimi K2 apply it at v0.3.1
+/// (`apply_flex_dispatcher_backend`), all scripts at v0.4.0 (`set_workload_base_configs`).
+const FLEX_BY_BACKEND: &str = "26.02.01";
 
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
@@ -272,7 +273,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
 /// all of them. A backend of DeepEP may be the model's own default, which no script applies.
 fn is_flex(cells: &Cells<'_>) -> bool {
     let is_applied = cells.word("release") >= FLEX_BY_BACKEND && cells.word("moe_flex_backend") == "hybridep";
-    is_applied || cells.word("moe_dispatcher") == "flex" || super::releases::names_hybrid_ep(cells)
+    is_applied || cells.word("moe_dispatcher") == "flex" || super::releases::names_backend(cells)
 }
 
 /// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).

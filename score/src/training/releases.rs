@@ -54,6 +54,18 @@ static HYBRID_EP: [[&str; 4]; 3] = [
     ["26.06.01", "GPT_OSS_120B", "GB200", "FP8-MX"],
 ];
 
+/// Release, model and cards whose recipe names DeepEP or HybridEP where the table has no dispatcher at all. The library's own recipes applied it then
+/// (`apply_flex_dispatcher_backend` in `recipes/qwen/qwen3_moe.py` and `recipes/deepseek/deepseek_v3.py`; backends of `workload_base_configs.py` at
+/// v0.2.0, v0.2.2 and v0.3.0). HybridEP ran on GB200 and GB300 alone before v0.3.0.
+static EARLY_BACKENDS: [(&str, &str, &[&str]); 6] = [
+    ("25.11", "DeepSeekV3", &["H100", "GB200", "GB300"]),
+    ("25.11", "Qwen3_235B_a22B", &["GB200", "GB300"]),
+    ("25.11", "Qwen3_30B_a3B", &["GB200", "GB300"]),
+    ("26.02", "DeepSeekV3", &["H100", "B200", "B300", "GB200", "GB300"]),
+    ("26.02", "Qwen3_235B_a22B", &["GB200", "GB300"]),
+    ("26.02", "Qwen3_30B_a3B", &["H100", "B300", "GB200", "GB300"]),
+];
+
 /// Model, card, and first release whose recipe multiplies by the output head in 8 bits with a scale per block (`fp8_output_proj`).
 static NARROW_HEADS: [[&str; 3]; 5] = [
     ["GPT_OSS_120B", "GB200", "26.06"],
@@ -96,10 +108,11 @@ const GPUS_OF_A_COPY: u32 = 64;
 /// tags; `get_num_layers_to_build` of Megatron-Core).
 const ENDS_AS_LAYERS: [&str; 2] = ["LLAMA3.1_405B", "Qwen3_235B_a22B"];
 
-/// Whether a row's recipe names HybridEP, where the table could not know.
-pub(super) fn names_hybrid_ep(cells: &Cells<'_>) -> bool {
+/// Whether a row's recipe names DeepEP or HybridEP, where the table could not know.
+pub(super) fn names_backend(cells: &Cells<'_>) -> bool {
     let row = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
-    HYBRID_EP.contains(&row)
+    let is_its = |(release, model, cards): &(&str, &str, &[&str])| row[..2] == [*release, *model] && cards.contains(&row[2]);
+    HYBRID_EP.contains(&row) || EARLY_BACKENDS.iter().any(is_its)
 }
 
 /// Whether a row's output head runs in 8 bits.
