@@ -315,6 +315,16 @@ impl Problem {
         }
     }
 
+    /// Share of the experts' exchange that computation hides. Multiprocessors that send tokens are none that compute: what they would have done is not hidden.
+    pub fn hidden_expert_exchange(&self) -> f64 {
+        let sending = if self.execution.experts.once_per_node {
+            crate::megatron_core::sending_share(self.cluster.gpu.capability())
+        } else {
+            0.0
+        };
+        self.execution.overlap.expert * (1.0 - sending)
+    }
+
     /// Layers of the model that predict further tokens, where the framework trains them.
     pub fn n_predicting(&self) -> u64 {
         if self.execution.framework == Framework::MegatronCore { self.model.n_predicting } else { 0 }

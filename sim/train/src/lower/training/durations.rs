@@ -247,16 +247,13 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
 /// Exchanges of tensor and expert group that a pass waits for.
 fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
     let position = crate::layout::Position::default();
-    let overlap = problem.execution.overlap;
     let shape = problem.cluster.shape_of(&exchange::tensor_group(problem, position));
-    let mut ops =
-        exchange::split(layer::tensor_exchange(&problem.shard(), stage, tokens, kind, shape), overlap.tensor).1;
+    let hidden = problem.execution.overlap.tensor;
+    let mut ops = exchange::split(layer::tensor_exchange(&problem.shard(), stage, tokens, kind, shape), hidden).1;
     if let Some(span) = problem.layout.expert_span() {
         let shape = problem.cluster.shape_of(&exchange::expert_group(problem, position, span));
-        ops.extend(
-            exchange::split(layer::expert_exchange(&problem.shard(), stage, tokens, kind, load, shape), overlap.expert)
-                .1,
-        );
+        let sent = layer::expert_exchange(&problem.shard(), stage, tokens, kind, load, shape);
+        ops.extend(exchange::split(sent, problem.hidden_expert_exchange()).1);
     }
     ops
 }
