@@ -29,6 +29,9 @@ pub use crate::cost::names::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
 
 /// Keys per query that a window's second edge computes in vain: half a tile, as the diagonal does.
 const WINDOW_EDGE: u64 = ATTENTION_TILE / 2;
+/// Products with a scale for every 32 elements over those with one for a tensor, on units that scale blocks: 7.161 over 6.812 ms for those of a layer on B300, of
+/// operands that are narrow already (Transformer Engine @ d0067d0da6cb, `docs/examples/gemm_profiling/gemm_profiling.rst`).
+pub const BLOCKS_OVER_TENSORS: f64 = 1.051;
 /// Factor by which an interval widens outside the hull, on each side.
 const OUTSIDE_WIDENING: f64 = 1.3;
 /// Dimension of estimates from another card's profile.
@@ -125,7 +128,16 @@ impl Profiled {
     fn gemm(&self, m: u64, n: u64, k: u64, format: Format) -> Option<Estimate> {
         let found = |near: &Format| self.gemm_as(m, n, k, format, gemm_name(*near)).map(|found| (*near, found));
         let (near, found) = names::neighbours(format).iter().find_map(found)?;
-        Some(if gemm_name(near) == gemm_name(format) { found } else { found.borrowed("format of a product") })
+        if gemm_name(near) == gemm_name(format) {
+            return Some(found);
+        }
+        Some(found.scaled(self.over_neighbour(format, near)).borrowed("format of a product"))
+    }
+
+    /// How many times as long a product takes as one of the format that lends its curve, beyond what both datasheets say.
+    fn over_neighbour(&self, format: Format, near: Format) -> f64 {
+        let scales_blocks = self.roofline.cluster().gpu.multiplies(Format::Mxfp8);
+        if (format, near) == (Format::Mxfp8, Format::Fp8) && scales_blocks { BLOCKS_OVER_TENSORS } else { 1.0 }
     }
 
     fn gemm_as(&self, m: u64, n: u64, k: u64, format: Format, name: &str) -> Option<Estimate> {

@@ -6,6 +6,7 @@
 
 use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
+use crate::cost::profiled::BLOCKS_OVER_TENSORS;
 use crate::cost::{CostModel, Estimate};
 use crate::task::Op;
 
@@ -36,7 +37,12 @@ impl<M: CostModel> Sustained<M> {
             _ => return None,
         };
         let [wide, narrow] = self.ratios;
-        Some(self.gpu.peak(format) * if format.is_whole() { wide } else { narrow })
+        let ratio = match format {
+            Format::Mxfp8 if self.gpu.multiplies(Format::Mxfp8) => narrow / BLOCKS_OVER_TENSORS,
+            format if format.is_whole() => wide,
+            _ => narrow,
+        };
+        Some(self.gpu.peak(format) * ratio)
     }
 
     /// An estimate under the limit.
