@@ -157,3 +157,16 @@ fn eight_bit_floats_are_weights_alone_where_a_card_multiplies_none() {
     assert!(refused(dense("fp8", "trtllm")) && refused(on(experts, "sglang")));
     assert!(!refused(on(experts, "vllm")));
 }
+
+#[test]
+fn a_share_of_memory_is_counted_as_the_named_engine_counts_it() {
+    let peak = |engine: &str| {
+        let lines = format!("[model]\nname = \"llama-3.3-70b\"\n{HELD}[engine]\n{engine}\ntp = 2");
+        served(("h100-sxm", 2), &lines).0.get("kv_peak_ratio").copied()
+    };
+    // Nine tenths of what is free is TensorRT-LLM's own rule, so that to write it changes nothing.
+    assert_eq!(peak("name = \"trtllm\"\nmemory_ratio = 0.9"), peak("name = \"trtllm\""));
+    // Half of what is free is room; half of the device is less than the weights take.
+    assert!(peak("name = \"trtllm\"\nmemory_ratio = 0.5") > peak("name = \"trtllm\""));
+    assert_eq!(peak("name = \"vllm\"\nmemory_ratio = 0.5"), None);
+}

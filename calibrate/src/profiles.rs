@@ -206,9 +206,29 @@ pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let Some(engine) = engine else {
         return own.filter(decodes).or_else(|| parsed_of_engine(gpu, "vllm")).or(own).cloned();
     };
-    let measured =
-        parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| with_fused_reduces(found, gpu, engine));
+    let measured = parsed_of_engine(gpu, engine).or(own.filter(decodes)).map(|found| as_served(found, gpu, engine));
     measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
+}
+
+/// Tables of an engine with the kernels that it runs where they timed others.
+fn as_served(profile: &Profile, gpu: &str, engine: &str) -> Profile {
+    let mut profile = with_fused_reduces(profile, gpu, engine);
+    if engine == "sglang" && hw::catalog::same_generation(gpu, HOPPER) {
+        with_triton_kernels(&mut profile, gpu);
+    }
+    profile
+}
+
+/// Gives whole groups of experts with MXFP4 weights the curve of vLLM. Its kernel is that of `triton_kernels`, which SGLang takes for them as well
+/// (`moe_runner_backend = "triton_kernel"` with one expert rank; sgl-project/sglang, `server_args.py`). SGLang's tables have another one, which makes weights wide
+/// and reads 16 bits of each. It stays for experts of which a part is on other GPUs.
+fn with_triton_kernels(profile: &mut Profile, gpu: &str) {
+    let name = names::of_format("experts", Format::Mxfp4);
+    let lent = parsed_of_engine(gpu, "vllm").and_then(|vllm| vllm.experts.get(&name));
+    if let (Some(lent), Some(wide)) = (lent, profile.experts.get(&name).cloned()) {
+        profile.experts.insert(name.clone(), lent.clone());
+        profile.experts.insert(name + names::EXPERT_VARIANTS[2], wide);
+    }
 }
 
 /// What a norm takes inside of an all-reduce of vLLM, seconds: as long as by itself in a captured graph. Tables time the all-reduce alone
@@ -242,7 +262,7 @@ fn is_same_exchange(a: &CollectiveCurve, b: &CollectiveCurve) -> bool {
 /// Tables of an engine on the neighbour of a GPU, lent.
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
     let lender = neighbour(gpu);
-    let mut profile = with_fused_reduces(parsed_of_engine(lender, engine)?, lender, engine);
+    let mut profile = as_served(parsed_of_engine(lender, engine)?, lender, engine);
     let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);
     if has_new_units && engine == "trtllm" {
         with_narrow_experts(&mut profile);
@@ -324,6 +344,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn experts_in_four_bits_run_on_hopper_by_the_kernel_that_servers_take() {
+        for card in ["h100-sxm", "h200-sxm"] {
+            let [sglang, vllm] = ["sglang", "vllm"].map(|engine| of_serving(card, Some(engine)).expect("shipped"));
+            assert_eq!(sglang.experts["experts-mxfp4"], vllm.experts["experts-mxfp4"], "{card}");
+            let own = &parsed_of_engine(card, "sglang").expect("shipped").experts["experts-mxfp4"];
+            assert_eq!(&sglang.experts["experts-mxfp4-elsewhere"], own, "{card}");
+        }
+        let own = &parsed_of_engine("b200", "sglang").expect("shipped").experts["experts-mxfp4"];
+        assert_eq!(&of_serving("b200", Some("sglang")).expect("shipped").experts["experts-mxfp4"], own);
     }
 
     #[test]

@@ -137,7 +137,8 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let start = setup.constants.start * f64::from(setup.n_starts);
     let warm_up = setup.client.warm_up(setup.in_flight);
     let users = Users::Held { n: setup.in_flight, ramp: Seconds::ZERO, warm_up };
-    let held = Held { users, start, tokenize: setup.constants.tokenize, seed: 0 };
+    let tokenize = setup.client.tokenize(setup.constants.tokenize);
+    let held = Held { users, start, tokenize, seed: 0 };
     let mut router = router::frontends(setup.n_frontends, 0);
     let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
     metrics::of(&requests, &served, &Slo::default(), users.begun(&requests))

@@ -120,9 +120,12 @@ fn firsts(runs: &[Run]) -> BTreeMap<String, u64> {
     first_of
 }
 
-/// A measurement: what a table says again under another identity agrees in card, engine and both latencies to six digits.
+/// A measurement: what a table says again under another identity agrees in card, engine, lengths, load, and both latencies to hundredths of a millisecond, to
+/// which some files are rounded.
 fn measurement(run: &Run) -> String {
-    format!("{}|{}|{:.5e}|{:.5e}", run.card, run.engine, run.ttft_s, run.tpot_s)
+    let [ttft_ms, tpot_ms] = [run.ttft_s, run.tpot_s].map(|seconds| seconds * 1e3);
+    let [prompt, output, in_flight] = [run.prompt, run.output, run.in_flight.unwrap_or(0)];
+    format!("{}|{}|{prompt}|{output}|{in_flight}|{ttft_ms:.2}|{tpot_ms:.2}", run.card, run.engine)
 }
 
 fn outcome(run: &Run, first_of: &BTreeMap<String, u64>, costs: &Costs<'_>) -> Result<Predicted, Reason> {

@@ -331,8 +331,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
     let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
-    let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
-    let memory = memory_ratio.map_or_else(|| plain_memory(preset), MemoryRule::OfDevice);
+    let plain = plain_memory(preset);
+    let memory = section.some_number("memory_ratio", 0.01..=1.0).map_or(plain, |share| plain.with_share(share));
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.some_count("graph_max", 0..=65_536);

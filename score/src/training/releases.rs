@@ -111,7 +111,8 @@ const ENDS_AS_LAYERS: [&str; 2] = ["LLAMA3.1_405B", "Qwen3_235B_a22B"];
 /// Whether a row's recipe names DeepEP or HybridEP, where the table could not know.
 pub(super) fn names_backend(cells: &Cells<'_>) -> bool {
     let row = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
-    let is_its = |(release, model, cards): &(&str, &str, &[&str])| row[..2] == [*release, *model] && cards.contains(&row[2]);
+    let is_its =
+        |(release, model, cards): &(&str, &str, &[&str])| row[..2] == [*release, *model] && cards.contains(&row[2]);
     HYBRID_EP.contains(&row) || EARLY_BACKENDS.iter().any(is_its)
 }
 

@@ -192,6 +192,18 @@ pub enum MemoryRule {
     OfFree(f64),
 }
 
+impl MemoryRule {
+    /// The same rule with another share, which an engine counts in its own way: of the device, without activations, or of what is free.
+    #[must_use]
+    pub const fn with_share(self, share: f64) -> Self {
+        match self {
+            Self::OfDevice(_) => Self::OfDevice(share),
+            Self::Static(_) | Self::Reserve => Self::Static(share),
+            Self::OfFree(_) => Self::OfFree(share),
+        }
+    }
+}
+
 /// Version of an engine: its first three numbers. Nightly builds and versions that are not stated count as the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32, pub u32);

@@ -143,7 +143,12 @@ impl Builder<'_> {
             let shape = problem.cluster.shape_of(&members);
             let tokens = self.most_tokens(position, span, frame.slot.micro_batch);
             let ops = layer::expert_exchange(&problem.shard(), stage, tokens, kind, self.load, shape);
-            self.add_exchange(&mut exchanges, Role::ExpertExchange, split(ops, problem.hidden_expert_exchange()), &members);
+            self.add_exchange(
+                &mut exchanges,
+                Role::ExpertExchange,
+                split(ops, problem.hidden_expert_exchange()),
+                &members,
+            );
         }
         exchanges
     }
