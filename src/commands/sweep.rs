@@ -30,7 +30,7 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));
     let played = played(args, &sweep, &folder, &dir)?;
     let rows: Vec<row::Row> = played.lines.iter().flat_map(|line| row::rows(line)).collect();
-    let counted = format!("{} points were run, {} were known\n", played.n_new, played.lines.len() - played.n_new);
+    let counted = played.counted();
     // A part has no front of its own, and parts side by side would write over each other's report.
     let said = match args.shard {
         Some(shard) => format!("{counted}rows: {}\n", dir.join(Shard::file_name(Some(shard))).display()),
@@ -39,9 +39,7 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     if !args.quiet {
         print(&said)?;
     }
-    let why =
-        if played.is_whole { report::nothing_ran(&rows) } else { Some("stopped: the same command goes on".into()) };
-    why.map_or(Ok(()), |why| Err(Failure::Gate(why)))
+    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(Failure::Gate(why)))
 }
 
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.

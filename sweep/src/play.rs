@@ -52,7 +52,7 @@ pub struct Work<'a> {
     pub keys: Keys,
     /// Runs a point.
     pub run: &'a (dyn Fn(&Point) -> Outcome + Sync),
-    /// Whether somebody wants it to stop; it does so after the chunk.
+    /// Whether somebody wants it to stop; points that ended before are kept.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
     /// Called after each chunk with the points that are done, and all of them where they are counted.
     pub progress: &'a dyn Fn(u64, Option<u64>),
@@ -71,6 +71,15 @@ pub struct Played {
     pub n_new: usize,
     /// Whether every point is there.
     pub is_whole: bool,
+}
+
+impl Played {
+    /// What was done, in a line.
+    pub fn counted(&self) -> String {
+        let (n_new, n_known) = (self.n_new, self.lines.len() - self.n_new);
+        let goes_on = if self.is_whole { "" } else { "; stopped: the same command goes on" };
+        format!("{n_new} points were run, {n_known} were known{goes_on}\n")
+    }
 }
 
 /// Why a sweep cannot be played.
@@ -188,20 +197,31 @@ impl Run<'_> {
         let is_mine = |key: Key| self.work.shard.is_none_or(|shard| key.shard(shard.n) + 1 == shard.index);
         let keyed: Vec<(Key, &Point)> = keyed.filter(|(key, _)| is_mine(*key)).collect();
         let known: Vec<Option<&str>> = keyed.iter().map(|(key, _)| self.store.known(&key.to_string())).collect();
-        let n_new = known.iter().filter(|line| line.is_none()).count();
-        let run = self.work.run;
-        let lines: Vec<String> = keyed
-            .par_iter()
-            .zip(&known)
-            .map(|((key, point), known)| known.map_or_else(|| line(*key, point, &run(point)), str::to_owned))
-            .collect();
-        // Whoever is stopped answers with the best so far, which is no row of a finished sweep.
-        if n_new > 0 && (self.work.is_stopped)() {
-            return Ok(false);
-        }
+        let n_known = known.iter().flatten().count();
+        let (run, is_stopped) = (self.work.run, self.work.is_stopped);
+        let play = |((key, point), known): (&(Key, &Point), &Option<&str>)| {
+            known.map_or_else(|| ended(*key, point, run, is_stopped), |known| Some(known.to_owned()))
+        };
+        let ended: Vec<Option<String>> = keyed.par_iter().zip(&known).map(play).collect();
+        let is_whole = ended.iter().all(Option::is_some);
+        let lines: Vec<String> = ended.into_iter().flatten().collect();
         self.store.append(&lines)?;
-        self.played.n_new += n_new;
+        self.played.n_new += lines.len() - n_known;
         self.played.lines.extend(lines);
-        Ok(true)
+        Ok(is_whole)
     }
+}
+
+/// The line of a point that is played; `None` where it was stopped before it ended: who is stopped answers with the best so far, which is no row.
+fn ended(
+    key: Key,
+    point: &Point,
+    run: &(dyn Fn(&Point) -> Outcome + Sync),
+    is_stopped: &(dyn Fn() -> bool + Sync),
+) -> Option<String> {
+    if is_stopped() {
+        return None;
+    }
+    let found = line(key, point, &run(point));
+    (!is_stopped()).then_some(found)
 }

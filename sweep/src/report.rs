@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::front::{candidates, effects, front};
 use crate::given::{Objective, Sweep};
+use crate::play::Played;
 use crate::row::Row;
 
 /// Values of a point in words.
@@ -47,8 +48,14 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     }
 }
 
-/// Why no point gave a result; `None` where one did.
-pub fn nothing_ran(rows: &[Row]) -> Option<String> {
+/// Why no point gave a result; `None` where one did, and for a part of a sweep, which others may have.
+pub fn nothing_ran(rows: &[Row], played: &Played, is_part: bool) -> Option<String> {
+    if rows.is_empty() && !played.is_whole {
+        return Some("stopped before a point ended: the same command begins again".to_owned());
+    }
+    if is_part {
+        return None;
+    }
     if rows.is_empty() {
         return Some("no point keeps every condition of `where`".to_owned());
     }

@@ -119,6 +119,18 @@ proptest! {
 }
 
 #[test]
+fn points_that_ended_before_a_stop_are_kept() {
+    // One chunk has all 60 points. Threads may each lose the point that they are at.
+    let (sweep, folder) = (Sweep { chunk: 256, ..grid() }, Folder::new());
+    let stopped = played(&sweep, &folder.0, None, 50, None);
+    let n_rows = stopped.lines.len();
+    assert!(!stopped.is_whole && (20..=50).contains(&n_rows), "{n_rows} rows");
+    assert!(stopped.counted().ends_with("; stopped: the same command goes on\n"));
+    assert_eq!(played(&sweep, &folder.0, None, usize::MAX, None).n_new, 60 - n_rows);
+    assert_eq!(std::fs::read(folder.0.join("points.jsonl")).expect("rows"), whole(&sweep));
+}
+
+#[test]
 fn parts_together_are_one_run() {
     let (sweep, folder) = (grid(), Folder::new());
     let n_new: usize =
