@@ -191,6 +191,7 @@ pub fn unrelated(runs: &[(String, RunResult)]) -> Option<String> {
             () if run.scenario != base.scenario => {
                 format!("its scenario is `{}`, not `{}`", run.scenario, base.scenario)
             }
+            () if run.seed != base.seed => format!("its batch is that of seed {}, not of {}", run.seed, base.seed),
             () if policies(run).is_disjoint(&policies(base)) => "they have no policy in common".to_owned(),
             () => return None,
         };
@@ -352,6 +353,9 @@ mod tests {
         assert_eq!(unrelated(&[named("s", "a"), named("s", "a")]), None);
         assert!(unrelated(&[named("s", "a"), named("t", "a")]).is_some_and(|why| why.contains("its scenario is `t`")));
         assert!(unrelated(&[named("s", "a"), named("s", "b")]).is_some_and(|why| why.contains("no policy")));
+        let (path, run) = named("s", "a");
+        let other = (path, RunResult { seed: 7, ..run });
+        assert!(unrelated(&[named("s", "a"), other]).is_some_and(|why| why.contains("seed 7, not of")));
     }
 
     #[test]

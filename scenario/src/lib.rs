@@ -158,12 +158,17 @@ impl Head {
     }
 }
 
+/// Name of a file without the letters that say what it is: a plan of `gpt-7.5b` has none.
+fn stem(path: &str) -> String {
+    let path = Path::new(path.trim_end_matches(" (shipped)"));
+    let is_kind = path.extension().is_some_and(|kind| kind.to_string_lossy().chars().all(char::is_alphabetic));
+    let name = if is_kind { path.file_stem() } else { path.file_name() };
+    name.map_or("scenario".into(), |name| name.to_string_lossy().into_owned())
+}
+
 /// The scenario's name: given, or that of its file.
 fn name(top: &mut Section<'_>, source: &Source) -> String {
-    let stem =
-        Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
-    let stem = stem.trim_end_matches(" (shipped)").to_owned();
-    let Some((name, at)) = top.text("name") else { return stem };
+    let Some((name, at)) = top.text("name") else { return stem(&source.path) };
     top.plain_name(&name, at);
     name
 }

@@ -63,17 +63,17 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     }
     let field = section.text("field").map(|(field, _)| field);
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
-    // Whether a document above `max_tokens` makes room for another draw (a given one is shortened), or becomes several sequences.
+    // Whether a document above `max_tokens` makes room for another draw (a given one is left out), or becomes several sequences.
     let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
     let n = usize::try_from(training.batch_size * training.steps).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
-    let repeated = |lengths: &[u64]| {
+    let repeated = |lengths: &[u64]| -> Vec<u64> {
         let documents = lengths.iter().copied().cycle();
         if is_cut {
-            distribution::cut(documents, max_tokens).take(n).collect()
-        } else {
-            documents.take(n).map(|length| length.min(max_tokens)).collect()
+            return distribution::cut(documents, max_tokens).take(n).collect();
         }
+        let short: Vec<u64> = lengths.iter().copied().filter(|length| *length <= max_tokens).collect();
+        short.into_iter().cycle().take(n).collect()
     };
     let lengths: Option<(Vec<u64>, String)> = match given[..] {
         ["lengths"] => named(&mut section).map(|(found, name)| {
@@ -95,7 +95,8 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
                     "leave one of them out; `longer = \"cut\"` makes several sequences of each",
                 );
             }
-            Some((repeated(&[tokens]), format!("{tokens} tokens each")))
+            let each = if is_cut { tokens } else { tokens.min(max_tokens) };
+            Some((repeated(&[each]), format!("{tokens} tokens each")))
         }
         ["list"] => Some(list(&mut section))
             .filter(|list| !list.is_empty())
@@ -115,8 +116,13 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             None
         }
     };
+    if lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty()) {
+        let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
+        let at = section.place("max_tokens").unwrap_or_else(|| section.at());
+        section.refuse(Code::WrongLengths, at, what, "raise it, or cut them: `longer = \"cut\"`");
+    }
     section.finish();
-    lengths.map(|(lengths, source)| Workload { lengths, batch_size, source })
+    lengths.filter(|(lengths, _)| !lengths.is_empty()).map(|(lengths, source)| Workload { lengths, batch_size, source })
 }
 
 /// `lengths`: a distribution by name.

@@ -106,15 +106,17 @@ pub fn parse_lengths(text: &str) -> Result<Vec<u64>, Vec<BadLength>> {
     if text.trim_start().starts_with(['[', '{']) {
         return Err(vec![BadLength { line: 1, found: text.trim_start().chars().take(40).collect() }]);
     }
-    let mut lengths = Vec::new();
-    let mut bad = Vec::new();
+    let (mut lengths, mut bad, mut has_header) = (Vec::new(), Vec::new(), false);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     for (index, line) in lines {
-        let field = line.split(',').next().unwrap_or("").trim();
-        let header = lengths.is_empty() && bad.is_empty() && matches!(field, "length" | "tokens" | "lengths");
+        let first = line.split(',').next().unwrap_or("").trim();
+        let is_header = lengths.is_empty() && bad.is_empty() && matches!(first, "length" | "tokens" | "lengths");
+        has_header |= is_header;
+        // Of several columns the first one counts where a header says that it has the lengths.
+        let field = if has_header { first } else { line.trim() };
         match field.parse::<u64>() {
             Ok(length) if (1..=LENGTH_MAX).contains(&length) => lengths.push(length),
-            _ if header => {}
+            _ if is_header => {}
             _ => bad.push(BadLength { line: index + 1, found: field.chars().take(40).collect() }),
         }
     }
@@ -235,5 +237,7 @@ mod tests {
         assert_eq!(parse_lengths("").expect_err("empty").len(), 1);
         assert_eq!(parse_lengths("[\n{},\n{}\n]").expect_err("no list of lengths").len(), 1);
         assert_eq!(parse_lengths("length,other\n5,x\n7,y\n").expect("a CSV"), [5, 7]);
+        let bad = parse_lengths("100,200\n300,400\n").expect_err("columns without names");
+        assert_eq!(bad[0].found, "100,200");
     }
 }
