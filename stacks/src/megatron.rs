@@ -20,6 +20,7 @@ use crate::flags::{Flags, Table, words};
 use crate::launch::{self, Launch};
 use crate::{Imported, Machine};
 pub use export::TARGET;
+pub(crate) use model::write as shape;
 pub(crate) use optimizer::HOST_GB_PER_S;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};

@@ -12,7 +12,8 @@ use train::stage_text;
 use super::{actor, is_set};
 use crate::Machine;
 use crate::again::{Again, Names};
-use crate::flags::{Flags, words};
+use crate::bridge::adapters::beside;
+use crate::flags::Flags;
 use crate::job::Job;
 use crate::megatron::HOST_GB_PER_S;
 
@@ -208,6 +209,11 @@ fn experts(flags: &mut Flags<'_>, job: &mut Job, model: Option<&Model>) {
     if model.is_none_or(|model| model.experts.is_none()) {
         return;
     }
+    let cut = actor("megatron.sequence_parallel");
+    if job.degrees[0] > 1 && !is_set(flags, &cut, true) {
+        let what = format!("`{cut} False` does not go with experts beside tensor ranks");
+        flags.wrong(&cut, what, "Megatron Core refuses to train them: write True, or one tensor rank".to_owned());
+    }
     let remark = "actor.megatron.expert_tensor_parallel_size, else that of the rest";
     job.key(("parallel", "expert_tp"), expert_tp.unwrap_or(job.degrees[0]), remark);
     let kind = transformer("moe_token_dispatcher_type");
@@ -270,19 +276,12 @@ fn adapters(flags: &mut Flags<'_>, job: &mut Job, model: Option<&Model>) {
         flags.not_modelled(&of("rank"), "adapters beside the products of experts are not counted");
     }
     let modules = flags.text(&of("target_modules")).unwrap_or_default();
-    let has = |name: &str| words(&modules).any(|word| word.trim_start_matches('*').ends_with(name));
-    let beside = match (has("linear_qkv"), has("linear_proj"), has("linear_fc1"), has("linear_fc2")) {
-        (false, false, false, false) if modules.is_empty() => "all",
-        (true, true, true, true) => "all",
-        (true, true, false, false) => "attention",
-        (true, false, false, false) => "qkv",
-        _ => {
-            let why = "adapters are counted beside all products around attention and of a dense feed-forward";
-            flags.not_modelled(&of("target_modules"), why);
-            "all"
-        }
-    };
-    job.word(("optimizer", "adapters_beside"), beside, "actor_rollout_ref.model.lora.target_modules");
+    let beside = if modules.is_empty() { Some("all") } else { beside(&modules) };
+    if beside.is_none() {
+        let why = "adapters are counted beside all products around attention and of a dense feed-forward";
+        flags.not_modelled(&of("target_modules"), why);
+    }
+    job.word(("optimizer", "adapters_beside"), beside.unwrap_or("all"), "actor_rollout_ref.model.lora.target_modules");
 }
 
 /// Kernels that are not fused. Permutations of tokens are fused by an override alone (`verl/models/mcore/config_converter.py`), others are unless one says no.

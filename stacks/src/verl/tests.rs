@@ -125,6 +125,8 @@ fn overrides_of_megatron_core_are_read() {
     );
     let of_core: Vec<&String> = said.iter().filter(|what| what.contains("override_")).collect();
     assert!(matches!(of_core[..], [one] if one.contains("hidden_size 64` is not modelled")), "{said:?}");
+    let (_, said) = read(MIXTURE, &format!("{MEGATRON} actor.megatron.sequence_parallel=False"));
+    assert!(says(&said, "does not go with experts beside tensor ranks"), "{said:?}");
     // Without a key experts are cut as the rest is.
     has(&read(MIXTURE, MEGATRON).0, &["expert_tp = 4"]);
 }
