@@ -96,7 +96,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
 }
 
 /// Whether there is an error among findings.
-fn is_wrong(findings: &[Finding]) -> bool {
+pub(crate) fn is_wrong(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }
 

@@ -10,7 +10,7 @@ use input::diagnostic::{Code, Finding};
 use super::{KEYS, UNFUSED_PERMUTATION, adapters, precision, program, recipes, shape};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
-use crate::launch;
+use crate::launch::{self, Launch};
 use crate::megatron::{self, Shape};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::{Imported, Machine, checkpoint};
@@ -62,10 +62,22 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Err(why) => return unreadable(format!("the script cannot be read: {why}")),
     };
     let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
-    let mut launch = launch::of_script(text, begins, &|_| false).unwrap_or_default();
-    let recipe = program::recipe(&launch.flags);
+    let mut launch = match launch::of_script(text, begins, &|_| false) {
+        Ok(launch) => launch,
+        // Overrides may stand alone, without a command.
+        Err(_) if launch::lines(text).any(|line| line.contains(program::NAME)) => {
+            let what = format!("the command that starts `{}` is not read", program::NAME);
+            let help =
+                "it stands in a text or under what only a shell knows: write it out, or give its overrides alone";
+            let findings = vec![Finding::error(Code::UnreadableScript, None, what).help(help)];
+            return Imported { findings, ..Imported::default() };
+        }
+        Err(_) => Launch::default(),
+    };
+    let recipe = known_recipe(&mut launch, machine);
     let mut words = program::overrides(&launch.flags);
-    let parts = commands.iter().flatten().flat_map(parts);
+    let is_shown = |words: &&Vec<Word>| words.first().is_some_and(|word| launch::is_shown(&[word.text()]));
+    let parts = commands.iter().filter(|words| !is_shown(words)).flatten().flat_map(parts);
     words.extend(parts.map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
     words.extend(without_dot(text));
     let (of_adapters, words): (Vec<_>, Vec<_>) =
@@ -100,6 +112,20 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut imported = megatron::of_job(launch, machine, "Megatron Bridge", &model);
     imported.findings.iter_mut().for_each(|finding| as_written(finding, text));
     imported
+}
+
+/// The recipe that the program is told to run, and an error where only a shell knows it; a warning where the command line names the model.
+fn known_recipe(launch: &mut Launch, machine: &Machine) -> Option<String> {
+    let recipe = program::recipe(&launch.flags)?;
+    if !recipe.contains(UNKNOWN) {
+        return Some(recipe);
+    }
+    let at = launch.flags.iter().find(|flag| flag.value().contains(UNKNOWN)).map(|flag| flag.at.clone());
+    let what = "the name of the recipe is known only when the script runs";
+    let found = if machine.model.is_some() { Finding::warning } else { Finding::error };
+    let help = "write the name into the script; `--set model.name=…` gives the model alone";
+    launch.findings.push(found(Code::UnknownValue, at, what.to_owned()).help(help));
+    None
 }
 
 /// What a scenario's model is made of.
@@ -256,7 +282,10 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, asked: &Asked) -> Option<Sha
         flags.given.push(Flag { name: "bf16".to_owned(), values: Vec::new(), at: 0..0 });
     }
     let Some(recipe) = asked.model.as_deref() else {
-        flags.findings.push(checkpoint::unnamed());
+        // A recipe that only a shell knows has its error.
+        if !megatron::is_wrong(&flags.findings) {
+            flags.findings.push(checkpoint::unnamed());
+        }
         return None;
     };
     let Some(model) = of_checkpoint(recipe) else {
@@ -288,7 +317,7 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, asked: &Asked) -> Option<Sha
         return Some(shape);
     }
     megatron::dropout(flags, out, 0.0);
-    out.word("model", "name", &model.name, if asked.is_of_user { "--model" } else { "of the recipe" });
+    out.word("model", "name", &model.name, if asked.is_of_user { "--set model.name" } else { "of the recipe" });
     let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
     Some(Shape {
         n_layers: model.n_layers,

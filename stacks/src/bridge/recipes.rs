@@ -54,6 +54,19 @@ pub(super) fn key(word: &str) -> &str {
     ALIKE.iter().find(|(other, _)| *other == key).map_or(key, |(_, usual)| usual)
 }
 
+/// Models whose recipes have other names than their checkpoints (`recipes/nemotronh`).
+const STEMS: [(&str, &str); 3] = [
+    ("nemotron_3_nano", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"),
+    ("nemotron_3_super", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"),
+    ("nemotron_3_ultra", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16"),
+];
+
+/// The checkpoint of a model that recipes call so.
+fn checkpoint(stem: String) -> String {
+    let known = STEMS.iter().find(|(name, _)| *name == stem);
+    known.map_or(stem, |(_, path)| (*path).to_owned())
+}
+
 /// What is taken of a recipe, and what is said of it.
 pub(super) struct Taken {
     /// Its model.
@@ -90,7 +103,7 @@ pub(super) fn taken(recipe: Option<&str>, stated: &[&str], is_off: bool) -> Take
     // Other names begin with that of their model.
     let first =
         |name: &str| KINDS.iter().find_map(|kind| name.split_once(kind)).map_or(name, |(first, _)| first).to_owned();
-    let model = known.map(|[_, path, _]| (*path).to_owned()).or_else(|| recipe.map(first));
+    let model = known.map(|[_, path, _]| (*path).to_owned()).or_else(|| recipe.map(first).map(checkpoint));
     let all = all.into_iter().filter_map(|word| if is_off { without_overlap(word) } else { Some(word) });
     let words: Vec<&str> = all.filter(|word| !stated.contains(&key(word))).collect();
     let mut list: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -123,6 +136,7 @@ mod tests {
             include_str!("../../tables/bridge_recipes.tsv")
                 .contains(&format!("@ {}", SOURCE.split(" @ ").last().unwrap()))
         );
+        assert!(STEMS.iter().all(|(_, path)| of_checkpoint(path).is_some()));
         assert!(RECIPES.len() > 20, "{} recipes", RECIPES.len());
         for [names, path, words] in RECIPES.iter() {
             assert!(of_checkpoint(path).is_some(), "{names}: {path}");

@@ -121,6 +121,40 @@ fn experts_beside_tensor_ranks_share_sequences() {
     assert!(!refused("model.tensor_model_parallel_size=1"));
 }
 
+/// A script as Bridge ships them: a loop over layouts, and the command as a text (`examples/models/*/slurm_pretrain.sh`).
+const SLURM: &str = "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nMODEL=nemotron_3_nano\nLAYOUTS=(\"4,1,8,1,True\" \"2,2,8,1,True\")\n\
+    RUN=\"srun --mpi=pmix --container-image=\"\nfor LAYOUT in \"${LAYOUTS[@]}\"; do\n  IFS=',' read -r TP PP EP CP SP <<< \"$LAYOUT\"\n\
+    WORDS=\" dataset.seq_length=512 train.global_batch_size=32 model.tensor_model_parallel_size=$TP model.pipeline_model_parallel_size=$PP \\\n\
+    model.expert_model_parallel_size=$EP model.sequence_parallel=$SP model.context_parallel_size=$CP\"\n\
+    CMD=\"uv run python scripts/training/run_recipe.py\"\n  CMD=\"$CMD --recipe ${MODEL}_pretrain_config\"\n  CMD=\"$CMD $WORDS\"\n\
+    echo $CMD\n  $RUN bash -c \"$CMD\"\ndone\n";
+
+#[test]
+fn a_loop_over_layouts_is_read_for_its_first_one() {
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let found = super::import::import(SLURM, &machine);
+    for line in [
+        "name = \"nemotron-3-nano-30b-a3b\"",
+        "tp = 4",
+        "pp = 1",
+        "ep = 8",
+        "batch_size = 32",
+        "tokens = 512",
+        "nodes = 4",
+    ] {
+        assert!(found.scenario.lines().any(|own| own.starts_with(line)), "{line} in {}", found.scenario);
+    }
+    let said: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert!(said.contains(&"the loop over `LAYOUT` is read for the first of its 2 words, `4,1,8,1,True`"), "{said:?}");
+    // Nothing else of the script is taken in its place.
+    let in_text = SLURM.replace("$RUN bash -c \"$CMD\"", "true");
+    let said = super::import::import(&in_text, &machine).findings;
+    assert!(matches!(&said[..], [one] if one.what.contains("`run_recipe.py` is not read")), "{said:?}");
+    let open = super::import::import(&SLURM.replace("MODEL=nemotron_3_nano\n", ""), &machine).findings;
+    let errors: Vec<_> = open.iter().filter(|finding| finding.severity == Severity::Error).collect();
+    assert!(matches!(errors[..], [one] if one.what.contains("name of the recipe is known only")), "{errors:?}");
+}
+
 #[test]
 fn flags_of_the_program_that_are_not_read_are_named() {
     let (lines, said) = changed(LLAMA, "--deterministic --made-up 3 --max_steps 10 --config-file x.yaml");

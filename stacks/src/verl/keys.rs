@@ -6,7 +6,8 @@ use input::diagnostic::{Code, Finding};
 
 use super::{ACTOR, actor};
 use crate::flags::Flag;
-use crate::shell::{self, UNKNOWN, Word};
+use crate::launch;
+use crate::shell::{self, Loop, UNKNOWN, Word};
 use crate::yaml;
 
 /// Ends of the names of verl's own configurations (`verl/trainer/config`, `verl/experimental/*/config`).
@@ -80,9 +81,9 @@ fn of_yaml(text: &str) -> Result<Given, Finding> {
 
 /// Overrides in a script.
 fn of_script(text: &str) -> Result<Given, Finding> {
-    let commands = shell::commands(text)
+    let (commands, loops) = shell::commands_and_loops(text)
         .map_err(|why| Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")))?;
-    let (words, findings) = launch(&commands);
+    let (words, findings) = of_launch(&commands, &loops);
     let mut given = Given { flags: Vec::new(), findings };
     configuration(&words, &mut given);
     given.flags.extend(words.iter().filter_map(|word| over(word)));
@@ -90,9 +91,11 @@ fn of_script(text: &str) -> Result<Given, Finding> {
 }
 
 /// Words of the command that starts verl, and of lines that are overrides alone. Of several commands the first one with the most overrides counts.
-fn launch(commands: &[Vec<Word>]) -> (Vec<&Word>, Vec<Finding>) {
+fn of_launch<'c>(commands: &'c [Vec<Word>], loops: &[Loop]) -> (Vec<&'c Word>, Vec<Finding>) {
+    let is_shown = |words: &[Word]| words.first().is_some_and(|word| launch::is_shown(&[word.text()]));
     let starts = |words: &[Word]| {
-        words.first().is_some_and(|word| over(word).is_none()) && words.iter().any(|word| is_of_actor(&word.text()))
+        let begins = words.first().is_some_and(|word| over(word).is_none()) && !is_shown(words);
+        begins && words.iter().any(|word| is_of_actor(&word.text()))
     };
     let n_overrides = |words: &[Word]| words.iter().filter(|word| over(word).is_some()).count();
     let launches = (0..commands.len()).filter(|index| starts(&commands[*index]));
@@ -104,8 +107,10 @@ fn launch(commands: &[Vec<Word>]) -> (Vec<&Word>, Vec<Finding>) {
         let help = "the one with the most overrides is read, the first of several: leave the others out";
         Finding::warning(Code::NotModelled, commands[index].first().map(Word::at), what).help(help)
     });
-    let findings = findings.collect();
-    (read.into_iter().flat_map(|index| &commands[index]).collect(), findings)
+    let around = taken.into_iter().flat_map(|index| loops.iter().filter_map(move |one| one.others(index)));
+    let findings = findings.chain(around).collect();
+    let read = read.into_iter().filter(|index| !is_shown(&commands[*index]));
+    (read.flat_map(|index| &commands[index]).collect(), findings)
 }
 
 /// The configuration that overrides lie over, by its name or by the choice of the actor's.
