@@ -60,13 +60,12 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
     for (index, command) in commands.into_iter().enumerate() {
         let words = unwrapped(command);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
-        if is_shown(&texts) {
-            continue;
-        }
         let flags = of_words(&words);
         let n = flags.iter().filter(|flag| knows(&flag.name)).count();
         let start = begins(&texts);
-        let score = n + if start.is_some() { 1000 } else { 0 };
+        // A command that is shown counts where nothing is started.
+        let of_start = if is_shown(&texts) { 500 } else { 1000 };
+        let score = n + if start.is_some() { of_start } else { 0 };
         if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
             let mut launch = launched(&words, &texts, start.unwrap_or(0));
             launch.findings.extend(loops.iter().filter_map(|one| one.others(index)));

@@ -39,9 +39,10 @@ fn value<'w>(words: &'w [Override], key: &str) -> Option<(&'w str, std::ops::Ran
 
 /// What the flags of the program, overrides and the recipe's name ask for.
 pub(super) fn read(recipe: Option<&str>, flags: &[Flag], words: &[Override]) -> Option<Adapters> {
-    let is_scheme = |flag: &&Flag| SCHEMES.contains(&flag.name.as_str()) && !WITHOUT.contains(&flag.value().as_str());
-    let by_flag = flags.iter().find(is_scheme);
-    let by_flag = by_flag.map(|flag| (flag.value(), flag.at.clone()));
+    let of_scheme = flags.iter().filter(|flag| SCHEMES.contains(&flag.name.as_str()));
+    // Overrides stand behind the value of a flag.
+    let mut named = of_scheme.filter_map(|flag| Some((flag.values.first()?.clone(), flag.at.clone())));
+    let by_flag = named.find(|(scheme, _)| !WITHOUT.contains(&scheme.as_str()));
     let by_word = value(words, SECTION).map(|(value, at)| (value.to_owned(), at));
     let by_name = recipe.filter(|name| name.contains("_peft") || name.contains("_lora"));
     let (scheme, at) = by_word.or(by_flag).or_else(|| by_name.map(|_| ("lora".to_owned(), 0..0)))?;

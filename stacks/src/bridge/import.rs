@@ -76,8 +76,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     let recipe = known_recipe(&mut launch, machine);
     let mut words = program::overrides(&launch.flags);
-    let is_shown = |words: &&Vec<Word>| words.first().is_some_and(|word| launch::is_shown(&[word.text()]));
-    let parts = commands.iter().filter(|words| !is_shown(words)).flatten().flat_map(parts);
+    let parts = commands.iter().flatten().flat_map(parts);
     words.extend(parts.map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
     words.extend(without_dot(text));
     let (of_adapters, words): (Vec<_>, Vec<_>) =

@@ -82,7 +82,8 @@ fn adapters_are_trained_where_a_recipe_or_a_word_asks_for_them() {
     let (lines, said) = changed(LLAMA, "peft=lora");
     let all = ["[optimizer]", "trains = \"adapters\"", "adapter_rank = 32", "adapters_beside = \"all\""];
     assert!(all.iter().all(|line| lines.iter().any(|own| own == line)) && said.is_empty(), "{lines:?} {said:?}");
-    assert_eq!(changed(LLAMA, "--peft_scheme lora train.train_iters=10").0, lines);
+    assert_eq!(changed(LLAMA, "--peft_scheme lora train.train_iters=10"), (lines, Vec::new()));
+    assert_eq!(changed(LLAMA, "--mode pretrain train.train_iters=10"), (Vec::new(), Vec::new()));
     assert_eq!(changed(LLAMA, "--peft_scheme none").0, Vec::<String>::new());
     let (lines, said) = changed(LLAMA, "peft=dora peft.dim=8 peft.target_modules=[linear_qkv,linear_proj]");
     assert!(
@@ -147,7 +148,7 @@ fn a_loop_over_layouts_is_read_for_its_first_one() {
     let said: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
     assert!(said.contains(&"the loop over `LAYOUT` is read for the first of its 2 words, `4,1,8,1,True`"), "{said:?}");
     // Nothing else of the script is taken in its place.
-    let in_text = SLURM.replace("$RUN bash -c \"$CMD\"", "true");
+    let in_text = SLURM.replace("$RUN bash -c \"$CMD\"", "true").replace("echo $CMD", "true");
     let said = super::import::import(&in_text, &machine).findings;
     assert!(matches!(&said[..], [one] if one.what.contains("`run_recipe.py` is not read")), "{said:?}");
     let open = super::import::import(&SLURM.replace("MODEL=nemotron_3_nano\n", ""), &machine).findings;

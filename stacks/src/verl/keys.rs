@@ -109,7 +109,7 @@ fn of_launch<'c>(commands: &'c [Vec<Word>], loops: &[Loop]) -> (Vec<&'c Word>, V
     });
     let around = taken.into_iter().flat_map(|index| loops.iter().filter_map(move |one| one.others(index)));
     let findings = findings.chain(around).collect();
-    let read = read.into_iter().filter(|index| !is_shown(&commands[*index]));
+    let read = read.into_iter().filter(|index| taken.is_none() || !is_shown(&commands[*index]));
     (read.flat_map(|index| &commands[index]).collect(), findings)
 }
 
