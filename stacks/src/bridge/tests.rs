@@ -147,7 +147,9 @@ fn a_loop_over_layouts_is_read_for_its_first_one() {
     }
     let said: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
     assert!(said.contains(&"the loop over `LAYOUT` is read for the first of its 2 words, `4,1,8,1,True`"), "{said:?}");
-    // Nothing else of the script is taken in its place.
+    // What is shown is read where nothing is started, and nothing else of the script.
+    let shown = super::import::import(&SLURM.replace("$RUN bash -c \"$CMD\"", "true"), &machine);
+    assert!(shown.scenario.contains("\ntp = 4"), "{}", shown.scenario);
     let in_text = SLURM.replace("$RUN bash -c \"$CMD\"", "true").replace("echo $CMD", "true");
     let said = super::import::import(&in_text, &machine).findings;
     assert!(matches!(&said[..], [one] if one.what.contains("`run_recipe.py` is not read")), "{said:?}");

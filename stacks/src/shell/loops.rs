@@ -136,3 +136,27 @@ impl Values {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Machine, Stack, import};
+
+    #[test]
+    fn words_of_a_loop_that_are_not_read_are_named() {
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let said = |stack: Stack, text: &str| {
+            let findings = import(stack, text, &machine).findings;
+            findings.iter().filter(|finding| finding.what.contains("the loop over `X`")).count()
+        };
+        let script = |words: &str, command: &str| format!("for X in {words}; do\n  {command}\ndone\n");
+        let train = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 \
+                     --tensor-model-parallel-size $X --bf16";
+        assert_eq!(said(Stack::Megatron, &script("2 4", train)), 1);
+        assert_eq!(said(Stack::Megatron, &script("2", train)), 0);
+        assert_eq!(said(Stack::Megatron, &format!("{}{train}\n", script("2 4", "ls"))), 0);
+        assert_eq!(said(Stack::Vllm, &script("8000 8001", "vllm serve llama-3-8b --port $X &")), 1);
+        let reinforce =
+            "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B trainer.nnodes=$X";
+        assert_eq!(said(Stack::Verl, &script("1 2", reinforce)), 1);
+    }
+}
