@@ -1,7 +1,13 @@
 //! A plan as overrides of a recipe of Megatron Bridge: `section.key=value` words behind the recipe's name.
 
+pub(crate) mod adapters;
 pub mod import;
+mod precision;
+mod program;
 mod recipes;
+mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::sync::LazyLock;
 
@@ -85,20 +91,4 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         unsaid.push("narrow products beside fp16".to_owned());
     }
     if unsaid.is_empty() { Ok(vec![File::new("overrides.txt", text)]) } else { Err(refused(unsaid)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::off;
-
-    #[test]
-    fn what_recipes_share_and_a_plan_lacks_is_turned_off() {
-        let all = ["use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel"];
-        assert_eq!(off(&all), "model.cross_entropy_loss_fusion=false\n");
-        let with_loss: Vec<&str> = all[1..].iter().copied().chain(["cross-entropy-loss-fusion"]).collect();
-        assert_eq!(off(&with_loss), "ddp.use_distributed_optimizer=false\n");
-        // Bridge turns it on for sharded parameters of its own.
-        let sharded: Vec<&str> = with_loss.into_iter().chain(["use-megatron-fsdp"]).collect();
-        assert_eq!(off(&sharded), "");
-    }
 }

@@ -52,20 +52,24 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// # Errors
 /// What is wrong with the script.
 pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
-    let commands = shell::commands(text).map_err(|why| {
+    let (commands, loops) = shell::commands_and_loops(text).map_err(|why| {
         let help = "only assignments, lists, sums and the command that starts the program are read";
         Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
     })?;
     let mut best: Option<(usize, Launch)> = None;
-    for command in commands {
+    for (index, command) in commands.into_iter().enumerate() {
         let words = unwrapped(command);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let flags = of_words(&words);
         let n = flags.iter().filter(|flag| knows(&flag.name)).count();
         let start = begins(&texts);
-        let score = n + if start.is_some() { 1000 } else { 0 };
+        // A command that is shown counts where nothing is started.
+        let of_start = if is_shown(&texts) { 500 } else { 1000 };
+        let score = n + if start.is_some() { of_start } else { 0 };
         if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
-            best = Some((score, launched(&words, &texts, start.unwrap_or(0))));
+            let mut launch = launched(&words, &texts, start.unwrap_or(0));
+            launch.findings.extend(loops.iter().filter_map(|one| one.others(index)));
+            best = Some((score, launch));
         }
     }
     let mut launch = best.map(|(_, launch)| launch).ok_or_else(|| {
@@ -81,18 +85,27 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
 /// # Errors
 /// What is wrong with the script.
 pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
-    let commands = shell::commands(text).map_err(|why| {
+    let (commands, loops) = shell::commands_and_loops(text).map_err(|why| {
         let help = "only assignments, lists, sums and the command that starts the program are read";
         Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
     })?;
     let mut found = Vec::new();
-    for command in commands {
+    for (number, command) in commands.into_iter().enumerate() {
         let words = unwrapped(command);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
-        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start))));
+        found.extend(first.map(|(index, start)| {
+            let mut launch = launched(&words, &texts, start);
+            launch.findings.extend(loops.iter().filter_map(|one| one.others(number)));
+            (index, launch)
+        }));
     }
     Ok(found)
+}
+
+/// Whether a command shows its words and starts nothing.
+pub(crate) fn is_shown(words: &[String]) -> bool {
+    words.first().is_some_and(|word| word == "echo" || word == "printf")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

@@ -165,7 +165,9 @@ pub fn recognise(text: &str) -> Option<Stack> {
         Some(Stack::Deepspeed)
     } else if has(&["actor_rollout_ref"]) {
         Some(Stack::Verl)
-    } else if has(&["--parallelism.", "--training.local_batch_size", "--training.seq_len", "torchtitan.train"]) {
+    } else if has(&["--parallelism.", "--training.local_batch_size", "--training.seq_len", "torchtitan.train"])
+        || torchtitan::configurations::is_script(text)
+    {
         Some(Stack::Torchtitan)
     } else if bridge::import::has_overrides(text) {
         Some(Stack::Bridge)

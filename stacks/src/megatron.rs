@@ -20,6 +20,8 @@ use crate::flags::{Flags, Table, words};
 use crate::launch::{self, Launch};
 use crate::{Imported, Machine};
 pub use export::TARGET;
+pub(crate) use model::write as shape;
+pub(crate) use optimizer::HOST_GB_PER_S;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};
 use train::problem::{Dropout, Fusion};
@@ -94,7 +96,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
 }
 
 /// Whether there is an error among findings.
-fn is_wrong(findings: &[Finding]) -> bool {
+pub(crate) fn is_wrong(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }
 

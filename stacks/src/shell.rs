@@ -1,13 +1,18 @@
 //! A launch script as the commands that it would run: variables, arrays and arithmetic are substituted, nothing is executed.
 //!
-//! Assignments of the script itself are followed in order. Those under a condition or in a loop are not: the value before them stands.
+//! Assignments of the script itself are followed in order. Those under a condition are not: the value before them stands. A `for` loop over words that are known
+//! is followed for its first word (`loops`).
 //! What cannot be known becomes `UNKNOWN` in the text. Every letter keeps its byte in the script, so findings point where it was written.
 
 mod arithmetic;
 mod expand;
+mod loops;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+pub use loops::Loop;
+use loops::Parts;
 
 /// Stands for text that only a shell, an environment or a caller knows.
 pub const UNKNOWN: char = '\u{fffc}';
@@ -72,19 +77,31 @@ struct Values {
 /// # Errors
 /// Why it cannot be read: a quote without an end, or more text than anybody writes.
 pub fn commands(script: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
+    commands_and_loops(script).map(|(commands, _)| commands)
+}
+
+/// Commands of a script, and the loops that were followed for their first words.
+///
+/// # Errors
+/// As of `commands`.
+pub fn commands_and_loops(script: &str) -> Result<(Vec<Vec<Word>>, Vec<Loop>), Unreadable> {
     let mut values = Values::default();
     let mut commands = Vec::new();
-    let mut depth = 0_usize;
-    for statement in statements(script)? {
+    let mut parts = Parts::default();
+    for mut statement in statements(script)? {
+        let text = statement.iter().position(|piece| piece.is_text).map(|index| statement.remove(index));
         let mut pieces = statement.as_slice();
         while let Some(first) = pieces.first() {
             let word = first.plain();
             if OPENING.contains(&word.as_str()) {
-                depth += 1;
+                if parts.open(pieces, &mut values, commands.len())? {
+                    pieces = &[];
+                    break;
+                }
             } else if CLOSING.contains(&word.as_str()) {
-                depth = depth.saturating_sub(1);
+                parts.close(&mut values, commands.len());
             } else if let Some((name, is_more)) = first.assigns() {
-                if depth == 0 {
+                if parts.is_followed() {
                     values.assign(&name, is_more, first)?;
                 }
             } else if !IN_FRONT.contains(&word.as_str()) {
@@ -92,12 +109,15 @@ pub fn commands(script: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
             }
             pieces = &pieces[1..];
         }
+        if parts.is_followed() {
+            values.read(pieces, text.as_ref())?;
+        }
         let command = values.fields(pieces)?;
         if !command.is_empty() {
             commands.push(command);
         }
     }
-    Ok(commands)
+    Ok((commands, parts.loops))
 }
 
 /// Why a script cannot be read.
@@ -135,6 +155,8 @@ struct Piece {
     parts: Vec<Part>,
     /// Words of a list in parentheses behind `NAME=`.
     list: Option<Vec<Piece>>,
+    /// Whether it is the text of `<<<`, and no word of the command.
+    is_text: bool,
 }
 
 /// Letters of a word that are treated alike.
@@ -208,6 +230,13 @@ fn statements(script: &str) -> Result<Vec<Vec<Piece>>, Unreadable> {
             if letter == '\n' {
                 ends.drain(..).for_each(|end| cutter.skip_text(&end));
             }
+        } else if letter == '<' && cutter.is(1, '<') && cutter.is(2, '<') {
+            cutter.next += 3;
+            while cutter.is(0, ' ') {
+                cutter.next += 1;
+            }
+            let text = Piece { is_text: true, ..cutter.piece()? };
+            statements.last_mut().expect("never empty").push(text);
         } else if letter == '<' || letter == '>' {
             // The number of a stream in front of `>` is no word.
             let is_number = cutter.next > 0 && cutter.letters[cutter.next - 1].0.is_ascii_digit();
@@ -479,6 +508,29 @@ mod tests {
         let words = commands(script).unwrap().remove(0);
         assert_eq!(&script[words[2].at()], "8");
         assert_eq!(&script[words[1].at()], "--tp");
+    }
+
+    #[test]
+    fn a_loop_over_known_words_is_followed_for_its_first_one() {
+        let script = "C=(\"4,1,8\" \"2,2,8\")\nX=0\nfor c in \"${C[@]}\"; do\n  IFS=',' read -r A B R <<< \"$c\"\n  X=\"--a $A --b $B\"\n  run $X $R\ndone\nrun $X $c";
+        check(
+            script,
+            &[&["read", "-r", "A", "B", "R"], &["run", "--a", "4", "--b", "1", "8"], &["run", "0", "\u{fffc}"]],
+        );
+        let (_, loops) = commands_and_loops(script).unwrap();
+        let [one] = &loops[..] else { panic!("{loops:?}") };
+        assert_eq!((one.name.as_str(), one.first.text().as_str(), one.n_words), ("c", "4,1,8", 2));
+        assert_eq!(one.commands, 0..2);
+        // Neither under a condition, nor over words that a shell alone knows.
+        check(
+            "if x; then for a in 1 2; do B=3; run $B; done; fi",
+            &[&["x"], &["a", "in", "1", "2"], &["run", "\u{fffc}"]],
+        );
+        check("for a in $(seq 3); do run $a; done", &[&["a", "in", "\u{fffc}"], &["run", "\u{fffc}"]]);
+        check("run --a 1 <<< text --b", &[&["run", "--a", "1", "--b"]]);
+        // Nothing is added up again and again.
+        let long = "A=xxxxxxxx\n".to_owned() + &"A=$A$A\n".repeat(6) + &"for a in b; do A=$A$A; done\n".repeat(200);
+        assert!(commands(&long).is_ok());
     }
 
     #[test]

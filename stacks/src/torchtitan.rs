@@ -1,5 +1,6 @@
 //! A plan as options of torchtitan and as its recipe, with the pipeline schedule as a file beside them.
 
+pub(crate) mod configurations;
 pub mod import;
 mod recipe;
 

@@ -4,18 +4,21 @@
 //! warning says so.
 
 mod generate;
+mod keys;
+mod megatron;
+mod sharded;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::sync::LazyLock;
 
-use engine::model::of_checkpoint;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Code;
 
-use crate::again::{Again, Names};
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::{Flags, Table};
 use crate::job::Job;
-use crate::shell::{self, UNKNOWN, Word};
-use crate::{Imported, Machine, yaml};
+use crate::shell::UNKNOWN;
+use crate::{Imported, Machine};
 
 /// Keys of the configuration.
 pub static KEYS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/verl.tsv")));
@@ -42,13 +45,13 @@ const OTHER_PARTS: [&str; 9] = [
 
 /// Reads a configuration, or a script with overrides.
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    let given =
-        if text.contains("actor_rollout_ref.") && text.lines().any(is_override) { overrides(text) } else { keys(text) };
-    let given = match given {
+    let given = match keys::of_text(text) {
         Ok(given) => given,
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
-    let mut flags = Flags::of_keys(given, &KEYS);
+    let mut flags = Flags::of_keys(given.flags, &KEYS);
+    flags.findings = given.findings;
+    without_adapters(&mut flags);
     let mut job = Job { stack: "verl", model_key: "actor_rollout_ref.model.path", ..Job::default() };
     job.model = model(&mut flags, machine);
     let nodes = gpus(&mut flags, "trainer.nnodes", machine.nodes);
@@ -58,17 +61,21 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         job.gpus = (Some(per_node.saturating_mul(nodes.unwrap_or(1))), Some(per_node));
     }
     match flags.text(&actor("strategy")).as_deref() {
-        Some("megatron") => {
-            megatron(&mut flags, &mut job);
-            unfused(&mut flags, &mut job, machine);
-            again(&mut flags, &mut job);
-        }
-        _ => sharded(&mut flags, &mut job),
+        Some("megatron") => megatron::megatron(&mut flags, &mut job, machine),
+        _ => sharded::sharded(&mut flags, &mut job),
     }
     let answers = batch(&mut flags, &mut job);
     match step::Trainer::of(&flags) {
         Some(trainer) => step::import(trainer, flags, job, answers, machine),
         None => update(flags, job, machine),
+    }
+}
+
+/// Leaves out the rank of adapters in FSDP where it says that there are none.
+fn without_adapters(flags: &mut Flags<'_>) {
+    const RANK: &str = "actor_rollout_ref.model.lora_rank";
+    if flags.find(RANK).is_some_and(|flag| flag.value() == "0") {
+        flags.given.retain(|flag| flag.name != RANK);
     }
 }
 
@@ -130,41 +137,6 @@ fn is_megatron(flags: &Flags<'_>) -> bool {
     flags.find(&actor("strategy")).is_some_and(|flag| flag.value() == "megatron")
 }
 
-/// Whether a line has a word `actor_rollout_ref.…=…`.
-fn is_override(line: &str) -> bool {
-    line.split_whitespace()
-        .any(|word| word.trim_start_matches('+').starts_with("actor_rollout_ref.") && word.contains('='))
-}
-
-/// Keys of a YAML file.
-fn keys(text: &str) -> Result<Vec<Flag>, Finding> {
-    let entries = yaml::entries(text).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
-    let valued = entries.iter().filter(|entry| !entry.value.is_empty());
-    Ok(valued.filter_map(|entry| flag(entry.path.join("."), &entry.value, entry.at.clone())).collect())
-}
-
-/// Overrides in a script.
-fn overrides(text: &str) -> Result<Vec<Flag>, Finding> {
-    let commands = shell::commands(text)
-        .map_err(|why| Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")))?;
-    Ok(commands.iter().flatten().filter_map(over).collect())
-}
-
-fn over(word: &Word) -> Option<Flag> {
-    let text = word.text();
-    let (key, value) = text.trim_start_matches('+').split_once('=')?;
-    key.contains('.').then(|| flag(key.to_owned(), value, word.at())).flatten()
-}
-
-/// A key with its value; none where it is null or has nothing in it. What other keys give is known only when the program runs.
-fn flag(name: String, value: &str, at: std::ops::Range<usize>) -> Option<Flag> {
-    let is_empty = matches!(value, "null" | "~" | "None" | "{}");
-    let value = if value.contains("${") { UNKNOWN.to_string() } else { value.to_owned() };
-    (!is_empty).then(|| Flag { name, values: vec![value], at })
-}
-
 /// The longest sequence, which all are taken to be.
 fn lengths(flags: &mut Flags<'_>, job: &mut Job) {
     let parts = ["data.max_prompt_length", "data.max_response_length"].map(|name| flags.count(name, 1..=MOST));
@@ -173,74 +145,6 @@ fn lengths(flags: &mut Flags<'_>, job: &mut Job) {
         let what = format!("all sequences are taken to be as long as the longest, {tokens} tokens");
         let help = "give lengths of your own: `--set workload.tokens=…`, or a scenario with `[workload]`";
         flags.warn(Code::MissingFlag, flags.at("data.max_response_length"), what, help);
-    }
-}
-
-/// The actor in FSDP.
-fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
-    let words = [("fsdp", 3_u32), ("fsdp2", 3)];
-    let strategy = actor("strategy");
-    let zero = if flags.find(&strategy).is_some() { flags.word(&strategy, &words).unwrap_or(3) } else { 3 };
-    let is_kept = !is_set(flags, &actor("fsdp_config.reshard_after_forward"), true);
-    let zero = if is_kept { 2 } else { zero };
-    job.key(("parallel", "zero"), zero, "actor.strategy, actor.fsdp_config.reshard_after_forward");
-    job.pytorch(flags, zero);
-    let is_checkpointed = is_set(flags, "actor_rollout_ref.model.enable_gradient_checkpointing", true);
-    let recompute = if is_checkpointed { "full" } else { "none" };
-    job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
-    let cp = flags.count(&actor("ulysses_sequence_parallel_size"), 1..=100_000).unwrap_or(1);
-    job.degrees = [1, 1, cp];
-    if cp > 1 {
-        job.word(("parallel", "exchange"), "ulysses", "actor.ulysses_sequence_parallel_size");
-    }
-}
-
-/// The actor in Megatron Core.
-fn megatron(flags: &mut Flags<'_>, job: &mut Job) {
-    let mut degree =
-        |kind: &str| flags.count(&actor(&format!("megatron.{kind}_model_parallel_size")), 1..=100_000).unwrap_or(1);
-    let [tp, pp, ep] = ["tensor", "pipeline", "expert"].map(&mut degree);
-    let cp = flags.count(&actor("megatron.context_parallel_size"), 1..=100_000).unwrap_or(1);
-    job.degrees = [tp, pp, cp];
-    job.key(("parallel", "zero"), 1, "the distributed optimizer of Megatron Core");
-    job.word(("training", "framework"), "megatron-core", "actor.strategy");
-    if tp > 1 {
-        job.key(("parallel", "sequence_parallel"), true, "verl's Megatron workers");
-    }
-    if ep > 1 {
-        job.key(("parallel", "ep"), ep, "actor.megatron.expert_model_parallel_size");
-    }
-    let chunks = flags.count(&actor("megatron.virtual_pipeline_model_parallel_size"), 1..=1000).unwrap_or(1);
-    if pp > 1 {
-        job.word(("parallel", "schedule"), if chunks > 1 { "interleaved" } else { "1f1b" }, "Megatron Core's own");
-    }
-    if pp > 1 && chunks > 1 {
-        job.key(("parallel", "chunks"), chunks, "actor.megatron.virtual_pipeline_model_parallel_size");
-    }
-}
-
-/// Permutations of tokens are fused by an override alone (`verl/models/mcore/config_converter.py`).
-fn unfused(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
-    let is_fused = is_set(flags, &actor("megatron.override_transformer_config.moe_permute_fusion"), false);
-    let model = machine.model.as_ref().or(job.model.as_ref()).and_then(|asked| of_checkpoint(asked));
-    if !is_fused && model.is_some_and(|model| model.experts.is_some()) {
-        job.key(("training", "unfused"), "[\"permutation\"]", "no override_transformer_config.moe_permute_fusion");
-    }
-}
-
-/// Which activations Megatron Core computes again. Nothing but these keys says so: verl's Megatron workers do not read `enable_gradient_checkpointing`.
-fn again(flags: &mut Flags<'_>, job: &mut Job) {
-    let of = |key: &str| actor(&format!("megatron.override_transformer_config.{key}"));
-    let keys = ["recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers"].map(of);
-    let [granularity, modules, method, n_layers] = &keys;
-    let is_unfused = flags.text(&of("attention_backend")).is_some_and(|word| word == "unfused" || word == "local");
-    if is_unfused {
-        job.word(("training", "attention"), "unfused", "override_transformer_config.attention_backend");
-    }
-    let again = Again::of(flags, &Names { granularity, modules, method, n_layers }, false, is_unfused);
-    job.key(("training", "recompute"), again.recompute.written(), "override_transformer_config.recompute_granularity");
-    if let Some(n) = again.layers {
-        job.key(("training", "recompute_layers"), n, "override_transformer_config.recompute_num_layers");
     }
 }
 
@@ -272,69 +176,4 @@ fn of_all(flags: &mut Flags<'_>, job: &Job) -> Option<u64> {
     let n_gpus = job.gpus.0.map_or(u64::from(NODE_GPUS), u64::from);
     let of_replica: u64 = job.degrees.iter().product();
     Some((all * of_replica / n_gpus).max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(text: &str) -> Imported {
-        import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
-    }
-
-    #[test]
-    fn an_update_has_all_answers_of_its_prompts() {
-        let yaml = "data:\n  max_prompt_length: 1024 # why\n  max_response_length: 3072\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B-Instruct\n    \
-                    enable_gradient_checkpointing: True\n  actor:\n    strategy: fsdp2\n    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    \
-                    ulysses_sequence_parallel_size: 2\n    fsdp_config:\n      optimizer_offload: True\n  rollout:\n    n: 8\ntrainer:\n  nnodes: 2\n  n_gpus_per_node: 8\nmade_up: 1\n";
-        let read = found(yaml);
-        // 64 prompts of 8 answers each; micro-batches of 2 × 4,096 tokens over two ranks.
-        for part in [
-            "batch_size = 512",
-            "bucket_tokens = 4096",
-            "tokens = 4096",
-            "cp = 2",
-            "exchange = \"ulysses\"",
-            "zero = 3",
-            "nodes = 2",
-            "recompute = \"full\"",
-        ] {
-            assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
-        }
-        let words: Vec<&str> = read.findings.iter().map(|finding| finding.what.as_str()).collect();
-        assert!(
-            words.contains(&"`actor_rollout_ref.actor.fsdp_config.optimizer_offload True` is not modelled"),
-            "{words:?}"
-        );
-        assert!(words.contains(&"`made_up` is not in the table of keys"), "{words:?}");
-        let of_shell = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
-                        actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=$NODES trainer.n_gpus_per_node=8\n";
-        let told = Machine { gpu: Some("h100-sxm".to_owned()), nodes: Some(3), ..Machine::default() };
-        assert!(import(of_shell, &told).scenario.contains("nodes = 3"));
-        assert!(found(of_shell).findings.iter().any(|finding| finding.what.contains("`trainer.nnodes` is known only")));
-        let script = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
-                      actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \\\n \
-                      +actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \\\n \
-                      trainer.nnodes=1 trainer.n_gpus_per_node=8\n";
-        let read = found(script);
-        for part in ["batch_size = 64", "bucket_tokens = 16384", "tp = 4", "zero = 1", "megatron-core"] {
-            assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
-        }
-    }
-
-    #[test]
-    fn permutations_are_fused_by_an_override_alone() {
-        let unfused = |model: &str, more: &str| {
-            let script = format!(
-                "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path={model} \\\n \
-                 actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.ppo_mini_batch_size=64 \\\n \
-                 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 trainer.nnodes=1 {more}\n"
-            );
-            found(&script).scenario.contains("unfused = [\"permutation\"]")
-        };
-        let fused = "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_permute_fusion=True";
-        assert!(unfused("Qwen/Qwen3-30B-A3B", ""));
-        assert!(!unfused("Qwen/Qwen3-30B-A3B", fused));
-        assert!(!unfused("Qwen/Qwen2.5-7B", ""));
-    }
 }

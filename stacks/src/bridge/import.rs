@@ -7,17 +7,17 @@ use std::ops::Range;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
-use super::{HALF, KEYS, PRECISIONS, UNFUSED_PERMUTATION, recipes};
+use super::{KEYS, UNFUSED_PERMUTATION, adapters, precision, program, recipes, shape};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
-use crate::launch;
+use crate::launch::{self, Launch};
 use crate::megatron::{self, Shape};
-use crate::shell::{self, UNKNOWN};
+use crate::shell::{self, UNKNOWN, Word};
 use crate::{Imported, Machine, checkpoint};
 use train::stage_text;
 
 /// Sections of a configuration of Bridge.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "model",
     "train",
     "optimizer",
@@ -32,6 +32,7 @@ const SECTIONS: [&str; 14] = [
     "rng",
     "profiling",
     "mixed_precision",
+    "peft",
 ];
 /// Keys by which overrides are known.
 const MARKS: [&str; 5] = [
@@ -41,27 +42,13 @@ const MARKS: [&str; 5] = [
     "train.micro_batch_size=",
     "ddp.use_distributed_optimizer=",
 ];
-/// Flags that name the recipe.
-const RECIPES: [&str; 3] = ["recipe", "recipe-name", "model-recipe-name"];
-/// The program that runs a recipe.
-const PROGRAM: &str = "run_recipe.py";
-/// Its flags, long and short, that stand for overrides (`scripts/training/run_recipe.py`, `COMMON_OVERRIDE_FIELDS`).
-const FOR_OVERRIDES: [[&str; 3]; 9] = [
-    ["global-batch-size", "gb", "train.global_batch_size"],
-    ["micro-batch-size", "mb", "train.micro_batch_size"],
-    ["seq-length", "sl", "dataset.seq_length"],
-    ["tensor-model-parallel-size", "tp", "model.tensor_model_parallel_size"],
-    ["pipeline-model-parallel-size", "pp", "model.pipeline_model_parallel_size"],
-    ["context-parallel-size", "cp", "model.context_parallel_size"],
-    ["virtual-pipeline-model-parallel-size", "vp", "model.virtual_pipeline_model_parallel_size"],
-    ["expert-model-parallel-size", "ep", "model.expert_model_parallel_size"],
-    ["expert-tensor-parallel-size", "etp", "model.expert_tensor_parallel_size"],
-];
+/// Overrides whose keys have no dot: on a line of their own a shell takes them for assignments.
+const WITHOUT_DOT: [&str; 3] = [precision::KEY, recipes::OVERLAP, adapters::SECTION];
 
 /// Whether a text holds overrides of Bridge.
 pub(crate) fn has_overrides(text: &str) -> bool {
     let is_one = |word: &str| MARKS.iter().any(|mark| word.trim_start_matches('+').starts_with(mark));
-    launch::lines(text).any(|line| line.contains(PROGRAM) || line.split_whitespace().any(is_one))
+    launch::lines(text).any(|line| line.contains(program::NAME) || line.split_whitespace().any(is_one))
 }
 
 /// Reads overrides.
@@ -75,16 +62,33 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Err(why) => return unreadable(format!("the script cannot be read: {why}")),
     };
     let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
-    let mut launch = launch::of_script(text, begins, &|_| false).unwrap_or_default();
-    let recipe = recipe(&launch.flags);
-    let mut words = for_overrides(&launch.flags);
-    words.extend(commands.iter().flatten().map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
-    words.extend(precision_alone(text));
+    let mut launch = match launch::of_script(text, begins, &|_| false) {
+        Ok(launch) => launch,
+        // Overrides may stand alone, without a command.
+        Err(_) if launch::lines(text).any(|line| line.contains(program::NAME)) => {
+            let what = format!("the command that starts `{}` is not read", program::NAME);
+            let help =
+                "it stands in a text or under what only a shell knows: write it out, or give its overrides alone";
+            let findings = vec![Finding::error(Code::UnreadableScript, None, what).help(help)];
+            return Imported { findings, ..Imported::default() };
+        }
+        Err(_) => Launch::default(),
+    };
+    let recipe = known_recipe(&mut launch, machine);
+    let mut words = program::overrides(&launch.flags);
+    let parts = commands.iter().flatten().flat_map(parts);
+    words.extend(parts.map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
+    words.extend(without_dot(text));
+    let (of_adapters, words): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|(text, _)| adapters::is_of_adapters(text));
+    let adapters = adapters::read(recipe.as_deref(), &launch.flags, &of_adapters);
+    launch.findings.extend(program::not_read(&launch));
     let stated: Vec<&str> = words.iter().map(|(text, _)| recipes::key(text)).collect();
-    let taken = recipes::taken(recipe.as_deref(), &stated);
-    let (flags, refused) = flags(&taken.words, &words);
+    let has_no_overlap = words.iter().any(|(text, _)| recipes::is_without_overlap(text));
+    let taken = recipes::taken(recipe.as_deref(), &stated, has_no_overlap);
+    let (flags, said) = flags(&taken.words, &words);
     launch.flags = flags;
-    launch.findings.extend(refused);
+    launch.findings.extend(said);
     launch
         .findings
         .extend(taken.warning.map(|(what, help)| Finding::warning(Code::MissingFlag, None, what).help(help)));
@@ -93,13 +97,45 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     if !words.iter().any(|(text, _)| is_unfused(text)) {
         launch.flags.push(Flag { name: "moe-permute-fusion".to_owned(), values: Vec::new(), at: 0..0 });
     }
-    let asked = machine.model.clone().or(taken.model);
     narrow(&mut launch.flags);
+    launch.findings.extend(without_sequences(&mut launch.flags));
     launch.program.clear();
-    let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, asked.as_deref(), machine);
+    let asked = Asked {
+        model: machine.model.clone().or(taken.model),
+        is_of_user: machine.model.is_some(),
+        stated: words.iter().filter(|(text, _)| is_of_model(text)).map(|(text, _)| flag_of(text)).collect(),
+        adapters,
+        tokens: machine.tokens,
+    };
+    let model = |flags: &mut Flags<'_>, out: &mut Document| model(flags, out, &asked);
     let mut imported = megatron::of_job(launch, machine, "Megatron Bridge", &model);
     imported.findings.iter_mut().for_each(|finding| as_written(finding, text));
     imported
+}
+
+/// The recipe that the program is told to run, and an error where only a shell knows it; a warning where the command line names the model.
+fn known_recipe(launch: &mut Launch, machine: &Machine) -> Option<String> {
+    let recipe = program::recipe(&launch.flags)?;
+    if !recipe.contains(UNKNOWN) {
+        return Some(recipe);
+    }
+    let at = launch.flags.iter().find(|flag| flag.value().contains(UNKNOWN)).map(|flag| flag.at.clone());
+    let what = "the name of the recipe is known only when the script runs";
+    let found = if machine.model.is_some() { Finding::warning } else { Finding::error };
+    let help = "write the name into the script; `--set model.name=…` gives the model alone";
+    launch.findings.push(found(Code::UnknownValue, at, what.to_owned()).help(help));
+    None
+}
+
+/// What a scenario's model is made of.
+struct Asked {
+    model: Option<String>,
+    /// Whether the command line names the model, and not the recipe.
+    is_of_user: bool,
+    /// Flags of Megatron-LM that overrides stand for.
+    stated: Vec<String>,
+    adapters: Option<adapters::Adapters>,
+    tokens: Option<u64>,
 }
 
 /// A finding about an override names the key that the user wrote, not the flag of Megatron-LM that says the same.
@@ -112,23 +148,17 @@ fn as_written(finding: &mut Finding, text: &str) {
     finding.what.replace_range(start + 1..end, key);
 }
 
-/// The recipe that a program is told to run, by its name or by its model and what is done with it.
-fn recipe(flags: &[Flag]) -> Option<String> {
-    let value = |names: &[&str]| flags.iter().find(|flag| names.contains(&flag.name.as_str()))?.values.first().cloned();
-    let of_model = || Some(format!("{}_{}_config", value(&["model"])?, value(&["mode"])?));
-    value(&RECIPES).or_else(of_model)
+/// An override, and where it stands.
+pub(super) type Override = (String, Range<usize>);
+
+/// A word, or those of a whole command in quotes.
+fn parts(word: &Word) -> Vec<Word> {
+    if word.text().contains(program::NAME) { word.cut() } else { vec![word.clone()] }
 }
 
-/// An override, and where it stands.
-type Override = (String, Range<usize>);
-
-/// Flags of the program that stand for overrides.
-fn for_overrides(flags: &[Flag]) -> Vec<Override> {
-    let word = |flag: &Flag| {
-        let [.., key] = FOR_OVERRIDES.iter().find(|names| names[..2].contains(&flag.name.as_str()))?;
-        Some((format!("{key}={}", flag.values.first()?), flag.at.clone()))
-    };
-    flags.iter().filter_map(word).collect()
+/// Whether an override is of the model.
+fn is_of_model(text: &str) -> bool {
+    text.trim_start_matches('+').starts_with("model.")
 }
 
 /// Whether a word sets a key of a section.
@@ -137,12 +167,18 @@ fn is_override(text: &str) -> bool {
     SECTIONS.contains(&key.split_once('.').map_or(key, |(section, _)| section))
 }
 
-/// The one override whose key has no dot, on a line of its own: a shell takes it for an assignment.
-fn precision_alone(text: &str) -> Option<Override> {
+/// Overrides whose keys have no dot, on lines of their own: the last one of each. In a script that starts a program such a line may be a variable of its own.
+fn without_dot(text: &str) -> Vec<Override> {
     let begins_line = |at: usize| text[..at].chars().next_back().is_none_or(|before| before == '\n');
-    let (at, _) = text.match_indices("mixed_precision=").filter(|(at, _)| begins_line(*at)).last()?;
-    let word = text[at..].split_whitespace().next()?;
-    Some((word.to_owned(), at..at + word.len()))
+    let is_script = launch::lines(text).any(|line| line.contains(".py"));
+    let keys = WITHOUT_DOT.iter().filter(|key| **key == precision::KEY || !is_script);
+    let found = keys.filter_map(|key| {
+        let mark = format!("{key}=");
+        let (at, _) = text.match_indices(&mark).filter(|(at, _)| begins_line(*at)).last()?;
+        let word = text[at..].split_whitespace().next()?;
+        Some((word.to_owned(), at..at + word.len()))
+    });
+    found.collect()
 }
 
 /// Flags of a recipe's words and of those of the user, of which the last one of a key counts; errors about values.
@@ -150,29 +186,43 @@ fn flags(taken: &[&str], words: &[Override]) -> (Vec<Flag>, Vec<Finding>) {
     let is_last = |index: &usize| {
         !words[index + 1..].iter().any(|(text, _)| recipes::key(text) == recipes::key(&words[*index].0))
     };
-    let of_user = (0..words.len()).filter(is_last).map(|index| over(&words[index].0, words[index].1.clone()));
-    let all = taken.iter().map(|word| over(word, 0..0)).chain(of_user);
-    let (mut flags, mut refused) = (Vec::new(), Vec::new());
-    for found in all {
+    let of_user = (0..words.len()).filter(is_last).map(|index| (words[index].0.as_str(), words[index].1.clone()));
+    let all = taken.iter().map(|word| (*word, 0..0)).chain(of_user);
+    let (mut flags, mut said) = (Vec::new(), Vec::new());
+    for (text, at) in all {
+        let found = match key_and_value(text) {
+            (precision::KEY, value) => precision::flags(value, &at),
+            _ => over(text, at).map(|flag| (flag.into_iter().collect(), None)),
+        };
         match found {
-            Ok(flag) => flags.extend(flag),
-            Err(finding) => refused.push(*finding),
+            Ok((found, warning)) => {
+                flags.extend(found);
+                said.extend(warning);
+            }
+            Err(finding) => said.push(*finding),
         }
     }
-    (flags, refused)
+    (flags, said)
+}
+
+/// Both sides of an override.
+fn key_and_value(text: &str) -> (&str, &str) {
+    text.trim_start_matches('+').split_once('=').unwrap_or((text, ""))
+}
+
+/// The flag of Megatron-LM that an override stands for, by the first one of its key.
+fn flag_of(text: &str) -> String {
+    let (key, _) = key_and_value(text);
+    let own = key.split_once('.').map_or(key, |(_, own)| own);
+    let known = KEYS.iter().find(|[_, known, _]| *known == key);
+    known.map_or_else(|| named(own), |[flag, ..]| (*flag).to_owned())
 }
 
 /// An override as the flag of Megatron-LM that says the same; none where it leaves a switch off.
 fn over(text: &str, at: Range<usize>) -> Result<Option<Flag>, Box<Finding>> {
-    let (key, value) = text.trim_start_matches('+').split_once('=').unwrap_or((text, ""));
+    let (key, value) = key_and_value(text);
     let own = key.split_once('.').map_or(key, |(_, own)| own);
     let bare = value.trim_matches(['[', ']']).replace(['"', '\''], "");
-    if key == "mixed_precision" {
-        let found = PRECISIONS.iter().find(|(_, name)| *name == value);
-        let whole = if value == HALF { ("fp16", "") } else { ("bf16", "") };
-        let (name, value) = found.map_or(whole, |(recipe, _)| ("fp8-recipe", *recipe));
-        return Ok(Some(Flag { name: name.to_owned(), values: vec![value.to_owned()], at }));
-    }
     let lower = bare.to_lowercase();
     // A key may be the switch of two flags.
     let mut rows = KEYS.iter().filter(|[_, known, _]| *known == key);
@@ -199,6 +249,20 @@ fn over(text: &str, at: Range<usize>) -> Result<Option<Flag>, Box<Finding>> {
     }
 }
 
+/// Turns the overlap of tensor exchange off where sequences are not shared, as Bridge does (`megatron/bridge/training/comm_overlap.py`), and says so.
+fn without_sequences(flags: &mut Vec<Flag>) -> Option<Finding> {
+    const OVERLAP: &str = "tp-comm-overlap";
+    let is_cut = flags.iter().any(|flag| flag.name == "tensor-model-parallel-size" && flag.values != ["1"]);
+    if !is_cut || flags.iter().any(|flag| flag.name == "sequence-parallel") {
+        return None;
+    }
+    let at = flags.iter().find(|flag| flag.name == OVERLAP)?.at.clone();
+    flags.retain(|flag| flag.name != OVERLAP);
+    let what = "`comm_overlap.tp_comm_overlap` is off without `model.sequence_parallel`, as Bridge has it";
+    let help = "write `model.sequence_parallel=true`, or `comm_overlap.tp_comm_overlap=false`";
+    Some(Finding::warning(Code::NotModelled, Some(at).filter(|at| !at.is_empty()), what).help(help))
+}
+
 /// The switch of a format beside its recipe.
 fn narrow(flags: &mut Vec<Flag>) {
     let Some(recipe) = flags.iter().find(|flag| flag.name == "fp8-recipe").cloned() else { return };
@@ -210,41 +274,66 @@ fn narrow(flags: &mut Vec<Flag>) {
     }
 }
 
-/// The model of a recipe.
-fn model(flags: &mut Flags<'_>, out: &mut Document, recipe: Option<&str>, machine: &Machine) -> Option<Shape> {
+/// The model of a recipe, with what overrides change of its shape.
+fn model(flags: &mut Flags<'_>, out: &mut Document, asked: &Asked) -> Option<Shape> {
     // Recipes compute in 16 bits, which a script of Megatron-LM has to say.
     if flags.find("fp16").is_none() && flags.find("bf16").is_none() {
         flags.given.push(Flag { name: "bf16".to_owned(), values: Vec::new(), at: 0..0 });
     }
-    let Some(recipe) = recipe else {
-        flags.findings.push(checkpoint::unnamed());
+    let Some(recipe) = asked.model.as_deref() else {
+        // A recipe that only a shell knows has its error.
+        if !megatron::is_wrong(&flags.findings) {
+            flags.findings.push(checkpoint::unnamed());
+        }
         return None;
     };
     let Some(model) = of_checkpoint(recipe) else {
         flags.findings.push(checkpoint::unknown(recipe, None));
         return None;
     };
-    // Recipes train without dropout (`megatron/bridge/models`).
-    megatron::dropout(flags, out, 0.0);
-    out.word("model", "name", &model.name, "of the recipe");
-    let tokens = machine.tokens.or_else(|| flags.count("seq-length", 1..=100_000_000));
-    if tokens.is_none() {
+    if let Some(adapters) = &asked.adapters {
+        flags.findings.extend(adapters.write(out, model.experts.is_some()));
+    }
+    let tokens = asked.tokens.or_else(|| flags.count("seq-length", 1..=100_000_000));
+    let Some(tokens) = tokens else {
         flags.missing(
             "seq-length",
             "a scenario needs it: `dataset.sequence_length=4096`, or `--set workload.tokens=4096`",
         );
+        return None;
+    };
+    shape::add(&mut flags.given, &model, &asked.stated);
+    state(flags, "seq-length", tokens);
+    let n_predicting = predicting(flags).unwrap_or(model.n_predicting);
+    state(flags, "mtp-num-layers", n_predicting);
+    // Recipes train without dropout (`megatron/bridge/models`).
+    for name in ["attention-dropout", "hidden-dropout"] {
+        if flags.find(name).is_none() {
+            state(flags, name, 0);
+        }
     }
+    if let Some(shape) = shape::write(flags, out, &model, &asked.stated) {
+        return Some(shape);
+    }
+    megatron::dropout(flags, out, 0.0);
+    out.word("model", "name", &model.name, if asked.is_of_user { "--set model.name" } else { "of the recipe" });
     let n_experts = model.experts.as_ref().map_or(0, |experts| experts.n_routed);
     Some(Shape {
         n_layers: model.n_layers,
-        n_predicting: predicting(flags).unwrap_or(model.n_predicting),
+        n_predicting,
         layers_per_further_token: if model.state_space.is_some() { 2 } else { 1 },
         stages: Vec::new(),
         n_heads: model.n_heads,
         n_groups: model.n_kv_heads,
         n_experts,
-        tokens: tokens?,
+        tokens,
     })
+}
+
+/// A number that a flag has from now on, where it was given.
+fn state(flags: &mut Flags<'_>, name: &str, value: u64) {
+    let at = flags.at(name).unwrap_or(0..0);
+    flags.given.push(Flag { name: name.to_owned(), values: vec![value.to_string()], at });
 }
 
 /// Layers that predict further tokens, as an override or a layout says; the recipe's own where neither does.

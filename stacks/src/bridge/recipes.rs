@@ -38,6 +38,13 @@ const ALIKE: [(&str, &str); 3] = [
 /// The layout of a recipe is built for its own pipeline (`sync_model_pipeline_layout` of `scripts/training/recipe_runner.py`).
 const LAYOUT: &str = "model.pipeline_model_parallel_layout";
 const PIPELINE: [&str; 2] = ["model.pipeline_model_parallel_size", "model.virtual_pipeline_model_parallel_size"];
+/// Override that turns a recipe's own overlap of communication off, where its value is null.
+pub(super) const OVERLAP: &str = "comm_overlap";
+/// What a recipe then still has, for its `ddp` says so too (`recipes/common.py`).
+const BESIDE_OVERLAP: [(&str, &str); 2] = [
+    ("comm_overlap.overlap_grad_reduce=true", "ddp.overlap_grad_reduce=true"),
+    ("comm_overlap.overlap_param_gather=true", "ddp.overlap_param_gather=true"),
+];
 /// What stands behind the model in a recipe's name. Those that train on from a checkpoint share less.
 const KINDS: [&str; 4] = ["_pretrain", "_sft", "_peft", "_finetune"];
 
@@ -45,6 +52,19 @@ const KINDS: [&str; 4] = ["_pretrain", "_sft", "_peft", "_finetune"];
 pub(super) fn key(word: &str) -> &str {
     let key = word.trim_start_matches('+').split('=').next().unwrap_or(word);
     ALIKE.iter().find(|(other, _)| *other == key).map_or(key, |(_, usual)| usual)
+}
+
+/// Models whose recipes have other names than their checkpoints (`recipes/nemotronh`).
+const STEMS: [(&str, &str); 3] = [
+    ("nemotron_3_nano", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"),
+    ("nemotron_3_super", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"),
+    ("nemotron_3_ultra", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16"),
+];
+
+/// The checkpoint of a model that recipes call so.
+fn checkpoint(stem: String) -> String {
+    let known = STEMS.iter().find(|(name, _)| *name == stem);
+    known.map_or(stem, |(_, path)| (*path).to_owned())
 }
 
 /// What is taken of a recipe, and what is said of it.
@@ -56,12 +76,26 @@ pub(super) struct Taken {
     pub(super) warning: Option<(String, String)>,
 }
 
-/// What a recipe sets that the overrides of a user, known by their keys, do not.
-pub(super) fn taken(recipe: Option<&str>, stated: &[&str]) -> Taken {
+/// Whether an override turns a recipe's own overlap of communication off.
+pub(super) fn is_without_overlap(text: &str) -> bool {
+    let value = text.trim_start_matches('+').strip_prefix(OVERLAP).and_then(|rest| rest.strip_prefix('='));
+    value.is_some_and(|value| matches!(value.to_lowercase().as_str(), "null" | "none"))
+}
+
+/// A word of a recipe, where its own overlap is off: nothing, or what `ddp` says.
+fn without_overlap(word: &'static str) -> Option<&'static str> {
+    match BESIDE_OVERLAP.iter().find(|(known, _)| *known == word) {
+        Some((_, beside)) => Some(beside),
+        None => (!word.starts_with("comm_overlap.")).then_some(word),
+    }
+}
+
+/// What a recipe sets that the overrides of a user, known by their keys, do not. `is_off` where its own overlap of communication is off.
+pub(super) fn taken(recipe: Option<&str>, stated: &[&str], is_off: bool) -> Taken {
     let known = RECIPES.iter().find(|[names, ..]| names.split(' ').any(|name| Some(name) == recipe));
     let is_other = recipe.is_some_and(|name| KINDS[1..].iter().any(|kind| name.contains(kind)));
     let is_layout_stale = PIPELINE.iter().any(|key| stated.contains(key));
-    let all: Vec<&str> = match known {
+    let all: Vec<&'static str> = match known {
         Some([.., words]) => words.split(' ').filter(|word| key(word) != LAYOUT || !is_layout_stale).collect(),
         None if is_other => Vec::new(),
         None => SHARED.to_vec(),
@@ -69,8 +103,9 @@ pub(super) fn taken(recipe: Option<&str>, stated: &[&str]) -> Taken {
     // Other names begin with that of their model.
     let first =
         |name: &str| KINDS.iter().find_map(|kind| name.split_once(kind)).map_or(name, |(first, _)| first).to_owned();
-    let model = known.map(|[_, path, _]| (*path).to_owned()).or_else(|| recipe.map(first));
-    let words: Vec<&str> = all.into_iter().filter(|word| !stated.contains(&key(word))).collect();
+    let model = known.map(|[_, path, _]| (*path).to_owned()).or_else(|| recipe.map(first).map(checkpoint));
+    let all = all.into_iter().filter_map(|word| if is_off { without_overlap(word) } else { Some(word) });
+    let words: Vec<&str> = all.filter(|word| !stated.contains(&key(word))).collect();
     let mut list: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let warning = if let Some(name) = recipe.filter(|_| known.is_some()) {
         let help = format!("they are those of {SOURCE}: write what your release has otherwise behind the recipe");
@@ -101,6 +136,7 @@ mod tests {
             include_str!("../../tables/bridge_recipes.tsv")
                 .contains(&format!("@ {}", SOURCE.split(" @ ").last().unwrap()))
         );
+        assert!(STEMS.iter().all(|(_, path)| of_checkpoint(path).is_some()));
         assert!(RECIPES.len() > 20, "{} recipes", RECIPES.len());
         for [names, path, words] in RECIPES.iter() {
             assert!(of_checkpoint(path).is_some(), "{names}: {path}");

@@ -207,7 +207,7 @@ fn experts(model: &Model, problem: &Problem) -> Given {
 }
 
 /// `([0]*3+[1]*58)`.
-fn runs(has: &[bool]) -> String {
+pub(crate) fn runs(has: &[bool]) -> String {
     let parts: Vec<String> =
         has.chunk_by(|a, b| a == b).map(|run| format!("[{}]*{}", u8::from(run[0]), run.len())).collect();
     format!("({})", parts.join("+"))

@@ -23,7 +23,7 @@ const PREDICTING_OF_HYBRID: u64 = 2;
 const MOST: u64 = 100_000_000;
 
 /// Writes the model; `None` without layers, width or heads.
-pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> {
+pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> {
     let is_hybrid = super::hybrid::flag(flags).is_some();
     let hybrid = super::hybrid::read(flags);
     if is_hybrid && hybrid.is_none() {

@@ -37,7 +37,7 @@ fn muon(flags: &mut Flags<'_>, out: &mut Document) {
 }
 
 /// What a server with 400 GB/s and eight GPUs has; a script does not say it.
-const HOST_GB_PER_S: u32 = 50;
+pub(crate) const HOST_GB_PER_S: u32 = 50;
 
 /// States in other formats, which the flag before them turns on.
 fn states(flags: &mut Flags<'_>, out: &mut Document) {

@@ -10,24 +10,35 @@ static RULES: LazyLock<Vec<[&str; 5]>> = LazyLock::new(|| rows(include_str!("../
 
 /// Whether a flag is given as a rule asks for it; `None` where only a shell knows.
 fn holds(flags: &Flags<'_>, other: &str) -> Option<bool> {
-    let (name, word, above) = match (other.split_once('='), other.split_once('>')) {
-        (Some((name, word)), _) => (name, Some(word), None),
-        (_, Some((name, number))) => (name, None, number.parse::<u64>().ok()),
-        _ => (other, None, None),
-    };
+    if let Some(name) = other.strip_prefix('!') {
+        return Some(!flags.is(name));
+    }
+    let name = bare(other);
+    let (sign, bound) = other[name.len()..].split_at_checked(1).unwrap_or_default();
     let Some(flag) = flags.find(name).filter(|_| flags.is(name)) else { return Some(false) };
     let value = flag.value();
-    if (word.is_some() || above.is_some()) && value.contains(UNKNOWN) {
+    if !sign.is_empty() && value.contains(UNKNOWN) {
         return None;
     }
-    let is_word = word.is_none_or(|word| words(&value).any(|own| own == word));
-    let is_above = above.is_none_or(|least| value.parse::<u64>().is_ok_and(|number| number > least));
-    Some(is_word && is_above)
+    let number = value.parse::<u64>().ok().zip(bound.parse::<u64>().ok());
+    Some(match sign {
+        "=" => words(&value).any(|own| own == bound),
+        ">" => number.is_some_and(|(number, bound)| number > bound),
+        _ => true,
+    })
+}
+
+/// The name of a flag of a rule.
+fn bare(other: &str) -> &str {
+    other.split(['=', '>']).next().unwrap_or(other)
 }
 
 /// A flag of a rule as it is written.
 fn shown(other: &str) -> String {
-    format!("`--{}`", other.replace('=', " ").replace('>', " above "))
+    match other.strip_prefix('!') {
+        Some(name) => format!("no `--{name}`"),
+        None => format!("`--{}`", other.replace('=', " ").replace('>', " above ")),
+    }
 }
 
 /// What Megatron-LM refuses: the flag, what is wrong with it, and what is asserted.
@@ -53,7 +64,9 @@ pub(super) fn refuse(flags: &mut Flags<'_>, refusals: Vec<Refusal>) {
 
 /// What the table refuses: `is_script` where Megatron-LM's own reader of flags runs, and not its model alone.
 pub(super) fn combinations(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
-    let is_asked = |[name, _, _, place, _]: &&[&'static str; 5]| flags.is(name) && (*place != "script" || is_script);
+    let is_asked = |[name, _, _, place, _]: &&[&'static str; 5]| {
+        holds(flags, name) == Some(true) && (*place != "script" || is_script)
+    };
     let refusal = |[name, kind, others, _, asserted]: &[&'static str; 5]| {
         let found: Vec<Option<bool>> = others.split(' ').map(|other| holds(flags, other)).collect();
         let (is_refused, verb) = match *kind {
@@ -61,8 +74,8 @@ pub(super) fn combinations(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
             _ => (found.contains(&Some(true)), "does not go with"),
         };
         let all: Vec<String> = others.split(' ').map(shown).collect();
-        let what = format!("`--{name}` {verb} {}", all.join(" or "));
-        is_refused.then(|| Refusal { name, what, help: format!("Megatron-LM asserts: {asserted}") })
+        let what = format!("{} {verb} {}", shown(name), all.join(" or "));
+        is_refused.then(|| Refusal { name: bare(name), what, help: format!("Megatron-LM asserts: {asserted}") })
     };
     RULES.iter().filter(is_asked).filter_map(refusal).collect()
 }

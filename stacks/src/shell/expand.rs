@@ -76,7 +76,7 @@ impl Values {
     }
 
     /// A word without cuts at spaces.
-    fn whole(&self, piece: &Piece) -> Result<Word, Unreadable> {
+    pub(super) fn whole(&self, piece: &Piece) -> Result<Word, Unreadable> {
         let mut letters = Vec::new();
         for part in &piece.parts {
             match part {

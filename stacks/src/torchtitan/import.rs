@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
+use super::configurations;
 use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
 use crate::launch::{self, Launch};
@@ -33,22 +34,26 @@ fn begins(words: &[String]) -> Option<usize> {
 
 /// Reads a launch script, or options alone.
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    let launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
+    let mut launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
         Ok(launch) if !launch.program.is_empty() => launch,
         Ok(_) => Launch { flags: options(text), ..Launch::default() },
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
+    configurations::variables(text, &mut launch);
     let gpus = launch::gpus(&launch.launcher);
     let mut flags = Flags::new(launch.flags, &FLAGS);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
-    job.model = model(&mut flags);
-    job.tokens = Some(flags.count("training.seq-len", 1..=MOST).unwrap_or(2048));
+    let configuration = configuration(&mut flags);
+    job.model = configuration.as_deref().map(configurations::model);
+    configurations::add(&mut flags, configuration.as_deref());
+    let names = ["training.seq-len", "training.max-context-length"];
+    job.tokens = Some(names.iter().find_map(|name| flags.count(name, 1..=MOST)).unwrap_or(2048));
     job.degrees = ["tensor", "pipeline", "context"]
         .map(|kind| flags.count(&format!("parallelism.{kind}-parallel-degree"), 1..=100_000).unwrap_or(1));
     replicas(&mut flags, &mut job);
-    batch(&mut flags, &mut job);
+    batch(&mut flags, &mut job, machine);
     layout(&mut flags, &mut job);
     pipeline(&mut flags, &mut job, machine);
     memory(&mut flags, &mut job, machine);
@@ -63,10 +68,9 @@ fn options(text: &str) -> Vec<Flag> {
 }
 
 /// `llama3_8b`, a configuration file of that name, or a family and its flavor.
-fn model(flags: &mut Flags<'_>) -> Option<String> {
+fn configuration(flags: &mut Flags<'_>) -> Option<String> {
     let named = ["config", "job.config-file"].into_iter().find_map(|name| flags.text(name));
-    let stem = named.map(|name| name.trim_end_matches(".toml").to_owned());
-    stem.or_else(|| Some(format!("{}_{}", flags.text("model.name")?, flags.text("model.flavor")?)))
+    named.or_else(|| Some(format!("{}_{}", flags.text("model.name")?, flags.text("model.flavor")?)))
 }
 
 /// Replicas, and what is sharded over them.
@@ -91,9 +95,14 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job) {
 }
 
 /// Sequences of a step and of a micro-batch.
-fn batch(flags: &mut Flags<'_>, job: &mut Job) {
+fn batch(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
+    const OF_MICRO_BATCH: &str = "training.num-tokens-per-microbatch-per-dp-rank";
     // Releases before 2025-06 had it under another name.
     let names = ["training.local-batch-size", "training.batch-size"];
+    let is_in_tokens = flags.find(OF_MICRO_BATCH).is_some();
+    if is_in_tokens && !names.iter().any(|name| flags.find(name).is_some()) {
+        return in_tokens(flags, job, machine, OF_MICRO_BATCH);
+    }
     let local = names.into_iter().find_map(|name| flags.count(name, 1..=MOST)).unwrap_or(8);
     let given = flags.text("training.global-batch-size").filter(|text| text != "-1");
     job.batch = given.and_then(|_| flags.count("training.global-batch-size", 1..=MOST));
@@ -101,6 +110,22 @@ fn batch(flags: &mut Flags<'_>, job: &mut Job) {
     if job.degrees[1] > 1 {
         job.micro_batch = flags.count("parallelism.pipeline-parallel-microbatch-size", 1..=MOST).unwrap_or(1);
         job.of_replica = Some(local);
+    }
+}
+
+/// The same of releases that count tokens: those of a micro-batch on a replica, before context ranks share it, and those of a step. A pipeline has as many
+/// micro-batches as an option of its own says.
+fn in_tokens(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine, of_micro_batch: &str) {
+    const OF_STEP: &str = "training.num-tokens-per-train-step";
+    let tokens = machine.tokens.or(job.tokens).unwrap_or(1).max(1);
+    let slots = flags.count(of_micro_batch, 1..=MOST).unwrap_or(tokens);
+    job.micro_batch = slots.div_ceil(tokens);
+    job.bucket_tokens = Some(slots.max(tokens).div_ceil(job.degrees[2]));
+    let has_number = flags.text(OF_STEP).is_some_and(|text| text != "-1");
+    job.batch = if has_number { flags.count(OF_STEP, 1..=MOST).map(|all| all.div_ceil(tokens)) } else { None };
+    if job.degrees[1] > 1 {
+        let n = flags.count("parallelism.num-pp-microbatches", 1..=MOST).unwrap_or(1);
+        job.of_replica = Some(n.saturating_mul(slots).div_ceil(tokens));
     }
 }
 
@@ -124,6 +149,10 @@ fn layout(flags: &mut Flags<'_>, job: &mut Job) {
     if let Some(ep) = flags.count("parallelism.expert-parallel-degree", 1..=100_000).filter(|ep| *ep > 1) {
         job.key(("parallel", "ep"), ep, "--parallelism.expert_parallel_degree");
         job.key(("parallel", "expert_tp"), 1, "experts are whole: their ranks are taken from all others");
+        let backend = flags.text("parallelism.expert-parallel-comm-backend");
+        if backend.is_some_and(|word| word == "deepep" || word == "hybridep") {
+            job.word(("experts", "dispatcher"), "flex", "--parallelism.expert_parallel_comm_backend");
+        }
     }
 }
 
@@ -238,10 +267,12 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     let is_on = |flags: &Flags<'_>, name: &str| {
         flags.is(name) && flags.find(name).is_some_and(|flag| !flag.value().eq_ignore_ascii_case("false"))
     };
-    let is_compiled = ["compile.enable", "training.compile"].into_iter().any(|name| is_on(flags, name));
-    job.key(("training", "compile"), is_compiled, "--compile.enable");
-    if is_compiled {
-        loss(flags, job);
+    let is_asked = ["compile.enable", "training.compile"].into_iter().any(|name| is_on(flags, name));
+    let parts = flags.text("compile.components");
+    let is_compiled = is_asked && parts.is_none_or(|parts| words(&parts).any(|part| part == "model"));
+    job.key(("training", "compile"), is_compiled, "--compile.enable, --compile.components");
+    if is_asked {
+        loss(flags, job, is_compiled);
     }
     let pieces = ["compile", "parallelism", "experimental"].map(|at| format!("{at}.enable-async-tensor-parallel"));
     if job.degrees[0] > 1 && pieces.iter().any(|name| is_on(flags, name)) {
@@ -269,12 +300,16 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     }
 }
 
-/// The loss is compiled with the modules, unless the parts that are compiled say otherwise. Releases with `training.compile` left it as it was.
-fn loss(flags: &mut Flags<'_>, job: &mut Job) {
+/// The loss is compiled with the modules or alone, as the parts that are compiled say. Releases with `training.compile` left it as it was. Of a vocabulary
+/// that is cut over tensor ranks a loss that is compiled alone is not told apart.
+fn loss(flags: &mut Flags<'_>, job: &mut Job, is_compiled: bool) {
     let is_old = flags.is("training.compile");
     let is_named = flags.text("compile.components").is_none_or(|parts| words(&parts).any(|part| part == "loss"));
-    if is_old || !is_named {
-        job.word(("training", "loss"), "unfused", if is_old { "--training.compile" } else { "--compile.components" });
+    let remark = if is_old { "--training.compile" } else { "--compile.components" };
+    if is_compiled && (is_old || !is_named) {
+        job.word(("training", "loss"), "unfused", remark);
+    } else if !is_compiled && is_named && job.degrees[0] == 1 {
+        job.word(("training", "loss"), "native", remark);
     }
 }
 

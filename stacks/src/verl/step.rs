@@ -85,7 +85,7 @@ pub(super) fn import(
     out.word("", "kind", "rl", "");
     out.set("policies", "run", format!("[\"{policy}\"]"), "how sequences become micro-batches");
     out.leave_out("workload");
-    out.put_inside("train", &["parallel", "training", "policies"]);
+    out.put_inside("train", &["parallel", "training", "policies", "overlap", "optimizer", "experts"]);
     rollouts(&mut out, asked);
     let forwards = parts(trainer, &mut flags, &mut out, machine);
     let n_gpus = match trainer {
