@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use crate::Machine;
 use crate::adapters;
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Drafter, Server, format, with_letter};
+use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -70,20 +71,22 @@ fn set(whole: &mut Value, keys: &[String], value: Value) {
 }
 
 /// What its options say, and the options.
-pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
+pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, version, .. } = launch;
-    let mut flags = Flags::new(launch::with_short_names(with_json(flags)), &FLAGS);
+    let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
+    let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("vllm", "vllm-v1");
     server.version(version.as_ref());
     // `vllm serve MODEL`: the third word; behind an image the second.
     let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
-    server.model = flags.text("model").or_else(|| program.get(if is_image { 1 } else { 2 }).cloned());
+    let word = program.get(if is_image { 1 } else { 2 }).cloned();
+    let given = flags.text("model").or(word);
+    server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
-    // With experts over ranks, data-parallel ranks share them: one replica.
-    server.ep = flags.is("enable-expert-parallel").then_some(server.tp * server.dp);
+    experts(&mut server, &mut flags);
     server.count(&mut flags, "max_sequences", &["max-num-active-seqs", "max-num-seqs"], 65_536);
     server.size(&mut flags, "max_tokens", &["max-num-scheduled-tokens", "max-num-batched-tokens"], 1 << 20);
     // 0 is none.
@@ -129,6 +132,23 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// GPUs that share the experts. Ranks of `--data-parallel-size` share them whether they lie whole on them or not: one replica. Without the flag vLLM cuts
+/// each over all of them as a tensor group (docs.vllm.ai, `serving/data_parallel_deployment`). A model without experts has replicas.
+fn experts(server: &mut Server, flags: &mut Flags<'_>) {
+    let all = server.tp.saturating_mul(server.dp);
+    let is_whole = flags.is("enable-expert-parallel");
+    match server.has_experts() {
+        Some(false) => {}
+        _ if is_whole => server.ep = Some(all),
+        Some(true) if server.dp > 1 => {
+            server.ep = Some(all);
+            let name = if flags.find("dp").is_some() { "dp" } else { "data-parallel-size" };
+            server.cut_experts(flags, name, "`--enable-expert-parallel` lays them so");
+        }
+        _ => {}
+    }
 }
 
 /// `--enable-eplb --eplb-config '{"num_redundant_experts": 32}'`; without a number none lies twice.

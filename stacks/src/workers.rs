@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flags, Table};
+use crate::document::Document;
+use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
 use crate::{Imported, Machine, fleet, sglang, trtllm, vllm, yaml};
@@ -29,7 +30,7 @@ pub(crate) struct Worker {
 }
 
 /// What the options of a started server say, and the options.
-type Read = fn(Launch) -> (Server, Flags<'static>);
+type Read = fn(Launch, &Machine) -> (Server, Flags<'static>);
 /// Words of a container's command and of its arguments, and where they stand.
 type Container = ([Vec<String>; 2], Range<usize>);
 
@@ -58,6 +59,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         Ok(started) => started,
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
+    leave_out_followers(&mut started);
     let is_alone = started.len() == 1;
     let Some(first) = started.first() else {
         let help = "a command of `vllm serve`, `sglang.launch_server` or `trtllm-serve` with its options is needed";
@@ -70,7 +72,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         findings.extend(gpu.as_ref().err().cloned());
         let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
         let Started { engine, launch, replicas, .. } = started.remove(0);
-        let (mut server, mut flags) = ENGINES[engine].1(launch);
+        let (mut server, mut flags) = ENGINES[engine].1(launch, &machine);
         server.copies = replicas;
         flags.findings.append(&mut findings);
         return server.import(flags, &machine);
@@ -79,12 +81,45 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     for Started { name, replicas, label, engine, mut launch } in started {
         let role = role(&launch);
         launch.flags.retain(|flag| !OF_ROLES.contains(&flag.name.as_str()));
-        let (server, mut flags) = ENGINES[engine].1(launch);
+        let (server, mut flags) = ENGINES[engine].1(launch, machine);
         flags.judge();
         findings.append(&mut flags.findings);
         workers.push(Worker { name, role, replicas, label, server });
     }
     fleet(workers, findings, machine)
+}
+
+/// Options that say which part of a server over several nodes a command starts; the first part has none of them, or 0.
+///
+/// vLLM (`vllm/engine/arg_utils.py`) and SGLang (`srt/arg_groups`): every part is told the degrees of all of them.
+const PARTS: [&str; 6] = ["node-rank", "r", "data-parallel-start-rank", "dpr", "data-parallel-rank", "dpn"];
+
+/// Whether a command starts a further part of a server over several nodes. A position that only a shell knows may be the first.
+fn is_follower(launch: &Launch) -> bool {
+    let is_further =
+        |flag: &Flag| PARTS.contains(&flag.name.as_str()) && flag.value().parse().is_ok_and(|n: u64| n > 0);
+    launch.flags.iter().any(|flag| flag.name == "headless" || is_further(flag))
+}
+
+/// What a command serves: the words of the program, and the model by its flag.
+fn served(started: &Started) -> (usize, &[String], Option<String>) {
+    let model = started.launch.flags.iter().find(|flag| ["model", "model-path"].contains(&flag.name.as_str()));
+    (started.engine, &started.launch.program, model.map(Flag::value))
+}
+
+/// Leaves out further parts of servers whose first part stands in the file too: it says the degrees of all.
+fn leave_out_followers(started: &mut Vec<Started>) {
+    let (heads, followers): (Vec<Started>, Vec<Started>) =
+        std::mem::take(started).into_iter().partition(|one| !is_follower(&one.launch));
+    let mut alone: Vec<Started> = Vec::new();
+    for follower in followers {
+        // Without its first part in the file, one of the parts stands for the server.
+        if !heads.iter().chain(&alone).any(|other| served(other) == served(&follower)) {
+            alone.push(follower);
+        }
+    }
+    *started = heads;
+    started.append(&mut alone);
 }
 
 /// Servers of a script, or of the documents of a file of manifests.
@@ -220,35 +255,66 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
     let mut flags = Flags::new(Vec::new(), table(first.server.engine));
     let of_workers = findings;
     let mut out = first.server.document(&mut flags);
-    out.set("policies", "run", format!("[\"{}\"]", first.server.policy), "the engine's own batching");
+    // One GPU for all groups is a machine that the command line may name otherwise.
+    let is_one = machine.gpu.is_some() || machine.is_named;
+    if is_one {
+        cluster(&workers, machine, &mut out);
+    }
+    first.server.batching(&mut out);
     let mut text = out.toml();
     let mut findings = std::mem::take(&mut flags.findings);
     findings.extend(of_workers);
     for worker in &workers {
-        let Worker { name, role, replicas, label, server } = worker;
         findings.extend(differences(worker, first));
-        let gpu = gpu_of(label.as_deref(), machine).unwrap_or_else(|finding| {
+        let gpu = gpu_of(worker.label.as_deref(), machine).unwrap_or_else(|finding| {
             findings.push(finding);
             None
         });
-        let Some(gpu) = gpu else {
+        if gpu.is_none() && !is_one {
             findings.push(crate::no_gpu());
             return Imported { scenario: text, findings };
-        };
-        let (name, gpu) = (crate::document::quoted(name), crate::document::quoted(&gpu));
-        let n = replicas * if server.ep.is_some() { 1 } else { server.dp };
-        let _ = write!(text, "\n[[fleet.group]]\nname = {name}\ngpu = {gpu}\ntp = {}\nreplicas = {n}\n", server.tp);
-        if let Some(role) = role {
-            let _ = writeln!(text, "role = \"{role}\"");
         }
-        for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-        if looks(first) && !looks(worker) {
-            let _ = writeln!(text, "{LOOKS} = 1");
-        }
+        text += &group(worker, first, gpu.filter(|_| !is_one));
     }
     Imported { scenario: text, findings }
+}
+
+/// GPUs of a node where nobody says them: as many as a group with a GPU of its own has.
+const GPUS_PER_NODE: u64 = 8;
+
+/// The machine of all groups: nodes that no two groups share.
+fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
+    let per_node = machine.gpus_per_node.map_or(GPUS_PER_NODE, u64::from).max(1);
+    let nodes = |worker: &Worker| worker.server.n_gpus().saturating_mul(worker.replicas).div_ceil(per_node);
+    let all = workers.iter().map(nodes).fold(0, u64::saturating_add).max(1);
+    if let Some(gpu) = &machine.gpu {
+        out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu");
+    }
+    out.set("cluster", "nodes", machine.nodes.map_or(all, u64::from), "GPUs of all groups");
+    if !machine.is_named {
+        out.set("cluster", "gpus_per_node", per_node, "");
+    }
+}
+
+/// A worker as a group; without a GPU of its own it has those of the cluster.
+fn group(worker: &Worker, first: &Worker, gpu: Option<String>) -> String {
+    let Worker { name, role, replicas, server, .. } = worker;
+    let mut text = format!("\n[[fleet.group]]\nname = {}\n", crate::document::quoted(name));
+    if let Some(gpu) = gpu {
+        let _ = writeln!(text, "gpu = {}", crate::document::quoted(&gpu));
+    }
+    let n = replicas.saturating_mul(if server.ep.is_some() { 1 } else { server.dp });
+    let _ = writeln!(text, "tp = {}\nreplicas = {n}", server.tp);
+    if let Some(role) = role {
+        let _ = writeln!(text, "role = \"{role}\"");
+    }
+    for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
+        let _ = writeln!(text, "{key} = {value}");
+    }
+    if looks(first) && !looks(worker) {
+        let _ = writeln!(text, "{LOOKS} = 1");
+    }
+    text
 }
 
 /// Whether a server says when it looks for requests.
@@ -313,13 +379,67 @@ mod tests {
                     vllm serve llama-3-8b -tp 1 --max-num-seqs 64 --kv-transfer-config '{\"kv_role\":\"kv_consumer\"}'\n";
         let found = found(text, Some("h100-sxm"));
         for part in [
-            "name = \"server-1\"\ngpu = \"h100-sxm\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
-            "name = \"server-2\"\ngpu = \"h100-sxm\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
+            "name = \"server-1\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
+            "name = \"server-2\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
         ] {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
         assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
+    }
+
+    /// Degrees of the first part are those of all.
+    #[test]
+    fn parts_of_a_server_on_further_nodes_are_no_servers() {
+        let (vllm, sglang) = (
+            "vllm serve deepseek-ai/DeepSeek-V3",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3",
+        );
+        let ranks = "--data-parallel-size 16 --data-parallel-size-local 8 --enable-expert-parallel";
+        for (head, follower, keys) in [
+            (
+                format!("{vllm} {ranks}"),
+                format!("{vllm} {ranks} --headless --data-parallel-start-rank 8"),
+                ["ep = 16", "nodes = 2"],
+            ),
+            (format!("{vllm} {ranks}"), format!("{vllm} {ranks} -dpr 8"), ["ep = 16", "nodes = 2"]),
+            (
+                format!("{sglang} --tp 16 --nnodes 2 --node-rank 0"),
+                format!("{sglang} --tp 16 --nnodes 2 --node-rank 1"),
+                ["tp = 16", "nodes = 2"],
+            ),
+            (
+                format!("{vllm} -tp 8 -pp 2 --nnodes 2 --node-rank 0"),
+                format!("{vllm} -tp 8 -pp 2 --nnodes 2 --node-rank 1 --headless"),
+                ["pp = 2", "nodes = 2"],
+            ),
+        ] {
+            // In any order, and also where the first part stands in another file.
+            for text in [format!("{head}\n{follower}\n"), format!("{follower}\n{head}\n"), format!("{follower}\n")] {
+                let found = found(&text, Some("h200-sxm"));
+                assert!(!found.scenario.contains("fleet.group"), "{text}: {}", found.scenario);
+                for key in keys {
+                    assert!(found.scenario.contains(key), "{key} of {text}: {}", found.scenario);
+                }
+            }
+        }
+        let other = format!("{vllm} {ranks}\n{} {ranks} --data-parallel-start-rank 8\n", vllm.replace("V3", "R1"));
+        assert!(found(&other, Some("h200-sxm")).findings.iter().any(|one| one.what.contains("another model")));
+    }
+
+    #[test]
+    fn one_gpu_of_all_groups_is_a_cluster_that_the_command_line_may_change() {
+        let text = "vllm serve llama-3-8b -tp 4 --kv-transfer-config '{\"kv_role\":\"kv_producer\"}' &\n\
+                    vllm serve llama-3-8b -dp 9 --kv-transfer-config '{\"kv_role\":\"kv_consumer\"}'\n";
+        let one = found(text, Some("h100-sxm")).scenario;
+        for part in ["[cluster]\ngpu = \"h100-sxm\"", "nodes = 3 ", "gpus_per_node = 8", "tp = 1\nreplicas = 9"] {
+            assert!(one.contains(part), "{part} in {one}");
+        }
+        assert_eq!(one.matches("gpu = ").count(), 1, "{one}");
+        let named = Machine { is_named: true, nodes: Some(5), ..Machine::default() };
+        let named = import(recognise(text).expect("vLLM"), text, &named);
+        assert!(named.scenario.contains("[cluster]\nnodes = 5"), "{}", named.scenario);
+        assert!(named.findings.iter().all(|one| one.severity != Severity::Error), "{:?}", named.findings);
     }
 
     #[test]
