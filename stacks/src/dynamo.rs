@@ -57,6 +57,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             let mut text = words.comments(VERSION);
             text += "# Put the path of the checkpoint in the place of the model's name.\n";
             text += &said[0].lines();
+            text += &first.rule();
             text += &graph(deployment, &groups, first);
             files.push(File::new(&format!("{}.yaml", named(&deployment.model)), text));
         }

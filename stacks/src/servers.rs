@@ -20,7 +20,11 @@ const TRTLLM_VERSION: &str = "TensorRT-LLM 1.2 (tensorrt_llm/commands/serve.py)"
 
 /// vLLM.
 pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VLLM_VERSION, |planned, words| {
-    write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL })
+    write(
+        planned,
+        words,
+        &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL, rule: "vllm-v1" },
+    )
 });
 /// SGLang.
 pub const SGLANG: Target =
@@ -28,13 +32,17 @@ pub const SGLANG: Target =
         write(
             planned,
             words,
-            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes },
+            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes, rule: "sglang" },
         )
     });
 /// TensorRT-LLM.
 pub const TRTLLM: Target =
     Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
-        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL })
+        write(
+            planned,
+            words,
+            &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL, rule: "trtllm" },
+        )
     });
 
 /// An engine that is started.
@@ -44,6 +52,8 @@ struct Engine {
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What its own checks refuse.
     takes: Takes,
+    /// The batching rule that it has.
+    rule: &'static str,
 }
 
 /// What an engine's own checks refuse of a replica.
@@ -100,8 +110,24 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
         Role::Both | Role::Outputs => "",
     };
     let head = format!("\n# {}: {} × {} GPUs of type {gpu}{role}\n", replica.name, replica.copies, replica.n_gpus());
+    let head = head + &other_rule(&replica.engine.batcher, engine.rule).unwrap_or_default();
     head + &(engine.command)(layout).join(" \\\n    ") + "\n"
 }
+
+/// A remark where a plan batches by another rule than the server that is started.
+pub(crate) fn other_rule(planned: &str, of_server: &str) -> Option<String> {
+    // Chunked context of TensorRT-LLM is an option of it.
+    let is_same = planned == of_server || planned == CHUNKS && of_server == "trtllm";
+    (!is_same).then(|| {
+        format!(
+            "# Planned with the batching rule `{planned}`, which this server does not have: it batches by `{of_server}`, and its times are others.\n\
+             # `policies.run = [\"{of_server}\"]` predicts it.\n"
+        )
+    })
+}
+
+/// The rule of a server that decodes first and cuts prompts by what is left of its tokens.
+const CHUNKS: &str = "sarathi";
 
 /// What the flags of a server cannot say of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -322,6 +348,9 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     if layout.ranks > 1 {
         options.push("enable_attention_dp: true".to_owned());
     }
+    if engine.batcher == CHUNKS {
+        options.push("enable_chunked_prefill: true".to_owned());
+    }
     if let Some(wait) = engine.batch_wait {
         options.extend(waiting(wait, engine.tokens_max));
     }
@@ -524,6 +553,28 @@ mod tests {
         assert!(why.contains("where only decoding is done"), "{why}");
         let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
         assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
+    }
+
+    /// A server batches by its own rule, whatever the plan has.
+    #[test]
+    fn a_rule_that_the_server_does_not_have_is_said() {
+        for (target, own) in
+            [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm"), ("kubernetes", "vllm-v1")]
+        {
+            for batcher in ["vllm-v0", "vllm-v1", "sarathi", "trtllm", "sglang"] {
+                let mut one = deployment(4);
+                one.replicas[0].stages = vec![grouped(1, 4, Role::Both)[0].replicas[0].stages[0].clone()];
+                one.replicas[0].stages[0].layers = Range::new(0, 80);
+                one.replicas[0].engine.batcher = batcher.to_owned();
+                let Ok(script) = written(target, &[one], &Settings::new()) else { continue };
+                let is_chunked = target == "trtllm" && batcher == "sarathi";
+                let is_same = batcher == own || is_chunked || target == "kubernetes" && batcher == "sglang";
+                let remark =
+                    format!("batching rule `{batcher}`, which this server does not have: it batches by `{own}`");
+                assert_eq!(script.contains(&remark), !is_same, "{target} {batcher}: {script}");
+                assert_eq!(script.contains("enable_chunked_prefill: true"), is_chunked, "{script}");
+            }
+        }
     }
 
     #[test]
