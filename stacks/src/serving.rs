@@ -161,19 +161,21 @@ impl Server {
         }
     }
 
-    /// The checkpoint: what the command line names, else the path that the file gives. A path that says nothing has the name under which it is served.
+    /// The checkpoint: what the command line names, else the path that the file gives. The name under which it is served counts where the path says
+    /// nothing, or no formats of that model.
     pub(crate) fn named(&mut self, flags: &mut Flags<'_>, machine: &Machine, given: Option<String>) {
         if machine.model.is_some() {
             return self.model.clone_from(&machine.model);
         }
         let path = given.map(|path| checkpoint::in_cache(&path).unwrap_or(path));
-        if path.as_deref().is_some_and(|path| of_checkpoint(path).is_none()) {
-            let served = flags.text("served-model-name").unwrap_or_default();
-            let known = served.split(' ').find(|name| of_checkpoint(name).is_some());
-            self.model = known.map(str::to_owned).or(path);
-        } else {
-            self.model = path;
-        }
+        let of_path = path.as_deref().and_then(of_checkpoint);
+        let is_better = |name: &&str| match (of_checkpoint(name), &of_path) {
+            (Some(served), Some(own)) => served.name == own.name && is_narrow(&served) && !is_narrow(own),
+            (served, None) => served.is_some(),
+            (None, _) => false,
+        };
+        let served = path.as_ref().and_then(|_| flags.text("served-model-name")).unwrap_or_default();
+        self.model = served.split(' ').find(is_better).map(str::to_owned).or(path);
     }
 
     /// Whether the served model has experts; `None` where it is not known.

@@ -73,6 +73,7 @@ fn set(whole: &mut Value, keys: &[String], value: Value) {
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, version, .. } = launch;
+    let flags = flags.into_iter().map(with_level).collect();
     let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
     let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
@@ -106,12 +107,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("no-enable-prefix-caching") {
         server.key("prefix_cache", false, "--no-enable-prefix-caching");
     }
-    if flags.is("enforce-eager") {
-        server.key("graph_max", 0, "--enforce-eager");
-    } else {
-        server.count(&mut flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
-        server.largest(&mut flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
-    }
+    graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");
     } else if flags.is("async-scheduling") {
@@ -132,6 +128,40 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
+fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
+    if flags.is("enforce-eager") {
+        return server.key("graph_max", 0, "--enforce-eager");
+    }
+    server.count(flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
+    server.largest(flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
+    let config =
+        flags.text("compilation-config").and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
+    let Some(config) = config.filter(|config| !config.is_empty()) else { return };
+    let sizes = config.get("cudagraph_capture_sizes").and_then(Value::as_array);
+    let largest = sizes.and_then(|sizes| sizes.iter().filter_map(Value::as_u64).max());
+    let asked = config.get("max_cudagraph_capture_size").and_then(Value::as_u64).or(largest);
+    if let Some(most) = asked {
+        server.key("graph_max", most, "--compilation-config");
+    }
+    // What else stands there is judged; sizes alone are read.
+    let is_read = |key: &String| ["cudagraph_capture_sizes", "max_cudagraph_capture_size"].contains(&key.as_str());
+    if asked.is_some() && config.keys().all(is_read) {
+        flags.given.retain(|flag| flag.name != "compilation-config");
+    }
+}
+
+/// `-O3` as the level that it means (`vllm/utils/argparse_utils.py`).
+fn with_level(flag: Flag) -> Flag {
+    match flag.name.strip_prefix('O') {
+        Some(level) if level.chars().all(|letter| letter.is_ascii_digit()) => {
+            let values = if level.is_empty() { flag.values } else { vec![level.to_owned()] };
+            Flag { name: "optimization-level".to_owned(), values, at: flag.at }
+        }
+        _ => flag,
+    }
 }
 
 /// GPUs that share the experts. Ranks of `--data-parallel-size` share them whether they lie whole on them or not: one replica. Without the flag vLLM cuts
@@ -172,7 +202,9 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
 /// Redundant experts of a configuration; `None` where it is no object or they are no number.
 fn n_redundant(text: &str) -> Option<u64> {
     let config: Map<String, Value> = serde_json::from_str(text).ok()?;
-    config.get("num_redundant_experts").map_or(Some(0), Value::as_u64)
+    // Numbers may stand between quotes, as pydantic reads them.
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    config.get("num_redundant_experts").map_or(Some(0), number)
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

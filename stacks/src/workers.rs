@@ -1,8 +1,6 @@
 //! Several servers of a file as a fleet: a script with several commands, or manifests of Kubernetes. Each is a group with its role and its replicas.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
@@ -10,7 +8,11 @@ use crate::document::Document;
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
-use crate::{Imported, Machine, fleet, sglang, trtllm, vllm, yaml};
+use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
+
+mod manifests;
+
+use manifests::{documents, of_manifest, word_of};
 
 /// The label by which nodes say their GPU (NVIDIA's feature discovery).
 pub(crate) const LABEL: &str = "nvidia.com/gpu.product";
@@ -31,8 +33,6 @@ pub(crate) struct Worker {
 
 /// What the options of a started server say, and the options.
 type Read = fn(Launch, &Machine) -> (Server, Flags<'static>);
-/// Words of a container's command and of its arguments, and where they stand.
-type Container = ([Vec<String>; 2], Range<usize>);
 
 /// Engines whose commands are read: what begins one, and what its options say.
 const ENGINES: [(Begins, Read); 3] =
@@ -155,36 +155,10 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
     Ok(found)
 }
 
-/// The first container of a document that starts a server.
-fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
-    let entries = yaml::entries(document).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
-    // Words of containers by the keys that lead to them: a command comes before its arguments.
-    let mut containers: BTreeMap<&[String], Container> = BTreeMap::new();
-    for entry in &entries {
-        let Some(at) = entry.path.iter().position(|key| key == "args" || key == "command") else { continue };
-        let (words, place) =
-            containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
-        place.end = entry.at.end;
-        words[usize::from(entry.path[at] == "args")].extend(yaml::listed(entry));
-    }
-    for ([command, args], place) in containers.into_values() {
-        let words = [command, args].concat();
-        let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
-        let text = of_shell.cloned().unwrap_or_else(|| words.iter().map(|word| quoted(word)).collect());
-        let found = launch::all_of_script(&text, begins)?.into_iter().next();
-        if let Some((engine, mut launch)) = found {
-            launch.flags.iter_mut().for_each(|flag| flag.at = place.clone());
-            return Ok(Some((engine, launch)));
-        }
-    }
-    Ok(None)
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    format!("'{}' ", word.replace('\'', "'\\''"))
+/// Whether a file is of manifests with a container that starts a server.
+pub(crate) fn is_manifest(text: &str) -> bool {
+    launch::lines(text).any(|line| line.starts_with("apiVersion:"))
+        && started(text).is_ok_and(|found| !found.is_empty())
 }
 
 /// Groups that remarks of an export name: `# read: 3 × 2 GPUs of type h200-sxm`.
@@ -195,28 +169,6 @@ fn heads(text: &str) -> Vec<(String, u64)> {
         what.contains(" GPUs of type ").then_some((name.to_owned(), n.parse().ok().filter(|n| *n > 0)?))
     };
     text.lines().filter_map(head).collect()
-}
-
-/// Documents of a file, whose lengths are those of the file.
-fn documents(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let (mut start, mut at) = (0, 0);
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "---" && at > start {
-            found.push(&text[start..at]);
-            start = at;
-        }
-        at += line.len();
-    }
-    found.push(&text[start..]);
-    found
-}
-
-/// The value of the first line with a key.
-fn word_of(document: &str, key: &str) -> Option<String> {
-    let found = launch::lines(document).find_map(|line| line.trim_start_matches("- ").strip_prefix(key))?;
-    let word = found.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
-    (!word.is_empty()).then(|| word.to_owned())
 }
 
 /// What a server does of a request, where it does a part alone.
@@ -351,15 +303,32 @@ fn differences(worker: &Worker, first: &Worker) -> Vec<Finding> {
         let what = format!("stages or expert ranks of `{name}` that differ from those of `{of}` are not modelled");
         found.push(Finding::warning(Code::NotModelled, None, what).help(help));
     }
-    let of_engine = |server: &Server| {
-        let keys = server.keys.iter().filter(|(key, ..)| !OF_GROUPS.contains(key));
-        keys.map(|(key, value, _)| (*key, value.clone())).collect::<Vec<_>>()
-    };
-    if of_engine(own) != of_engine(other) || own.formats != other.formats || own.drafts != other.drafts {
-        let what = format!("options of `{name}` that differ from those of `{of}` are not modelled");
+    let names = different_options(own, other);
+    if !names.is_empty() {
+        let what =
+            format!("options of `{name}` that differ from those of `{of}` are not modelled: {}", names.join(", "));
         found.push(Finding::warning(Code::NotModelled, None, what).help(help));
     }
     found
+}
+
+/// What two servers have otherwise, by the names of its options where they have some.
+fn different_options(own: &Server, other: &Server) -> Vec<String> {
+    let value = |server: &Server, key: &str| {
+        server.keys.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value.clone())
+    };
+    let all = own.keys.iter().chain(&other.keys).filter(|(key, ..)| !OF_GROUPS.contains(key));
+    let mut names: Vec<String> =
+        all.filter(|(key, ..)| value(own, key) != value(other, key)).map(|(.., flag)| format!("`{flag}`")).collect();
+    let parts = [
+        (own.formats[0] != other.formats[0], "the format of weights"),
+        (own.formats[1] != other.formats[1], "the format of keys and values"),
+        (own.drafts != other.drafts, "drafts"),
+    ];
+    names.extend(parts.into_iter().filter(|(differs, _)| *differs).map(|(_, words)| words.to_owned()));
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 #[cfg(test)]
@@ -478,6 +447,41 @@ mod tests {
         }
         let odd = found(&one("a", 3, "NVIDIA-Unheard-Of"), None);
         assert!(odd.findings.iter().any(|one| one.what.contains("NVIDIA-Unheard-Of")), "{:?}", odd.findings);
+    }
+
+    /// Forms of manifests in which people start servers: words of a command, arguments behind the image, a list over several lines.
+    #[test]
+    fn containers_start_servers_in_several_ways() {
+        let list = "args: [\n          \"vllm serve Qwen/Qwen3-32B -tp 2\"\n        ]";
+        for (image, lines) in [
+            ("vllm/vllm-openai:v0.11.0", "command: [\"vllm\", \"serve\"]\n        args: [\"Qwen/Qwen3-32B\", \"-tp\", \"2\"]".to_owned()),
+            ("vllm/vllm-openai:v0.11.0", "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned()),
+            ("vllm/vllm-openai:v0.11.0", format!("command: [\"/bin/sh\", \"-c\"]\n        {list}")),
+            ("lmsysorg/sglang:v0.5.5", "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]".to_owned()),
+        ] {
+            let text = format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: 2\n  template:\n    spec:\n      \
+                 containers:\n      - name: side\n        image: busybox:1.36\n        command: [sleep, infinity]\n      \
+                 - name: engine\n        image: {image}\n        {lines}\n"
+            );
+            let found = found(&text, Some("h100-sxm"));
+            for part in ["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4"] {
+                assert!(found.scenario.contains(part), "{part} of {text}: {}", found.scenario);
+            }
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{text}: {:?}", found.findings);
+            let version = image.rsplit_once(":v").map_or("", |(_, version)| version);
+            assert!(found.scenario.contains(&format!("version = \"{version}\"")), "{text}: {}", found.scenario);
+        }
+        assert_eq!(recognise("apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n"), None);
+    }
+
+    #[test]
+    fn options_that_differ_between_groups_are_named() {
+        let text = "vllm serve llama-3-8b --block-size 64 --quantization fp8\nvllm serve llama-3-8b --block-size 32 --enforce-eager\n";
+        let found = found(text, Some("h100-sxm"));
+        let words = "`--block-size`, `--enforce-eager`, the format of weights";
+        assert!(found.findings.iter().any(|one| one.what.ends_with(words)), "{:?}", found.findings);
     }
 
     #[test]

@@ -311,3 +311,28 @@ fn beginnings_that_one_option_alone_has_are_that_option() {
     // Several begin so.
     check("vllm serve llama-3-8b --max-num 4", &[], &[Code::MissingFlag, Code::UnknownFlag]);
 }
+
+#[test]
+fn graphs_and_levels_of_compilation_are_read_in_any_form() {
+    for option in [
+        "-cc.max_cudagraph_capture_size=64",
+        "--compilation-config '{\"cudagraph_capture_sizes\":[1,2,64]}'",
+        "--compilation-config.cudagraph_capture_sizes+ 1,2 --cudagraph-capture-sizes 1 2 64",
+    ] {
+        let text = format!("vllm serve llama-3-8b {option}");
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let found = import(recognise(&text).expect("vLLM"), &text, &machine);
+        assert!(found.scenario.contains("graph_max = 64"), "{text}: {}", found.scenario);
+        assert!(found.findings.iter().all(|one| one.code != Code::UnknownFlag), "{text}: {:?}", found.findings);
+    }
+    check(
+        "vllm serve llama-3-8b -cc.max_cudagraph_capture_size=64 -O3",
+        &["graph_max = 64"],
+        &[Code::MissingFlag, Code::NotModelled],
+    );
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": \"32\"}'",
+        &["redundant_experts = 32"],
+        &[Code::MissingFlag],
+    );
+}
