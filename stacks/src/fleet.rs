@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
+use crate::batching::other_rule;
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::flags::rows;
 use crate::servers::{
-    Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, other_rule, sglang, sglang_takes, shares,
-    vllm,
+    Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, sglang, sglang_takes, shares, vllm,
 };
 use crate::settings::{Said, Settings, said};
 

@@ -6,6 +6,7 @@
 
 mod adapters;
 mod again;
+mod batching;
 pub mod bridge;
 pub mod chakra;
 mod checkpoint;

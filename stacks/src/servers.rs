@@ -8,6 +8,7 @@ use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
+use crate::batching::{CHUNKS, other_rule};
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::settings::{Said, said};
 
@@ -113,21 +114,6 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
     let head = head + &other_rule(&replica.engine.batcher, engine.rule).unwrap_or_default();
     head + &(engine.command)(layout).join(" \\\n    ") + "\n"
 }
-
-/// A remark where a plan batches by another rule than the server that is started.
-pub(crate) fn other_rule(planned: &str, of_server: &str) -> Option<String> {
-    // Chunked context of TensorRT-LLM is an option of it.
-    let is_same = planned == of_server || planned == CHUNKS && of_server == "trtllm";
-    (!is_same).then(|| {
-        format!(
-            "# Planned with the batching rule `{planned}`, which this server does not have: it batches by `{of_server}`, and its times are others.\n\
-             # `policies.run = [\"{of_server}\"]` predicts it.\n"
-        )
-    })
-}
-
-/// The rule of a server that decodes first and cuts prompts by what is left of its tokens.
-const CHUNKS: &str = "sarathi";
 
 /// What the flags of a server cannot say of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -553,28 +539,6 @@ mod tests {
         assert!(why.contains("where only decoding is done"), "{why}");
         let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
         assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
-    }
-
-    /// A server batches by its own rule, whatever the plan has.
-    #[test]
-    fn a_rule_that_the_server_does_not_have_is_said() {
-        for (target, own) in
-            [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm"), ("kubernetes", "vllm-v1")]
-        {
-            for batcher in ["vllm-v0", "vllm-v1", "sarathi", "trtllm", "sglang"] {
-                let mut one = deployment(4);
-                one.replicas[0].stages = vec![grouped(1, 4, Role::Both)[0].replicas[0].stages[0].clone()];
-                one.replicas[0].stages[0].layers = Range::new(0, 80);
-                one.replicas[0].engine.batcher = batcher.to_owned();
-                let Ok(script) = written(target, &[one], &Settings::new()) else { continue };
-                let is_chunked = target == "trtllm" && batcher == "sarathi";
-                let is_same = batcher == own || is_chunked || target == "kubernetes" && batcher == "sglang";
-                let remark =
-                    format!("batching rule `{batcher}`, which this server does not have: it batches by `{own}`");
-                assert_eq!(script.contains(&remark), !is_same, "{target} {batcher}: {script}");
-                assert_eq!(script.contains("enable_chunked_prefill: true"), is_chunked, "{script}");
-            }
-        }
     }
 
     #[test]

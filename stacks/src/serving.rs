@@ -169,13 +169,9 @@ impl Server {
         }
         let path = given.map(|path| checkpoint::in_cache(&path).unwrap_or(path));
         let of_path = path.as_deref().and_then(of_checkpoint);
-        let is_better = |name: &&str| match (of_checkpoint(name), &of_path) {
-            (Some(served), Some(own)) => served.name == own.name && is_narrow(&served) && !is_narrow(own),
-            (served, None) => served.is_some(),
-            (None, _) => false,
-        };
         let served = path.as_ref().and_then(|_| flags.text("served-model-name")).unwrap_or_default();
-        self.model = served.split(' ').find(is_better).map(str::to_owned).or(path);
+        let better = served.split(' ').find(|name| says_more(name, of_path.as_ref()));
+        self.model = better.map(str::to_owned).or(path);
     }
 
     /// Whether the served model has experts; `None` where it is not known.
@@ -193,8 +189,8 @@ impl Server {
 
     /// Experts that lie on groups of a tensor group and are cut inside of each: taken to lie whole on all of its ranks.
     pub(crate) fn hybrid_experts(&mut self, flags: &mut Flags<'_>, names: &[&str]) {
-        let is_hybrid = |ep: &u64| *ep > 1 && *ep < self.tp && self.tp.is_multiple_of(*ep);
-        if self.ep.filter(is_hybrid).is_none() {
+        let is_hybrid = self.ep.is_some_and(|ep| ep > 1 && ep < self.tp && self.tp.is_multiple_of(ep));
+        if !is_hybrid {
             return;
         }
         let name = names.iter().find(|name| flags.find(name).is_some()).copied().unwrap_or("ep-size");
@@ -339,6 +335,15 @@ impl Server {
     }
 }
 
+/// Whether the name under which a model is served says more than the path of its checkpoint.
+fn says_more(name: &str, of_path: Option<&Model>) -> bool {
+    match (of_checkpoint(name), of_path) {
+        (Some(served), Some(own)) => served.name == own.name && is_narrow(&served) && !is_narrow(own),
+        (served, None) => served.is_some(),
+        (None, _) => false,
+    }
+}
+
 /// Whether the path of a checkpoint says formats of its parts.
 fn is_narrow(model: &Model) -> bool {
     model.formats != Formats::of(Dtype::Bf16)
@@ -389,15 +394,16 @@ pub(crate) fn with_letter(text: &str) -> Option<u64> {
 
 /// Options by their whole names: parsers of Python's `argparse` take a beginning that one option alone has.
 pub(crate) fn with_whole_names(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
-    let whole = |name: String| {
-        let mut begin = table.rows().iter().filter(|known| known.name.starts_with(&name));
-        let (first, second) = (begin.next(), begin.next());
-        match (first, second) {
-            (Some(only), None) if name.len() >= SHORTEST_BEGINNING => only.name.to_owned(),
-            _ => name,
-        }
-    };
-    flags.into_iter().map(|flag| Flag { name: whole(flag.name), ..flag }).collect()
+    flags.into_iter().map(|flag| Flag { name: whole_name(flag.name, table), ..flag }).collect()
+}
+
+/// The option that a name is, or that alone begins so.
+fn whole_name(name: String, table: &Table) -> String {
+    let mut begin = table.rows().iter().filter(|known| known.name.starts_with(&name) && !known.name.ends_with('*'));
+    match (begin.next(), begin.next()) {
+        (Some(only), None) if name.len() >= SHORTEST_BEGINNING => only.name.to_owned(),
+        _ => name,
+    }
 }
 
 /// Letters of a beginning: with fewer, it is a short name or a slip.

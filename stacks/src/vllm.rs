@@ -130,6 +130,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     (server, flags)
 }
 
+/// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
+const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_capture_size"];
+
 /// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
 fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
     if flags.is("enforce-eager") {
@@ -140,15 +143,14 @@ fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
     let config =
         flags.text("compilation-config").and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
     let Some(config) = config.filter(|config| !config.is_empty()) else { return };
-    let sizes = config.get("cudagraph_capture_sizes").and_then(Value::as_array);
+    let sizes = config.get(GRAPH_SIZES[0]).and_then(Value::as_array);
     let largest = sizes.and_then(|sizes| sizes.iter().filter_map(Value::as_u64).max());
-    let asked = config.get("max_cudagraph_capture_size").and_then(Value::as_u64).or(largest);
+    let asked = config.get(GRAPH_SIZES[1]).and_then(Value::as_u64).or(largest);
     if let Some(most) = asked {
         server.key("graph_max", most, "--compilation-config");
     }
     // What else stands there is judged; sizes alone are read.
-    let is_read = |key: &String| ["cudagraph_capture_sizes", "max_cudagraph_capture_size"].contains(&key.as_str());
-    if asked.is_some() && config.keys().all(is_read) {
+    if asked.is_some() && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
         flags.given.retain(|flag| flag.name != "compilation-config");
     }
 }
@@ -202,9 +204,12 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
 /// Redundant experts of a configuration; `None` where it is no object or they are no number.
 fn n_redundant(text: &str) -> Option<u64> {
     let config: Map<String, Value> = serde_json::from_str(text).ok()?;
-    // Numbers may stand between quotes, as pydantic reads them.
-    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
     config.get("num_redundant_experts").map_or(Some(0), number)
+}
+
+/// A whole number, which may stand between quotes, as pydantic reads it.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

@@ -96,9 +96,12 @@ const PARTS: [&str; 6] = ["node-rank", "r", "data-parallel-start-rank", "dpr", "
 
 /// Whether a command starts a further part of a server over several nodes. A position that only a shell knows may be the first.
 fn is_follower(launch: &Launch) -> bool {
-    let is_further =
-        |flag: &Flag| PARTS.contains(&flag.name.as_str()) && flag.value().parse().is_ok_and(|n: u64| n > 0);
     launch.flags.iter().any(|flag| flag.name == "headless" || is_further(flag))
+}
+
+/// Whether a flag says a part that is not the first.
+fn is_further(flag: &Flag) -> bool {
+    PARTS.contains(&flag.name.as_str()) && flag.value().parse().is_ok_and(|n: u64| n > 0)
 }
 
 /// What a command serves: the words of the program, and the model by its flag.
@@ -237,8 +240,8 @@ const GPUS_PER_NODE: u64 = 8;
 /// The machine of all groups: nodes that no two groups share.
 fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
     let per_node = machine.gpus_per_node.map_or(GPUS_PER_NODE, u64::from).max(1);
-    let nodes = |worker: &Worker| worker.server.n_gpus().saturating_mul(worker.replicas).div_ceil(per_node);
-    let all = workers.iter().map(nodes).fold(0, u64::saturating_add).max(1);
+    let gpus = workers.iter().map(|worker| worker.server.n_gpus().saturating_mul(worker.replicas));
+    let all = gpus.map(|n| n.div_ceil(per_node)).fold(0, u64::saturating_add).max(1);
     if let Some(gpu) = &machine.gpu {
         out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu");
     }
@@ -312,14 +315,18 @@ fn differences(worker: &Worker, first: &Worker) -> Vec<Finding> {
     found
 }
 
+/// The value of a key of a server's engine.
+fn value_of<'s>(server: &'s Server, key: &str) -> Option<&'s str> {
+    server.keys.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value.as_str())
+}
+
 /// What two servers have otherwise, by the names of its options where they have some.
 fn different_options(own: &Server, other: &Server) -> Vec<String> {
-    let value = |server: &Server, key: &str| {
-        server.keys.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value.clone())
-    };
     let all = own.keys.iter().chain(&other.keys).filter(|(key, ..)| !OF_GROUPS.contains(key));
-    let mut names: Vec<String> =
-        all.filter(|(key, ..)| value(own, key) != value(other, key)).map(|(.., flag)| format!("`{flag}`")).collect();
+    let mut names: Vec<String> = all
+        .filter(|(key, ..)| value_of(own, key) != value_of(other, key))
+        .map(|(.., flag)| format!("`{flag}`"))
+        .collect();
     let parts = [
         (own.formats[0] != other.formats[0], "the format of weights"),
         (own.formats[1] != other.formats[1], "the format of keys and values"),

@@ -173,14 +173,17 @@ const JOINING: [&str; 6] = ["Nixl", "nixl", "P2pNccl", "Mooncake", "none", "null
 /// Parts of names of connectors that keep keys and values outside of the device, also among several.
 const OFFLOADING: [&str; 6] = ["Dynamo", "kvbm", "LMCache", "lmcache", "Offload", "Store"];
 
+/// Whether a flag names a connector that does more than join roles.
+fn is_offloading(flag: &Flag) -> bool {
+    let value = flag.value();
+    let is_connector = flag.name == "kv-transfer-config" || flag.name == "connector";
+    let offloads = OFFLOADING.iter().any(|mark| value.contains(mark));
+    is_connector && (offloads || !JOINING.iter().any(|mark| value.contains(mark)))
+}
+
 /// Keys and values that leave the device: by a connector that does more than join roles, or by the room that Dynamo's block manager is given.
 fn offloads(launch: &Launch, variables: &[(String, String)]) -> Option<Finding> {
-    let has = |flag: &Flag, marks: &[&str]| marks.iter().any(|mark| flag.value().contains(mark));
-    let is_other = |flag: &&Flag| {
-        let is_connector = flag.name == "kv-transfer-config" || flag.name == "connector";
-        is_connector && (has(flag, &OFFLOADING) || !has(flag, &JOINING))
-    };
-    let connector = launch.flags.iter().find(is_other);
+    let connector = launch.flags.iter().find(|flag| is_offloading(flag));
     let room = variables.iter().find(|(name, _)| name.starts_with("DYN_KVBM_") && name.ends_with("_GB"));
     let named = match (connector, room) {
         (None, None) => return None,
@@ -234,15 +237,15 @@ fn variables(keys: &[Key<'_>]) -> Vec<(String, String)> {
     found
 }
 
+/// A word with the values of `$(NAME)`, which Kubernetes puts in before anything starts.
+fn filled(word: String, variables: &[(String, String)]) -> String {
+    variables.iter().fold(word, |word, (name, value)| word.replace(&format!("$({name})"), value))
+}
+
 /// Command and arguments of a container as a launch. What a shell is given is read as a shell reads it, with the container's variables.
 fn launch_of(container: &[Key<'_>], variables: &[(String, String)]) -> Launch {
     let (command, args) = (words_of(container, "command"), words_of(container, "args"));
-    // Kubernetes puts the values of `$(NAME)` in before anything starts.
-    let filled = |(word, at): Placed| {
-        let fill = |word: String, (name, value): &(String, String)| word.replace(&format!("$({name})"), value);
-        (variables.iter().fold(word, fill), at)
-    };
-    let all: Vec<Placed> = command.into_iter().chain(args).map(filled).collect();
+    let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(word, variables), at)).collect();
     let behind_shell = all.iter().position(|(word, _)| word == "-c").and_then(|at| all.get(at + 1)).cloned();
     let words = behind_shell.map_or(all, |script| of_shell(&script, variables));
     let mut launch = Launch::default();

@@ -44,6 +44,9 @@ pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(u
     Ok(None)
 }
 
+/// Keys of a container that are read.
+const KEYS: [&str; 3] = ["args", "command", "image"];
+
 /// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
 fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
     let mut found: Vec<(&[String], Container)> = Vec::new();
@@ -53,8 +56,7 @@ fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
         if has_dash && outer.last().is_some_and(|key| key == "-") {
             found.push((outer, Container::default()));
         }
-        let is_own = |key: &String| ["args", "command", "image"].contains(&key.as_str());
-        let Some(at) = entry.path.iter().position(is_own) else { continue };
+        let Some(at) = entry.path.iter().position(|key| KEYS.contains(&key.as_str())) else { continue };
         let outer = &entry.path[..at];
         let known = found.iter().rposition(|(known, _)| *known == outer).unwrap_or_else(|| {
             found.push((outer, Container::default()));
