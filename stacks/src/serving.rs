@@ -9,6 +9,7 @@ use hw::Dtype;
 use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
+use crate::batching::CHUNKS;
 use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::{Flag, Flags, Table};
@@ -217,7 +218,7 @@ impl Server {
     /// Its rule of batching.
     pub(crate) fn batching(&self, out: &mut Document) {
         let remark = match self.policy {
-            "sarathi" => "decodes first, prompts are cut by what is left of max_tokens",
+            CHUNKS => "decodes first, prompts are cut by what is left of max_tokens",
             _ => "the engine's own batching",
         };
         out.set("policies", "run", format!("[\"{}\"]", self.policy), remark);

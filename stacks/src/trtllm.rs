@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::batching::CHUNKS;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
@@ -126,8 +127,19 @@ fn experts(server: &mut Server, flags: &mut Flags<'_>) {
 
 /// Prompts that are cut by the tokens of an iteration, decodes first: chunked context of TensorRT-LLM is the rule that is called `sarathi` here.
 fn chunks(server: &mut Server, flags: &Flags<'_>) {
-    if flags.is("enable-chunked-prefill") || flags.is("enable-chunked-context") {
-        server.policy = "sarathi";
+    if flags.is("enable-chunked-prefill") {
+        server.policy = CHUNKS;
+    }
+}
+
+/// How long prompts wait for others, which those that are cut do not do here.
+fn waits(server: &mut Server, flags: &mut Flags<'_>) {
+    let Some(wait) = batch_wait(flags, server.dp) else { return };
+    if server.policy == CHUNKS {
+        let name = if server.dp > 1 { "attention-dp-config.enable-balance" } else { "batch-wait-timeout-iters" };
+        flags.not_modelled(name, "prompts that are cut wait for no others");
+    } else {
+        server.key("batch_wait", wait, "how long prompts wait for others");
     }
 }
 
@@ -146,9 +158,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
     chunks(&mut server, &flags);
-    if let Some(wait) = batch_wait(&mut flags, server.dp) {
-        server.key("batch_wait", wait, "how long prompts wait for others");
-    }
+    waits(&mut server, &mut flags);
     server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
     // With none the proxy does it.
     if flags.find("num-postprocess-workers").is_none_or(|flag| flag.value() != "0") {

@@ -273,6 +273,8 @@ fn experts_that_are_cut_are_taken_whole_and_warned_of() {
 fn chunks_of_tensorrt_llm_are_cut_by_the_tokens_of_an_iteration() {
     let text = "model: llama-3-8b\ntensor_parallel_size: 1\nmax_num_tokens: 2048\nenable_chunked_prefill: true\n";
     check(text, &["run = [\"sarathi\"]", "max_tokens = 2048"], &[Code::MissingFlag]);
+    let waits = format!("{text}batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.9\n");
+    check(&waits, &["run = [\"sarathi\"]"], &[Code::NotModelled, Code::MissingFlag]);
     let whole = text.replace("true", "false");
     check(&whole, &["run = [\"trtllm\"]"], &[Code::MissingFlag]);
 }
