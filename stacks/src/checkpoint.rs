@@ -12,6 +12,12 @@ pub(crate) fn unnamed() -> Finding {
     Finding::error(Code::MissingFlag, None, "the file does not say which model it trains").help(help)
 }
 
+/// The name of a checkpoint in the cache of its hub: `…/models--ORGANISATION--NAME/snapshots/…`.
+pub(crate) fn in_cache(path: &str) -> Option<String> {
+    let name = path.split('/').find_map(|part| part.strip_prefix("models--"))?;
+    Some(name.replacen("--", "/", 1))
+}
+
 /// An error about a name that the catalogue lacks.
 pub(crate) fn unknown(asked: &str, at: Option<Range<usize>>) -> Finding {
     let last = last_part(asked).to_lowercase();

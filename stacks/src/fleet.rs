@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
+use crate::batching::other_rule;
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::flags::rows;
 use crate::servers::{
@@ -58,6 +59,8 @@ pub(crate) struct Engine {
     across: fn(u32, &str, &str) -> String,
     /// What a node besides the first is told.
     follower: &'static str,
+    /// The batching rule that it has.
+    rule: &'static str,
 }
 
 static VLLM: Engine = Engine {
@@ -67,6 +70,7 @@ static VLLM: Engine = Engine {
     takes: TAKES_ALL,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
     follower: " --headless",
+    rule: "vllm-v1",
 };
 static SGLANG: Engine = Engine {
     name: "sglang",
@@ -75,6 +79,7 @@ static SGLANG: Engine = Engine {
     takes: sglang_takes,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
     follower: "",
+    rule: "sglang",
 };
 
 /// A replica kind that a form writes.
@@ -98,6 +103,11 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
+    /// A remark where the plan batches otherwise than its engine.
+    pub(crate) fn rule(&self) -> String {
+        other_rule(&self.replica.engine.batcher, self.engine.rule).unwrap_or_default()
+    }
+
     /// The command, ports and all.
     fn command(&self) -> String {
         format!("{} --host 0.0.0.0 --port {PORT}", self.words.join(" "))
@@ -122,9 +132,10 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
             match group(deployment, replica, form.target, &said) {
-                Ok(group) if form.target == KUBERNETES.name => manifests += &(form.group)(&group),
+                Ok(group) if form.target == KUBERNETES.name => manifests += &(group.rule() + &(form.group)(&group)),
                 Ok(group) => {
-                    files.push(File::new(&format!("{}.yaml", group.name), head.clone() + &(form.group)(&group)))
+                    let text = head.clone() + &group.rule() + &(form.group)(&group);
+                    files.push(File::new(&format!("{}.yaml", group.name), text));
                 }
                 Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
             }

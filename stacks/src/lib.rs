@@ -6,6 +6,7 @@
 
 mod adapters;
 mod again;
+mod batching;
 pub mod bridge;
 pub mod chakra;
 mod checkpoint;
@@ -161,6 +162,8 @@ pub fn recognise(text: &str) -> Option<Stack> {
         Some(Stack::Sglang)
     } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
+    } else if workers::is_manifest(text) {
+        Some(Stack::Vllm)
     } else if deepspeed::import::is_config(text) {
         Some(Stack::Deepspeed)
     } else if has(&["actor_rollout_ref"]) {

@@ -74,6 +74,7 @@ fn values(deployment: &Deployment, said: &[Said; 2]) -> Result<String, Vec<Strin
         named(model),
         !reading.is_empty()
     );
+    text.insert_str(0, &groups.first().map(Group::rule).unwrap_or_default());
     text += &section("decode", writing.first().copied());
     text += &section("prefill", reading.first().copied());
     Ok(text)

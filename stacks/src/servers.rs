@@ -8,6 +8,7 @@ use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
+use crate::batching::{CHUNKS, other_rule};
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::settings::{Said, said};
 
@@ -20,7 +21,11 @@ const TRTLLM_VERSION: &str = "TensorRT-LLM 1.2 (tensorrt_llm/commands/serve.py)"
 
 /// vLLM.
 pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VLLM_VERSION, |planned, words| {
-    write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL })
+    write(
+        planned,
+        words,
+        &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL, rule: "vllm-v1" },
+    )
 });
 /// SGLang.
 pub const SGLANG: Target =
@@ -28,13 +33,17 @@ pub const SGLANG: Target =
         write(
             planned,
             words,
-            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes },
+            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes, rule: "sglang" },
         )
     });
 /// TensorRT-LLM.
 pub const TRTLLM: Target =
     Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
-        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL })
+        write(
+            planned,
+            words,
+            &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL, rule: "trtllm" },
+        )
     });
 
 /// An engine that is started.
@@ -44,6 +53,8 @@ struct Engine {
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What its own checks refuse.
     takes: Takes,
+    /// The batching rule that it has.
+    rule: &'static str,
 }
 
 /// What an engine's own checks refuse of a replica.
@@ -100,6 +111,7 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
         Role::Both | Role::Outputs => "",
     };
     let head = format!("\n# {}: {} × {} GPUs of type {gpu}{role}\n", replica.name, replica.copies, replica.n_gpus());
+    let head = head + &other_rule(&replica.engine.batcher, engine.rule).unwrap_or_default();
     head + &(engine.command)(layout).join(" \\\n    ") + "\n"
 }
 
@@ -321,6 +333,9 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     ];
     if layout.ranks > 1 {
         options.push("enable_attention_dp: true".to_owned());
+    }
+    if engine.batcher == CHUNKS {
+        options.push("enable_chunked_prefill: true".to_owned());
     }
     if let Some(wait) = engine.batch_wait {
         options.extend(waiting(wait, engine.tokens_max));

@@ -9,9 +9,10 @@ use hw::Dtype;
 use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
+use crate::batching::CHUNKS;
 use crate::checkpoint;
 use crate::document::Document;
-use crate::flags::Flags;
+use crate::flags::{Flag, Flags, Table};
 use crate::{Imported, Machine};
 
 /// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
@@ -60,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) copies: u64,
     /// GPUs that share the experts, where they are not cut.
     pub(crate) ep: Option<u64>,
+    /// Whether the experts are cut over those GPUs in truth, and whole in the scenario alone.
+    pub(crate) cuts_experts: bool,
     /// Other keys of `[engine]`, with the flags that gave them.
     pub(crate) keys: Vec<(&'static str, String, String)>,
     /// Format of the weights, of keys and values.
@@ -82,6 +85,7 @@ impl Server {
             dp: 1,
             copies: 1,
             ep: None,
+            cuts_experts: false,
             keys: Vec::new(),
             formats: [None, None],
             drafts: None,
@@ -158,6 +162,43 @@ impl Server {
         }
     }
 
+    /// The checkpoint: what the command line names, else the path that the file gives. The name under which it is served counts where the path says
+    /// nothing, or no formats of that model.
+    pub(crate) fn named(&mut self, flags: &mut Flags<'_>, machine: &Machine, given: Option<String>) {
+        if machine.model.is_some() {
+            return self.model.clone_from(&machine.model);
+        }
+        let path = given.map(|path| checkpoint::in_cache(&path).unwrap_or(path));
+        let of_path = path.as_deref().and_then(of_checkpoint);
+        let served = path.as_ref().and_then(|_| flags.text("served-model-name")).unwrap_or_default();
+        let better = served.split(' ').find(|name| says_more(name, of_path.as_ref()));
+        self.model = better.map(str::to_owned).or(path);
+    }
+
+    /// Whether the served model has experts; `None` where it is not known.
+    pub(crate) fn has_experts(&self) -> Option<bool> {
+        self.model.as_deref().and_then(of_checkpoint).map(|model| model.experts.is_some())
+    }
+
+    /// Experts that are cut over all ranks of a replica: a scenario has them whole on its ranks alone, which a warning at the flag says.
+    pub(crate) fn cut_experts(&mut self, flags: &mut Flags<'_>, name: &str, help: &str) {
+        self.cuts_experts = true;
+        let what = format!("experts that are cut over the ranks of `{}` are not modelled", flags.shown(name));
+        let help = format!("they are timed as if they lay whole on the ranks; {help}");
+        flags.warn(Code::NotModelled, flags.at(name), what, help);
+    }
+
+    /// Experts that lie on groups of a tensor group and are cut inside of each: taken to lie whole on all of its ranks.
+    pub(crate) fn hybrid_experts(&mut self, flags: &mut Flags<'_>, names: &[&str]) {
+        let is_hybrid = self.ep.is_some_and(|ep| ep > 1 && ep < self.tp && self.tp.is_multiple_of(ep));
+        if !is_hybrid {
+            return;
+        }
+        let name = names.iter().find(|name| flags.find(name).is_some()).copied().unwrap_or("ep-size");
+        self.ep = Some(self.tp);
+        self.cut_experts(flags, name, "give a degree as wide as the tensor degree, or leave it out");
+    }
+
     /// The first of several names of a degree.
     pub(crate) fn degree(flags: &mut Flags<'_>, names: &[&str]) -> Option<u64> {
         let found = names.iter().find(|name| flags.find(name).is_some())?;
@@ -165,14 +206,22 @@ impl Server {
     }
 
     /// The scenario of it.
-    pub(crate) fn import(mut self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
-        self.model = machine.model.clone().or(self.model);
+    pub(crate) fn import(self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
         let mut out = self.document(&mut flags);
         self.machine(&mut flags, &mut out, machine);
         out.set("engine", "tp", self.tp, "tensor degree");
-        out.set("policies", "run", format!("[\"{}\"]", self.policy), "the engine's own batching");
+        self.batching(&mut out);
         flags.judge();
         Imported { scenario: out.toml(), findings: flags.findings }
+    }
+
+    /// Its rule of batching.
+    pub(crate) fn batching(&self, out: &mut Document) {
+        let remark = match self.policy {
+            CHUNKS => "decodes first, prompts are cut by what is left of max_tokens",
+            _ => "the engine's own batching",
+        };
+        out.set("policies", "run", format!("[\"{}\"]", self.policy), remark);
     }
 
     /// What it is without its GPUs: model, requests that stand for those nobody says, and the engine.
@@ -223,7 +272,7 @@ impl Server {
     }
 
     /// GPUs of all replicas.
-    fn n_gpus(&self) -> u64 {
+    pub(crate) fn n_gpus(&self) -> u64 {
         self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
     }
 
@@ -261,7 +310,8 @@ impl Server {
             out.set("engine", "pp", self.pp, "pipeline degree");
         }
         if let Some(ep) = self.ep.filter(|ep| *ep > 1) {
-            out.set("engine", "ep", ep, "expert degree: all ranks of the replica");
+            let cut = if self.cuts_experts { "; the server cuts the experts over them" } else { "" };
+            out.set("engine", "ep", ep, format!("expert degree: all ranks of the replica{cut}"));
         }
         for (key, value, flag) in &self.keys {
             out.set("engine", key, value, flag.clone());
@@ -283,6 +333,15 @@ impl Server {
         let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
         let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
         flags.warn(Code::MissingFlag, None, what, help);
+    }
+}
+
+/// Whether the name under which a model is served says more than the path of its checkpoint.
+fn says_more(name: &str, of_path: Option<&Model>) -> bool {
+    match (of_checkpoint(name), of_path) {
+        (Some(served), Some(own)) => served.name == own.name && is_narrow(&served) && !is_narrow(own),
+        (served, None) => served.is_some(),
+        (None, _) => false,
     }
 }
 
@@ -334,16 +393,36 @@ pub(crate) fn with_letter(text: &str) -> Option<u64> {
     (0.0..1e15).contains(&value).then_some(value as u64)
 }
 
+/// Options by their whole names: parsers of Python's `argparse` take a beginning that one option alone has.
+pub(crate) fn with_whole_names(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
+    flags.into_iter().map(|flag| Flag { name: whole_name(flag.name, table), ..flag }).collect()
+}
+
+/// The option that a name is, or that alone begins so.
+fn whole_name(name: String, table: &Table) -> String {
+    let mut begin = table.rows().iter().filter(|known| known.name.starts_with(&name) && !known.name.ends_with('*'));
+    match (begin.next(), begin.next()) {
+        (Some(only), None) if name.len() >= SHORTEST_BEGINNING => only.name.to_owned(),
+        _ => name,
+    }
+}
+
+/// Letters of a beginning: with fewer, it is a short name or a slip.
+const SHORTEST_BEGINNING: usize = 4;
+
 /// Formats of checkpoints as engines name them.
 pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> {
     let value = flags.text(name)?.to_lowercase();
     let found = match value.as_str() {
         "auto" | "none" | "bfloat16" | "float16" | "half" => return None,
-        word if word.starts_with("fp8") && word.contains("block") => "fp8-block",
-        word if word.starts_with("fp8") || word.contains("w8a8") || word == "fbgemm_fp8" => "fp8",
-        "int8" => "int8",
         word if word.contains("nvfp4") || word.contains("modelopt_fp4") => "nvfp4",
         word if word.contains("mxfp4") => "mxfp4",
+        word if word.contains("mxfp8") => "mxfp8",
+        word if word.starts_with("fp8") && word.contains("block") => "fp8-block",
+        // Beside weights of 4 bits (`w4afp8`) it is the format of activations.
+        word if word.contains("fp8") && !word.contains("w4a") => "fp8",
+        // Eight bits of weights and activations are whole numbers: `w8a8_int8`, `w8a8_sq_per_channel`.
+        word if word == "int8" || word.contains("w8a8") => "int8",
         word if word.contains("awq") || word.contains("gptq") || word.contains("w4a16") => "int4",
         _ => {
             flags.not_modelled(name, "weights are taken as the model's name says");

@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
+use crate::Machine;
 use crate::adapters;
 use crate::flags::{Flags, Table};
 use crate::launch::Launch;
-use crate::serving::{Drafter, Server, format};
+use crate::serving::{Drafter, Server, format, with_whole_names};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -17,12 +18,13 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
 }
 
 /// What its options say, and the options.
-pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
-    let mut flags = Flags::new(launch.flags, &FLAGS);
+pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
+    let mut flags = Flags::new(with_whole_names(launch.flags, &FLAGS), &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
-    server.model = flags.text("model-path").or_else(|| flags.text("model"));
+    let given = flags.text("model-path").or_else(|| flags.text("model"));
+    server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     let ranks = attention(&mut server, &mut flags);
@@ -72,20 +74,28 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
-    if flags.is("speculative-algorithm") {
-        // Of the tokens that are verified at once one is no draft (`srt/arg_groups/speculative_hook.py`: steps and one more in a chain).
-        let (verified, steps) = (drafted(&mut flags, "num-draft-tokens"), drafted(&mut flags, "num-steps"));
-        let is_tree = flags.count("speculative-eagle-topk", 1..=64).is_some_and(|width| width > 1);
-        let of_verified = verified.map(|n| n.saturating_sub(1).max(1));
-        let n = if is_tree { of_verified.or(steps) } else { steps.or(of_verified) };
-        let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
-        let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
-        // Without a draft model EAGLE runs the model's own layer; `NEXTN` is another word for it (`srt/server_args.py`).
-        let is_own = model.is_none() && algorithm.eq_ignore_ascii_case("eagle");
-        let algorithm = if is_own { "NEXTN".to_owned() } else { algorithm };
-        server.drafts = Some((n.unwrap_or(4), Drafter::of(&algorithm, model)));
-    }
+    drafts(&mut server, &mut flags);
     (server, flags)
+}
+
+/// Drafted tokens. A tree has more of them than its depth, and no more than its depth are accepted at once.
+fn drafts(server: &mut Server, flags: &mut Flags<'_>) {
+    if !flags.is("speculative-algorithm") {
+        return;
+    }
+    // Of the tokens that are verified at once one is no draft (`srt/arg_groups/speculative_hook.py`: steps and one more in a chain).
+    let (verified, steps) = (drafted(flags, "num-draft-tokens"), drafted(flags, "num-steps"));
+    let of_verified = verified.map(|n| n.saturating_sub(1).max(1));
+    if flags.count("speculative-eagle-topk", 1..=64).is_some_and(|width| width > 1) {
+        let why = "a tree of drafts is played as a chain of its depth: side branches are neither verified nor accepted";
+        flags.not_modelled("speculative-eagle-topk", why);
+    }
+    let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
+    let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
+    // Without a draft model EAGLE runs the model's own layer; `NEXTN` is another word for it (`srt/server_args.py`).
+    let is_own = model.is_none() && algorithm.eq_ignore_ascii_case("eagle");
+    let algorithm = if is_own { "NEXTN".to_owned() } else { algorithm };
+    server.drafts = Some((steps.or(of_verified).unwrap_or(4), Drafter::of(&algorithm, model)));
 }
 
 /// Norms inside of all-reduces. The flag that forbids them wins, as in SGLang.
@@ -125,6 +135,7 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
         if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
     if groups == 1 {
         (server.dp, server.ep) = (dp, ep);
+        server.hybrid_experts(flags, &["ep-size", "ep", "expert-parallel-size"]);
         return 1;
     }
     if !server.tp.is_multiple_of(groups) {
@@ -134,8 +145,7 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
     // Without a degree of their own, experts stay cut over the tensor group.
     let has_backend = flags.find("moe-a2a-backend").is_some_and(|flag| flag.value() != "none");
     if ep != Some(server.tp) && !has_backend {
-        flags
-            .not_modelled(name, "experts are taken to lie whole on the ranks: give `--ep-size` as wide as `--tp-size`");
+        server.cut_experts(flags, name, "give `--ep-size` as wide as `--tp-size`");
     }
     server.ep = Some(server.tp);
     (server.tp, server.dp) = ((server.tp / groups).max(1), groups);

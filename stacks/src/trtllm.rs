@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::batching::CHUNKS;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
@@ -24,7 +25,10 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
         "disable_overlap_scheduler:",
         "moe_expert_parallel_size:",
     ];
+    // Inside of others these are keys of other stacks too.
+    let outer = ["max_num_tokens:", "max_batch_size:", "kv_cache_free_gpu_memory_fraction:", "moe_config:"];
     launch::lines(text).any(|line| keys.iter().any(|key| line.starts_with(key)))
+        || text.lines().any(|line| outer.iter().any(|key| line.starts_with(key)))
 }
 
 /// Whether a text is a script that starts servers, and no file of options.
@@ -36,7 +40,7 @@ pub(crate) fn is_script(text: &str) -> bool {
 pub fn import(text: &str, machine: &Machine) -> Imported {
     match launch::of_all_yaml(text) {
         Ok(launch) => {
-            let (server, flags) = server(launch);
+            let (server, flags) = server(launch, machine);
             server.import(flags, machine)
         }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
@@ -103,27 +107,58 @@ fn batch_wait(flags: &mut Flags<'_>, n_ranks: u64) -> Option<String> {
     Some(format!("{{ iterations = {iterations}, enough_tokens = {enough} }}"))
 }
 
+/// Names of the degree of experts.
+const EP: [&str; 2] = ["ep-size", "moe-expert-parallel-size"];
+
+/// GPUs that share the experts; without a degree of their own they stay cut over the tensor group (`tensorrt_llm/mapping.py`, 1.2).
+fn experts(server: &mut Server, flags: &mut Flags<'_>) {
+    server.ep = Server::degree(flags, &EP);
+    if !flags.is("enable-attention-dp") {
+        return server.hybrid_experts(flags, &EP);
+    }
+    // Attention is data-parallel over what is otherwise the tensor group.
+    if server.ep.unwrap_or(1) != server.tp && server.has_experts() != Some(false) {
+        let name = EP.iter().find(|name| flags.find(name).is_some()).copied().unwrap_or("enable-attention-dp");
+        server.cut_experts(flags, name, "give a degree of experts as wide as the tensor degree");
+    }
+    server.ep = Some(server.tp);
+    (server.tp, server.dp) = (1, server.tp);
+}
+
+/// Prompts that are cut by the tokens of an iteration, decodes first: chunked context of TensorRT-LLM is the rule that is called `sarathi` here.
+fn chunks(server: &mut Server, flags: &Flags<'_>) {
+    if flags.is("enable-chunked-prefill") {
+        server.policy = CHUNKS;
+    }
+}
+
+/// How long prompts wait for others, which those that are cut do not do here.
+fn waits(server: &mut Server, flags: &mut Flags<'_>) {
+    let Some(wait) = batch_wait(flags, server.dp) else { return };
+    if server.policy == CHUNKS {
+        let name = if server.dp > 1 { "attention-dp-config.enable-balance" } else { "batch-wait-timeout-iters" };
+        flags.not_modelled(name, "prompts that are cut wait for no others");
+    } else {
+        server.key("batch_wait", wait, "how long prompts wait for others");
+    }
+}
+
 /// What its options say, and the options.
-pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
+pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
     let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("trtllm", "trtllm");
     let words = program.iter().skip(1).find(|word| *word != "serve" && !word.starts_with('-'));
-    server.model = flags.text("model").or_else(|| words.cloned());
+    let given = flags.text("model").or_else(|| words.cloned());
+    server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &["tp-size", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);
-    server.ep = Server::degree(&mut flags, &["ep-size", "moe-expert-parallel-size"]);
-    if flags.is("enable-attention-dp") {
-        // Attention is data-parallel over what is otherwise the tensor group.
-        server.ep = Some(server.tp);
-        (server.tp, server.dp) = (1, server.tp);
-    }
+    experts(&mut server, &mut flags);
     server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
-    if let Some(wait) = batch_wait(&mut flags, server.dp) {
-        server.key("batch_wait", wait, "how long prompts wait for others");
-    }
+    chunks(&mut server, &flags);
+    waits(&mut server, &mut flags);
     server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
     // With none the proxy does it.
     if flags.find("num-postprocess-workers").is_none_or(|flag| flag.value() != "0") {

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use crate::Machine;
 use crate::adapters;
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Drafter, Server, format, with_letter};
+use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -70,20 +71,23 @@ fn set(whole: &mut Value, keys: &[String], value: Value) {
 }
 
 /// What its options say, and the options.
-pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
+pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, version, .. } = launch;
-    let mut flags = Flags::new(launch::with_short_names(with_json(flags)), &FLAGS);
+    let flags = flags.into_iter().map(with_level).collect();
+    let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
+    let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("vllm", "vllm-v1");
     server.version(version.as_ref());
     // `vllm serve MODEL`: the third word; behind an image the second.
     let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
-    server.model = flags.text("model").or_else(|| program.get(if is_image { 1 } else { 2 }).cloned());
+    let word = program.get(if is_image { 1 } else { 2 }).cloned();
+    let given = flags.text("model").or(word);
+    server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
-    // With experts over ranks, data-parallel ranks share them: one replica.
-    server.ep = flags.is("enable-expert-parallel").then_some(server.tp * server.dp);
+    experts(&mut server, &mut flags);
     server.count(&mut flags, "max_sequences", &["max-num-active-seqs", "max-num-seqs"], 65_536);
     server.size(&mut flags, "max_tokens", &["max-num-scheduled-tokens", "max-num-batched-tokens"], 1 << 20);
     // 0 is none.
@@ -103,12 +107,7 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     if flags.is("no-enable-prefix-caching") {
         server.key("prefix_cache", false, "--no-enable-prefix-caching");
     }
-    if flags.is("enforce-eager") {
-        server.key("graph_max", 0, "--enforce-eager");
-    } else {
-        server.count(&mut flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
-        server.largest(&mut flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
-    }
+    graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");
     } else if flags.is("async-scheduling") {
@@ -129,6 +128,59 @@ pub(crate) fn server(launch: Launch) -> (Server, Flags<'static>) {
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
+const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_capture_size"];
+
+/// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
+fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
+    if flags.is("enforce-eager") {
+        return server.key("graph_max", 0, "--enforce-eager");
+    }
+    server.count(flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
+    server.largest(flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
+    let config =
+        flags.text("compilation-config").and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
+    let Some(config) = config.filter(|config| !config.is_empty()) else { return };
+    let sizes = config.get(GRAPH_SIZES[0]).and_then(Value::as_array);
+    let largest = sizes.and_then(|sizes| sizes.iter().filter_map(Value::as_u64).max());
+    let asked = config.get(GRAPH_SIZES[1]).and_then(Value::as_u64).or(largest);
+    if let Some(most) = asked {
+        server.key("graph_max", most, "--compilation-config");
+    }
+    // What else stands there is judged; sizes alone are read.
+    if asked.is_some() && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
+        flags.given.retain(|flag| flag.name != "compilation-config");
+    }
+}
+
+/// `-O3` as the level that it means (`vllm/utils/argparse_utils.py`).
+fn with_level(flag: Flag) -> Flag {
+    match flag.name.strip_prefix('O') {
+        Some(level) if level.chars().all(|letter| letter.is_ascii_digit()) => {
+            let values = if level.is_empty() { flag.values } else { vec![level.to_owned()] };
+            Flag { name: "optimization-level".to_owned(), values, at: flag.at }
+        }
+        _ => flag,
+    }
+}
+
+/// GPUs that share the experts. Ranks of `--data-parallel-size` share them whether they lie whole on them or not: one replica. Without the flag vLLM cuts
+/// each over all of them as a tensor group (docs.vllm.ai, `serving/data_parallel_deployment`). A model without experts has replicas.
+fn experts(server: &mut Server, flags: &mut Flags<'_>) {
+    let all = server.tp.saturating_mul(server.dp);
+    let is_whole = flags.is("enable-expert-parallel");
+    match server.has_experts() {
+        Some(false) => {}
+        _ if is_whole => server.ep = Some(all),
+        Some(true) if server.dp > 1 => {
+            server.ep = Some(all);
+            let name = if flags.find("dp").is_some() { "dp" } else { "data-parallel-size" };
+            server.cut_experts(flags, name, "`--enable-expert-parallel` lays them so");
+        }
+        _ => {}
+    }
 }
 
 /// `--enable-eplb --eplb-config '{"num_redundant_experts": 32}'`; without a number none lies twice.
@@ -152,7 +204,12 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
 /// Redundant experts of a configuration; `None` where it is no object or they are no number.
 fn n_redundant(text: &str) -> Option<u64> {
     let config: Map<String, Value> = serde_json::from_str(text).ok()?;
-    config.get("num_redundant_experts").map_or(Some(0), Value::as_u64)
+    config.get("num_redundant_experts").map_or(Some(0), number)
+}
+
+/// A whole number, which may stand between quotes, as pydantic reads it.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.

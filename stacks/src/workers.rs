@@ -1,15 +1,18 @@
 //! Several servers of a file as a fleet: a script with several commands, or manifests of Kubernetes. Each is a group with its role and its replicas.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flags, Table};
+use crate::document::Document;
+use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
-use crate::{Imported, Machine, fleet, sglang, trtllm, vllm, yaml};
+use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
+
+mod manifests;
+
+use manifests::{documents, of_manifest, word_of};
 
 /// The label by which nodes say their GPU (NVIDIA's feature discovery).
 pub(crate) const LABEL: &str = "nvidia.com/gpu.product";
@@ -29,9 +32,7 @@ pub(crate) struct Worker {
 }
 
 /// What the options of a started server say, and the options.
-type Read = fn(Launch) -> (Server, Flags<'static>);
-/// Words of a container's command and of its arguments, and where they stand.
-type Container = ([Vec<String>; 2], Range<usize>);
+type Read = fn(Launch, &Machine) -> (Server, Flags<'static>);
 
 /// Engines whose commands are read: what begins one, and what its options say.
 const ENGINES: [(Begins, Read); 3] =
@@ -58,6 +59,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         Ok(started) => started,
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
+    leave_out_followers(&mut started);
     let is_alone = started.len() == 1;
     let Some(first) = started.first() else {
         let help = "a command of `vllm serve`, `sglang.launch_server` or `trtllm-serve` with its options is needed";
@@ -70,7 +72,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         findings.extend(gpu.as_ref().err().cloned());
         let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
         let Started { engine, launch, replicas, .. } = started.remove(0);
-        let (mut server, mut flags) = ENGINES[engine].1(launch);
+        let (mut server, mut flags) = ENGINES[engine].1(launch, &machine);
         server.copies = replicas;
         flags.findings.append(&mut findings);
         return server.import(flags, &machine);
@@ -79,12 +81,48 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     for Started { name, replicas, label, engine, mut launch } in started {
         let role = role(&launch);
         launch.flags.retain(|flag| !OF_ROLES.contains(&flag.name.as_str()));
-        let (server, mut flags) = ENGINES[engine].1(launch);
+        let (server, mut flags) = ENGINES[engine].1(launch, machine);
         flags.judge();
         findings.append(&mut flags.findings);
         workers.push(Worker { name, role, replicas, label, server });
     }
     fleet(workers, findings, machine)
+}
+
+/// Options that say which part of a server over several nodes a command starts; the first part has none of them, or 0.
+///
+/// vLLM (`vllm/engine/arg_utils.py`) and SGLang (`srt/arg_groups`): every part is told the degrees of all of them.
+const PARTS: [&str; 6] = ["node-rank", "r", "data-parallel-start-rank", "dpr", "data-parallel-rank", "dpn"];
+
+/// Whether a command starts a further part of a server over several nodes. A position that only a shell knows may be the first.
+fn is_follower(launch: &Launch) -> bool {
+    launch.flags.iter().any(|flag| flag.name == "headless" || is_further(flag))
+}
+
+/// Whether a flag says a part that is not the first.
+fn is_further(flag: &Flag) -> bool {
+    PARTS.contains(&flag.name.as_str()) && flag.value().parse().is_ok_and(|n: u64| n > 0)
+}
+
+/// What a command serves: the words of the program, and the model by its flag.
+fn served(started: &Started) -> (usize, &[String], Option<String>) {
+    let model = started.launch.flags.iter().find(|flag| ["model", "model-path"].contains(&flag.name.as_str()));
+    (started.engine, &started.launch.program, model.map(Flag::value))
+}
+
+/// Leaves out further parts of servers whose first part stands in the file too: it says the degrees of all.
+fn leave_out_followers(started: &mut Vec<Started>) {
+    let (heads, followers): (Vec<Started>, Vec<Started>) =
+        std::mem::take(started).into_iter().partition(|one| !is_follower(&one.launch));
+    let mut alone: Vec<Started> = Vec::new();
+    for follower in followers {
+        // Without its first part in the file, one of the parts stands for the server.
+        if !heads.iter().chain(&alone).any(|other| served(other) == served(&follower)) {
+            alone.push(follower);
+        }
+    }
+    *started = heads;
+    started.append(&mut alone);
 }
 
 /// Servers of a script, or of the documents of a file of manifests.
@@ -120,36 +158,10 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
     Ok(found)
 }
 
-/// The first container of a document that starts a server.
-fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
-    let entries = yaml::entries(document).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
-    // Words of containers by the keys that lead to them: a command comes before its arguments.
-    let mut containers: BTreeMap<&[String], Container> = BTreeMap::new();
-    for entry in &entries {
-        let Some(at) = entry.path.iter().position(|key| key == "args" || key == "command") else { continue };
-        let (words, place) =
-            containers.entry(&entry.path[..at]).or_insert_with(|| (Default::default(), entry.at.clone()));
-        place.end = entry.at.end;
-        words[usize::from(entry.path[at] == "args")].extend(yaml::listed(entry));
-    }
-    for ([command, args], place) in containers.into_values() {
-        let words = [command, args].concat();
-        let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
-        let text = of_shell.cloned().unwrap_or_else(|| words.iter().map(|word| quoted(word)).collect());
-        let found = launch::all_of_script(&text, begins)?.into_iter().next();
-        if let Some((engine, mut launch)) = found {
-            launch.flags.iter_mut().for_each(|flag| flag.at = place.clone());
-            return Ok(Some((engine, launch)));
-        }
-    }
-    Ok(None)
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    format!("'{}' ", word.replace('\'', "'\\''"))
+/// Whether a file is of manifests with a container that starts a server.
+pub(crate) fn is_manifest(text: &str) -> bool {
+    launch::lines(text).any(|line| line.starts_with("apiVersion:"))
+        && started(text).is_ok_and(|found| !found.is_empty())
 }
 
 /// Groups that remarks of an export name: `# read: 3 × 2 GPUs of type h200-sxm`.
@@ -160,28 +172,6 @@ fn heads(text: &str) -> Vec<(String, u64)> {
         what.contains(" GPUs of type ").then_some((name.to_owned(), n.parse().ok().filter(|n| *n > 0)?))
     };
     text.lines().filter_map(head).collect()
-}
-
-/// Documents of a file, whose lengths are those of the file.
-fn documents(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let (mut start, mut at) = (0, 0);
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "---" && at > start {
-            found.push(&text[start..at]);
-            start = at;
-        }
-        at += line.len();
-    }
-    found.push(&text[start..]);
-    found
-}
-
-/// The value of the first line with a key.
-fn word_of(document: &str, key: &str) -> Option<String> {
-    let found = launch::lines(document).find_map(|line| line.trim_start_matches("- ").strip_prefix(key))?;
-    let word = found.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
-    (!word.is_empty()).then(|| word.to_owned())
 }
 
 /// What a server does of a request, where it does a part alone.
@@ -220,35 +210,66 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
     let mut flags = Flags::new(Vec::new(), table(first.server.engine));
     let of_workers = findings;
     let mut out = first.server.document(&mut flags);
-    out.set("policies", "run", format!("[\"{}\"]", first.server.policy), "the engine's own batching");
+    // One GPU for all groups is a machine that the command line may name otherwise.
+    let is_one = machine.gpu.is_some() || machine.is_named;
+    if is_one {
+        cluster(&workers, machine, &mut out);
+    }
+    first.server.batching(&mut out);
     let mut text = out.toml();
     let mut findings = std::mem::take(&mut flags.findings);
     findings.extend(of_workers);
     for worker in &workers {
-        let Worker { name, role, replicas, label, server } = worker;
         findings.extend(differences(worker, first));
-        let gpu = gpu_of(label.as_deref(), machine).unwrap_or_else(|finding| {
+        let gpu = gpu_of(worker.label.as_deref(), machine).unwrap_or_else(|finding| {
             findings.push(finding);
             None
         });
-        let Some(gpu) = gpu else {
+        if gpu.is_none() && !is_one {
             findings.push(crate::no_gpu());
             return Imported { scenario: text, findings };
-        };
-        let (name, gpu) = (crate::document::quoted(name), crate::document::quoted(&gpu));
-        let n = replicas * if server.ep.is_some() { 1 } else { server.dp };
-        let _ = write!(text, "\n[[fleet.group]]\nname = {name}\ngpu = {gpu}\ntp = {}\nreplicas = {n}\n", server.tp);
-        if let Some(role) = role {
-            let _ = writeln!(text, "role = \"{role}\"");
         }
-        for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-        if looks(first) && !looks(worker) {
-            let _ = writeln!(text, "{LOOKS} = 1");
-        }
+        text += &group(worker, first, gpu.filter(|_| !is_one));
     }
     Imported { scenario: text, findings }
+}
+
+/// GPUs of a node where nobody says them: as many as a group with a GPU of its own has.
+const GPUS_PER_NODE: u64 = 8;
+
+/// The machine of all groups: nodes that no two groups share.
+fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
+    let per_node = machine.gpus_per_node.map_or(GPUS_PER_NODE, u64::from).max(1);
+    let gpus = workers.iter().map(|worker| worker.server.n_gpus().saturating_mul(worker.replicas));
+    let all = gpus.map(|n| n.div_ceil(per_node)).fold(0, u64::saturating_add).max(1);
+    if let Some(gpu) = &machine.gpu {
+        out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu");
+    }
+    out.set("cluster", "nodes", machine.nodes.map_or(all, u64::from), "GPUs of all groups");
+    if !machine.is_named {
+        out.set("cluster", "gpus_per_node", per_node, "");
+    }
+}
+
+/// A worker as a group; without a GPU of its own it has those of the cluster.
+fn group(worker: &Worker, first: &Worker, gpu: Option<String>) -> String {
+    let Worker { name, role, replicas, server, .. } = worker;
+    let mut text = format!("\n[[fleet.group]]\nname = {}\n", crate::document::quoted(name));
+    if let Some(gpu) = gpu {
+        let _ = writeln!(text, "gpu = {}", crate::document::quoted(&gpu));
+    }
+    let n = replicas.saturating_mul(if server.ep.is_some() { 1 } else { server.dp });
+    let _ = writeln!(text, "tp = {}\nreplicas = {n}", server.tp);
+    if let Some(role) = role {
+        let _ = writeln!(text, "role = \"{role}\"");
+    }
+    for (key, value, _) in server.keys.iter().filter(|(key, ..)| OF_GROUPS.contains(key)) {
+        let _ = writeln!(text, "{key} = {value}");
+    }
+    if looks(first) && !looks(worker) {
+        let _ = writeln!(text, "{LOOKS} = 1");
+    }
+    text
 }
 
 /// Whether a server says when it looks for requests.
@@ -285,15 +306,36 @@ fn differences(worker: &Worker, first: &Worker) -> Vec<Finding> {
         let what = format!("stages or expert ranks of `{name}` that differ from those of `{of}` are not modelled");
         found.push(Finding::warning(Code::NotModelled, None, what).help(help));
     }
-    let of_engine = |server: &Server| {
-        let keys = server.keys.iter().filter(|(key, ..)| !OF_GROUPS.contains(key));
-        keys.map(|(key, value, _)| (*key, value.clone())).collect::<Vec<_>>()
-    };
-    if of_engine(own) != of_engine(other) || own.formats != other.formats || own.drafts != other.drafts {
-        let what = format!("options of `{name}` that differ from those of `{of}` are not modelled");
+    let names = different_options(own, other);
+    if !names.is_empty() {
+        let what =
+            format!("options of `{name}` that differ from those of `{of}` are not modelled: {}", names.join(", "));
         found.push(Finding::warning(Code::NotModelled, None, what).help(help));
     }
     found
+}
+
+/// The value of a key of a server's engine.
+fn value_of<'s>(server: &'s Server, key: &str) -> Option<&'s str> {
+    server.keys.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value.as_str())
+}
+
+/// What two servers have otherwise, by the names of its options where they have some.
+fn different_options(own: &Server, other: &Server) -> Vec<String> {
+    let all = own.keys.iter().chain(&other.keys).filter(|(key, ..)| !OF_GROUPS.contains(key));
+    let mut names: Vec<String> = all
+        .filter(|(key, ..)| value_of(own, key) != value_of(other, key))
+        .map(|(.., flag)| format!("`{flag}`"))
+        .collect();
+    let parts = [
+        (own.formats[0] != other.formats[0], "the format of weights"),
+        (own.formats[1] != other.formats[1], "the format of keys and values"),
+        (own.drafts != other.drafts, "drafts"),
+    ];
+    names.extend(parts.into_iter().filter(|(differs, _)| *differs).map(|(_, words)| words.to_owned()));
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 #[cfg(test)]
@@ -313,13 +355,67 @@ mod tests {
                     vllm serve llama-3-8b -tp 1 --max-num-seqs 64 --kv-transfer-config '{\"kv_role\":\"kv_consumer\"}'\n";
         let found = found(text, Some("h100-sxm"));
         for part in [
-            "name = \"server-1\"\ngpu = \"h100-sxm\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
-            "name = \"server-2\"\ngpu = \"h100-sxm\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
+            "name = \"server-1\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
+            "name = \"server-2\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
         ] {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
         assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
+    }
+
+    /// Degrees of the first part are those of all.
+    #[test]
+    fn parts_of_a_server_on_further_nodes_are_no_servers() {
+        let (vllm, sglang) = (
+            "vllm serve deepseek-ai/DeepSeek-V3",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3",
+        );
+        let ranks = "--data-parallel-size 16 --data-parallel-size-local 8 --enable-expert-parallel";
+        for (head, follower, keys) in [
+            (
+                format!("{vllm} {ranks}"),
+                format!("{vllm} {ranks} --headless --data-parallel-start-rank 8"),
+                ["ep = 16", "nodes = 2"],
+            ),
+            (format!("{vllm} {ranks}"), format!("{vllm} {ranks} -dpr 8"), ["ep = 16", "nodes = 2"]),
+            (
+                format!("{sglang} --tp 16 --nnodes 2 --node-rank 0"),
+                format!("{sglang} --tp 16 --nnodes 2 --node-rank 1"),
+                ["tp = 16", "nodes = 2"],
+            ),
+            (
+                format!("{vllm} -tp 8 -pp 2 --nnodes 2 --node-rank 0"),
+                format!("{vllm} -tp 8 -pp 2 --nnodes 2 --node-rank 1 --headless"),
+                ["pp = 2", "nodes = 2"],
+            ),
+        ] {
+            // In any order, and also where the first part stands in another file.
+            for text in [format!("{head}\n{follower}\n"), format!("{follower}\n{head}\n"), format!("{follower}\n")] {
+                let found = found(&text, Some("h200-sxm"));
+                assert!(!found.scenario.contains("fleet.group"), "{text}: {}", found.scenario);
+                for key in keys {
+                    assert!(found.scenario.contains(key), "{key} of {text}: {}", found.scenario);
+                }
+            }
+        }
+        let other = format!("{vllm} {ranks}\n{} {ranks} --data-parallel-start-rank 8\n", vllm.replace("V3", "R1"));
+        assert!(found(&other, Some("h200-sxm")).findings.iter().any(|one| one.what.contains("another model")));
+    }
+
+    #[test]
+    fn one_gpu_of_all_groups_is_a_cluster_that_the_command_line_may_change() {
+        let text = "vllm serve llama-3-8b -tp 4 --kv-transfer-config '{\"kv_role\":\"kv_producer\"}' &\n\
+                    vllm serve llama-3-8b -dp 9 --kv-transfer-config '{\"kv_role\":\"kv_consumer\"}'\n";
+        let one = found(text, Some("h100-sxm")).scenario;
+        for part in ["[cluster]\ngpu = \"h100-sxm\"", "nodes = 3 ", "gpus_per_node = 8", "tp = 1\nreplicas = 9"] {
+            assert!(one.contains(part), "{part} in {one}");
+        }
+        assert_eq!(one.matches("gpu = ").count(), 1, "{one}");
+        let named = Machine { is_named: true, nodes: Some(5), ..Machine::default() };
+        let named = import(recognise(text).expect("vLLM"), text, &named);
+        assert!(named.scenario.contains("[cluster]\nnodes = 5"), "{}", named.scenario);
+        assert!(named.findings.iter().all(|one| one.severity != Severity::Error), "{:?}", named.findings);
     }
 
     #[test]
@@ -358,6 +454,41 @@ mod tests {
         }
         let odd = found(&one("a", 3, "NVIDIA-Unheard-Of"), None);
         assert!(odd.findings.iter().any(|one| one.what.contains("NVIDIA-Unheard-Of")), "{:?}", odd.findings);
+    }
+
+    /// Forms of manifests in which people start servers: words of a command, arguments behind the image, a list over several lines.
+    #[test]
+    fn containers_start_servers_in_several_ways() {
+        let list = "args: [\n          \"vllm serve Qwen/Qwen3-32B -tp 2\"\n        ]";
+        for (image, lines) in [
+            ("vllm/vllm-openai:v0.11.0", "command: [\"vllm\", \"serve\"]\n        args: [\"Qwen/Qwen3-32B\", \"-tp\", \"2\"]".to_owned()),
+            ("vllm/vllm-openai:v0.11.0", "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned()),
+            ("vllm/vllm-openai:v0.11.0", format!("command: [\"/bin/sh\", \"-c\"]\n        {list}")),
+            ("lmsysorg/sglang:v0.5.5", "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]".to_owned()),
+        ] {
+            let text = format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: 2\n  template:\n    spec:\n      \
+                 containers:\n      - name: side\n        image: busybox:1.36\n        command: [sleep, infinity]\n      \
+                 - name: engine\n        image: {image}\n        {lines}\n"
+            );
+            let found = found(&text, Some("h100-sxm"));
+            for part in ["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4"] {
+                assert!(found.scenario.contains(part), "{part} of {text}: {}", found.scenario);
+            }
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{text}: {:?}", found.findings);
+            let version = image.rsplit_once(":v").map_or("", |(_, version)| version);
+            assert!(found.scenario.contains(&format!("version = \"{version}\"")), "{text}: {}", found.scenario);
+        }
+        assert_eq!(recognise("apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n"), None);
+    }
+
+    #[test]
+    fn options_that_differ_between_groups_are_named() {
+        let text = "vllm serve llama-3-8b --block-size 64 --quantization fp8\nvllm serve llama-3-8b --block-size 32 --enforce-eager\n";
+        let found = found(text, Some("h100-sxm"));
+        let words = "`--block-size`, `--enforce-eager`, the format of weights";
+        assert!(found.findings.iter().any(|one| one.what.ends_with(words)), "{:?}", found.findings);
     }
 
     #[test]

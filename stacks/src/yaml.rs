@@ -75,7 +75,8 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         }
         let indentation = bare.len() - body.len();
         let at = from + indentation..from + bare.len();
-        let goes_on = key_and_value(body).is_none() && body != "-" && indentation > last;
+        let goes_on = key_and_value(body).is_none() && body != "-" && indentation > last
+            || entries.last().is_some_and(|entry| is_open_list(&entry.value));
         if let Some(entry) = entries.last_mut().filter(|entry| goes_on && !entry.value.is_empty()) {
             entry.value = format!("{} {body}", entry.value);
             entry.at.end = at.end;
@@ -105,6 +106,11 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         entry.value = unquoted(&entry.value);
     }
     Ok(entries)
+}
+
+/// Whether a list in brackets ends in a later line.
+fn is_open_list(value: &str) -> bool {
+    value.starts_with('[') && value.matches('[').count() > value.matches(']').count()
 }
 
 /// The line behind the marks of list items, which count as indentation.
@@ -192,8 +198,30 @@ pub(crate) fn listed(entry: &Entry) -> Vec<String> {
         return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
     }
     let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return Vec::new() };
-    serde_json::from_str(text)
-        .unwrap_or_else(|_| inner.split(',').map(|word| word.trim().trim_matches(['"', '\'']).to_owned()).collect())
+    serde_json::from_str(text).unwrap_or_else(|_| items(inner).into_iter().map(|word| unquoted(word.trim())).collect())
+}
+
+/// Items of a list in one line: commas between quotes are part of a word.
+fn items(inner: &str) -> Vec<&str> {
+    let (mut items, mut start, mut quote) = (Vec::new(), 0, None);
+    for (at, letter) in inner.char_indices() {
+        let begins_word = inner[start..at].trim().is_empty();
+        match quote {
+            Some(open) if letter == open => quote = None,
+            None if begins_word && (letter == '"' || letter == '\'') => quote = Some(letter),
+            None if letter == ',' => {
+                items.push(&inner[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = &inner[start..];
+    // A comma may stand behind the last item.
+    if !last.trim().is_empty() {
+        items.push(last);
+    }
+    items
 }
 
 #[cfg(test)]
@@ -215,6 +243,15 @@ mod tests {
         check("s:\n- name: x\n  n: 2\n- name: y", &[("s", ""), ("s/-/name", "x"), ("s/-/n", "2"), ("s/-/name", "y")]);
         check("a:\n- \"{\\\"k\\\": \\\"v\\\"}\"\n- 'b: c'", &[("a", ""), ("a/-", "{\"k\": \"v\"}"), ("a/-", "b: c")]);
         check("l:\n  - a\n  - b\nm: [1, 2]", &[("l", ""), ("l/-", "a"), ("l/-", "b"), ("m", "[1, 2]")]);
+    }
+
+    #[test]
+    fn lists_in_brackets_keep_quotes_and_go_on_over_lines() {
+        let listed = |text: &str| listed(&entries(text).expect("YAML")[0]);
+        assert_eq!(listed("a: [x, '{\"m\":\"mtp\",\"n\":2}', \"it's\"]"), ["x", "{\"m\":\"mtp\",\"n\":2}", "it's"]);
+        assert_eq!(listed("a: [\n  \"one two\",\n  three,\n]\nb: 1\n"), ["one two", "three"]);
+        assert_eq!(listed("a: []"), [""; 0]);
+        check("a: [0]*3+[1]*5\nb: 1", &[("a", "[0]*3+[1]*5"), ("b", "1")]);
     }
 
     #[test]

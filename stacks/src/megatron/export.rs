@@ -18,7 +18,7 @@ use crate::megatron::rules;
 use train::stage_text;
 
 const NAME: &str = "megatron";
-const VERSION: &str = "Megatron-LM core 0.15 (megatron/training/arguments.py @ 000c4ac24f61)";
+const VERSION: &str = "Megatron-LM core 0.20 (megatron/training/arguments.py @ d98e8a64ddf3)";
 
 /// The target.
 pub const TARGET: Target = Target::new(NAME, "a launch script with all flags of the layout", VERSION, write);
@@ -29,12 +29,16 @@ pub(crate) type Given = Vec<(&'static str, Option<String>)>;
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let groups = flags(problem, plan, true).map_err(|what| ExportError::NotExpressible { target: NAME, what })?;
+    let [(model_args, model), (parallel_args, mut parallel), rest_of_training] = groups;
+    parallel.extend(checkpoints(problem.layout.zero));
+    let groups = [(model_args, model), (parallel_args, parallel), rest_of_training];
     let cluster = &problem.cluster;
     let mut text = "#!/bin/bash\n".to_owned();
     text += &words.comments(VERSION);
-    text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
+    text += &format!("# GPU: {}. Stand-ins, which are yours: data and tokenizer in DATA_ARGS, ", cluster.gpu.name);
+    text += "steps and learning rate in STEP_ARGS.\n";
     text += &comments(&rest(problem, plan).told);
-    text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
+    text += &format!("set -eu\n{}\n\n", connections(problem.layout.zero));
     text += &format!(
         "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
         cluster.n_gpus() / cluster.gpus_per_node,
@@ -50,13 +54,27 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         }
         text += ")\n";
     }
-    text +=
-        "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer)\n\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py";
+    text += "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer)\nSTEP_ARGS=(--train-iters 100 --lr 1e-4)\n\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py";
     for (name, _) in &groups {
         text += &format!(" \\\n    \"${{{name}[@]}}\"");
     }
-    text += " \\\n    \"${DATA_ARGS[@]}\"\n";
+    text += " \\\n    \"${DATA_ARGS[@]}\" \\\n    \"${STEP_ARGS[@]}\"\n";
     Ok(vec![File::new("train.sh", text)])
+}
+
+/// Whether Megatron's own FSDP shards gradients or parameters.
+fn is_fsdp(zero: Zero) -> bool {
+    zero > Zero::OptimizerStates
+}
+
+/// Queues of the device: FSDP asserts that there are several, tensor and context ranks before Blackwell that there is one (`validate_args`).
+fn connections(zero: Zero) -> &'static str {
+    if is_fsdp(zero) { "unset CUDA_DEVICE_MAX_CONNECTIONS" } else { "export CUDA_DEVICE_MAX_CONNECTIONS=1" }
+}
+
+/// The format of checkpoints, which FSDP asserts.
+fn checkpoints(zero: Zero) -> Option<(&'static str, Option<String>)> {
+    is_fsdp(zero).then(|| n("ckpt-format", "fsdp_dtensor"))
 }
 
 /// A value in quotes where a shell would read it otherwise.
@@ -295,11 +313,12 @@ const fn word(dtype: Dtype) -> &'static str {
 }
 
 /// The optimizer, where it is not Adam in 32 bits on the device.
-fn optimizer(execution: &Execution, zero: Zero, given: &mut Given) {
+fn optimizer(execution: &Execution, given: &mut Given) {
     // PyTorch's optimizer has no flag here.
     let Optimizer { rule, muon, master, moments, on_host, foreach: _ } = execution.optimizer;
     if rule == Rule::Muon {
-        given.push(n("optimizer", if zero == Zero::Off { "muon" } else { "dist_muon" }));
+        // Beside `--use-distributed-optimizer` each rank has whole matrices; `dist_muon` is the older word for both.
+        given.push(n("optimizer", "muon"));
         given.extend([n("muon-num-ns-steps", muon.n_iterations), n("muon-tp-mode", muon.tensor.word())]);
         if muon.qkv == Qkv::Whole {
             given.push(("muon-no-split-qkv", None));
@@ -343,7 +362,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         given.push(("overlap-param-gather", None));
     }
     given.extend(recompute(problem));
-    optimizer(execution, layout.zero, &mut given);
+    optimizer(execution, &mut given);
     given.push(n(
         "attention-backend",
         if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
@@ -463,5 +482,21 @@ fn products(format: Format, given: &mut Given, what: &mut Vec<String>) {
         Format::Mxfp8 => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "mxfp8")]),
         Format::Nvfp4 => given.extend([n("fp4-format", "e2m1"), n("fp4-recipe", "nvfp4")]),
         other => what.push(format!("products in {}", other.word())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts of `validate_args` for `use_megatron_fsdp`.
+    #[test]
+    fn scripts_of_fsdp_have_what_it_asserts() {
+        for (zero, is_sharded) in
+            [(Zero::Off, false), (Zero::OptimizerStates, false), (Zero::Gradients, true), (Zero::Parameters, true)]
+        {
+            assert_eq!(connections(zero).starts_with("unset"), is_sharded);
+            assert_eq!(checkpoints(zero), is_sharded.then(|| ("ckpt-format", Some("fsdp_dtensor".to_owned()))));
+        }
     }
 }

@@ -190,6 +190,7 @@ fn options_that_megatron_lm_refuses_are_refused() {
         ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "`--pipeline-model-parallel-size above 1`"),
         ("--overlap-param-gather --use-distributed-optimizer", "`--overlap-grad-reduce`"),
         ("--overlap-param-gather --overlap-grad-reduce", "`--use-distributed-optimizer` or `--use-megatron-fsdp`"),
+        ("--use-megatron-fsdp --optimizer muon", "`--optimizer muon`"),
         ("--fp16", "`--fp16`"),
         ("--tensor-model-parallel-size 2 --tp-comm-overlap", "`--sequence-parallel`"),
     ] {

@@ -78,12 +78,12 @@ fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
     );
     check(
         "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
-        &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
-        &[Code::MissingFlag],
+        &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8", "the server cuts the experts"],
+        &[Code::NotModelled, Code::MissingFlag],
     );
     // With data-parallel attention prompts wait for a prompt on every rank, without it for tokens.
     let waits = "batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.9\nattention_dp_config:\n  enable_balance: true\n  timeout_iters: 60\n";
-    let model = "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nmax_num_tokens: 16384\ndisable_overlap_scheduler: false\n";
+    let model = "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nmoe_expert_parallel_size: 8\nmax_num_tokens: 16384\ndisable_overlap_scheduler: false\n";
     check(
         &format!("{model}enable_attention_dp: true\n{waits}"),
         &["batch_wait = { iterations = 60, until = \"ranks\", more_iterations = 10 }"],
@@ -241,9 +241,100 @@ fn the_image_of_a_container_says_the_version() {
 #[test]
 fn what_is_wrong_or_left_out_is_named() {
     check(
-        "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",
+        "vllm serve llama-3-8b --max-num-sequences 4 --cpu-offload-gb 2 -tp x",
         &["tp = 1"],
         &[Code::WrongFlag, Code::MissingFlag, Code::UnknownFlag, Code::NotModelled],
     );
     check("vllm serve somebody/unheard-of-model", &[], &[Code::UnknownModel, Code::MissingFlag]);
+}
+
+/// vLLM cuts experts over data-parallel ranks without a flag; SGLang and TensorRT-LLM may cut them inside of groups.
+#[test]
+fn experts_that_are_cut_are_taken_whole_and_warned_of() {
+    let cut = &[Code::NotModelled, Code::MissingFlag];
+    for text in [
+        "vllm serve deepseek-ai/DeepSeek-V3 -dp 8",
+        "vllm serve deepseek-ai/DeepSeek-V3 --data-parallel-size 4 -tp 2",
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --ep 2",
+        "trtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --ep_size 4",
+    ] {
+        check(text, &["ep = 8 ", "the server cuts the experts over them", "nodes = 1"], cut);
+    }
+    let latency = "model: deepseek-ai/DeepSeek-R1\ntensor_parallel_size: 8\nmoe_expert_parallel_size: 2\n";
+    check(latency, &["ep = 8 ", "tp = 8 "], cut);
+    // A model without experts has replicas, whatever the flag.
+    for flag in ["", "--enable-expert-parallel"] {
+        let text = format!("vllm serve Qwen/Qwen3-32B -dp 2 {flag}");
+        check(&text, &["tp = 1 ", "gpus_per_node = 2"], &[Code::MissingFlag]);
+    }
+}
+
+#[test]
+fn chunks_of_tensorrt_llm_are_cut_by_the_tokens_of_an_iteration() {
+    let text = "model: llama-3-8b\ntensor_parallel_size: 1\nmax_num_tokens: 2048\nenable_chunked_prefill: true\n";
+    check(text, &["run = [\"sarathi\"]", "max_tokens = 2048"], &[Code::MissingFlag]);
+    let waits = format!("{text}batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.9\n");
+    check(&waits, &["run = [\"sarathi\"]"], &[Code::NotModelled, Code::MissingFlag]);
+    let whole = text.replace("true", "false");
+    check(&whole, &["run = [\"trtllm\"]"], &[Code::MissingFlag]);
+}
+
+#[test]
+fn a_tree_of_drafts_is_a_chain_of_its_depth() {
+    check(
+        "python3 -m sglang.launch_server --model-path llama-3-8b --speculative-algorithm EAGLE3 --speculative-draft-model-path x/y \
+         --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32",
+        &["draft_tokens = 5,"],
+        &[Code::NotModelled, Code::MissingFlag, Code::NotModelled, Code::MissingFlag],
+    );
+}
+
+#[test]
+fn formats_of_eight_bits_are_whole_numbers_or_not() {
+    let of = |engine: &str, word: &str, format: &str| {
+        check(&format!("{engine} --quantization {word}"), &[format], &[Code::MissingFlag]);
+    };
+    let sglang = "python -m sglang.launch_server --model-path llama-3-8b";
+    of(sglang, "w8a8_int8", "weights = \"int8\"");
+    of(sglang, "w8a8_fp8", "weights = \"fp8\"");
+    of(sglang, "modelopt_fp8", "weights = \"fp8\"");
+    of("vllm serve llama-3-8b", "mxfp8", "weights = \"mxfp8\"");
+    check(&format!("{sglang} --quantization w4afp8"), &[], &[Code::NotModelled, Code::MissingFlag]);
+}
+
+#[test]
+fn beginnings_that_one_option_alone_has_are_that_option() {
+    check("vllm serve llama-3-8b --tensor-parallel 4", &["tp = 4"], &[Code::MissingFlag]);
+    check(
+        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algo NEXTN --mem-frac 0.8",
+        &["draft_model = \"mtp\"", "memory_ratio = 0.8"],
+        &[Code::MissingFlag, Code::MissingFlag],
+    );
+    // Several begin so.
+    check("vllm serve llama-3-8b --max-num 4", &[], &[Code::MissingFlag, Code::UnknownFlag]);
+}
+
+#[test]
+fn graphs_and_levels_of_compilation_are_read_in_any_form() {
+    for option in [
+        "-cc.max_cudagraph_capture_size=64",
+        "--compilation-config '{\"cudagraph_capture_sizes\":[1,2,64]}'",
+        "--compilation-config.cudagraph_capture_sizes+ 1,2 --cudagraph-capture-sizes 1 2 64",
+    ] {
+        let text = format!("vllm serve llama-3-8b {option}");
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let found = import(recognise(&text).expect("vLLM"), &text, &machine);
+        assert!(found.scenario.contains("graph_max = 64"), "{text}: {}", found.scenario);
+        assert!(found.findings.iter().all(|one| one.code != Code::UnknownFlag), "{text}: {:?}", found.findings);
+    }
+    check(
+        "vllm serve llama-3-8b -cc.max_cudagraph_capture_size=64 -O3",
+        &["graph_max = 64"],
+        &[Code::MissingFlag, Code::NotModelled],
+    );
+    check(
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": \"32\"}'",
+        &["redundant_experts = 32"],
+        &[Code::MissingFlag],
+    );
 }

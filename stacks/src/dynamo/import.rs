@@ -1,0 +1,380 @@
+//! A deployment of NVIDIA Dynamo as a scenario: services that run an engine are groups of a fleet, with what their containers start.
+
+use std::ops::Range;
+
+use input::diagnostic::{Code, Finding};
+
+use crate::flags::{Flag, is_flag, named as flag_named};
+use crate::launch::Launch;
+use crate::workers::{LABEL, Worker, fleet};
+use crate::yaml::{self, Entry};
+use crate::{Imported, Machine, sglang, vllm};
+
+/// Reads a deployment.
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let entries = match yaml::entries(text) {
+        Ok(entries) => entries,
+        Err(why) => {
+            let what = format!("the file cannot be read: {why}");
+            return Imported {
+                findings: vec![Finding::error(Code::UnreadableScript, Some(why.at()), what)],
+                ..Imported::default()
+            };
+        }
+    };
+    let (mut workers, mut findings) = (Vec::new(), Vec::new());
+    for (name, own) in services(&entries).into_iter().chain(components(&entries, text)) {
+        workers.extend(worker_of((&name, &own), text, machine, &mut findings));
+    }
+    fleet(workers, findings, machine)
+}
+
+/// Keys of a service or a component, those before its own left out.
+type Part<'a> = (String, Vec<Key<'a>>);
+
+/// A key of a service, with the keys between it and the service.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    path: &'a [String],
+    entry: &'a Entry,
+}
+
+/// Services of `v1alpha1`, in order.
+fn services(entries: &[Entry]) -> Vec<Part<'_>> {
+    let inside = |entry: &&Entry| entry.path.len() == 3 && entry.path[0] == "spec" && entry.path[1] == "services";
+    let keys = |name: &Entry| {
+        let own = entries.iter().filter(|entry| entry.path.starts_with(&name.path));
+        own.map(|entry| Key { path: &entry.path[3..], entry }).collect()
+    };
+    entries.iter().filter(inside).map(|entry| (entry.path[2].clone(), keys(entry))).collect()
+}
+
+/// Components of `v1beta1`, in order: items of a list, each with its name.
+fn components<'a>(entries: &'a [Entry], text: &str) -> Vec<Part<'a>> {
+    let inside = |path: &[String]| path.len() > 3 && path[0] == "spec" && path[1] == "components" && path[2] == "-";
+    let own = entries.iter().filter(|entry| inside(&entry.path));
+    let items = items(own.map(|entry| Key { path: &entry.path[3..], entry }).collect(), text);
+    let name = |item: &[Key<'_>]| value(item, "name").map_or_else(String::new, |entry| entry.value.clone());
+    items.into_iter().map(|item| (name(&item), item)).collect()
+}
+
+/// Keys of a list cut into its items: one begins behind a dash, or where a key stands again.
+fn items<'a>(keys: Vec<Key<'a>>, text: &str) -> Vec<Vec<Key<'a>>> {
+    let mut items: Vec<Vec<Key<'a>>> = Vec::new();
+    for key in keys {
+        let is_outer = key.path.len() == 1;
+        let has_dash = text.get(key.entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
+        let again = |item: &Vec<Key<'a>>| item.iter().any(|other| other.path == key.path);
+        match items.last_mut() {
+            Some(item) if !(is_outer && (has_dash || again(item))) => item.push(key),
+            _ => items.push(vec![key]),
+        }
+    }
+    items
+}
+
+/// The value of a key of a service.
+fn value<'a>(own: &[Key<'a>], key: &str) -> Option<&'a Entry> {
+    own.iter().find(|one| one.path.len() == 1 && one.path[0] == key).map(|one| one.entry)
+}
+
+/// Keys of the container that runs the engine: `mainContainer`, or of those in the template the one called `main`, else the first.
+fn container<'a>(own: &[Key<'a>], text: &str) -> Vec<Key<'a>> {
+    let inside = |way: &'static [&'static str]| {
+        let keys =
+            own.iter().filter(move |key| key.path.len() > way.len() && key.path.iter().zip(way).all(|(a, b)| a == b));
+        keys.map(move |key| Key { path: &key.path[way.len()..], ..*key }).collect::<Vec<_>>()
+    };
+    let older = inside(&["extraPodSpec", "mainContainer"]);
+    if !older.is_empty() {
+        return older;
+    }
+    let mut all = items(inside(&["podTemplate", "spec", "containers", "-"]), text);
+    let main = all.iter().position(|item| value(item, "name").is_some_and(|name| name.value == "main"));
+    if all.is_empty() { Vec::new() } else { all.swap_remove(main.unwrap_or(0)) }
+}
+
+/// A service that runs an engine; `None` for frontends, planners and what runs nothing that is known.
+fn worker_of(
+    (name, own): (&str, &[Key<'_>]),
+    text: &str,
+    machine: &Machine,
+    findings: &mut Vec<Finding>,
+) -> Option<Worker> {
+    let kind = value(own, "componentType").or_else(|| value(own, "type"));
+    let kind = kind.map_or("worker", |entry| entry.value.as_str());
+    let at = own.first().map(|key| key.entry.at.clone());
+    if kind == "frontend" {
+        findings.extend(routes(own, text));
+        return None;
+    }
+    if !["worker", "main", "prefill", "decode"].contains(&kind) {
+        let what = format!("service `{name}` of type `{kind}` is not modelled");
+        findings.push(Finding::warning(Code::NotModelled, at, what).help("give `[fleet.scaling]` in the scenario"));
+        return None;
+    }
+    let container = container(own, text);
+    let variables = [variables(own), variables(&container)].concat();
+    let mut launch = launch_of(&container, &variables);
+    findings.extend(offloads(&launch, &variables));
+    let module = launch.program.iter().find_map(|word| word.strip_prefix(MODULE)).map(str::to_owned);
+    // The model stands behind its flag alone.
+    launch.program.clear();
+    let (server, mut flags) = match module.as_deref() {
+        Some("vllm") => vllm::server(launch, machine),
+        Some("sglang") => sglang::server(launch, machine),
+        other => {
+            let what = format!("service `{name}` runs `{}`", other.unwrap_or("nothing that is known"));
+            let help = "deployments of `dynamo.vllm` and `dynamo.sglang` are read";
+            findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
+            return None;
+        }
+    };
+    let asked =
+        flags.text("disaggregation-mode").or_else(|| value(own, "subComponentType").map(|entry| entry.value.clone()));
+    let role = match asked.as_deref().unwrap_or(kind) {
+        "prefill" => Some("prefill"),
+        "decode" => Some("decode"),
+        _ if flags.is("is-prefill-worker") => Some("prefill"),
+        _ if flags.is("is-decode-worker") => Some("decode"),
+        _ => None,
+    };
+    let replicas = value(own, "replicas").and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
+    flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
+    flags.judge();
+    findings.append(&mut flags.findings);
+    let label = own.iter().find(|key| key.path.last().is_some_and(|key| key == LABEL));
+    let label = label.map(|key| key.entry.value.clone());
+    Some(Worker { name: name.to_owned(), role, replicas, label, server })
+}
+
+/// A router of a frontend that is not the scenario's: `--router-mode`, or `DYN_ROUTER_MODE` of its container.
+fn routes(own: &[Key<'_>], text: &str) -> Option<Finding> {
+    let container = container(own, text);
+    let variables = [variables(own), variables(&container)].concat();
+    let launch = launch_of(&container, &variables);
+    let flag = launch.flags.iter().rev().find(|flag| flag.name == "router-mode");
+    let variable = variables.iter().rev().find(|(name, _)| name == "DYN_ROUTER_MODE");
+    let mode = flag.map(Flag::value).or_else(|| variable.map(|(_, value)| value.clone()))?;
+    let nearest = match mode.as_str() {
+        "round-robin" => return None,
+        "random" => "random",
+        "kv" => "prefix-aware",
+        _ => "least-loaded",
+    };
+    let at = flag.map(|flag| flag.at.clone()).or_else(|| own.first().map(|key| key.entry.at.clone()));
+    let what = format!("the frontend's router `{mode}` is not modelled: replicas have turns");
+    let help = format!("`--set fleet.router={nearest}` is the nearest rule");
+    Some(Finding::warning(Code::NotModelled, at, what).help(help))
+}
+
+/// Connectors that join roles and do no more, by a part of their names.
+const JOINING: [&str; 6] = ["Nixl", "nixl", "P2pNccl", "Mooncake", "none", "null"];
+/// Parts of names of connectors that keep keys and values outside of the device, also among several.
+const OFFLOADING: [&str; 6] = ["Dynamo", "kvbm", "LMCache", "lmcache", "Offload", "Store"];
+
+/// Whether a flag names a connector that does more than join roles.
+fn is_offloading(flag: &Flag) -> bool {
+    let value = flag.value();
+    let is_connector = flag.name == "kv-transfer-config" || flag.name == "connector";
+    let offloads = OFFLOADING.iter().any(|mark| value.contains(mark));
+    is_connector && (offloads || !JOINING.iter().any(|mark| value.contains(mark)))
+}
+
+/// Keys and values that leave the device: by a connector that does more than join roles, or by the room that Dynamo's block manager is given.
+fn offloads(launch: &Launch, variables: &[(String, String)]) -> Option<Finding> {
+    let connector = launch.flags.iter().find(|flag| is_offloading(flag));
+    let room = variables.iter().find(|(name, _)| name.starts_with("DYN_KVBM_") && name.ends_with("_GB"));
+    let named = match (connector, room) {
+        (None, None) => return None,
+        (Some(flag), None) => format!("`--{} {}`", flag.name, flag.value()),
+        (_, Some((name, value))) => format!("`{name} = {value}`"),
+    };
+    let at = connector.or(launch.flags.first()).map(|flag| flag.at.clone());
+    let help = "keys and values are taken to stay on the device; `engine.tiers` has room on the host";
+    Some(Finding::warning(Code::NotModelled, at, format!("{named} is not modelled")).help(help))
+}
+
+/// Flags of Dynamo's wrappers that engines do not have, and the one by which roles are joined.
+const WRAPPER: [&str; 9] = [
+    "disaggregation-mode",
+    "kv-transfer-config",
+    "is-prefill-worker",
+    "is-decode-worker",
+    "connector",
+    "kv-events-config",
+    "disaggregation-transfer-backend",
+    "disaggregation-bootstrap-port",
+    "endpoint",
+];
+
+/// A word of a container, and where it stands.
+type Placed = (String, Range<usize>);
+
+/// Words behind a key of a container: of its command, or of its arguments. Keys may stand in any order.
+fn words_of(container: &[Key<'_>], key: &str) -> Vec<Placed> {
+    let own = container.iter().filter(|one| one.path.first().is_some_and(|first| first == key));
+    own.flat_map(|one| yaml::listed(one.entry).into_iter().map(|word| (word, one.entry.at.clone()))).collect()
+}
+
+/// Variables of a service or of its container (`env`, `envs`): names with values that stand in the file.
+fn variables(keys: &[Key<'_>]) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for key in keys {
+        match key.path {
+            [list, _, own] if ["env", "envs"].contains(&list.as_str()) && own == "name" => {
+                found.push((key.entry.value.clone(), String::new()));
+            }
+            [list, _, own] if ["env", "envs"].contains(&list.as_str()) && own == "value" => {
+                if let Some((_, value)) = found.last_mut() {
+                    value.clone_from(&key.entry.value);
+                }
+            }
+            _ => {}
+        }
+    }
+    found.retain(|(_, value)| !value.is_empty());
+    found
+}
+
+/// A word with the values of `$(NAME)`, which Kubernetes puts in before anything starts.
+fn filled(word: String, variables: &[(String, String)]) -> String {
+    variables.iter().fold(word, |word, (name, value)| word.replace(&format!("$({name})"), value))
+}
+
+/// Command and arguments of a container as a launch. What a shell is given is read as a shell reads it, with the container's variables.
+fn launch_of(container: &[Key<'_>], variables: &[(String, String)]) -> Launch {
+    let (command, args) = (words_of(container, "command"), words_of(container, "args"));
+    let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(word, variables), at)).collect();
+    let behind_shell = all.iter().position(|(word, _)| word == "-c").and_then(|at| all.get(at + 1)).cloned();
+    let words = behind_shell.map_or(all, |script| of_shell(&script, variables));
+    let mut launch = Launch::default();
+    // What stands before the module is its interpreter.
+    let module = words.iter().position(|(word, _)| word.starts_with(MODULE));
+    let (program, options) = words.split_at(module.map_or(words.len(), |at| at + 1));
+    launch.program = program.iter().skip(module.unwrap_or(0)).map(|(word, _)| word.clone()).collect();
+    for (word, at) in options {
+        if is_flag(word) {
+            let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+            let values = value.map(str::to_owned).into_iter().collect();
+            launch.flags.push(Flag { name: flag_named(name), values, at: at.clone() });
+        } else if let Some(flag) = launch.flags.last_mut() {
+            flag.values.push(word.clone());
+        }
+    }
+    launch
+}
+
+/// What modules of Dynamo begin with.
+const MODULE: &str = "dynamo.";
+
+/// The command of a shell's script that starts a module of Dynamo, else its last one.
+fn of_shell((script, at): &Placed, variables: &[(String, String)]) -> Vec<Placed> {
+    let assigned: String =
+        variables.iter().map(|(name, value)| format!("{name}='{}'\n", value.replace('\'', "'\\''"))).collect();
+    // The file's reader joins the lines of a text behind `|`, and leaves the marks of lines that go on.
+    let script = script.trim_start_matches(['|', '>', '-', '+', ' ']).replace("\\ ", " ");
+    let commands = crate::shell::commands(&(assigned + &script)).unwrap_or_default();
+    let texts = commands.iter().map(|words| words.iter().map(crate::shell::Word::text).collect::<Vec<_>>());
+    let mut all: Vec<Vec<String>> = texts.collect();
+    let starts = all.iter().position(|words| words.iter().any(|word| word.starts_with(MODULE)));
+    let words = starts.map(|index| all.swap_remove(index)).or_else(|| all.pop()).unwrap_or_default();
+    words.into_iter().map(|word| (word, at.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_published_example_is_read() {
+        let text = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n      replicas: 1\n    \
+                    Planner:\n      componentType: planner\n    VllmDecodeWorker:\n      componentType: worker\n      replicas: 2\n      extraPodSpec:\n        mainContainer:\n          \
+                    command:\n          - python3\n          - -m\n          - dynamo.vllm\n          args:\n            - --model\n            - meta-llama/Meta-Llama-3-8B\n            \
+                    - --is-decode-worker\n    Other:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n          args:\n          - x\n";
+        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        assert!(found.scenario.contains("tp = 1\nreplicas = 2\nrole = \"decode\""), "{}", found.scenario);
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(words.contains(&"service `Planner` of type `planner` is not modelled"), "{words:?}");
+        assert!(words.contains(&"service `Other` runs `nothing that is known`"), "{words:?}");
+    }
+
+    /// The form of the package's templates: keys in alphabetical order, a container beside the main one.
+    #[test]
+    fn a_template_of_the_newer_form_is_read() {
+        let text = "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec:\n  components:\n  - name: Frontend\n    podTemplate:\n      spec:\n        \
+                    containers:\n        - args:\n          - -m\n          - dynamo.frontend\n          command:\n          - python3\n          name: main\n    replicas: 1\n    \
+                    type: frontend\n  - name: decode\n    podTemplate:\n      spec:\n        containers:\n        - args:\n          - --other\n          name: sidecar\n        - args:\n          \
+                    - --model\n          - meta-llama/Meta-Llama-3-8B\n          - --tensor-parallel-size\n          - \"2\"\n          command: [\"python3\", \"-m\", \"dynamo.vllm\"]\n          \
+                    name: main\n    replicas: 3\n    type: decode\n";
+        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        assert!(
+            found.scenario.contains("name = \"decode\"\ntp = 2\nreplicas = 3\nrole = \"decode\""),
+            "{}",
+            found.scenario
+        );
+        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
+    }
+
+    /// A worker with a command, arguments and variables, behind a frontend with arguments.
+    fn deployed(frontend: &str, container: &str) -> Imported {
+        let text = format!(
+            "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n      \
+             extraPodSpec:\n        mainContainer:\n          command: [python3, -m, dynamo.frontend]\n          args: [{frontend}]\n    \
+             Worker:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n{container}"
+        );
+        import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    }
+
+    #[test]
+    fn a_shell_of_a_container_is_read_with_its_variables() {
+        let env = "          env:\n          - name: MODEL_PATH\n            value: \"/models/llama-3-8b\"\n";
+        let args =
+            "          args:\n          - \"python3 -m dynamo.vllm --model $MODEL_PATH --tensor-parallel-size 2\"\n";
+        let shell = "          command:\n          - /bin/sh\n          - -c\n";
+        let direct = "          command: [python3, -m, dynamo.vllm]\n          args: [--model, $(MODEL_PATH), --tensor-parallel-size, \"2\"]\n";
+        let exec = shell.to_owned() + &args.replace("python3", "cd /workspace && exec python3");
+        for container in [
+            format!("{env}{args}{shell}"),
+            format!("{shell}{args}{env}"),
+            format!("{exec}{env}"),
+            format!("{direct}{env}"),
+        ] {
+            let found = deployed("", &container);
+            assert!(found.scenario.contains("llama-3-8b") && found.scenario.contains("tp = 2"), "{}", found.scenario);
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{container}: {:?}", found.findings);
+        }
+        let block = "          args:\n          - |\n            exec python3 -m dynamo.vllm \\\n              --model /a/models--meta-llama--Llama-3.1-8B/snapshots/x \\\n              -tp 2\n";
+        let found = deployed("", &format!("{shell}{block}"));
+        assert!(found.scenario.contains("llama-3.1-8b") && found.scenario.contains("tp = 2"), "{}", found.scenario);
+        let served =
+            block.replace("/a/models--meta-llama--Llama-3.1-8B/snapshots/x", "/m/own --served-model-name llama-3-8b");
+        let found = deployed("", &format!("{shell}{served}"));
+        assert!(found.scenario.contains("name = \"llama-3-8b\""), "{}", found.scenario);
+    }
+
+    #[test]
+    fn routers_and_memory_on_the_host_are_not_dropped_in_silence() {
+        let worker = "          command: [python3, -m, dynamo.vllm]\n          args:\n          - --model\n          - llama-3-8b\n";
+        let connector = |name: &str| {
+            format!(
+                "{worker}          - --kv-transfer-config\n          - '{{\"kv_connector\":\"{name}\",\"kv_role\":\"kv_both\"}}'\n"
+            )
+        };
+        let room =
+            format!("{worker}          env:\n          - name: DYN_KVBM_CPU_CACHE_GB\n            value: \"100\"\n");
+        for (frontend, container, words) in [
+            ("--router-mode, kv", worker.to_owned(), Some("router `kv`")),
+            ("--router-mode, round-robin", connector("NixlConnector"), None),
+            ("", connector("DynamoConnector"), Some("DynamoConnector")),
+            ("", room, Some("`DYN_KVBM_CPU_CACHE_GB = 100`")),
+        ] {
+            let found = deployed(frontend, &container).findings;
+            let warned: Vec<&Finding> = found.iter().filter(|one| one.code == Code::NotModelled).collect();
+            assert_eq!(warned.len(), usize::from(words.is_some()), "{found:?}");
+            assert!(words.is_none_or(|words| warned[0].what.contains(words)), "{found:?}");
+        }
+    }
+}
