@@ -14,8 +14,9 @@ pub mod tokens;
 use std::num::NonZeroU32;
 
 use hw::{Dtype, Format};
-use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
+use serve::engine_preset::{GraphRule, PromptGraphs, Version};
 use serve::engine_reduces::Asked;
+use serve::memory_rule::MemoryRule;
 use serve::replica::Gather;
 use serve::step_cost::host::EngineLoop;
 

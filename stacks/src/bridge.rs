@@ -32,6 +32,9 @@ const PRECISIONS: [(&str, &str); 4] = [
     ("nvfp4", "bf16_with_nvfp4_mixed"),
 ];
 
+/// An override, and where it stands.
+type Override = (String, std::ops::Range<usize>);
+
 /// Override that turns the fused permutation of a recipe off.
 const UNFUSED_PERMUTATION: &str = "model.moe_permute_fusion=false";
 

@@ -1,6 +1,7 @@
 //! Recipes of the runs that AIPerf loaded: what the generator of their configurations writes. Units: tokens, sequences.
 
-use serve::engine_preset::{GraphRule, MemoryRule, Version};
+use serve::engine_preset::{GraphRule, Version};
+use serve::memory_rule::MemoryRule;
 
 use super::{ANY, Amount, IN_FLIGHT, Of, PLAIN, Recipe, fixed};
 

@@ -4,8 +4,9 @@
 //! memory, intervals of streaming) are left out.
 
 use hw::{Dtype, Format};
-use serve::engine_preset::{GraphRule, MemoryRule, PromptGraphs, Version};
+use serve::engine_preset::{GraphRule, PromptGraphs, Version};
 use serve::engine_reduces::Asked;
+use serve::memory_rule::MemoryRule;
 use serve::step_cost::host::EngineLoop;
 
 use super::{ANY, Amount, IN_FLIGHT, Of, PLAIN, Recipe, fixed};

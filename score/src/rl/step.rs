@@ -12,7 +12,7 @@ use rl::orchestrator::Orchestrator;
 use rl::reference::Reference;
 use rl::rollouts::Rollouts;
 use rl::step::Rules;
-use serve::engine_preset::MemoryRule;
+use serve::memory_rule::MemoryRule;
 use serve::step_cost::host::EngineLoop;
 use train::problem::{Execution, Framework, GradientSync, Loss, Overlap, Problem, Recompute};
 

@@ -7,7 +7,7 @@
 
 use hw::Bytes;
 
-use crate::engine_preset::MemoryRule;
+use crate::memory_rule::MemoryRule;
 use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
 use crate::step_cost::decode_attention::kv_bytes_per_token;

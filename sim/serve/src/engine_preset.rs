@@ -13,6 +13,7 @@ use hw::{Bytes, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
+use crate::memory_rule::MemoryRule;
 use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
@@ -175,31 +176,6 @@ impl Count {
         match self {
             Self::One => NonZeroU32::MIN,
             Self::OfRank => NonZeroU32::new(ranks).unwrap_or(NonZeroU32::MIN),
-        }
-    }
-}
-
-/// What an engine takes of a device's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MemoryRule {
-    /// A share of the device, with weights, activations and all else inside.
-    OfDevice(f64),
-    /// A share of the device for weights, keys and values; activations lie outside.
-    Static(f64),
-    /// All but a reserve that follows from the chunk, the largest captured batch and the GPUs, as SGLang makes its static share.
-    Reserve,
-    /// A share of what weights and activations leave free.
-    OfFree(f64),
-}
-
-impl MemoryRule {
-    /// The same rule with another share, which an engine counts in its own way: of the device, without activations, or of what is free.
-    #[must_use]
-    pub const fn with_share(self, share: f64) -> Self {
-        match self {
-            Self::OfDevice(_) => Self::OfDevice(share),
-            Self::Static(_) | Self::Reserve => Self::Static(share),
-            Self::OfFree(_) => Self::OfFree(share),
         }
     }
 }

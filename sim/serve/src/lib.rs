@@ -27,6 +27,7 @@ pub mod lengths;
 pub mod long;
 #[cfg(test)]
 mod measured;
+pub mod memory_rule;
 pub mod metrics;
 pub mod outlook;
 pub mod own;

@@ -2,7 +2,7 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::import::Override;
+use super::Override;
 use crate::document::Document;
 use crate::flags::{Flag, words};
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
-use super::{KEYS, UNFUSED_PERMUTATION, adapters, precision, program, recipes, shape};
+use super::{KEYS, Override, UNFUSED_PERMUTATION, adapters, precision, program, recipes, shape};
 use crate::document::Document;
 use crate::flags::{Flag, Flags, named};
 use crate::launch::{self, Launch};
@@ -147,9 +147,6 @@ fn as_written(finding: &mut Finding, text: &str) {
     let end = name.find([' ', '`']).map_or(finding.what.len(), |end| start + 1 + end);
     finding.what.replace_range(start + 1..end, key);
 }
-
-/// An override, and where it stands.
-pub(super) type Override = (String, Range<usize>);
 
 /// A word, or those of a whole command in quotes.
 fn parts(word: &Word) -> Vec<Word> {

@@ -2,7 +2,7 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::import::Override;
+use super::Override;
 use crate::flags::Flag;
 use crate::launch::Launch;
 
