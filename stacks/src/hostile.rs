@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 15] = [
+const FILES: [(Stack, &str); 17] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -77,6 +77,17 @@ const FILES: [(Stack, &str); 15] = [
         "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nspec:\n  components:\n  - name: Frontend\n    type: frontend\n  - name: read\n    \
          podTemplate:\n      spec:\n        containers:\n        - args: [\"--model\", \"llama-3-8b\", \"--speculative-config\", \"{\\\"a\\\": 1}\"]\n          command:\n          \
          - /bin/sh\n          - -c\n          - python3 -m dynamo.vllm\n          name: main\n    replicas: 3\n    type: prefill\n",
+    ),
+    (
+        Stack::Vllm,
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: 2\n  template:\n    spec:\n      containers:\n      - name: side\n        \
+         image: busybox:1.36\n      - name: engine\n        image: vllm/vllm-openai:v0.11.0\n        env:\n        - name: TP\n          value: \"2\"\n        \
+         args: [\n          \"--model\", 'llama-3-8b',\n          --tensor-parallel-size, $(TP)\n        ]\n---\napiVersion: v1\nkind: Service\n",
+    ),
+    (
+        Stack::Vllm,
+        "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    environment:\n      - TP=2\n    command: >\n      --model ${MODEL:-llama-3-8b}\n      \
+         --tensor-parallel-size 2\n    deploy:\n      replicas: 2\n  web:\n    image: nginx\n    entrypoint: [nginx, -g]\n",
     ),
     (
         Stack::Trtllm,

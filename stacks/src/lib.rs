@@ -36,6 +36,7 @@ pub mod shell;
 pub mod targets;
 pub mod torchtitan;
 pub mod trtllm;
+mod variables;
 pub mod verl;
 pub mod vllm;
 mod workers;

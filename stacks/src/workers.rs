@@ -10,6 +10,7 @@ use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
 use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
 
+mod compose;
 mod manifests;
 
 use manifests::{documents, of_manifest, word_of};
@@ -132,6 +133,12 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
     let with_options = |engine: usize, launch: Launch| {
         if engine == TRTLLM { trtllm::with_options(launch, text) } else { launch }
     };
+    if let Some(entries) = compose::entries(text) {
+        let services = compose::services(&entries, &begins)?.into_iter();
+        let started =
+            services.map(|(name, replicas, engine, launch)| Started { name, replicas, label: None, engine, launch });
+        return Ok(started.collect());
+    }
     if !is_manifest {
         let all = launch::all_of_script(text, &begins)?;
         let heads = Some(heads(text)).filter(|heads| heads.len() == all.len());
@@ -158,10 +165,10 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
     Ok(found)
 }
 
-/// Whether a file is of manifests with a container that starts a server.
+/// Whether a file is of manifests, or of Docker Compose, with a container that starts a server.
 pub(crate) fn is_manifest(text: &str) -> bool {
-    launch::lines(text).any(|line| line.starts_with("apiVersion:"))
-        && started(text).is_ok_and(|found| !found.is_empty())
+    let is_yaml = launch::lines(text).any(|line| line.starts_with("apiVersion:")) || compose::entries(text).is_some();
+    is_yaml && started(text).is_ok_and(|found| !found.is_empty())
 }
 
 /// Groups that remarks of an export name: `# read: 3 × 2 GPUs of type h200-sxm`.
@@ -464,6 +471,7 @@ mod tests {
             ("vllm/vllm-openai:v0.11.0", "command: [\"vllm\", \"serve\"]\n        args: [\"Qwen/Qwen3-32B\", \"-tp\", \"2\"]".to_owned()),
             ("vllm/vllm-openai:v0.11.0", "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned()),
             ("vllm/vllm-openai:v0.11.0", format!("command: [\"/bin/sh\", \"-c\"]\n        {list}")),
+            ("vllm/vllm-openai:v0.11.0", format!("command: [sh, -c]\n        {}\n        env:\n        - name: MODEL\n          value: Qwen/Qwen3-32B\n        - name: TP\n          value: \"2\"", list.replace("Qwen/Qwen3-32B -tp 2", "$MODEL -tp $(TP)"))),
             ("lmsysorg/sglang:v0.5.5", "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]".to_owned()),
         ] {
             let text = format!(
@@ -481,6 +489,26 @@ mod tests {
             assert!(found.scenario.contains(&format!("version = \"{version}\"")), "{text}: {}", found.scenario);
         }
         assert_eq!(recognise("apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n"), None);
+    }
+
+    #[test]
+    fn services_of_compose_are_servers() {
+        let one = "services:\n  web:\n    image: nginx:1.29\n    command: [nginx, -g, x]\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    \
+                   ports:\n      - \"8000:8000\"\n    environment:\n      - TP=2\n      - HF_TOKEN=${HF_TOKEN}\n    command: >\n      \
+                   --model ${MODEL:-Qwen/Qwen3-32B}\n      --tensor-parallel-size ${TENSOR:-2}\n      --max-num-seqs 64\n";
+        let sglang = "  other:\n    image: lmsysorg/sglang:v0.5.5\n    entrypoint: python3 -m sglang.launch_server\n    \
+                      command: --model-path Qwen/Qwen3-32B --tp 2\n    deploy:\n      replicas: 3\n";
+        let found_one = found(one, Some("h100-sxm"));
+        for part in ["name = \"qwen3-32b\"", "tp = 2 ", "version = \"0.11.0\"", "max_sequences = 64"] {
+            assert!(found_one.scenario.contains(part), "{part} in {}", found_one.scenario);
+        }
+        let codes: Vec<Code> = found_one.findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, [Code::MissingFlag], "{:?}", found_one.findings);
+        let alone = found(&format!("services:\n{sglang}"), Some("h100-sxm")).scenario;
+        assert!(alone.contains("name = \"sglang\"") && alone.contains("gpus_per_node = 6"), "{alone}");
+        // Another engine beside it is refused and not dropped.
+        let both = found(&format!("{one}{sglang}"), Some("h100-sxm"));
+        assert!(both.findings.iter().any(|one| one.what.contains("runs another engine")), "{:?}", both.findings);
     }
 
     #[test]

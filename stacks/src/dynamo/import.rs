@@ -6,6 +6,7 @@ use input::diagnostic::{Code, Finding};
 
 use crate::flags::{Flag, is_flag, named as flag_named};
 use crate::launch::Launch;
+use crate::variables::{Variables, assigned, filled, take};
 use crate::workers::{LABEL, Worker, fleet};
 use crate::yaml::{self, Entry};
 use crate::{Imported, Machine, sglang, vllm};
@@ -182,7 +183,7 @@ fn is_offloading(flag: &Flag) -> bool {
 }
 
 /// Keys and values that leave the device: by a connector that does more than join roles, or by the room that Dynamo's block manager is given.
-fn offloads(launch: &Launch, variables: &[(String, String)]) -> Option<Finding> {
+fn offloads(launch: &Launch, variables: &Variables) -> Option<Finding> {
     let connector = launch.flags.iter().find(|flag| is_offloading(flag));
     let room = variables.iter().find(|(name, _)| name.starts_with("DYN_KVBM_") && name.ends_with("_GB"));
     let named = match (connector, room) {
@@ -217,35 +218,23 @@ fn words_of(container: &[Key<'_>], key: &str) -> Vec<Placed> {
     own.flat_map(|one| yaml::listed(one.entry).into_iter().map(|word| (word, one.entry.at.clone()))).collect()
 }
 
-/// Variables of a service or of its container (`env`, `envs`): names with values that stand in the file.
-fn variables(keys: &[Key<'_>]) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
+/// Variables of a service or of its container (`env`, `envs`).
+fn variables(keys: &[Key<'_>]) -> Variables {
+    let mut found = Variables::new();
     for key in keys {
-        match key.path {
-            [list, _, own] if ["env", "envs"].contains(&list.as_str()) && own == "name" => {
-                found.push((key.entry.value.clone(), String::new()));
-            }
-            [list, _, own] if ["env", "envs"].contains(&list.as_str()) && own == "value" => {
-                if let Some((_, value)) = found.last_mut() {
-                    value.clone_from(&key.entry.value);
-                }
-            }
-            _ => {}
+        if let [list, _, own] = key.path
+            && ["env", "envs"].contains(&list.as_str())
+        {
+            take(&mut found, own, &key.entry.value);
         }
     }
-    found.retain(|(_, value)| !value.is_empty());
     found
 }
 
-/// A word with the values of `$(NAME)`, which Kubernetes puts in before anything starts.
-fn filled(word: String, variables: &[(String, String)]) -> String {
-    variables.iter().fold(word, |word, (name, value)| word.replace(&format!("$({name})"), value))
-}
-
 /// Command and arguments of a container as a launch. What a shell is given is read as a shell reads it, with the container's variables.
-fn launch_of(container: &[Key<'_>], variables: &[(String, String)]) -> Launch {
+fn launch_of(container: &[Key<'_>], variables: &Variables) -> Launch {
     let (command, args) = (words_of(container, "command"), words_of(container, "args"));
-    let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(word, variables), at)).collect();
+    let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(&word, variables), at)).collect();
     let behind_shell = all.iter().position(|(word, _)| word == "-c").and_then(|at| all.get(at + 1)).cloned();
     let words = behind_shell.map_or(all, |script| of_shell(&script, variables));
     let mut launch = Launch::default();
@@ -269,12 +258,10 @@ fn launch_of(container: &[Key<'_>], variables: &[(String, String)]) -> Launch {
 const MODULE: &str = "dynamo.";
 
 /// The command of a shell's script that starts a module of Dynamo, else its last one.
-fn of_shell((script, at): &Placed, variables: &[(String, String)]) -> Vec<Placed> {
-    let assigned: String =
-        variables.iter().map(|(name, value)| format!("{name}='{}'\n", value.replace('\'', "'\\''"))).collect();
+fn of_shell((script, at): &Placed, variables: &Variables) -> Vec<Placed> {
     // The file's reader joins the lines of a text behind `|`, and leaves the marks of lines that go on.
     let script = script.trim_start_matches(['|', '>', '-', '+', ' ']).replace("\\ ", " ");
-    let commands = crate::shell::commands(&(assigned + &script)).unwrap_or_default();
+    let commands = crate::shell::commands(&(assigned(variables) + &script)).unwrap_or_default();
     let texts = commands.iter().map(|words| words.iter().map(crate::shell::Word::text).collect::<Vec<_>>());
     let mut all: Vec<Vec<String>> = texts.collect();
     let starts = all.iter().position(|words| words.iter().any(|word| word.starts_with(MODULE)));

@@ -153,9 +153,9 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
         n("ffn-hidden-size", model.intermediate),
         n("num-attention-heads", model.n_heads),
         n("kv-channels", model.head_dim),
-        // The tokenizer of stand-in data adds a row.
+        // The tokenizer of stand-in data adds a row in core 0.16 and none in 0.20: all rows come from padding to as many.
         n("vocab-size", model.vocab.saturating_sub(1)),
-        n("make-vocab-size-divisible-by", 1),
+        n("make-vocab-size-divisible-by", (model.vocab / u64::from(problem.layout.tp.max(1))).max(1)),
     ];
     if !model.vocab.is_multiple_of(u64::from(problem.layout.tp)) {
         what.push(format!("{} rows of the vocabulary over {} tensor ranks", model.vocab, problem.layout.tp));

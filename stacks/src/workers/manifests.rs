@@ -5,6 +5,7 @@ use std::ops::Range;
 use input::diagnostic::{Code, Finding};
 
 use crate::launch::{self, Begins, Launch};
+use crate::variables::{Variables, assigned, filled, take};
 use crate::yaml::{self, Entry};
 
 /// Documents of a file, whose lengths are those of the file.
@@ -45,7 +46,7 @@ pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(u
 }
 
 /// Keys of a container that are read.
-const KEYS: [&str; 3] = ["args", "command", "image"];
+const KEYS: [&str; 4] = ["args", "command", "env", "image"];
 
 /// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
 fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
@@ -73,6 +74,7 @@ struct Container {
     image: String,
     command: Vec<String>,
     args: Vec<String>,
+    variables: Variables,
     place: Option<Range<usize>>,
 }
 
@@ -80,6 +82,7 @@ impl Container {
     /// Reads one of its keys.
     fn read(&mut self, key: &str, entry: &Entry) {
         let words = match key {
+            "env" => return take(&mut self.variables, entry.key(), &entry.value),
             "image" => return self.image.clone_from(&entry.value),
             "args" => &mut self.args,
             _ => &mut self.command,
@@ -91,13 +94,15 @@ impl Container {
 
     /// The server that it starts. Without a command its image says what that is.
     fn server(&self, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
-        let words = [self.command.clone(), self.args.clone()].concat();
+        let words = self.command.iter().chain(&self.args);
+        let words: Vec<String> = words.map(|word| filled(word, &self.variables)).collect();
         let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
         let mut text: String = words.iter().map(|word| quoted(word)).collect();
         if self.command.is_empty() {
             text.insert_str(0, &self.run());
         }
-        let found = launch::all_of_script(of_shell.unwrap_or(&text), begins)?.into_iter().next();
+        let script = of_shell.map_or(text, |script| assigned(&self.variables) + script);
+        let found = launch::all_of_script(&script, begins)?.into_iter().next();
         Ok(found.map(|(engine, mut launch)| {
             launch.version = launch.version.or_else(|| self.version(begins));
             (engine, launch)
@@ -117,6 +122,6 @@ impl Container {
 }
 
 /// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     format!("'{}' ", word.replace('\'', "'\\''"))
 }

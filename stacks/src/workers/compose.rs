@@ -1,0 +1,73 @@
+//! A file of Docker Compose: services whose containers start servers.
+
+use crate::launch::{self, Begins, Launch};
+use crate::variables::{Variables, assigned, take};
+use crate::yaml::{self, Entry};
+use input::diagnostic::Finding;
+
+use super::manifests::quoted;
+
+/// A service that starts a server: its name, how many there are, the position of what began it, and the launch.
+pub(super) type Service = (String, u64, usize, Launch);
+
+/// The keys of a file of Compose; `None` where it is none.
+pub(super) fn entries(text: &str) -> Option<Vec<Entry>> {
+    let has_services = text.lines().any(|line| line.trim_end() == "services:");
+    if has_services { yaml::entries(text).ok() } else { None }
+}
+
+/// Services that start servers, in order.
+pub(super) fn services(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Service>, Finding> {
+    let mut found = Vec::new();
+    for service in entries.iter().filter(|entry| entry.path.len() == 2 && entry.path[0] == "services") {
+        let own: Vec<&Entry> = entries.iter().filter(|entry| entry.path.starts_with(&service.path)).collect();
+        let launched = launch::all_of_script(&script(&own), begins)?.into_iter().next();
+        if let Some((engine, mut launch)) = launched {
+            let place = |key: &str| own.iter().find(|entry| entry.path.get(2).is_some_and(|own| own == key));
+            let at =
+                place("command").or_else(|| place("entrypoint")).map_or(service.at.clone(), |entry| entry.at.clone());
+            launch.flags.iter_mut().for_each(|flag| flag.at = at.clone());
+            let replicas = own.iter().find(|entry| entry.path[2..] == ["deploy", "replicas"]);
+            let replicas = replicas.and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
+            found.push((service.path[1].clone(), replicas, engine, launch));
+        }
+    }
+    Ok(found)
+}
+
+/// What a service runs, as a command that runs its image: `entrypoint` and `command` are texts or lists.
+fn script(own: &[&Entry]) -> String {
+    let (mut image, mut entrypoint, mut command) = (String::new(), String::new(), String::new());
+    let mut variables = Variables::new();
+    for entry in own {
+        match entry.path.get(2).map(String::as_str) {
+            Some("image") => image.clone_from(&entry.value),
+            Some("entrypoint") => entrypoint += &words(entry),
+            Some("command") => command += &words(entry),
+            Some("environment") => variable(&mut variables, entry),
+            _ => {}
+        }
+    }
+    assigned(&variables) + "docker run " + &quoted(&image) + &entrypoint + &command
+}
+
+/// Words of a text or of a list, as a shell reads them.
+fn words(entry: &Entry) -> String {
+    if entry.key() == "-" || entry.value.starts_with('[') {
+        return yaml::listed(entry).iter().map(|word| quoted(word)).collect();
+    }
+    // The marks of a text over several lines, and those of lines that go on.
+    let text = entry.value.trim_start_matches(['|', '>']).trim_start_matches(['-', '+']);
+    let text = if entry.value.starts_with(['|', '>']) { text } else { &entry.value };
+    text.replace("\\ ", " ") + " "
+}
+
+/// A variable: `NAME: value`, or an item `NAME=value`.
+fn variable(variables: &mut Variables, entry: &Entry) {
+    let pair = if entry.key() == "-" { entry.value.split_once('=') } else { Some((entry.key(), entry.value.as_str())) };
+    if let Some((name, value)) = pair.filter(|(name, _)| *name != "environment") {
+        take(variables, "name", name);
+        // What Compose itself puts in is known only when it runs.
+        take(variables, "value", if value.contains('$') { "" } else { value });
+    }
+}
