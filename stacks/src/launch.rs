@@ -1,13 +1,15 @@
 //! The command in a script that starts a stack: what starts it, its program, and the program's flags.
 
+mod gpus;
+
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
-use crate::Machine;
 use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
+pub use gpus::{gpus, unknown_gpus};
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,15 +67,13 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
         let start = begins(&texts);
         let score = n + if start.is_some() { 1000 } else { 0 };
         if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
-            best = Some((score, launched(&words, &texts, start.unwrap_or(0))));
+            best = Some((score, launched(&words, &texts, start.unwrap_or(0), gpus::batch_options(text))));
         }
     }
-    let mut launch = best.map(|(_, launch)| launch).ok_or_else(|| {
+    best.map(|(_, launch)| launch).ok_or_else(|| {
         let help = "a command of `torchrun`, `srun` or `python` with the program's flags is needed";
         Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help)
-    })?;
-    launch.launcher.extend(batch_options(text));
-    Ok(launch)
+    })
 }
 
 /// Every command of a script that starts one of several programs, each with the position of what began it.
@@ -90,7 +90,7 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
         let words = unwrapped(command);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
-        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start))));
+        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start, Vec::new()))));
     }
     Ok(found)
 }
@@ -100,7 +100,7 @@ fn unwrapped(words: Vec<Word>) -> Vec<Word> {
     words.into_iter().flat_map(|word| if word.text().contains(" --") { word.cut() } else { vec![word] }).collect()
 }
 
-fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
+fn launched(words: &[Word], texts: &[String], start: usize, batch: Vec<Flag>) -> Launch {
     let (before, after) = words.split_at(start);
     let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
@@ -118,7 +118,7 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
         flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
     Launch {
-        launcher: of_words(before),
+        launcher: gpus::launcher(before, batch),
         program: texts[start..start + n_program].to_vec(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
@@ -128,23 +128,6 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
 
 fn is_unknown(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| letter == UNKNOWN)
-}
-
-/// `#SBATCH --nodes=4` and the like.
-fn batch_options(text: &str) -> Vec<Flag> {
-    let mut flags = Vec::new();
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let at = start..start + line.trim_end().len();
-        start += line.len();
-        let Some(options) = line.trim().strip_prefix("#SBATCH") else { continue };
-        for option in options.split_whitespace().filter(|option| option.starts_with("--")) {
-            if let Some((name, value)) = option.split_once('=') {
-                flags.push(Flag { name: named(name), values: vec![value.to_owned()], at: at.clone() });
-            }
-        }
-    }
-    flags
 }
 
 /// Flags of a section of a YAML file, each a key of its own.
@@ -203,45 +186,10 @@ pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
     flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }
 
-/// Flags of launchers that say how many GPUs of a node, and how many nodes there are.
-const OF_A_NODE: [&str; 4] = ["nproc-per-node", "gpus-per-node", "ntasks-per-node", "num-gpus"];
-const NODES: [&str; 4] = ["nnodes", "nodes", "N", "num-nodes"];
-
-/// The flag of some names that counts: the last one.
-fn last<'f>(launcher: &'f [Flag], names: &[&str]) -> Option<&'f Flag> {
-    launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
-}
-
-/// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
-pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
-    // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
-    let value = |flag: &Flag| flag.value().split(':').next()?.parse::<u32>().ok().filter(|n| *n > 0);
-    let number = |names: &[&str]| last(launcher, names).and_then(value);
-    let per_node = number(&OF_A_NODE);
-    // Without the flag `torchrun` starts one node; a number that cannot be read is no one.
-    let nodes = last(launcher, &NODES).map_or(Some(1), value);
-    let all = per_node.zip(nodes).map(|(per_node, nodes)| nodes.saturating_mul(per_node));
-    (all.or_else(|| number(&["ntasks", "n", "np"])), per_node)
-}
-
-/// Warnings about numbers of nodes and GPUs that only a shell knows, where nothing else says them.
-pub fn unknown_gpus(launcher: &[Flag], machine: &Machine) -> Vec<Finding> {
-    if machine.nodes.is_some() || gpus(launcher).0.is_some() {
-        return Vec::new();
-    }
-    let flags = [NODES, OF_A_NODE].into_iter().filter_map(|names| last(launcher, &names));
-    let unknown = flags.filter(|flag| flag.value().contains(UNKNOWN)).map(|flag| {
-        let what = format!("the value of `--{}` is known only when the script runs", flag.name);
-        let help =
-            "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or write the number into the script";
-        Finding::warning(Code::UnknownValue, Some(flag.at.clone()), what).help(help)
-    });
-    unknown.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Machine;
 
     #[test]
     fn gpus_are_those_of_the_launcher() {
@@ -254,6 +202,28 @@ mod tests {
         assert_eq!(of("srun bash -c \"torchrun --nnodes 2:3 --nproc-per-node 8 a.py --x 1\""), (Some(16), Some(8)));
         assert_eq!(of("python a.py --x"), (None, None));
         assert_eq!(of("torchrun --nproc_per_node 8 a.py --x"), (Some(8), Some(8)));
+        // One task on a node starts the processes of its GPUs, in any order of the lines.
+        for lines in ["--ntasks-per-node=1\n#SBATCH --gres=gpu:8", "--gpus-per-node=8\n#SBATCH --ntasks-per-node=1"] {
+            let script = format!("#SBATCH --nodes=4\n#SBATCH {lines}\nsrun torchrun --nproc_per_node 8 a.py --x");
+            assert_eq!(of(&script), (Some(32), Some(8)), "{script}");
+            let script = script.replace(" --nproc_per_node 8", "");
+            assert_eq!(of(&script), (Some(32), Some(8)), "{script}");
+        }
+        // A space or nothing in the place of `=`, types of GPUs, and a line that is none.
+        assert_eq!(
+            of("#SBATCH --nodes 4 # four\n#SBATCH --gres=nvme:1,gpu:a100:8\nsrun python a.py"),
+            (Some(32), Some(8))
+        );
+        assert_eq!(of("#SBATCH -N4 -n 32\n##SBATCH --nodes=128\nsrun python a.py"), (Some(32), Some(8)));
+        assert_eq!(
+            of("#SBATCH -N 4 --gpus-per-task=1\n#SBATCH --ntasks-per-node=8\nsrun python a.py"),
+            (Some(32), Some(8))
+        );
+        assert_eq!(of("#SBATCH --nodes=your_own\n#SBATCH --gres=gpu:8\nsrun python a.py"), (None, Some(8)));
+        // What stands behind the number is the program's.
+        assert_eq!(of("srun --nodes 4 --ntasks-per-node 8 python -u a.py --x"), (Some(32), Some(8)));
+        assert_eq!(of("srun --ntasks-per-node=8 -N4 bash -c \"python a.py --x 1\""), (Some(32), Some(8)));
+        assert_eq!(of("mpirun -x PATH -np 32 python a.py --x"), (Some(32), None));
     }
 
     #[test]
