@@ -1,14 +1,17 @@
 //! The command in a script that starts a stack: what starts it, its program, and the program's flags.
 
+mod candidates;
 mod gpus;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
 use crate::flags::{Flag, is_flag, named, of_words, rows};
-use crate::shell::{self, UNKNOWN, Word};
+use crate::shell::{self, UNKNOWN, Unreadable, Word};
 use crate::yaml;
+use candidates::Candidate;
 pub use gpus::{gpus, unknown_gpus};
 
 /// A program as it is started.
@@ -49,31 +52,74 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
 }
 
+/// What a stack says of flags before they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Judge<'a> {
+    /// Whether it has a flag.
+    pub(crate) knows: &'a dyn Fn(&str) -> bool,
+    /// Whether a flag may change time or memory.
+    pub(crate) matters: &'a dyn Fn(&str) -> bool,
+}
+
 /// The command of a script with the most flags that a stack knows; `begins` says which word begins the program.
 ///
 /// # Errors
 /// What is wrong with the script.
 pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
-    let commands = shell::commands(text).map_err(|why| {
-        let help = "only assignments, lists, sums and the command that starts the program are read";
-        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
-    })?;
-    let mut best: Option<(usize, Launch)> = None;
+    of_judged(text, begins, Judge { knows, matters: &|_| true })
+}
+
+/// The same, with nothing said of what does not matter.
+///
+/// # Errors
+/// What is wrong with the script.
+pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<Launch, Finding> {
+    let commands = shell::script(text).map_err(unreadable)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
     for command in commands {
-        let words = unwrapped(command);
+        let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
-        let flags = of_words(&words);
-        let n = flags.iter().filter(|flag| knows(&flag.name)).count();
+        let n_known = of_words(&words).iter().filter(|flag| (judge.knows)(&flag.name)).count();
         let start = begins(&texts);
-        let score = n + if start.is_some() { 1000 } else { 0 };
-        if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
-            best = Some((score, launched(&words, &texts, start.unwrap_or(0), gpus::batch_options(text))));
+        if n_known > 0 || start.is_some() {
+            let at = words.get(start.unwrap_or(0)).map_or(0..0, Word::at);
+            candidates.push(Candidate { words, texts, start, n_known, at, left: command.left });
         }
     }
-    best.map(|(_, launch)| launch).ok_or_else(|| {
+    // Of equal ones the first.
+    let best = candidates.iter().rev().max_by_key(|one| one.score()).ok_or_else(|| {
         let help = "a command of `torchrun`, `srun` or `python` with the program's flags is needed";
         Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help)
-    })
+    })?;
+    let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), gpus::batch_options(text));
+    launch.findings.extend(candidates::others(text, best, &candidates));
+    launch.findings.extend(candidates::not_followed(&best.left, judge));
+    launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
+    Ok(launch)
+}
+
+/// An error about a script.
+fn unreadable(why: Unreadable) -> Finding {
+    let help = "only assignments, lists, sums and the command that starts the program are read";
+    Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
+}
+
+/// Warnings about words right behind a program that only a shell knows.
+fn words_of_program(words: &[Word], texts: &[String], start: usize) -> Vec<Finding> {
+    let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
+    let open = (start + 1..start + n_program).filter(|index| is_unknown(&texts[*index]));
+    open.map(|index| left_out(&words[index])).collect()
+}
+
+/// A warning about a word that may hold flags.
+pub(crate) fn left_out_at(at: Range<usize>) -> Finding {
+    let what = "what stands here is known only when the script runs, and left out";
+    let help = "flags in it are not read; write them into the script";
+    Finding::warning(Code::UnknownValue, Some(at), what).help(help)
+}
+
+fn left_out(word: &Word) -> Finding {
+    left_out_at(word.at())
 }
 
 /// Every command of a script that starts one of several programs, each with the position of what began it.
@@ -81,10 +127,7 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
 /// # Errors
 /// What is wrong with the script.
 pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
-    let commands = shell::commands(text).map_err(|why| {
-        let help = "only assignments, lists, sums and the command that starts the program are read";
-        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
-    })?;
+    let commands = shell::commands(text).map_err(unreadable)?;
     let mut found = Vec::new();
     for command in commands {
         let words = unwrapped(command);
@@ -105,13 +148,10 @@ fn launched(words: &[Word], texts: &[String], start: usize, batch: Vec<Flag>) ->
     let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
     let is_open = |index: &usize| {
-        is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"))
+        let before = &texts[start + *index - 1];
+        is_unknown(&texts[start + *index]) && (!before.starts_with("--") || before.contains('='))
     };
-    let findings = (n_program..after.len()).filter(is_open).map(|index| {
-        let what = "what stands here is known only when the script runs, and left out";
-        let help = "flags in it are not read; write them into the script";
-        Finding::warning(Code::UnknownValue, Some(after[index].at()), what).help(help)
-    });
+    let findings = (n_program.max(1)..after.len()).filter(is_open).map(|index| left_out(&after[index]));
     let mut flags = of_words(&after[n_program..]);
     for flag in &mut flags {
         let mut is_first = true;
@@ -224,6 +264,37 @@ mod tests {
         assert_eq!(of("srun --nodes 4 --ntasks-per-node 8 python -u a.py --x"), (Some(32), Some(8)));
         assert_eq!(of("srun --ntasks-per-node=8 -N4 bash -c \"python a.py --x 1\""), (Some(32), Some(8)));
         assert_eq!(of("mpirun -x PATH -np 32 python a.py --x"), (Some(32), None));
+    }
+
+    fn findings(script: &str) -> Vec<String> {
+        let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+        let knows = |name: &str| name.len() == 1;
+        let matters = |name: &str| name != "save";
+        let launch = of_judged(script, begins, Judge { knows: &knows, matters: &matters }).unwrap();
+        launch.findings.into_iter().map(|finding| finding.what).collect()
+    }
+
+    #[test]
+    fn words_that_a_shell_alone_knows_are_said_wherever_they_stand() {
+        for script in ["a.py $L --x 1", "a.py --x=1 $L --y", "a.py --x 1 $L", "a.py --x $L $M"] {
+            assert!(matches!(&findings(script)[..], [one] if one.starts_with("what stands here")), "{script}");
+        }
+        assert_eq!(findings("a.py --x $L --y"), [""; 0]);
+    }
+
+    #[test]
+    fn assignments_under_conditions_are_said_where_they_matter() {
+        let found = findings("if [ $1 = x ]; then L=--fp8; D=/y; fi\na.py --x 1 --save $D --y $L");
+        assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
+    }
+
+    #[test]
+    fn commands_that_are_not_read_are_named() {
+        let found =
+            findings("if [ $1 = x ]; then a.py --x 1 --y 2; else\n  a.py --x 1 --y 3 --z 4; fi\nprepare.py --x 1\n");
+        assert!(matches!(&found[..], [one] if one.starts_with("2 commands start a program")), "{found:?}");
+        // A branch that does not run is none, nor is the same command again.
+        assert_eq!(findings("A=1\nif [ $A = 2 ]; then a.py --x 1; else a.py --x 2; fi\na.py --x 2"), [""; 0]);
     }
 
     #[test]

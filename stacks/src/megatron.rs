@@ -16,8 +16,8 @@ use input::diagnostic::{Code, Finding, Severity};
 
 use crate::again::{Again, Names};
 use crate::document::Document;
-use crate::flags::{Flags, Table, words};
-use crate::launch::{self, Launch};
+use crate::flags::{Effect, Flags, Table, words};
+use crate::launch::{self, Judge, Launch};
 use crate::{Imported, Machine};
 pub use export::TARGET;
 use parallel::Degrees;
@@ -53,7 +53,9 @@ fn begins(words: &[String]) -> Option<usize> {
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
     let knows = |name: &str| FLAGS.find(name).is_some();
-    let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_script(text, begins, &knows) };
+    let matters = |name: &str| FLAGS.find(name).is_none_or(|known| known.effect != Effect::Silent);
+    let judge = Judge { knows: &knows, matters: &matters };
+    let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
         Ok(launch) => of_launch(launch, machine),
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },

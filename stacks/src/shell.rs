@@ -1,13 +1,21 @@
 //! A launch script as the commands that it would run: variables, arrays and arithmetic are substituted, nothing is executed.
 //!
-//! Assignments of the script itself are followed in order. Those under a condition or in a loop are not: the value before them stands.
+//! Assignments of the script itself are followed in order. Of conditions whose sides the script says the branch that runs is followed, of a loop its
+//! first value. Under other conditions the value before stands, and each command knows what it uses of that.
 //! What cannot be known becomes `UNKNOWN` in the text. Every letter keeps its byte in the script, so findings point where it was written.
 
 mod arithmetic;
+mod branches;
+mod conditions;
+mod cut;
 mod expand;
+mod follow;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+pub use uses::{Left, Why};
 
 /// Stands for text that only a shell, an environment or a caller knows.
 pub const UNKNOWN: char = '\u{fffc}';
@@ -15,15 +23,12 @@ pub const UNKNOWN: char = '\u{fffc}';
 const LETTERS_MAX: usize = 1 << 20;
 /// Substitutions inside substitutions.
 const DEPTH_MAX: usize = 32;
-/// Words that open a part which may run or not, or often.
-const OPENING: [&str; 6] = ["if", "for", "while", "until", "case", "select"];
-/// Words that close one.
-const CLOSING: [&str; 3] = ["fi", "done", "esac"];
+/// Letters that the words of all commands may have.
+const ALL_LETTERS_MAX: usize = 16 << 20;
 /// Words in front of a command that say nothing of it.
-const IN_FRONT: [&str; 18] = [
-    "then", "else", "elif", "do", "{", "}", "export", "declare", "local", "readonly", "exec", "eval", "time", "nohup",
-    "command", "sudo", "!", "env",
-];
+const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "env", "coproc"];
+/// Words in front of assignments, which may have options of their own.
+const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
@@ -48,10 +53,20 @@ impl Word {
         *start..end
     }
 
-    /// Its words, where it is a whole command in quotes.
+    /// Its words, where it is a whole command in quotes: that command has quotes of its own.
     pub fn cut(&self) -> Vec<Self> {
-        let words = self.letters.split(|(letter, _)| letter.is_whitespace());
-        words.filter(|letters| !letters.is_empty()).map(|letters| Self { letters: letters.to_vec() }).collect()
+        self.cut_as_commands().unwrap_or_else(|_| {
+            let words = self.letters.split(|(letter, _)| letter.is_whitespace());
+            words.filter(|letters| !letters.is_empty()).map(|letters| Self { letters: letters.to_vec() }).collect()
+        })
+    }
+
+    fn cut_as_commands(&self) -> Result<Vec<Self>, Unreadable> {
+        let statements = cut::statements(self.letters.clone(), 0)?;
+        let none = Values::default();
+        let words: Result<Vec<Vec<Self>>, Unreadable> =
+            statements.iter().map(|statement| none.fields(&statement.pieces)).collect();
+        Ok(words?.concat())
     }
 }
 
@@ -67,37 +82,31 @@ struct Values {
     letters: usize,
 }
 
-/// Commands of a script, in order, each with its words.
+/// A command of a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// Its words.
+    pub words: Vec<Word>,
+    /// Whether it runs: others stand under conditions that only a shell knows.
+    pub is_sure: bool,
+    /// What it uses and is not followed.
+    pub left: Vec<Left>,
+}
+
+/// Commands of a script, in order; without those under conditions that are false.
 ///
 /// # Errors
 /// Why it cannot be read: a quote without an end, or more text than anybody writes.
-pub fn commands(script: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
-    let mut values = Values::default();
-    let mut commands = Vec::new();
-    let mut depth = 0_usize;
-    for statement in statements(script)? {
-        let mut pieces = statement.as_slice();
-        while let Some(first) = pieces.first() {
-            let word = first.plain();
-            if OPENING.contains(&word.as_str()) {
-                depth += 1;
-            } else if CLOSING.contains(&word.as_str()) {
-                depth = depth.saturating_sub(1);
-            } else if let Some((name, is_more)) = first.assigns() {
-                if depth == 0 {
-                    values.assign(&name, is_more, first)?;
-                }
-            } else if !IN_FRONT.contains(&word.as_str()) {
-                break;
-            }
-            pieces = &pieces[1..];
-        }
-        let command = values.fields(pieces)?;
-        if !command.is_empty() {
-            commands.push(command);
-        }
-    }
-    Ok(commands)
+pub fn script(script: &str) -> Result<Vec<Command>, Unreadable> {
+    follow::commands(script)
+}
+
+/// Commands of a script, each with its words alone.
+///
+/// # Errors
+/// As those of `script`.
+pub fn commands(text: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
+    Ok(script(text)?.into_iter().map(|command| command.words).collect())
 }
 
 /// Why a script cannot be read.
@@ -126,315 +135,6 @@ impl Unreadable {
             Self::Open { at, .. } => Some(*at..*at + 1),
             Self::Long | Self::Deep => None,
         }
-    }
-}
-
-/// A word as it is written, before anything is substituted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Piece {
-    parts: Vec<Part>,
-    /// Words of a list in parentheses behind `NAME=`.
-    list: Option<Vec<Piece>>,
-}
-
-/// Letters of a word that are treated alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    /// As they stand; quoted ones make a word even where there is none.
-    Plain { letters: Vec<Letter>, is_quoted: bool },
-    /// `$NAME`, `${…}`, `$((…))` or `$(…)`, by what stands inside.
-    Dollar { what: Dollar, at: usize, is_quoted: bool },
-}
-
-/// What stands behind a dollar.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Dollar {
-    /// A name, and what stands for it where it is not set.
-    Name { name: String, default: Option<(String, usize)> },
-    /// All words of a list.
-    All { name: String },
-    /// A sum in whole numbers.
-    Sum { text: String },
-    /// What only a shell knows.
-    Else,
-}
-
-impl Piece {
-    /// Its text where nothing is quoted or substituted; empty otherwise.
-    fn plain(&self) -> String {
-        match self.parts.as_slice() {
-            [Part::Plain { letters, is_quoted: false }] => letters.iter().map(|(letter, _)| *letter).collect(),
-            _ => String::new(),
-        }
-    }
-
-    fn is_number(&self) -> bool {
-        self.plain().parse::<u32>().is_ok()
-    }
-
-    /// The name in front of `=` or `+=`, and whether something is added to it.
-    fn assigns(&self) -> Option<(String, bool)> {
-        let Some(Part::Plain { letters, is_quoted: false }) = self.parts.first() else { return None };
-        let text: String = letters.iter().map(|(letter, _)| *letter).collect();
-        let (name, _) = text.split_once('=')?;
-        let (name, is_more) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
-        let is_name =
-            !name.is_empty() && name.chars().all(is_of_name) && !name.starts_with(|c: char| c.is_ascii_digit());
-        is_name.then(|| (name.to_owned(), is_more))
-    }
-}
-
-const fn is_of_name(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
-}
-
-/// A letter of the script; the mark for what is unknown is none of a script's own.
-const fn own(letter: char) -> char {
-    if letter == UNKNOWN { char::REPLACEMENT_CHARACTER } else { letter }
-}
-
-/// Cuts a script into statements of words.
-fn statements(script: &str) -> Result<Vec<Vec<Piece>>, Unreadable> {
-    let mut cutter = Cutter { letters: script.char_indices().map(|(at, letter)| (own(letter), at)).collect(), next: 0 };
-    let mut statements = vec![Vec::new()];
-    let mut ends: Vec<String> = Vec::new();
-    while let Some((letter, _)) = cutter.peek(0) {
-        let is_end = matches!(letter, '\n' | ';' | '&' | '|' | '(' | ')');
-        if letter == '#' {
-            cutter.skip_line();
-        } else if is_end {
-            cutter.next += 1;
-            statements.push(Vec::new());
-            if letter == '\n' {
-                ends.drain(..).for_each(|end| cutter.skip_text(&end));
-            }
-        } else if letter == '<' || letter == '>' {
-            // The number of a stream in front of `>` is no word.
-            let is_number = cutter.next > 0 && cutter.letters[cutter.next - 1].0.is_ascii_digit();
-            statements.last_mut().expect("never empty").pop_if(|piece: &mut Piece| is_number && piece.is_number());
-            ends.extend(cutter.redirection()?);
-        } else if letter.is_whitespace() || cutter.is_continued() {
-            cutter.next += if letter == '\\' { 2 } else { 1 };
-        } else {
-            let piece = cutter.piece()?;
-            statements.last_mut().expect("never empty").push(piece);
-        }
-    }
-    Ok(statements)
-}
-
-/// Reads letters one after another.
-struct Cutter {
-    letters: Vec<Letter>,
-    next: usize,
-}
-
-impl Cutter {
-    fn peek(&self, ahead: usize) -> Option<Letter> {
-        self.letters.get(self.next + ahead).copied()
-    }
-
-    fn is(&self, ahead: usize, letter: char) -> bool {
-        self.peek(ahead).is_some_and(|(found, _)| found == letter)
-    }
-
-    /// Whether a backslash joins this line and the next.
-    fn is_continued(&self) -> bool {
-        self.is(0, '\\') && self.is(1, '\n')
-    }
-
-    fn skip_line(&mut self) {
-        while self.peek(0).is_some_and(|(letter, _)| letter != '\n') {
-            self.next += 1;
-        }
-    }
-
-    /// Lines of a text in place, up to the word that ends it.
-    fn skip_text(&mut self, end: &str) {
-        while self.peek(0).is_some() {
-            let from = self.next;
-            self.skip_line();
-            let line: String = self.letters[from..self.next].iter().map(|(letter, _)| *letter).collect();
-            self.next += 1;
-            if line.trim() == end {
-                return;
-            }
-        }
-    }
-
-    /// Leaves out `>file`, `2>&1` and the like; the word that ends a text in place, where it is one.
-    fn redirection(&mut self) -> Result<Option<String>, Unreadable> {
-        let is_text = self.is(0, '<') && self.is(1, '<');
-        while self.peek(0).is_some_and(|(letter, _)| matches!(letter, '<' | '>' | '&' | '-' | ' ')) {
-            self.next += 1;
-        }
-        let is_over = self.peek(0).is_none_or(|(letter, _)| matches!(letter, '\n' | ';' | '|' | '(' | ')'));
-        let piece = if is_over { Piece::default() } else { self.piece()? };
-        let end = piece.parts.iter().filter_map(|part| match part {
-            Part::Plain { letters, .. } => Some(letters.iter().map(|(letter, _)| *letter).collect::<String>()),
-            Part::Dollar { .. } => None,
-        });
-        let end: String = end.collect();
-        Ok((is_text && !end.is_empty()).then_some(end))
-    }
-
-    /// A word up to a space or an end of a statement.
-    fn piece(&mut self) -> Result<Piece, Unreadable> {
-        let mut piece = Piece::default();
-        while let Some((letter, at)) = self.peek(0) {
-            match letter {
-                _ if letter.is_whitespace() || self.is_continued() => break,
-                '(' if piece.assigns().is_some() => {
-                    piece.list = Some(self.list(at)?);
-                    break;
-                }
-                ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
-                '\'' => piece.parts.push(self.single(at)?),
-                '"' => self.double(at, &mut piece.parts)?,
-                '$' => piece.parts.push(self.dollar(false)?),
-                '`' => piece.parts.push(self.backticks(at)?),
-                '\\' => {
-                    self.next += 1;
-                    self.plain(&mut piece.parts, false);
-                }
-                _ => self.plain(&mut piece.parts, false),
-            }
-        }
-        Ok(piece)
-    }
-
-    /// Takes a letter as it stands.
-    fn plain(&mut self, parts: &mut Vec<Part>, is_quoted: bool) {
-        let Some(letter) = self.peek(0) else { return };
-        self.next += 1;
-        match parts.last_mut() {
-            Some(Part::Plain { letters, is_quoted: before }) if *before == is_quoted => letters.push(letter),
-            _ => parts.push(Part::Plain { letters: vec![letter], is_quoted }),
-        }
-    }
-
-    fn single(&mut self, at: usize) -> Result<Part, Unreadable> {
-        self.next += 1;
-        let from = self.next;
-        while !self.is(0, '\'') {
-            if self.peek(0).is_none() {
-                return Err(Unreadable::Open { what: "'", at });
-            }
-            self.next += 1;
-        }
-        self.next += 1;
-        Ok(Part::Plain { letters: self.letters[from..self.next - 1].to_vec(), is_quoted: true })
-    }
-
-    fn double(&mut self, at: usize, parts: &mut Vec<Part>) -> Result<(), Unreadable> {
-        self.next += 1;
-        parts.push(Part::Plain { letters: Vec::new(), is_quoted: true });
-        loop {
-            match self.peek(0) {
-                None => return Err(Unreadable::Open { what: "\"", at }),
-                Some(('"', _)) => break,
-                Some(('$', _)) => parts.push(self.dollar(true)?),
-                Some(('`', at)) => parts.push(self.backticks(at)?),
-                Some(('\\', _)) => {
-                    self.next += 1;
-                    if self.is(0, '\n') {
-                        self.next += 1;
-                    } else {
-                        self.plain(parts, true);
-                    }
-                }
-                Some(_) => self.plain(parts, true),
-            }
-        }
-        self.next += 1;
-        Ok(())
-    }
-
-    fn backticks(&mut self, at: usize) -> Result<Part, Unreadable> {
-        self.next += 1;
-        while !self.is(0, '`') {
-            if self.peek(0).is_none() {
-                return Err(Unreadable::Open { what: "`", at });
-            }
-            self.next += 1;
-        }
-        self.next += 1;
-        Ok(Part::Dollar { what: Dollar::Else, at, is_quoted: true })
-    }
-
-    /// Words of `NAME=( … )`.
-    fn list(&mut self, at: usize) -> Result<Vec<Piece>, Unreadable> {
-        self.next += 1;
-        let mut pieces = Vec::new();
-        loop {
-            match self.peek(0) {
-                None => return Err(Unreadable::Open { what: "(", at }),
-                Some((')', _)) => break,
-                Some(('#', _)) => self.skip_line(),
-                Some((letter, _)) if letter.is_whitespace() => self.next += 1,
-                Some(_) if self.is_continued() => self.next += 2,
-                Some((';' | '&' | '|' | '(' | '<' | '>', _)) => self.next += 1,
-                Some(_) => pieces.push(self.piece()?),
-            }
-        }
-        self.next += 1;
-        Ok(pieces)
-    }
-
-    /// What a dollar stands for.
-    fn dollar(&mut self, is_quoted: bool) -> Result<Part, Unreadable> {
-        let at = self.letters[self.next].1;
-        self.next += 1;
-        let what = match self.peek(0) {
-            Some(('(', _)) if self.is(1, '(') => {
-                let text = self.inside(at, '(', ')', "$((")?;
-                // The second pair is the mark's own; what stands inside may have parentheses at its ends.
-                let sum = text.strip_prefix('(').unwrap_or(&text);
-                Dollar::Sum { text: sum.strip_suffix(')').unwrap_or(sum).to_owned() }
-            }
-            Some(('(', _)) => {
-                self.inside(at, '(', ')', "$(")?;
-                Dollar::Else
-            }
-            Some(('{', start)) => {
-                let text = self.inside(at, '{', '}', "${")?;
-                expand::braces(&text, start + 1)
-            }
-            Some((letter, _)) if is_of_name(letter) && !letter.is_ascii_digit() => {
-                let mut name = String::new();
-                while let Some((letter, _)) = self.peek(0).filter(|(letter, _)| is_of_name(*letter)) {
-                    name.push(letter);
-                    self.next += 1;
-                }
-                Dollar::Name { name, default: None }
-            }
-            Some((letter, _)) if letter.is_ascii_digit() || "@*#?$!-".contains(letter) => {
-                self.next += 1;
-                Dollar::Else
-            }
-            _ => return Ok(Part::Plain { letters: vec![('$', at)], is_quoted }),
-        };
-        Ok(Part::Dollar { what, at, is_quoted })
-    }
-
-    /// Text between brackets that may hold further ones.
-    fn inside(&mut self, at: usize, open: char, close: char, what: &'static str) -> Result<String, Unreadable> {
-        let mut text = String::new();
-        let mut depth = 0_usize;
-        while let Some((letter, _)) = self.peek(0) {
-            self.next += 1;
-            depth += usize::from(letter == open);
-            if letter == close {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(text);
-                }
-            }
-            if depth > 1 || letter != open {
-                text.push(letter);
-            }
-        }
-        Err(Unreadable::Open { what, at })
     }
 }
 
@@ -471,6 +171,83 @@ mod tests {
             &[&["[", "-z", "\u{fffc}", "]"], &["run", "1", "\u{fffc}", "\u{fffc}"]],
         );
         check("cat <<EOF\nrun --no\nEOF\nrun --yes", &[&["cat"], &["run", "--yes"]]);
+    }
+
+    #[test]
+    fn the_branch_that_runs_is_followed() {
+        for (condition, is_taken) in [
+            ("[ \"$A\" = x ]", true),
+            ("[[ $A == \"y\" ]]", false),
+            ("[[ $A == x* && $N -gt 1 ]]", true),
+            ("[ $A = x ] && [ $N -lt 2 ]", false),
+            ("[ -z \"${B:-}\" ]", true),
+            ("[ -n \"$A\" -a 1 -eq 2 ]", false),
+            ("! test $N -ge 3", true),
+            ("(( N > 1 ))", true),
+            ("((N == 3))", false),
+            ("[[ ! -n $A || $N != 3 ]]", true),
+            ("false", false),
+        ] {
+            let script =
+                format!("A=x\nN=2\nif {condition}; then\n  T=yes\n  run then\nelse T=no; run else; fi\nrun $T");
+            let found: Vec<String> = script_texts(&script).into_iter().filter(|one| one.starts_with("run")).collect();
+            let expected = if is_taken { ["run then", "run yes"] } else { ["run else", "run no"] };
+            assert_eq!(found, expected, "{condition}");
+        }
+        let nested = "A=1\nif [ $A = 2 ]; then B=2; elif [ $A = 1 ]; then if [ $A -gt 5 ]; then B=5; else B=1; fi; else B=0; fi\nrun $B";
+        assert_eq!(script_texts(nested).last().map(String::as_str), Some("run 1"));
+        let case = "M=b\ncase $M in\n  a|x) S=1 ;;\n  (b | c) S=2; T=3 ;;\n  *) S=9 ;;\nesac\nrun $S $T";
+        assert_eq!(script_texts(case), ["run 2 3"]);
+        let short =
+            "A=1\n[ $A = 1 ] && B=1\n[ $A = 2 ] && C=2 || C=3\ncd x && D=4\n[ $A = 2 ] && { D=5; B=6; }\nrun $B $C $D";
+        assert_eq!(script_texts(short).last().map(String::as_str), Some("run 1 3 4"));
+        assert_eq!(script_texts("for S in 1 2; do L+=(--s $S); done\nrun ${L[@]}"), ["run --s 1"]);
+    }
+
+    /// Commands, each with spaces between its words.
+    fn script_texts(text: &str) -> Vec<String> {
+        let text_of = |words: &Vec<Word>| words.iter().map(Word::text).collect::<Vec<_>>().join(" ");
+        commands(text).unwrap().iter().map(text_of).collect()
+    }
+
+    #[test]
+    fn what_is_not_followed_is_known_where_it_is_used() {
+        let left = |text: &str| {
+            let command = script(text).unwrap().pop().unwrap();
+            command.left.into_iter().map(|left| (left.name, left.flags.join(" "))).collect::<Vec<_>>()
+        };
+        let expected = |name: &str, flags: &str| vec![(name.to_owned(), flags.to_owned())];
+        let list = "L=(--a 1)\nif [ $1 = x ]; then L+=(--fp8 --b=2); fi\nALL=\"${L[@]}\"\nrun $ALL";
+        assert_eq!(left(list), expected("L", "fp8 b"));
+        // What is said again behind it, or is the same, or is not used, changes nothing.
+        assert_eq!(left("if [ $1 = x ]; then A=2; fi\nA=3\nrun $A"), []);
+        assert_eq!(left("A=2\nif [ $1 = x ]; then A=2; fi\nrun $A"), []);
+        assert_eq!(left("if [ $1 = x ]; then A=2; fi\nrun"), []);
+        // A condition on such a name is not decided either.
+        let chain = "A=0\nB=0\nif [ $1 = x ]; then A=1; fi\nif [ $A = 1 ]; then B=1; fi\nrun $B";
+        assert_eq!(left(chain), expected("B", ""));
+        assert_eq!(
+            left("while [ $# -gt 0 ]; do case $1 in --fp8) F=--fp8;; esac; shift; done\nrun $F"),
+            expected("F", "fp8")
+        );
+        assert_eq!(left("for N in 1 2; do run $N; done"), expected("N", ""));
+        let flag = script("D=1\nif [ $1 = x ]; then D=2; fi\nrun --a --save $D").unwrap().pop().unwrap();
+        assert_eq!(flag.left[0].of_flag.as_deref(), Some("save"));
+    }
+
+    #[test]
+    fn declarations_texts_in_place_and_eval_are_read_as_a_shell_reads_them() {
+        check("declare -a L=(--a 1)\nexport -n X=2\nrun ${L[@]} $X", &[&["run", "--a", "1", "2"]]);
+        check(
+            "L=(--f \"'([0]*1+[1]*2)'\" --l 'E\\|t')\neval \"run ${L[@]}\"",
+            &[&["run", "--f", "([0]*1+[1]*2)", "--l", "E|t"]],
+        );
+        check(
+            "N=2\nsbatch <<EOF\n#SBATCH --nodes=4\nM=3\nrun $N \\$M\nEOF\nrun on",
+            &[&["sbatch"], &["run", "2", "3"], &["run", "on"]],
+        );
+        check("bash <<'EOF'\nM=3\nrun $M\nEOF", &[&["bash"], &["run", "3"]]);
+        assert_eq!(commands(&"eval ".repeat(1000)), Err(Unreadable::Deep));
     }
 
     #[test]
