@@ -3,7 +3,6 @@
 mod candidates;
 mod gpus;
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
@@ -11,7 +10,7 @@ use input::diagnostic::{Code, Finding};
 use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, UNKNOWN, Unreadable, Word};
 use crate::yaml;
-use candidates::Candidate;
+use candidates::{Candidate, is_left};
 pub use gpus::{gpus, unknown_gpus};
 
 /// A program as it is started.
@@ -59,6 +58,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) knows: &'a dyn Fn(&str) -> bool,
     /// Whether a flag may change time or memory.
     pub(crate) matters: &'a dyn Fn(&str) -> bool,
+    /// Whether a flag takes no value.
+    pub(crate) is_switch: &'a dyn Fn(&str) -> bool,
 }
 
 /// The command of a script with the most flags that a stack knows; `begins` says which word begins the program.
@@ -66,7 +67,7 @@ pub(crate) struct Judge<'a> {
 /// # Errors
 /// What is wrong with the script.
 pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
-    of_judged(text, begins, Judge { knows, matters: &|_| true })
+    of_judged(text, begins, Judge { knows, matters: &|_| true, is_switch: &|_| false })
 }
 
 /// The same, with nothing said of what does not matter.
@@ -81,7 +82,7 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let n_known = of_words(&words).iter().filter(|flag| (judge.knows)(&flag.name)).count();
         let start = begins(&texts);
-        if n_known > 0 || start.is_some() {
+        if (n_known > 0 || start.is_some()) && !candidates::is_showing(&texts) {
             let at = words.get(start.unwrap_or(0)).map_or(0..0, Word::at);
             candidates.push(Candidate { words, texts, start, n_known, at, left: command.left });
         }
@@ -91,10 +92,15 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
         let help = "a command of `torchrun`, `srun` or `python` with the program's flags is needed";
         Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help)
     })?;
-    let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), gpus::batch_options(text));
+    let of_its_own =
+        |flag: &str, word: &Word| (judge.is_switch)(&named(flag)) || candidates::is_list(text, word.at().start);
+    let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), &of_its_own);
+    launch.launcher = gpus::launcher(&best.words[..best.start.unwrap_or(0)], gpus::batch_options(text));
+    launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
+    let is_said = |finding: &Finding| finding.at.as_ref().is_some_and(|at| is_left(text, at.start, &best.left));
+    launch.findings.retain(|finding| !is_said(finding));
     launch.findings.extend(candidates::others(text, best, &candidates));
     launch.findings.extend(candidates::not_followed(&best.left, judge));
-    launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
     Ok(launch)
 }
 
@@ -112,14 +118,10 @@ fn words_of_program(words: &[Word], texts: &[String], start: usize) -> Vec<Findi
 }
 
 /// A warning about a word that may hold flags.
-pub(crate) fn left_out_at(at: Range<usize>) -> Finding {
+fn left_out(word: &Word) -> Finding {
     let what = "what stands here is known only when the script runs, and left out";
     let help = "flags in it are not read; write them into the script";
-    Finding::warning(Code::UnknownValue, Some(at), what).help(help)
-}
-
-fn left_out(word: &Word) -> Finding {
-    left_out_at(word.at())
+    Finding::warning(Code::UnknownValue, Some(word.at()), what).help(help)
 }
 
 /// Every command of a script that starts one of several programs, each with the position of what began it.
@@ -133,7 +135,7 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
         let words = unwrapped(command);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
-        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start, Vec::new()))));
+        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start, &|_, _| false))));
     }
     Ok(found)
 }
@@ -143,22 +145,27 @@ fn unwrapped(words: Vec<Word>) -> Vec<Word> {
     words.into_iter().flat_map(|word| if word.text().contains(" --") { word.cut() } else { vec![word] }).collect()
 }
 
-fn launched(words: &[Word], texts: &[String], start: usize, batch: Vec<Flag>) -> Launch {
+/// A command as a launch; `of_its_own` says of a flag and the word behind it whether that is no value of it.
+fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(&str, &Word) -> bool) -> Launch {
     let (before, after) = words.split_at(start);
     let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
     let is_open = |index: &usize| {
         let before = &texts[start + *index - 1];
-        is_unknown(&texts[start + *index]) && (!before.starts_with("--") || before.contains('='))
+        let has_no_value = !before.starts_with("--") || before.contains('=');
+        is_unknown(&texts[start + *index]) && (has_no_value || of_its_own(before, &after[*index]))
     };
-    let findings = (n_program.max(1)..after.len()).filter(is_open).map(|index| left_out(&after[index]));
-    let mut flags = of_words(&after[n_program..]);
+    let from = n_program.max(1);
+    let findings = (from..after.len()).filter(is_open).map(|index| left_out(&after[index]));
+    let is_kept = |index: &usize| *index < from || !is_open(index);
+    let kept: Vec<Word> = (n_program..after.len()).filter(is_kept).map(|index| after[index].clone()).collect();
+    let mut flags = of_words(&kept);
     for flag in &mut flags {
         let mut is_first = true;
         flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
     Launch {
-        launcher: gpus::launcher(before, batch),
+        launcher: gpus::launcher(before, Vec::new()),
         program: texts[start..start + n_program].to_vec(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
@@ -270,13 +277,17 @@ mod tests {
         let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
         let knows = |name: &str| name.len() == 1;
         let matters = |name: &str| name != "save";
-        let launch = of_judged(script, begins, Judge { knows: &knows, matters: &matters }).unwrap();
+        let is_switch = |name: &str| name == "s";
+        let judge = Judge { knows: &knows, matters: &matters, is_switch: &is_switch };
+        let launch = of_judged(script, begins, judge).unwrap();
         launch.findings.into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
     fn words_that_a_shell_alone_knows_are_said_wherever_they_stand() {
-        for script in ["a.py $L --x 1", "a.py --x=1 $L --y", "a.py --x 1 $L", "a.py --x $L $M"] {
+        for script in
+            ["a.py $L --x 1", "a.py --x=1 $L --y", "a.py --x 1 $L", "a.py --x $L $M", "a.py --s $L", "a.py --y ${L[@]}"]
+        {
             assert!(matches!(&findings(script)[..], [one] if one.starts_with("what stands here")), "{script}");
         }
         assert_eq!(findings("a.py --x $L --y"), [""; 0]);
@@ -284,7 +295,10 @@ mod tests {
 
     #[test]
     fn assignments_under_conditions_are_said_where_they_matter() {
-        let found = findings("if [ $1 = x ]; then L=--fp8; D=/y; fi\na.py --x 1 --save $D --y $L");
+        // The word itself is said no second time; where processes meet changes nothing.
+        let script =
+            "if [ $1 = x ]; then L=--fp8; D=/y; M=h; fi\ntorchrun --master_addr $M a.py --x 1 --save $D --y 1 $L";
+        let found = findings(script);
         assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
     }
 

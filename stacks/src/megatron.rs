@@ -10,6 +10,7 @@ mod model;
 mod optimizer;
 mod parallel;
 mod rules;
+use std::collections::BTreeSet;
 pub use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding, Severity};
@@ -26,6 +27,12 @@ use train::problem::{Dropout, Fusion};
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
+
+/// Its flags that take no value.
+static SWITCHES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../tables/megatron-switches.tsv").lines();
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+});
 
 /// What programs train whose layers a pattern tells.
 const STATE_SPACE: &str = "state-space layers";
@@ -54,7 +61,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
     let knows = |name: &str| FLAGS.find(name).is_some();
     let matters = |name: &str| FLAGS.find(name).is_none_or(|known| known.effect != Effect::Silent);
-    let judge = Judge { knows: &knows, matters: &matters };
+    let judge = Judge { knows: &knows, matters: &matters, is_switch: &|name| SWITCHES.contains(name) };
     let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
         Ok(launch) => of_launch(launch, machine),

@@ -264,5 +264,6 @@ mod tests {
         assert_eq!(commands(&script), Err(Unreadable::Long));
         assert_eq!(commands("run 'x"), Err(Unreadable::Open { what: "'", at: 4 }));
         assert!(commands(&"${".repeat(100_000)).is_err());
+        assert!(commands(&"A=(".repeat(100_000)).is_err());
     }
 }

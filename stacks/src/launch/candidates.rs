@@ -1,5 +1,6 @@
 //! Commands of a script that may be the one that starts a stack, and what is said of those that are not read.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
@@ -9,6 +10,21 @@ use crate::shell::{Left, Why, Word};
 
 /// Flags that a warning names; further ones are counted.
 const NAMED_MAX: usize = 8;
+
+/// Flags of launchers that say where processes meet, not how many there are.
+const OF_LAUNCHERS: [&str; 9] = [
+    "master-addr",
+    "master-port",
+    "node-rank",
+    "machine-rank",
+    "rdzv-endpoint",
+    "rdzv-backend",
+    "rdzv-id",
+    "log-dir",
+    "max-restarts",
+];
+/// Programs that show words, and start nothing.
+const SHOWING: [&str; 3] = ["echo", "printf", "cat"];
 
 /// A command with flags of a stack, or with its program.
 pub(super) struct Candidate {
@@ -31,6 +47,25 @@ impl Candidate {
     }
 }
 
+/// Whether a command shows its words alone.
+pub(super) fn is_showing(texts: &[String]) -> bool {
+    texts.first().is_some_and(|first| SHOWING.contains(&first.as_str()))
+}
+
+/// Whether the word that begins at a byte is a name whose assignments are not followed, which is said of the name.
+pub(super) fn is_left(text: &str, at: usize, left: &[Left]) -> bool {
+    let word = text.get(at..).unwrap_or_default().trim_start_matches(['$', '{', '"']);
+    let end = word.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(word.len());
+    left.iter().any(|left| left.name == word[..end])
+}
+
+/// Whether the word that begins at a byte is a whole list, `${NAME[@]}`, and so no value of one flag.
+pub(super) fn is_list(text: &str, at: usize) -> bool {
+    let word = text.get(at..).unwrap_or_default().trim_start_matches(['$', '{', '"']);
+    let rest = word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+    rest.starts_with("[@]") || rest.starts_with("[*]")
+}
+
 /// A warning where several commands start programs with such flags, of which one is read.
 pub(super) fn others(text: &str, best: &Candidate, all: &[Candidate]) -> Option<Finding> {
     // Programs that prepare data share a few flags with the one that trains.
@@ -50,7 +85,10 @@ pub(super) fn others(text: &str, best: &Candidate, all: &[Candidate]) -> Option<
 /// Warnings about assignments that a command uses and that are not followed, where they may matter.
 pub(super) fn not_followed(left: &[Left], judge: Judge<'_>) -> Vec<Finding> {
     let may_matter = |left: &&Left| match (&left.of_flag, &left.flags[..]) {
-        (Some(flag), []) => (judge.matters)(&flag.replace('_', "-")),
+        (Some(flag), []) => {
+            let name = flag.replace('_', "-");
+            !OF_LAUNCHERS.contains(&name.as_str()) && (judge.matters)(&name)
+        }
         (_, []) => true,
         (_, flags) => flags.iter().any(|flag| (judge.matters)(flag)),
     };
@@ -58,9 +96,11 @@ pub(super) fn not_followed(left: &[Left], judge: Judge<'_>) -> Vec<Finding> {
 }
 
 fn of_one(left: &Left) -> Finding {
-    let mut flags: Vec<String> = left.flags.iter().take(NAMED_MAX).map(|flag| format!("`--{flag}`")).collect();
-    if left.flags.len() > NAMED_MAX {
-        flags.push(format!("{} more", left.flags.len() - NAMED_MAX));
+    let mut seen = BTreeSet::new();
+    let all: Vec<&String> = left.flags.iter().filter(|flag| seen.insert(*flag)).collect();
+    let mut flags: Vec<String> = all.iter().take(NAMED_MAX).map(|flag| format!("`--{flag}`")).collect();
+    if all.len() > NAMED_MAX {
+        flags.push(format!("{} more", all.len() - NAMED_MAX));
     }
     let without = if flags.is_empty() { String::new() } else { format!("; not read: {}", flags.join(", ")) };
     let name = &left.name;

@@ -134,7 +134,7 @@ pub(super) fn statements(letters: Vec<Letter>, depth: usize) -> Result<Vec<State
     if depth > DEPTH_MAX {
         return Err(Unreadable::Deep);
     }
-    let mut cutter = Cutter { letters, next: 0 };
+    let mut cutter = Cutter { letters, next: 0, is_list: false };
     let mut done = vec![Statement::default()];
     // Ends of texts in place, and the statements that get them.
     let mut texts: Vec<(Text, usize)> = Vec::new();
@@ -186,6 +186,8 @@ struct Text {
 pub(super) struct Cutter {
     pub(super) letters: Vec<Letter>,
     pub(super) next: usize,
+    /// Whether it stands in a list: no list has another in it.
+    pub(super) is_list: bool,
 }
 
 impl Cutter {
@@ -290,7 +292,7 @@ impl Cutter {
         while let Some((letter, at)) = self.peek(0) {
             match letter {
                 _ if letter.is_whitespace() || self.is_continued() => break,
-                '(' if piece.assigns().is_some() => {
+                '(' if piece.assigns().is_some() && !self.is_list => {
                     piece.list = Some(self.list(at)?);
                     break;
                 }
@@ -371,6 +373,7 @@ impl Cutter {
     /// Words of `NAME=( … )`.
     fn list(&mut self, at: usize) -> Result<Vec<Piece>, Unreadable> {
         self.next += 1;
+        self.is_list = true;
         let mut pieces = Vec::new();
         loop {
             match self.peek(0) {
@@ -384,6 +387,7 @@ impl Cutter {
             }
         }
         self.next += 1;
+        self.is_list = false;
         Ok(pieces)
     }
 

@@ -175,7 +175,7 @@ impl Values {
     /// The text of a default, with its own substitutions.
     fn text(&self, text: &str, at: usize, depth: usize) -> Result<Vec<Letter>, Unreadable> {
         let letters: Vec<Letter> = text.char_indices().map(|(byte, letter)| (letter, at + byte)).collect();
-        let mut cutter = Cutter { letters, next: 0 };
+        let mut cutter = Cutter { letters, next: 0, is_list: false };
         let mut out = Vec::new();
         while let Some(letter) = cutter.peek(0) {
             if letter.0 != '$' {
