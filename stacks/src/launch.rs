@@ -1,13 +1,18 @@
 //! The command in a script that starts a stack: what starts it, its program, and the program's flags.
 
+mod candidates;
+mod gpus;
+
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
-use crate::Machine;
 use crate::flags::{Flag, is_flag, named, of_words, rows};
-use crate::shell::{self, UNKNOWN, Word};
+use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
+pub(crate) use candidates::is_showing;
+use candidates::{Candidate, is_left};
+pub use gpus::{gpus, unknown_gpus};
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,37 +52,86 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
 }
 
+/// What a stack says of flags before they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Judge<'a> {
+    /// Whether it has a flag.
+    pub(crate) knows: &'a dyn Fn(&str) -> bool,
+    /// Whether a flag may change time or memory.
+    pub(crate) matters: &'a dyn Fn(&str) -> bool,
+    /// Whether a flag takes no value.
+    pub(crate) is_switch: &'a dyn Fn(&str) -> bool,
+}
+
 /// The command of a script with the most flags that a stack knows; `begins` says which word begins the program.
 ///
 /// # Errors
 /// What is wrong with the script.
 pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
-    let (commands, loops) = shell::commands_and_loops(text).map_err(|why| {
-        let help = "only assignments, lists, sums and the command that starts the program are read";
-        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
-    })?;
-    let mut best: Option<(usize, Launch)> = None;
-    for (index, command) in commands.into_iter().enumerate() {
-        let words = unwrapped(command);
+    of_judged(text, begins, Judge { knows, matters: &|_| true, is_switch: &|_| false })
+}
+
+/// The same, with nothing said of what does not matter.
+///
+/// # Errors
+/// What is wrong with the script.
+pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<Launch, Finding> {
+    let commands = shell::script(text).map_err(unreadable)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for command in commands {
+        let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
-        let flags = of_words(&words);
-        let n = flags.iter().filter(|flag| knows(&flag.name)).count();
+        let n_known = of_words(&words).iter().filter(|flag| (judge.knows)(&flag.name)).count();
         let start = begins(&texts);
-        // A command that is shown counts where nothing is started.
-        let of_start = if is_shown(&texts) { 500 } else { 1000 };
-        let score = n + if start.is_some() { of_start } else { 0 };
-        if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
-            let mut launch = launched(&words, &texts, start.unwrap_or(0));
-            launch.findings.extend(loops.iter().filter_map(|one| one.others(index)));
-            best = Some((score, launch));
+        if n_known > 0 || start.is_some() {
+            let at = words.get(start.unwrap_or(0)).map_or(0..0, Word::at);
+            candidates.push(Candidate { words, texts, start, n_known, at, left: command.left });
         }
     }
-    let mut launch = best.map(|(_, launch)| launch).ok_or_else(|| {
+    // A command that is shown counts where nothing is started.
+    if candidates.iter().any(|one| !is_showing(&one.texts)) {
+        candidates.retain(|one| !is_showing(&one.texts));
+    }
+    // Of equal ones the first.
+    let best = candidates.iter().rev().max_by_key(|one| one.score()).ok_or_else(|| {
         let help = "a command of `torchrun`, `srun` or `python` with the program's flags is needed";
         Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help)
     })?;
-    launch.launcher.extend(batch_options(text));
+    let of_its_own =
+        |flag: &str, word: &Word| (judge.is_switch)(&named(flag)) || candidates::is_list(text, word.at().start);
+    let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), &of_its_own);
+    launch.launcher = gpus::launcher(&best.words[..best.start.unwrap_or(0)], gpus::batch_options(text));
+    launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
+    let is_said = |finding: &Finding| finding.at.as_ref().is_some_and(|at| is_left(text, at.start, &best.left));
+    launch.findings.retain(|finding| !is_said(finding));
+    launch.findings.extend(candidates::others(text, best, &candidates));
+    launch.findings.extend(candidates::not_followed(&best.left, judge));
     Ok(launch)
+}
+
+/// Warnings about assignments that a command uses and that are not followed.
+pub(crate) fn not_followed(left: &[Left]) -> Vec<Finding> {
+    candidates::not_followed(left, Judge { knows: &|_| true, matters: &|_| true, is_switch: &|_| false })
+}
+
+/// An error about a script.
+fn unreadable(why: Unreadable) -> Finding {
+    let help = "only assignments, lists, sums and the command that starts the program are read";
+    Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
+}
+
+/// Warnings about words right behind a program that only a shell knows.
+fn words_of_program(words: &[Word], texts: &[String], start: usize) -> Vec<Finding> {
+    let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
+    let open = (start + 1..start + n_program).filter(|index| is_unknown(&texts[*index]));
+    open.map(|index| left_out(&words[index])).collect()
+}
+
+/// A warning about a word that may hold flags.
+fn left_out(word: &Word) -> Finding {
+    let what = "what stands here is known only when the script runs, and left out";
+    let help = "flags in it are not read; write them into the script";
+    Finding::warning(Code::UnknownValue, Some(word.at()), what).help(help)
 }
 
 /// Every command of a script that starts one of several programs, each with the position of what began it.
@@ -85,27 +139,19 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
 /// # Errors
 /// What is wrong with the script.
 pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
-    let (commands, loops) = shell::commands_and_loops(text).map_err(|why| {
-        let help = "only assignments, lists, sums and the command that starts the program are read";
-        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
-    })?;
+    let commands = shell::script(text).map_err(unreadable)?;
     let mut found = Vec::new();
-    for (number, command) in commands.into_iter().enumerate() {
-        let words = unwrapped(command);
+    for command in commands {
+        let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
         found.extend(first.map(|(index, start)| {
-            let mut launch = launched(&words, &texts, start);
-            launch.findings.extend(loops.iter().filter_map(|one| one.others(number)));
+            let mut launch = launched(&words, &texts, start, &|_, _| false);
+            launch.findings.extend(not_followed(&command.left));
             (index, launch)
         }));
     }
     Ok(found)
-}
-
-/// Whether a command shows its words and starts nothing.
-pub(crate) fn is_shown(words: &[String]) -> bool {
-    words.first().is_some_and(|word| word == "echo" || word == "printf")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.
@@ -113,25 +159,27 @@ fn unwrapped(words: Vec<Word>) -> Vec<Word> {
     words.into_iter().flat_map(|word| if word.text().contains(" --") { word.cut() } else { vec![word] }).collect()
 }
 
-fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
+/// A command as a launch; `of_its_own` says of a flag and the word behind it whether that is no value of it.
+fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(&str, &Word) -> bool) -> Launch {
     let (before, after) = words.split_at(start);
     let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
     let is_open = |index: &usize| {
-        is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"))
+        let before = &texts[start + *index - 1];
+        let has_no_value = !before.starts_with("--") || before.contains('=');
+        is_unknown(&texts[start + *index]) && (has_no_value || of_its_own(before, &after[*index]))
     };
-    let findings = (n_program..after.len()).filter(is_open).map(|index| {
-        let what = "what stands here is known only when the script runs, and left out";
-        let help = "flags in it are not read; write them into the script";
-        Finding::warning(Code::UnknownValue, Some(after[index].at()), what).help(help)
-    });
-    let mut flags = of_words(&after[n_program..]);
+    let from = n_program.max(1);
+    let findings = (from..after.len()).filter(is_open).map(|index| left_out(&after[index]));
+    let is_kept = |index: &usize| *index < from || !is_open(index);
+    let kept: Vec<Word> = (n_program..after.len()).filter(is_kept).map(|index| after[index].clone()).collect();
+    let mut flags = of_words(&kept);
     for flag in &mut flags {
         let mut is_first = true;
         flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
     Launch {
-        launcher: of_words(before),
+        launcher: gpus::launcher(before, Vec::new()),
         program: texts[start..start + n_program].to_vec(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
@@ -141,23 +189,6 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
 
 fn is_unknown(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| letter == UNKNOWN)
-}
-
-/// `#SBATCH --nodes=4` and the like.
-fn batch_options(text: &str) -> Vec<Flag> {
-    let mut flags = Vec::new();
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let at = start..start + line.trim_end().len();
-        start += line.len();
-        let Some(options) = line.trim().strip_prefix("#SBATCH") else { continue };
-        for option in options.split_whitespace().filter(|option| option.starts_with("--")) {
-            if let Some((name, value)) = option.split_once('=') {
-                flags.push(Flag { name: named(name), values: vec![value.to_owned()], at: at.clone() });
-            }
-        }
-    }
-    flags
 }
 
 /// Flags of a section of a YAML file, each a key of its own.
@@ -216,45 +247,10 @@ pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
     flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }
 
-/// Flags of launchers that say how many GPUs of a node, and how many nodes there are.
-const OF_A_NODE: [&str; 4] = ["nproc-per-node", "gpus-per-node", "ntasks-per-node", "num-gpus"];
-const NODES: [&str; 4] = ["nnodes", "nodes", "N", "num-nodes"];
-
-/// The flag of some names that counts: the last one.
-fn last<'f>(launcher: &'f [Flag], names: &[&str]) -> Option<&'f Flag> {
-    launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
-}
-
-/// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
-pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
-    // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
-    let value = |flag: &Flag| flag.value().split(':').next()?.parse::<u32>().ok().filter(|n| *n > 0);
-    let number = |names: &[&str]| last(launcher, names).and_then(value);
-    let per_node = number(&OF_A_NODE);
-    // Without the flag `torchrun` starts one node; a number that cannot be read is no one.
-    let nodes = last(launcher, &NODES).map_or(Some(1), value);
-    let all = per_node.zip(nodes).map(|(per_node, nodes)| nodes.saturating_mul(per_node));
-    (all.or_else(|| number(&["ntasks", "n", "np"])), per_node)
-}
-
-/// Warnings about numbers of nodes and GPUs that only a shell knows, where nothing else says them.
-pub fn unknown_gpus(launcher: &[Flag], machine: &Machine) -> Vec<Finding> {
-    if machine.nodes.is_some() || gpus(launcher).0.is_some() {
-        return Vec::new();
-    }
-    let flags = [NODES, OF_A_NODE].into_iter().filter_map(|names| last(launcher, &names));
-    let unknown = flags.filter(|flag| flag.value().contains(UNKNOWN)).map(|flag| {
-        let what = format!("the value of `--{}` is known only when the script runs", flag.name);
-        let help =
-            "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or write the number into the script";
-        Finding::warning(Code::UnknownValue, Some(flag.at.clone()), what).help(help)
-    });
-    unknown.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Machine;
 
     #[test]
     fn gpus_are_those_of_the_launcher() {
@@ -267,6 +263,66 @@ mod tests {
         assert_eq!(of("srun bash -c \"torchrun --nnodes 2:3 --nproc-per-node 8 a.py --x 1\""), (Some(16), Some(8)));
         assert_eq!(of("python a.py --x"), (None, None));
         assert_eq!(of("torchrun --nproc_per_node 8 a.py --x"), (Some(8), Some(8)));
+        // One task on a node starts the processes of its GPUs, in any order of the lines.
+        for lines in ["--ntasks-per-node=1\n#SBATCH --gres=gpu:8", "--gpus-per-node=8\n#SBATCH --ntasks-per-node=1"] {
+            let script = format!("#SBATCH --nodes=4\n#SBATCH {lines}\nsrun torchrun --nproc_per_node 8 a.py --x");
+            assert_eq!(of(&script), (Some(32), Some(8)), "{script}");
+            let script = script.replace(" --nproc_per_node 8", "");
+            assert_eq!(of(&script), (Some(32), Some(8)), "{script}");
+        }
+        // A space or nothing in the place of `=`, types of GPUs, and a line that is none.
+        assert_eq!(
+            of("#SBATCH --nodes 4 # four\n#SBATCH --gres=nvme:1,gpu:a100:8\nsrun python a.py"),
+            (Some(32), Some(8))
+        );
+        assert_eq!(of("#SBATCH -N4 -n 32\n##SBATCH --nodes=128\nsrun python a.py"), (Some(32), Some(8)));
+        assert_eq!(
+            of("#SBATCH -N 4 --gpus-per-task=1\n#SBATCH --ntasks-per-node=8\nsrun python a.py"),
+            (Some(32), Some(8))
+        );
+        assert_eq!(of("#SBATCH --nodes=your_own\n#SBATCH --gres=gpu:8\nsrun python a.py"), (None, Some(8)));
+        // What stands behind the number is the program's.
+        assert_eq!(of("srun --nodes 4 --ntasks-per-node 8 python -u a.py --x"), (Some(32), Some(8)));
+        assert_eq!(of("srun --ntasks-per-node=8 -N4 bash -c \"python a.py --x 1\""), (Some(32), Some(8)));
+        assert_eq!(of("mpirun -x PATH -np 32 python a.py --x"), (Some(32), None));
+    }
+
+    fn findings(script: &str) -> Vec<String> {
+        let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+        let knows = |name: &str| name.len() == 1;
+        let matters = |name: &str| name != "save";
+        let is_switch = |name: &str| name == "s";
+        let judge = Judge { knows: &knows, matters: &matters, is_switch: &is_switch };
+        let launch = of_judged(script, begins, judge).unwrap();
+        launch.findings.into_iter().map(|finding| finding.what).collect()
+    }
+
+    #[test]
+    fn words_that_a_shell_alone_knows_are_said_wherever_they_stand() {
+        for script in
+            ["a.py $L --x 1", "a.py --x=1 $L --y", "a.py --x 1 $L", "a.py --x $L $M", "a.py --s $L", "a.py --y ${L[@]}"]
+        {
+            assert!(matches!(&findings(script)[..], [one] if one.starts_with("what stands here")), "{script}");
+        }
+        assert_eq!(findings("a.py --x $L --y"), [""; 0]);
+    }
+
+    #[test]
+    fn assignments_under_conditions_are_said_where_they_matter() {
+        // The word itself is said no second time; where processes meet changes nothing.
+        let script =
+            "if [ $1 = x ]; then L=--fp8; D=/y; M=h; fi\ntorchrun --master_addr $M a.py --x 1 --save $D --y 1 $L";
+        let found = findings(script);
+        assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
+    }
+
+    #[test]
+    fn commands_that_are_not_read_are_named() {
+        let found =
+            findings("if [ $1 = x ]; then a.py --x 1 --y 2; else\n  a.py --x 1 --y 3 --z 4; fi\nprepare.py --x 1\n");
+        assert!(matches!(&found[..], [one] if one.starts_with("2 commands start a program")), "{found:?}");
+        // A branch that does not run is none, nor is the same command again.
+        assert_eq!(findings("A=1\nif [ $A = 2 ]; then a.py --x 1; else a.py --x 2; fi\na.py --x 2"), [""; 0]);
     }
 
     #[test]

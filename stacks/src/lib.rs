@@ -87,6 +87,12 @@ pub struct Machine {
     pub model: Option<String>,
     /// Tokens of a sequence, in the place of those that a file says.
     pub tokens: Option<u64>,
+    /// Rows of the model's vocabulary, in the place of those of a tokenizer.
+    pub vocabulary: Option<u64>,
+    /// Sequences of an optimizer step, where a file leaves them to a trainer.
+    pub batch: Option<u64>,
+    /// Tokens of a micro-batch on one GPU, where a file leaves them to a trainer.
+    pub bucket_tokens: Option<u64>,
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
     /// Files beside the one that is read, by the names that it gives them.
@@ -101,13 +107,17 @@ impl Machine {
             value.map(|value| value.trim().trim_matches(['"', '\'']).to_owned())
         };
         let number = |key: &str| value(key)?.parse::<u32>().ok();
+        let positive = |key: &str| value(key)?.replace('_', "").parse::<u64>().ok().filter(|number| *number > 0);
         Self {
             gpu: value("cluster.gpu"),
             nodes: number("cluster.nodes"),
             gpus_per_node: number("cluster.gpus_per_node"),
             is_named: value("cluster.name").is_some(),
             model: value("model.name"),
-            tokens: value("workload.tokens").and_then(|tokens| tokens.parse().ok()).filter(|tokens| *tokens > 0),
+            tokens: positive("workload.tokens"),
+            vocabulary: positive("model.config.vocab_size"),
+            batch: positive("training.batch_size"),
+            bucket_tokens: positive("training.bucket_tokens"),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             files: Vec::new(),
         }

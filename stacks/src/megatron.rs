@@ -7,17 +7,19 @@ pub(crate) mod export;
 mod hybrid;
 mod layers;
 mod model;
+mod older;
 mod optimizer;
 mod parallel;
 mod rules;
+use std::collections::BTreeSet;
 pub use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding, Severity};
 
 use crate::again::{Again, Names};
 use crate::document::Document;
-use crate::flags::{Flags, Table, words};
-use crate::launch::{self, Launch};
+use crate::flags::{Effect, Flags, Table, words};
+use crate::launch::{self, Judge, Launch};
 use crate::{Imported, Machine};
 pub use export::TARGET;
 pub(crate) use model::write as shape;
@@ -28,6 +30,12 @@ use train::problem::{Dropout, Fusion};
 
 /// Flags of Megatron-LM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
+
+/// Its flags that take no value.
+static SWITCHES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../tables/megatron-switches.tsv").lines();
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+});
 
 /// What programs train whose layers a pattern tells.
 const STATE_SPACE: &str = "state-space layers";
@@ -55,16 +63,21 @@ fn begins(words: &[String]) -> Option<usize> {
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
     let knows = |name: &str| FLAGS.find(name).is_some();
-    let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_script(text, begins, &knows) };
+    let matters = |name: &str| FLAGS.find(name).is_none_or(|known| known.effect != Effect::Silent);
+    let judge = Judge { knows: &knows, matters: &matters, is_switch: &|name| SWITCHES.contains(name) };
+    let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
-        Ok(launch) => of_launch(launch, machine),
+        Ok(mut launch) => {
+            older::today(&mut launch.flags);
+            of_launch(launch, machine)
+        }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
 }
 
 /// A training job as it is started.
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
-    of_job(launch, machine, STACK, &model::write)
+    of_job(launch, machine, STACK, &|flags, out| model::write(flags, out, machine))
 }
 
 /// Writes the model, and says what layouts need of its shape; `None` where it cannot.
@@ -140,7 +153,9 @@ pub(crate) struct Shape {
 fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape: &Shape) {
     let micro_batch = flags.count("micro-batch-size", 1..=1_000_000).unwrap_or(1);
     let replicas = u64::from(degrees.dp());
-    let batch = flags.count("global-batch-size", 1..=1_000_000).unwrap_or(micro_batch * replicas);
+    let of_schedule = last_batch(flags);
+    let given = flags.count("global-batch-size", 1..=1_000_000).or(of_schedule);
+    let batch = given.unwrap_or(micro_batch * replicas);
     let whole = micro_batch * replicas;
     if !batch.is_multiple_of(whole) && !is_wrong(&flags.findings) {
         let what = format!(
@@ -182,6 +197,22 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
     out.set("workload", "tokens", shape.tokens, "--seq-length");
+}
+
+/// The last batch of a schedule, `0:768 250B:1536`, which stands in the place of `--global-batch-size`.
+fn last_batch(flags: &mut Flags<'_>) -> Option<u64> {
+    const NAME: &str = "step-batch-size-schedule";
+    let schedule = flags.needed(NAME)?;
+    let last = schedule.split_whitespace().last().and_then(|step| step.trim_matches(['"', '\'']).split_once(':'));
+    let batch = last.and_then(|(_, batch)| batch.parse().ok()).filter(|batch| (1..=1_000_000).contains(batch));
+    match batch {
+        Some(_) => flags.not_modelled(NAME, "the batch is taken at its last size, or as `--global-batch-size` says"),
+        None => {
+            let help = "allowed are steps of a threshold and a batch, for example `0:768 250B:1536`";
+            flags.wrong(NAME, format!("`--{NAME} {schedule}` is no schedule"), help.to_owned());
+        }
+    }
+    batch
 }
 
 /// Refuses what Megatron Core does not run of stages and micro-batches.

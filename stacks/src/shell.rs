@@ -1,18 +1,22 @@
 //! A launch script as the commands that it would run: variables, arrays and arithmetic are substituted, nothing is executed.
 //!
-//! Assignments of the script itself are followed in order. Those under a condition are not: the value before them stands. A `for` loop over words that are known
-//! is followed for its first word (`loops`).
+//! Assignments of the script itself are followed in order. Of conditions whose sides the script says the branch that runs is followed, of a loop its
+//! first value. Under other conditions the value before stands, and each command knows what it uses of that.
 //! What cannot be known becomes `UNKNOWN` in the text. Every letter keeps its byte in the script, so findings point where it was written.
 
 mod arithmetic;
+mod branches;
+mod conditions;
+mod cut;
 mod expand;
-mod loops;
+mod follow;
+mod into_names;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub use loops::Loop;
-use loops::Parts;
+pub use uses::{Left, Why};
 
 /// Stands for text that only a shell, an environment or a caller knows.
 pub const UNKNOWN: char = '\u{fffc}';
@@ -20,15 +24,12 @@ pub const UNKNOWN: char = '\u{fffc}';
 const LETTERS_MAX: usize = 1 << 20;
 /// Substitutions inside substitutions.
 const DEPTH_MAX: usize = 32;
-/// Words that open a part which may run or not, or often.
-const OPENING: [&str; 6] = ["if", "for", "while", "until", "case", "select"];
-/// Words that close one.
-const CLOSING: [&str; 3] = ["fi", "done", "esac"];
+/// Letters that the words of all commands may have.
+const ALL_LETTERS_MAX: usize = 16 << 20;
 /// Words in front of a command that say nothing of it.
-const IN_FRONT: [&str; 18] = [
-    "then", "else", "elif", "do", "{", "}", "export", "declare", "local", "readonly", "exec", "eval", "time", "nohup",
-    "command", "sudo", "!", "env",
-];
+const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "env", "coproc"];
+/// Words in front of assignments, which may have options of their own.
+const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
@@ -53,10 +54,20 @@ impl Word {
         *start..end
     }
 
-    /// Its words, where it is a whole command in quotes.
+    /// Its words, where it is a whole command in quotes: that command has quotes of its own.
     pub fn cut(&self) -> Vec<Self> {
-        let words = self.letters.split(|(letter, _)| letter.is_whitespace());
-        words.filter(|letters| !letters.is_empty()).map(|letters| Self { letters: letters.to_vec() }).collect()
+        self.cut_as_commands().unwrap_or_else(|_| {
+            let words = self.letters.split(|(letter, _)| letter.is_whitespace());
+            words.filter(|letters| !letters.is_empty()).map(|letters| Self { letters: letters.to_vec() }).collect()
+        })
+    }
+
+    fn cut_as_commands(&self) -> Result<Vec<Self>, Unreadable> {
+        let statements = cut::statements(self.letters.clone(), 0)?;
+        let none = Values::default();
+        let words: Result<Vec<Vec<Self>>, Unreadable> =
+            statements.iter().map(|statement| none.fields(&statement.pieces)).collect();
+        Ok(words?.concat())
     }
 }
 
@@ -72,52 +83,31 @@ struct Values {
     letters: usize,
 }
 
-/// Commands of a script, in order, each with its words.
+/// A command of a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// Its words.
+    pub words: Vec<Word>,
+    /// Whether it runs: others stand under conditions that only a shell knows.
+    pub is_sure: bool,
+    /// What it uses and is not followed.
+    pub left: Vec<Left>,
+}
+
+/// Commands of a script, in order; without those under conditions that are false.
 ///
 /// # Errors
 /// Why it cannot be read: a quote without an end, or more text than anybody writes.
-pub fn commands(script: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
-    commands_and_loops(script).map(|(commands, _)| commands)
+pub fn script(script: &str) -> Result<Vec<Command>, Unreadable> {
+    follow::commands(script)
 }
 
-/// Commands of a script, and the loops that were followed for their first words.
+/// Commands of a script, each with its words alone.
 ///
 /// # Errors
-/// As of `commands`.
-pub fn commands_and_loops(script: &str) -> Result<(Vec<Vec<Word>>, Vec<Loop>), Unreadable> {
-    let mut values = Values::default();
-    let mut commands = Vec::new();
-    let mut parts = Parts::default();
-    for mut statement in statements(script)? {
-        let text = statement.iter().position(|piece| piece.is_text).map(|index| statement.remove(index));
-        let mut pieces = statement.as_slice();
-        while let Some(first) = pieces.first() {
-            let word = first.plain();
-            if OPENING.contains(&word.as_str()) {
-                if parts.open(pieces, &mut values, commands.len())? {
-                    pieces = &[];
-                    break;
-                }
-            } else if CLOSING.contains(&word.as_str()) {
-                parts.close(&mut values, commands.len());
-            } else if let Some((name, is_more)) = first.assigns() {
-                if parts.is_followed() {
-                    values.assign(&name, is_more, first)?;
-                }
-            } else if !IN_FRONT.contains(&word.as_str()) {
-                break;
-            }
-            pieces = &pieces[1..];
-        }
-        if parts.is_followed() {
-            values.read(pieces, text.as_ref())?;
-        }
-        let command = values.fields(pieces)?;
-        if !command.is_empty() {
-            commands.push(command);
-        }
-    }
-    Ok((commands, parts.loops))
+/// As those of `script`.
+pub fn commands(text: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
+    Ok(script(text)?.into_iter().map(|command| command.words).collect())
 }
 
 /// Why a script cannot be read.
@@ -146,324 +136,6 @@ impl Unreadable {
             Self::Open { at, .. } => Some(*at..*at + 1),
             Self::Long | Self::Deep => None,
         }
-    }
-}
-
-/// A word as it is written, before anything is substituted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Piece {
-    parts: Vec<Part>,
-    /// Words of a list in parentheses behind `NAME=`.
-    list: Option<Vec<Piece>>,
-    /// Whether it is the text of `<<<`, and no word of the command.
-    is_text: bool,
-}
-
-/// Letters of a word that are treated alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    /// As they stand; quoted ones make a word even where there is none.
-    Plain { letters: Vec<Letter>, is_quoted: bool },
-    /// `$NAME`, `${…}`, `$((…))` or `$(…)`, by what stands inside.
-    Dollar { what: Dollar, at: usize, is_quoted: bool },
-}
-
-/// What stands behind a dollar.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Dollar {
-    /// A name, and what stands for it where it is not set.
-    Name { name: String, default: Option<(String, usize)> },
-    /// All words of a list.
-    All { name: String },
-    /// A sum in whole numbers.
-    Sum { text: String },
-    /// What only a shell knows.
-    Else,
-}
-
-impl Piece {
-    /// Its text where nothing is quoted or substituted; empty otherwise.
-    fn plain(&self) -> String {
-        match self.parts.as_slice() {
-            [Part::Plain { letters, is_quoted: false }] => letters.iter().map(|(letter, _)| *letter).collect(),
-            _ => String::new(),
-        }
-    }
-
-    fn is_number(&self) -> bool {
-        self.plain().parse::<u32>().is_ok()
-    }
-
-    /// The name in front of `=` or `+=`, and whether something is added to it.
-    fn assigns(&self) -> Option<(String, bool)> {
-        let Some(Part::Plain { letters, is_quoted: false }) = self.parts.first() else { return None };
-        let text: String = letters.iter().map(|(letter, _)| *letter).collect();
-        let (name, _) = text.split_once('=')?;
-        let (name, is_more) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
-        let is_name =
-            !name.is_empty() && name.chars().all(is_of_name) && !name.starts_with(|c: char| c.is_ascii_digit());
-        is_name.then(|| (name.to_owned(), is_more))
-    }
-}
-
-const fn is_of_name(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
-}
-
-/// A letter of the script; the mark for what is unknown is none of a script's own.
-const fn own(letter: char) -> char {
-    if letter == UNKNOWN { char::REPLACEMENT_CHARACTER } else { letter }
-}
-
-/// Cuts a script into statements of words.
-fn statements(script: &str) -> Result<Vec<Vec<Piece>>, Unreadable> {
-    let mut cutter = Cutter { letters: script.char_indices().map(|(at, letter)| (own(letter), at)).collect(), next: 0 };
-    let mut statements = vec![Vec::new()];
-    let mut ends: Vec<String> = Vec::new();
-    while let Some((letter, _)) = cutter.peek(0) {
-        let is_end = matches!(letter, '\n' | ';' | '&' | '|' | '(' | ')');
-        if letter == '#' {
-            cutter.skip_line();
-        } else if is_end {
-            cutter.next += 1;
-            statements.push(Vec::new());
-            if letter == '\n' {
-                ends.drain(..).for_each(|end| cutter.skip_text(&end));
-            }
-        } else if letter == '<' && cutter.is(1, '<') && cutter.is(2, '<') {
-            cutter.next += 3;
-            while cutter.is(0, ' ') {
-                cutter.next += 1;
-            }
-            let text = Piece { is_text: true, ..cutter.piece()? };
-            statements.last_mut().expect("never empty").push(text);
-        } else if letter == '<' || letter == '>' {
-            // The number of a stream in front of `>` is no word.
-            let is_number = cutter.next > 0 && cutter.letters[cutter.next - 1].0.is_ascii_digit();
-            statements.last_mut().expect("never empty").pop_if(|piece: &mut Piece| is_number && piece.is_number());
-            ends.extend(cutter.redirection()?);
-        } else if letter.is_whitespace() || cutter.is_continued() {
-            cutter.next += if letter == '\\' { 2 } else { 1 };
-        } else {
-            let piece = cutter.piece()?;
-            statements.last_mut().expect("never empty").push(piece);
-        }
-    }
-    Ok(statements)
-}
-
-/// Reads letters one after another.
-struct Cutter {
-    letters: Vec<Letter>,
-    next: usize,
-}
-
-impl Cutter {
-    fn peek(&self, ahead: usize) -> Option<Letter> {
-        self.letters.get(self.next + ahead).copied()
-    }
-
-    fn is(&self, ahead: usize, letter: char) -> bool {
-        self.peek(ahead).is_some_and(|(found, _)| found == letter)
-    }
-
-    /// Whether a backslash joins this line and the next.
-    fn is_continued(&self) -> bool {
-        self.is(0, '\\') && self.is(1, '\n')
-    }
-
-    fn skip_line(&mut self) {
-        while self.peek(0).is_some_and(|(letter, _)| letter != '\n') {
-            self.next += 1;
-        }
-    }
-
-    /// Lines of a text in place, up to the word that ends it.
-    fn skip_text(&mut self, end: &str) {
-        while self.peek(0).is_some() {
-            let from = self.next;
-            self.skip_line();
-            let line: String = self.letters[from..self.next].iter().map(|(letter, _)| *letter).collect();
-            self.next += 1;
-            if line.trim() == end {
-                return;
-            }
-        }
-    }
-
-    /// Leaves out `>file`, `2>&1` and the like; the word that ends a text in place, where it is one.
-    fn redirection(&mut self) -> Result<Option<String>, Unreadable> {
-        let is_text = self.is(0, '<') && self.is(1, '<');
-        while self.peek(0).is_some_and(|(letter, _)| matches!(letter, '<' | '>' | '&' | '-' | ' ')) {
-            self.next += 1;
-        }
-        let is_over = self.peek(0).is_none_or(|(letter, _)| matches!(letter, '\n' | ';' | '|' | '(' | ')'));
-        let piece = if is_over { Piece::default() } else { self.piece()? };
-        let end = piece.parts.iter().filter_map(|part| match part {
-            Part::Plain { letters, .. } => Some(letters.iter().map(|(letter, _)| *letter).collect::<String>()),
-            Part::Dollar { .. } => None,
-        });
-        let end: String = end.collect();
-        Ok((is_text && !end.is_empty()).then_some(end))
-    }
-
-    /// A word up to a space or an end of a statement.
-    fn piece(&mut self) -> Result<Piece, Unreadable> {
-        let mut piece = Piece::default();
-        while let Some((letter, at)) = self.peek(0) {
-            match letter {
-                _ if letter.is_whitespace() || self.is_continued() => break,
-                '(' if piece.assigns().is_some() => {
-                    piece.list = Some(self.list(at)?);
-                    break;
-                }
-                ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
-                '\'' => piece.parts.push(self.single(at)?),
-                '"' => self.double(at, &mut piece.parts)?,
-                '$' => piece.parts.push(self.dollar(false)?),
-                '`' => piece.parts.push(self.backticks(at)?),
-                '\\' => {
-                    self.next += 1;
-                    self.plain(&mut piece.parts, false);
-                }
-                _ => self.plain(&mut piece.parts, false),
-            }
-        }
-        Ok(piece)
-    }
-
-    /// Takes a letter as it stands.
-    fn plain(&mut self, parts: &mut Vec<Part>, is_quoted: bool) {
-        let Some(letter) = self.peek(0) else { return };
-        self.next += 1;
-        match parts.last_mut() {
-            Some(Part::Plain { letters, is_quoted: before }) if *before == is_quoted => letters.push(letter),
-            _ => parts.push(Part::Plain { letters: vec![letter], is_quoted }),
-        }
-    }
-
-    fn single(&mut self, at: usize) -> Result<Part, Unreadable> {
-        self.next += 1;
-        let from = self.next;
-        while !self.is(0, '\'') {
-            if self.peek(0).is_none() {
-                return Err(Unreadable::Open { what: "'", at });
-            }
-            self.next += 1;
-        }
-        self.next += 1;
-        Ok(Part::Plain { letters: self.letters[from..self.next - 1].to_vec(), is_quoted: true })
-    }
-
-    fn double(&mut self, at: usize, parts: &mut Vec<Part>) -> Result<(), Unreadable> {
-        self.next += 1;
-        parts.push(Part::Plain { letters: Vec::new(), is_quoted: true });
-        loop {
-            match self.peek(0) {
-                None => return Err(Unreadable::Open { what: "\"", at }),
-                Some(('"', _)) => break,
-                Some(('$', _)) => parts.push(self.dollar(true)?),
-                Some(('`', at)) => parts.push(self.backticks(at)?),
-                Some(('\\', _)) => {
-                    self.next += 1;
-                    if self.is(0, '\n') {
-                        self.next += 1;
-                    } else {
-                        self.plain(parts, true);
-                    }
-                }
-                Some(_) => self.plain(parts, true),
-            }
-        }
-        self.next += 1;
-        Ok(())
-    }
-
-    fn backticks(&mut self, at: usize) -> Result<Part, Unreadable> {
-        self.next += 1;
-        while !self.is(0, '`') {
-            if self.peek(0).is_none() {
-                return Err(Unreadable::Open { what: "`", at });
-            }
-            self.next += 1;
-        }
-        self.next += 1;
-        Ok(Part::Dollar { what: Dollar::Else, at, is_quoted: true })
-    }
-
-    /// Words of `NAME=( … )`.
-    fn list(&mut self, at: usize) -> Result<Vec<Piece>, Unreadable> {
-        self.next += 1;
-        let mut pieces = Vec::new();
-        loop {
-            match self.peek(0) {
-                None => return Err(Unreadable::Open { what: "(", at }),
-                Some((')', _)) => break,
-                Some(('#', _)) => self.skip_line(),
-                Some((letter, _)) if letter.is_whitespace() => self.next += 1,
-                Some(_) if self.is_continued() => self.next += 2,
-                Some((';' | '&' | '|' | '(' | '<' | '>', _)) => self.next += 1,
-                Some(_) => pieces.push(self.piece()?),
-            }
-        }
-        self.next += 1;
-        Ok(pieces)
-    }
-
-    /// What a dollar stands for.
-    fn dollar(&mut self, is_quoted: bool) -> Result<Part, Unreadable> {
-        let at = self.letters[self.next].1;
-        self.next += 1;
-        let what = match self.peek(0) {
-            Some(('(', _)) if self.is(1, '(') => {
-                let text = self.inside(at, '(', ')', "$((")?;
-                // The second pair is the mark's own; what stands inside may have parentheses at its ends.
-                let sum = text.strip_prefix('(').unwrap_or(&text);
-                Dollar::Sum { text: sum.strip_suffix(')').unwrap_or(sum).to_owned() }
-            }
-            Some(('(', _)) => {
-                self.inside(at, '(', ')', "$(")?;
-                Dollar::Else
-            }
-            Some(('{', start)) => {
-                let text = self.inside(at, '{', '}', "${")?;
-                expand::braces(&text, start + 1)
-            }
-            Some((letter, _)) if is_of_name(letter) && !letter.is_ascii_digit() => {
-                let mut name = String::new();
-                while let Some((letter, _)) = self.peek(0).filter(|(letter, _)| is_of_name(*letter)) {
-                    name.push(letter);
-                    self.next += 1;
-                }
-                Dollar::Name { name, default: None }
-            }
-            Some((letter, _)) if letter.is_ascii_digit() || "@*#?$!-".contains(letter) => {
-                self.next += 1;
-                Dollar::Else
-            }
-            _ => return Ok(Part::Plain { letters: vec![('$', at)], is_quoted }),
-        };
-        Ok(Part::Dollar { what, at, is_quoted })
-    }
-
-    /// Text between brackets that may hold further ones.
-    fn inside(&mut self, at: usize, open: char, close: char, what: &'static str) -> Result<String, Unreadable> {
-        let mut text = String::new();
-        let mut depth = 0_usize;
-        while let Some((letter, _)) = self.peek(0) {
-            self.next += 1;
-            depth += usize::from(letter == open);
-            if letter == close {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(text);
-                }
-            }
-            if depth > 1 || letter != open {
-                text.push(letter);
-            }
-        }
-        Err(Unreadable::Open { what, at })
     }
 }
 
@@ -503,6 +175,83 @@ mod tests {
     }
 
     #[test]
+    fn the_branch_that_runs_is_followed() {
+        for (condition, is_taken) in [
+            ("[ \"$A\" = x ]", true),
+            ("[[ $A == \"y\" ]]", false),
+            ("[[ $A == x* && $N -gt 1 ]]", true),
+            ("[ $A = x ] && [ $N -lt 2 ]", false),
+            ("[ -z \"${B:-}\" ]", true),
+            ("[ -n \"$A\" -a 1 -eq 2 ]", false),
+            ("! test $N -ge 3", true),
+            ("(( N > 1 ))", true),
+            ("((N == 3))", false),
+            ("[[ ! -n $A || $N != 3 ]]", true),
+            ("false", false),
+        ] {
+            let script =
+                format!("A=x\nN=2\nif {condition}; then\n  T=yes\n  run then\nelse T=no; run else; fi\nrun $T");
+            let found: Vec<String> = script_texts(&script).into_iter().filter(|one| one.starts_with("run")).collect();
+            let expected = if is_taken { ["run then", "run yes"] } else { ["run else", "run no"] };
+            assert_eq!(found, expected, "{condition}");
+        }
+        let nested = "A=1\nif [ $A = 2 ]; then B=2; elif [ $A = 1 ]; then if [ $A -gt 5 ]; then B=5; else B=1; fi; else B=0; fi\nrun $B";
+        assert_eq!(script_texts(nested).last().map(String::as_str), Some("run 1"));
+        let case = "M=b\ncase $M in\n  a|x) S=1 ;;\n  (b | c) S=2; T=3 ;;\n  *) S=9 ;;\nesac\nrun $S $T";
+        assert_eq!(script_texts(case), ["run 2 3"]);
+        let short =
+            "A=1\n[ $A = 1 ] && B=1\n[ $A = 2 ] && C=2 || C=3\ncd x && D=4\n[ $A = 2 ] && { D=5; B=6; }\nrun $B $C $D";
+        assert_eq!(script_texts(short).last().map(String::as_str), Some("run 1 3 4"));
+        assert_eq!(script_texts("for S in 1 2; do L+=(--s $S); done\nrun ${L[@]}"), ["run --s 1"]);
+    }
+
+    /// Commands, each with spaces between its words.
+    fn script_texts(text: &str) -> Vec<String> {
+        let text_of = |words: &Vec<Word>| words.iter().map(Word::text).collect::<Vec<_>>().join(" ");
+        commands(text).unwrap().iter().map(text_of).collect()
+    }
+
+    #[test]
+    fn what_is_not_followed_is_known_where_it_is_used() {
+        let left = |text: &str| {
+            let command = script(text).unwrap().pop().unwrap();
+            command.left.into_iter().map(|left| (left.name, left.flags.join(" "))).collect::<Vec<_>>()
+        };
+        let expected = |name: &str, flags: &str| vec![(name.to_owned(), flags.to_owned())];
+        let list = "L=(--a 1)\nif [ $1 = x ]; then L+=(--fp8 --b=2); fi\nALL=\"${L[@]}\"\nrun $ALL";
+        assert_eq!(left(list), expected("L", "fp8 b"));
+        // What is said again behind it, or is the same, or is not used, changes nothing.
+        assert_eq!(left("if [ $1 = x ]; then A=2; fi\nA=3\nrun $A"), []);
+        assert_eq!(left("A=2\nif [ $1 = x ]; then A=2; fi\nrun $A"), []);
+        assert_eq!(left("if [ $1 = x ]; then A=2; fi\nrun"), []);
+        // A condition on such a name is not decided either.
+        let chain = "A=0\nB=0\nif [ $1 = x ]; then A=1; fi\nif [ $A = 1 ]; then B=1; fi\nrun $B";
+        assert_eq!(left(chain), expected("B", ""));
+        assert_eq!(
+            left("while [ $# -gt 0 ]; do case $1 in --fp8) F=--fp8;; esac; shift; done\nrun $F"),
+            expected("F", "fp8")
+        );
+        assert_eq!(left("for N in 1 2; do run $N; done"), expected("N", ""));
+        let flag = script("D=1\nif [ $1 = x ]; then D=2; fi\nrun --a --save $D").unwrap().pop().unwrap();
+        assert_eq!(flag.left[0].of_flag.as_deref(), Some("save"));
+    }
+
+    #[test]
+    fn declarations_texts_in_place_and_eval_are_read_as_a_shell_reads_them() {
+        check("declare -a L=(--a 1)\nexport -n X=2\nrun ${L[@]} $X", &[&["run", "--a", "1", "2"]]);
+        check(
+            "L=(--f \"'([0]*1+[1]*2)'\" --l 'E\\|t')\neval \"run ${L[@]}\"",
+            &[&["run", "--f", "([0]*1+[1]*2)", "--l", "E|t"]],
+        );
+        check(
+            "N=2\nsbatch <<EOF\n#SBATCH --nodes=4\nM=3\nrun $N \\$M\nEOF\nrun on",
+            &[&["sbatch"], &["run", "2", "3"], &["run", "on"]],
+        );
+        check("bash <<'EOF'\nM=3\nrun $M\nEOF", &[&["bash"], &["run", "3"]]);
+        assert_eq!(commands(&"eval ".repeat(1000)), Err(Unreadable::Deep));
+    }
+
+    #[test]
     fn a_value_keeps_the_place_where_it_was_written() {
         let script = "TP=8\nrun --tp $TP";
         let words = commands(script).unwrap().remove(0);
@@ -511,33 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_over_known_words_is_followed_for_its_first_one() {
-        let script = "C=(\"4,1,8\" \"2,2,8\")\nX=0\nfor c in \"${C[@]}\"; do\n  IFS=',' read -r A B R <<< \"$c\"\n  X=\"--a $A --b $B\"\n  run $X $R\ndone\nrun $X $c";
-        check(
-            script,
-            &[&["read", "-r", "A", "B", "R"], &["run", "--a", "4", "--b", "1", "8"], &["run", "0", "\u{fffc}"]],
-        );
-        let (_, loops) = commands_and_loops(script).unwrap();
-        let [one] = &loops[..] else { panic!("{loops:?}") };
-        assert_eq!((one.name.as_str(), one.first.text().as_str(), one.n_words), ("c", "4,1,8", 2));
-        assert_eq!(one.commands, 0..2);
-        // Neither under a condition, nor over words that a shell alone knows.
-        check(
-            "if x; then for a in 1 2; do B=3; run $B; done; fi",
-            &[&["x"], &["a", "in", "1", "2"], &["run", "\u{fffc}"]],
-        );
-        check("for a in $(seq 3); do run $a; done", &[&["a", "in", "\u{fffc}"], &["run", "\u{fffc}"]]);
-        check("run --a 1 <<< text --b", &[&["run", "--a", "1", "--b"]]);
-        // Nothing is added up again and again.
-        let long = "A=xxxxxxxx\n".to_owned() + &"A=$A$A\n".repeat(6) + &"for a in b; do A=$A$A; done\n".repeat(200);
-        assert!(commands(&long).is_ok());
-    }
-
-    #[test]
     fn text_that_doubles_itself_is_refused() {
         let script = "A=xxxxxxxx\n".to_owned() + &"A=$A$A\n".repeat(40);
         assert_eq!(commands(&script), Err(Unreadable::Long));
         assert_eq!(commands("run 'x"), Err(Unreadable::Open { what: "'", at: 4 }));
         assert!(commands(&"${".repeat(100_000)).is_err());
+        assert!(commands(&"A=(".repeat(100_000)).is_err());
     }
 }

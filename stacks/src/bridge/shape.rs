@@ -2,6 +2,7 @@
 
 use engine::model::{Mixer, Model, Norms, OutputGate, QueryKeyNorm};
 
+use crate::Machine;
 use crate::document::Document;
 use crate::flags::{Effect, Flag, Flags};
 use crate::megatron::{self, Shape};
@@ -125,5 +126,5 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, model: &Model, st
         return None;
     }
     out.remark(format!("The shape is that of `{}` with what overrides change.", model.name));
-    megatron::shape(flags, out)
+    megatron::shape(flags, out, &Machine::default())
 }

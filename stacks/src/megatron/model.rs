@@ -1,10 +1,12 @@
 //! The shape of a model that flags state, as keys of `[model.config]`.
 
+use crate::Machine;
 use crate::document::Document;
 use crate::flags::Flags;
 use crate::megatron::Shape;
 use crate::megatron::hybrid::Hybrid;
-use input::diagnostic::divisors;
+use engine::model::of_checkpoint;
+use input::diagnostic::{Code, divisors};
 
 /// Where the shape is written.
 const SECTION: &str = "model.config";
@@ -23,7 +25,7 @@ const PREDICTING_OF_HYBRID: u64 = 2;
 const MOST: u64 = 100_000_000;
 
 /// Writes the model; `None` without layers, width or heads.
-pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> {
+pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> Option<Shape> {
     let is_hybrid = super::hybrid::flag(flags).is_some();
     let hybrid = super::hybrid::read(flags);
     if is_hybrid && hybrid.is_none() {
@@ -61,7 +63,7 @@ pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
     out.set(SECTION, "head_dim", width, "--kv-channels");
     let given = flags.count("max-position-embeddings", 1..=MOST).unwrap_or(tokens);
     out.set(SECTION, "max_position_embeddings", given.max(tokens), "--max-position-embeddings");
-    vocabulary(flags, out);
+    vocabulary(flags, out, machine);
     let is_tied = !flags.is("untie-embeddings-and-output-weights");
     out.set(SECTION, "tie_word_embeddings", is_tied, "--untie-embeddings-and-output-weights");
     let is_learned = flags.text("position-embedding-type").is_none_or(|word| word == "learned_absolute")
@@ -140,24 +142,17 @@ fn groups(flags: &mut Flags<'_>, out: &mut Document, n_heads: u64) -> u64 {
 }
 
 /// Rows of the embedding, padded as Megatron-LM pads them.
-fn vocabulary(flags: &mut Flags<'_>, out: &mut Document) {
+fn vocabulary(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
     if let Some(rows) = flags.count("padded-vocab-size", 1..=MOST) {
         return out.set(SECTION, "vocab_size", rows, "--padded-vocab-size");
     }
-    let tokenizer = flags.text("tokenizer-type");
-    let is_null = tokenizer.as_deref() == Some("NullTokenizer");
-    let known = TOKENIZERS.iter().find(|(name, _)| tokenizer.as_deref().is_none_or(|found| found == *name));
-    let given = flags.count("vocab-size", 1..=MOST).map(|rows| rows + u64::from(is_null));
-    let rows = match (given, known) {
-        (Some(rows), _) => rows,
-        (None, Some((_, rows))) => *rows,
-        (None, None) => {
-            flags.missing(
-                "vocab-size",
-                "files of the tokenizer are not read: give `--vocab-size` or `--padded-vocab-size`",
-            );
-            return;
-        }
+    if let Some(rows) = machine.vocabulary {
+        return out.set(SECTION, "vocab_size", rows, "--set model.config.vocab_size");
+    }
+    let Some((rows, whose)) = rows(flags, machine) else {
+        let help = "files of the tokenizer are not read: give `--vocab-size` or `--padded-vocab-size` in the script, or \
+                    `--set model.config.vocab_size=…`";
+        return flags.missing("vocab-size", help);
     };
     let extra = flags.count("vocab-extra-ids", 0..=MOST).unwrap_or(0);
     let multiple = flags.count("make-vocab-size-divisible-by", 1..=MOST).unwrap_or(128);
@@ -167,8 +162,36 @@ fn vocabulary(flags: &mut Flags<'_>, out: &mut Document) {
         SECTION,
         "vocab_size",
         padded,
-        format!("{rows} rows of the tokenizer, padded to a multiple of {}", multiple * tp),
+        format!("{rows} rows of {whose}, padded to a multiple of {}", multiple * tp),
     );
+}
+
+/// Rows of a vocabulary before they are padded, and whose they are.
+fn rows(flags: &mut Flags<'_>, machine: &Machine) -> Option<(u64, String)> {
+    const TOKENIZER: &str = "the tokenizer";
+    let tokenizer = flags.text("tokenizer-type");
+    if let Some(rows) = flags.count("vocab-size", 1..=MOST) {
+        return Some((rows, TOKENIZER.to_owned()));
+    }
+    let known = TOKENIZERS.iter().find(|(name, _)| tokenizer.as_deref() == Some(name));
+    if let Some((_, rows)) = known {
+        return Some((*rows, TOKENIZER.to_owned()));
+    }
+    // The tokenizer of a checkpoint of the catalogue: its embedding has a row for each token, and some more.
+    let named = flags.text("tokenizer-model").and_then(|path| of_checkpoint(&path));
+    if let Some(model) = named.or_else(|| of_checkpoint(machine.model.as_ref()?)) {
+        return Some((model.vocab, format!("the vocabulary of {}", model.name)));
+    }
+    if tokenizer.is_some() {
+        return None;
+    }
+    let (name, rows) = TOKENIZERS[0];
+    if flags.find("vocab-file").is_none() {
+        let what =
+            format!("the script names neither a tokenizer nor `--vocab-size`: the {rows} tokens of GPT-2 are taken");
+        flags.warn(Code::MissingFlag, None, what, format!("give `--vocab-size`, or `--tokenizer-type {name}`"));
+    }
+    Some((rows, TOKENIZER.to_owned()))
 }
 
 /// Ranks of latent attention, with Megatron-LM's defaults.

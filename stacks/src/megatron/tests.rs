@@ -335,3 +335,35 @@ fn a_flag_without_its_value_is_refused_at_the_flag() {
     let at = wrong[0].at.clone().expect("a place");
     assert_eq!((wrong.len(), &text[at]), (1, "--hidden-size"));
 }
+
+#[test]
+fn a_vocabulary_is_that_of_a_flag_a_tokenizer_or_the_command_line() {
+    let base = BASE.replace("--vocab-size 32000 ", "");
+    let of = |flags: &str, set: &[&str]| {
+        let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|item| (*item).to_owned()).collect();
+        let found = import(&format!("{base}{flags}\n"), &Machine::of_overrides(&set));
+        let line = found.scenario.lines().find_map(|line| line.strip_prefix("vocab_size = ").map(str::to_owned));
+        let rows = line.and_then(|line| line.split(' ').next().and_then(|number| number.parse::<u64>().ok()));
+        let of_rows = found.findings.iter().filter(|one| one.code == Code::MissingFlag);
+        (rows, of_rows.map(|one| one.what.clone()).collect::<Vec<_>>())
+    };
+    const HF: &str = "--tokenizer-type HuggingFaceTokenizer";
+    assert_eq!(of("--tokenizer-type NullTokenizer --vocab-size 128256", &[]), (Some(128_256), Vec::new()));
+    assert_eq!(of(&format!("{HF} --tokenizer-model deepseek-ai/DeepSeek-V3"), &[]), (Some(129_280), Vec::new()));
+    assert_eq!(of(HF, &["model.config.vocab_size=1000"]), (Some(1000), Vec::new()));
+    assert_eq!(of(HF, &["model.name=deepseek-v3"]), (Some(129_280), Vec::new()));
+    assert_eq!(of(HF, &[]), (None, vec!["`--vocab-size` is not given".to_owned()]));
+    assert_eq!(of("--vocab-file gpt2-vocab.json", &[]), (Some(50_304), Vec::new()));
+    let (rows, said) = of("", &[]);
+    assert_eq!(rows, Some(50_304));
+    assert!(matches!(&said[..], [one] if one.contains("of GPT-2 are taken")), "{said:?}");
+}
+
+#[test]
+fn a_schedule_of_batches_is_taken_at_its_last() {
+    let base = BASE.replace("--global-batch-size 64", "--step-batch-size-schedule '0:16 12B:1536'");
+    let found = import(&base, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    assert!(found.scenario.contains("batch_size = 1536"), "{}", found.scenario);
+    assert_eq!(of(&found, Code::NotModelled).len(), 1);
+    assert_eq!(said("--step-batch-size-schedule 12", Code::WrongFlag).len(), 1);
+}

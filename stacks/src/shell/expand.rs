@@ -1,10 +1,11 @@
 //! Substitution: a word as it is written becomes words as a command gets them.
 
-use super::{DEPTH_MAX, Dollar, LETTERS_MAX, Letter, Part, Piece, UNKNOWN, Unreadable, Values, Word, arithmetic};
+use super::cut::{Cutter, Dollar, Part, Piece, is_of_name};
+use super::{DEPTH_MAX, LETTERS_MAX, Letter, UNKNOWN, Unreadable, Values, Word, arithmetic};
 
 /// What stands in braces behind a dollar; `at` is the byte of its first letter.
 pub(super) fn braces(text: &str, at: usize) -> Dollar {
-    let end = text.find(|letter: char| !super::is_of_name(letter)).unwrap_or(text.len());
+    let end = text.find(|letter: char| !is_of_name(letter)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let is_name = !name.is_empty() && !name.starts_with(|letter: char| letter.is_ascii_digit());
     let default = [":-", ":=", "-", "="].into_iter().find_map(|mark| {
@@ -53,15 +54,7 @@ impl Fields {
 impl Values {
     /// Remembers the value of a name.
     pub(super) fn assign(&mut self, name: &str, is_more: bool, piece: &Piece) -> Result<(), Unreadable> {
-        let words = match &piece.list {
-            Some(list) => self.fields(list)?,
-            None => {
-                let word = self.whole(piece)?;
-                let letters =
-                    word.letters.iter().position(|(letter, _)| *letter == '=').map(|at| &word.letters[at + 1..]);
-                vec![Word { letters: letters.unwrap_or_default().to_vec() }]
-            }
-        };
+        let words = self.assigned(piece)?;
         self.letters += words.iter().map(|word| word.letters.len() + 1).sum::<usize>();
         if self.letters > LETTERS_MAX {
             return Err(Unreadable::Long);
@@ -73,6 +66,31 @@ impl Values {
             (true, false, Some(first)) => first.letters.extend(words.into_iter().flat_map(|word| word.letters)),
         }
         Ok(())
+    }
+
+    /// What stands behind `NAME=`.
+    pub(super) fn assigned(&self, piece: &Piece) -> Result<Vec<Word>, Unreadable> {
+        if let Some(list) = &piece.list {
+            return self.fields(list);
+        }
+        let word = self.whole(piece)?;
+        let letters = word.letters.iter().position(|(letter, _)| *letter == '=').map(|at| &word.letters[at + 1..]);
+        Ok(vec![Word { letters: letters.unwrap_or_default().to_vec() }])
+    }
+
+    /// Gives a name one word.
+    pub(super) fn put(&mut self, name: &str, word: Word) {
+        self.words.insert(name.to_owned(), vec![word]);
+    }
+
+    /// Words of a name.
+    pub(super) fn words_of(&self, name: &str) -> &[Word] {
+        self.words.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The number that a name stands for.
+    pub(super) fn number(&self, name: &str) -> Option<i64> {
+        self.words_of(name).first()?.text().trim().parse().ok()
     }
 
     /// A word without cuts at spaces.
@@ -143,10 +161,7 @@ impl Values {
                 (None, None) => unknown(),
             },
             Dollar::Sum { text } => {
-                let known = |name: &str| {
-                    let word = self.words.get(name)?.first()?.text();
-                    word.trim().parse::<i64>().ok()
-                };
+                let known = |name: &str| self.number(name);
                 match arithmetic::sum(text, &known) {
                     Some(number) => {
                         vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
@@ -160,7 +175,7 @@ impl Values {
     /// The text of a default, with its own substitutions.
     fn text(&self, text: &str, at: usize, depth: usize) -> Result<Vec<Letter>, Unreadable> {
         let letters: Vec<Letter> = text.char_indices().map(|(byte, letter)| (letter, at + byte)).collect();
-        let mut cutter = super::Cutter { letters, next: 0 };
+        let mut cutter = Cutter { letters, next: 0, is_list: false };
         let mut out = Vec::new();
         while let Some(letter) = cutter.peek(0) {
             if letter.0 != '$' {

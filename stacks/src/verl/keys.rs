@@ -7,7 +7,7 @@ use input::diagnostic::{Code, Finding};
 use super::{ACTOR, actor};
 use crate::flags::Flag;
 use crate::launch;
-use crate::shell::{self, Loop, UNKNOWN, Word};
+use crate::shell::{self, Command, UNKNOWN, Word};
 use crate::yaml;
 
 /// Ends of the names of verl's own configurations (`verl/trainer/config`, `verl/experimental/*/config`).
@@ -81,9 +81,9 @@ fn of_yaml(text: &str) -> Result<Given, Finding> {
 
 /// Overrides in a script.
 fn of_script(text: &str) -> Result<Given, Finding> {
-    let (commands, loops) = shell::commands_and_loops(text)
+    let commands = shell::script(text)
         .map_err(|why| Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")))?;
-    let (words, findings) = of_launch(&commands, &loops);
+    let (words, findings) = of_launch(&commands);
     let mut given = Given { flags: Vec::new(), findings };
     configuration(&words, &mut given);
     given.flags.extend(words.iter().filter_map(|word| over(word)));
@@ -91,26 +91,29 @@ fn of_script(text: &str) -> Result<Given, Finding> {
 }
 
 /// Words of the command that starts verl, and of lines that are overrides alone. Of several commands the first one with the most overrides counts.
-fn of_launch<'c>(commands: &'c [Vec<Word>], loops: &[Loop]) -> (Vec<&'c Word>, Vec<Finding>) {
-    let is_shown = |words: &[Word]| words.first().is_some_and(|word| launch::is_shown(&[word.text()]));
+fn of_launch(commands: &[Command]) -> (Vec<&Word>, Vec<Finding>) {
+    let is_shown = |words: &[Word]| words.first().is_some_and(|word| launch::is_showing(&[word.text()]));
     let starts = |words: &[Word]| {
         let begins = words.first().is_some_and(|word| over(word).is_none()) && !is_shown(words);
         begins && words.iter().any(|word| is_of_actor(&word.text()))
     };
     let n_overrides = |words: &[Word]| words.iter().filter(|word| over(word).is_some()).count();
-    let launches = (0..commands.len()).filter(|index| starts(&commands[*index]));
-    let taken = launches.rev().max_by_key(|index| n_overrides(&commands[*index]));
-    let is_other = |index: usize| Some(index) != taken && starts(&commands[index]);
-    let (others, read): (Vec<usize>, Vec<usize>) = (0..commands.len()).partition(|index| is_other(*index));
-    let findings = others.into_iter().map(|index| {
-        let what = "another command of the script starts verl with overrides too: this one is not read";
-        let help = "the one with the most overrides is read, the first of several: leave the others out";
-        Finding::warning(Code::NotModelled, commands[index].first().map(Word::at), what).help(help)
-    });
-    let around = taken.into_iter().flat_map(|index| loops.iter().filter_map(move |one| one.others(index)));
-    let findings = findings.chain(around).collect();
-    let read = read.into_iter().filter(|index| taken.is_none() || !is_shown(&commands[*index]));
-    (read.flat_map(|index| &commands[index]).collect(), findings)
+    let launches = commands.iter().enumerate().filter(|(_, command)| starts(&command.words));
+    let taken = launches.rev().max_by_key(|(_, command)| n_overrides(&command.words)).map(|(index, _)| index);
+    let (mut read, mut findings) = (Vec::new(), Vec::new());
+    for (index, Command { words, left, .. }) in commands.iter().enumerate() {
+        if Some(index) != taken && starts(words) {
+            let what = "another command of the script starts verl with overrides too: this one is not read";
+            let help = "the one with the most overrides is read, the first of several: leave the others out";
+            findings.push(Finding::warning(Code::NotModelled, words.first().map(Word::at), what).help(help));
+        } else if taken.is_none() || !is_shown(words) {
+            read.extend(words);
+        }
+        if Some(index) == taken {
+            findings.extend(launch::not_followed(left));
+        }
+    }
+    (read, findings)
 }
 
 /// The configuration that overrides lie over, by its name or by the choice of the actor's.

@@ -1,0 +1,136 @@
+//! How many GPUs a job has: what its launcher starts, and what its batch system gives.
+
+use input::diagnostic::{Code, Finding};
+
+use crate::Machine;
+use crate::flags::{Flag, named, of_words};
+use crate::shell::{UNKNOWN, Word};
+
+/// Processes of a node: each has a GPU.
+const PROCESSES: [&str; 1] = ["nproc-per-node"];
+/// Tasks of a node; each is a process, unless a task starts processes of its own.
+const TASKS: [&str; 1] = ["ntasks-per-node"];
+/// GPUs of a node.
+const OF_A_NODE: [&str; 4] = ["gpus-per-node", "gres", "num-gpus", "gpus-on-node"];
+/// All processes, or all GPUs.
+const ALL: [&str; 6] = ["ntasks", "n", "np", "num-processes", "gpus", "G"];
+/// Nodes.
+const NODES: [&str; 5] = ["nnodes", "nodes", "N", "num-nodes", "num-machines"];
+/// Names of one letter that have a number right behind them: `-N4`.
+const OF_ONE_LETTER: [&str; 3] = ["N", "n", "G"];
+/// Programs that start the processes of a node, one for each GPU.
+const STARTERS: [&str; 4] = ["torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"];
+
+/// Flags of the words in front of a program. Where one of them starts the processes, tasks of the batch system are nodes, and left out.
+pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
+    let own = of_words(before).into_iter().map(|flag| {
+        let (name, glued) = apart(&flag.name);
+        Flag { name, values: glued.into_iter().chain(flag.values).collect(), at: flag.at }
+    });
+    let is_starter = |word: &Word| STARTERS.iter().any(|starter| word.text().rsplit('/').next() == Some(starter));
+    let starts = before.iter().any(is_starter);
+    let is_kept = |flag: &Flag| !starts || !is_one(flag, &TASKS) && !is_one(flag, &["ntasks", "n", "np"]);
+    // What the command says counts before what the batch system gives.
+    batch.into_iter().chain(own).filter(is_kept).collect()
+}
+
+/// `#SBATCH --nodes=4`, `#SBATCH -N 4` and the like.
+pub(super) fn batch_options(text: &str) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let at = start..start + line.trim_end().len();
+        start += line.len();
+        let Some(options) = line.trim().strip_prefix("#SBATCH") else { continue };
+        let mut words = options.split_whitespace().take_while(|word| !word.starts_with('#')).peekable();
+        while let Some(word) = words.next() {
+            if !word.starts_with('-') {
+                continue;
+            }
+            let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            let (name, glued) = apart(&named(name));
+            let value = value.map(str::to_owned).or(glued);
+            let value = value.or_else(|| words.next_if(|next| !next.starts_with('-')).map(str::to_owned));
+            // Nobody puts values into these lines, but for a script in a text in place.
+            let known = |value: String| if value.contains('$') { UNKNOWN.to_string() } else { value };
+            let values = value.map(|value| known(value.trim_matches(['"', '\'']).to_owned()));
+            flags.push(Flag { name, values: values.into_iter().collect(), at: at.clone() });
+        }
+    }
+    flags
+}
+
+/// A name of one letter and the number that is glued to it.
+fn apart(name: &str) -> (String, Option<String>) {
+    let cut = OF_ONE_LETTER.iter().find_map(|letter| {
+        let number = name.strip_prefix(letter)?;
+        number.starts_with(|first: char| first.is_ascii_digit()).then(|| ((*letter).to_owned(), number.to_owned()))
+    });
+    cut.map_or_else(|| (name.to_owned(), None), |(letter, number)| (letter, Some(number)))
+}
+
+fn is_one(flag: &Flag, names: &[&str]) -> bool {
+    names.contains(&flag.name.as_str())
+}
+
+/// The last flag of some names.
+fn last<'f>(launcher: &'f [Flag], names: &[&str]) -> Option<&'f Flag> {
+    launcher.iter().rev().find(|flag| is_one(flag, names))
+}
+
+/// The number of a flag: that of nodes may be a range, that of GPUs may have their type in front.
+fn number(flag: &Flag) -> Option<u32> {
+    // What stands behind the first word is a program that the launcher starts.
+    let value = flag.values.first()?;
+    let word = if is_one(flag, &NODES) {
+        // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
+        value.split([':', '-']).next()?
+    } else {
+        let of_gpus = value.split(',').find(|part| !flag.name.contains("gres") || part.starts_with("gpu"))?;
+        if of_gpus == "gpu" { "1" } else { of_gpus.rsplit(':').next()? }
+    };
+    word.parse().ok().filter(|number| *number > 0)
+}
+
+/// The number of the last flag of some names whose number is known.
+fn known(launcher: &[Flag], names: &[&str]) -> Option<u32> {
+    launcher.iter().rev().filter(|flag| is_one(flag, names)).find_map(number)
+}
+
+/// GPUs of a node: as many as processes on it, else as many as it has.
+fn of_a_node(launcher: &[Flag]) -> Option<u32> {
+    let tasks = known(launcher, &TASKS);
+    let of_tasks = known(launcher, &["gpus-per-task"]).zip(tasks).map(|(each, tasks)| each.saturating_mul(tasks));
+    // One task on a node with several GPUs starts the others itself.
+    let processes = known(launcher, &PROCESSES).or(tasks.filter(|tasks| *tasks > 1));
+    processes.or_else(|| known(launcher, &OF_A_NODE)).or(of_tasks).or(tasks)
+}
+
+/// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
+pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
+    let (of_a_node, total) = (of_a_node(launcher), known(launcher, &ALL));
+    let stated = known(launcher, &NODES);
+    let share = total.zip(stated).filter(|(total, nodes)| total.is_multiple_of(*nodes));
+    let per_node = of_a_node.or(share.map(|(total, nodes)| total / nodes));
+    // Without the flag `torchrun` starts one node; a number that cannot be read is no one.
+    let is_said = last(launcher, &NODES).is_some();
+    let nodes = if is_said || total.is_some() { stated } else { Some(1) };
+    let all = per_node.zip(nodes).map(|(per_node, nodes)| nodes.saturating_mul(per_node));
+    (all.or(total), per_node)
+}
+
+/// Warnings about numbers of nodes and GPUs that only a shell knows, where nothing else says them.
+pub fn unknown_gpus(launcher: &[Flag], machine: &Machine) -> Vec<Finding> {
+    if machine.nodes.is_some() || gpus(launcher).0.is_some() {
+        return Vec::new();
+    }
+    let of_a_node = [&PROCESSES[..], &OF_A_NODE, &TASKS].into_iter().find_map(|names| last(launcher, names));
+    let flags = [last(launcher, &NODES), of_a_node].into_iter().flatten();
+    let unknown = flags.filter(|flag| flag.value().contains(UNKNOWN)).map(|flag| {
+        let what = format!("the value of `--{}` is known only when the script runs", flag.name);
+        let help =
+            "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or write the number into the script";
+        Finding::warning(Code::UnknownValue, Some(flag.at.clone()), what).help(help)
+    });
+    unknown.collect()
+}

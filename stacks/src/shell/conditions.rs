@@ -1,0 +1,151 @@
+//! Conditions whose sides the script itself says: `[ "$A" = x ]`, `[[ … ]]`, `test …`, `(( … ))`, `true`, `false`.
+
+use std::collections::BTreeSet;
+
+use super::branches::fits;
+use super::cut::{Dollar, Part, Piece};
+use super::uses::uses;
+use super::{UNKNOWN, Unreadable, Values, arithmetic};
+
+/// Comparisons of numbers in a test, and their signs in a sum.
+const COMPARISONS: [(&str, &str); 6] =
+    [("-ge", ">="), ("-le", "<="), ("-eq", "=="), ("-ne", "!="), ("-gt", ">"), ("-lt", "<")];
+
+/// What is known when a condition is read.
+pub(super) struct Known<'a> {
+    pub(super) values: &'a Values,
+    /// Names whose values may be others.
+    pub(super) uncertain: &'a BTreeSet<String>,
+}
+
+impl Known<'_> {
+    /// Whether a statement is a test; whether it is true, where both sides are known.
+    pub(super) fn test(&self, pieces: &[Piece]) -> Result<Option<Option<bool>>, Unreadable> {
+        let Some((first, rest)) = pieces.split_first() else { return Ok(None) };
+        Ok(match first.plain().as_str() {
+            "true" | ":" => Some(Some(true)),
+            "false" => Some(Some(false)),
+            "((" => Some(self.sum(rest)),
+            "test" => Some(self.all(rest)?),
+            open @ ("[" | "[[") => {
+                let close = if open == "[" { "]" } else { "]]" };
+                let inner = rest.split_last().filter(|(last, _)| last.plain() == close).map(|(_, inner)| inner);
+                Some(match inner {
+                    Some(inner) => self.all(inner)?,
+                    None => None,
+                })
+            }
+            _ => None,
+        })
+    }
+
+    /// Tests with `||` between them, each of tests with `&&`.
+    fn all(&self, pieces: &[Piece]) -> Result<Option<bool>, Unreadable> {
+        let mut any = Some(false);
+        for either in pieces.split(|piece| matches!(piece.plain().as_str(), "||" | "-o")) {
+            let mut all = Some(true);
+            for one in either.split(|piece| matches!(piece.plain().as_str(), "&&" | "-a")) {
+                all = match (all, self.one(one)?) {
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                };
+            }
+            any = match (any, all) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                _ => None,
+            };
+        }
+        Ok(any)
+    }
+
+    /// One test.
+    fn one(&self, pieces: &[Piece]) -> Result<Option<bool>, Unreadable> {
+        if let Some((first, rest)) = pieces.split_first()
+            && first.plain() == "!"
+        {
+            // Signs of one test are few; a test of nothing but signs is none.
+            return Ok(if rest.first().is_some_and(|next| next.plain() == "!") {
+                None
+            } else {
+                self.one(rest)?.map(|is_true| !is_true)
+            });
+        }
+        let mut words = Vec::new();
+        for piece in pieces {
+            let Some(word) = self.word(piece)? else { return Ok(None) };
+            words.push(word);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Ok(match words[..] {
+            [word] => Some(!word.is_empty()),
+            ["-z", word] => Some(word.is_empty()),
+            ["-n", word] => Some(!word.is_empty()),
+            [word, "=" | "==", pattern] => is_like(word, pattern, &pieces[2]),
+            [word, "!=", pattern] => is_like(word, pattern, &pieces[2]).map(|is_like| !is_like),
+            [left, sign, right] => {
+                let number = |word: &str| word.trim().parse::<i64>().ok();
+                number(left).zip(number(right)).and_then(|(left, right)| {
+                    let (_, sign) = COMPARISONS.iter().find(|(word, _)| *word == sign)?;
+                    Some(compares(left, sign, right))
+                })
+            }
+            _ => None,
+        })
+    }
+
+    /// A word that is known for certain.
+    fn word(&self, piece: &Piece) -> Result<Option<String>, Unreadable> {
+        if self.is_uncertain(std::slice::from_ref(piece)) {
+            return Ok(None);
+        }
+        let text = self.values.whole(piece)?.text();
+        Ok((!text.contains(UNKNOWN)).then_some(text))
+    }
+
+    /// Whether words stand on names whose values may be others.
+    pub(super) fn is_uncertain(&self, pieces: &[Piece]) -> bool {
+        uses(pieces).iter().any(|one| self.uncertain.contains(&one.name))
+    }
+
+    /// What a `case` compares, where it is known.
+    pub(super) fn subject(&self, piece: Option<&Piece>) -> Result<Option<String>, Unreadable> {
+        piece.map_or(Ok(None), |piece| self.word(piece))
+    }
+
+    /// A comparison of two sums, or a sum that is not zero.
+    fn sum(&self, pieces: &[Piece]) -> Option<bool> {
+        let [Piece { parts, .. }] = pieces else { return None };
+        let [Part::Dollar { what: Dollar::Sum { text }, .. }] = &parts[..] else { return None };
+        if self.is_uncertain(pieces) {
+            return None;
+        }
+        let value = |text: &str| arithmetic::sum(text, &|name: &str| self.values.number(name));
+        let found = COMPARISONS.iter().find_map(|(_, sign)| Some((text.split_once(sign)?, *sign)));
+        match found {
+            Some(((left, right), sign)) => Some(compares(value(left)?, sign, value(right)?)),
+            None => value(text).map(|value| value != 0),
+        }
+    }
+}
+
+/// Whether a word is another, or fits a pattern that is not quoted.
+fn is_like(word: &str, pattern: &str, piece: &Piece) -> Option<bool> {
+    let is_plain = !pattern.contains(['*', '?', '[', '(']);
+    let is_quoted = piece.parts.iter().all(|part| match part {
+        Part::Plain { is_quoted, .. } | Part::Dollar { is_quoted, .. } => *is_quoted,
+    });
+    if is_plain || is_quoted { Some(word == pattern) } else { fits(word, pattern) }
+}
+
+fn compares(left: i64, sign: &str, right: i64) -> bool {
+    match sign {
+        ">=" => left >= right,
+        "<=" => left <= right,
+        "==" => left == right,
+        "!=" => left != right,
+        ">" => left > right,
+        _ => left < right,
+    }
+}
