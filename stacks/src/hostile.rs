@@ -5,12 +5,18 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 17] = [
+const FILES: [(Stack, &str); 18] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
          if [ -z \"$1\" ]; then X=2; else X='3'; fi\ncat <<EOF >x\n--seq-length 4\nEOF\ntorchrun --nproc_per_node=8 pretrain_gpt.py ${L[@]} --seq-length 512 \\\n\
          --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*2|(tt|)*4t|tL' --moe-layer-freq '([0]*3+[1]*9)' --num-experts 8 \"$@\" `date` $(nproc) 2>&1 | tee log &\n",
+    ),
+    (
+        Stack::Megatron,
+        "#SBATCH -N 2 --gres=gpu:8\nA=x; declare -a L=(--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 512)\nif [[ \"$A\" == x* && 1 -lt $N ]] || ((N > 1)); then L+=(--swiglu); elif [ -z $A ]; then B=1; else \\\n\
+         for S in 1 2; do L+=(--micro-batch-size $S); done; fi\ncase $A in\n  x|y) C='--bf16' ;;\n  *) C=$1 ;;\nesac\n[ $A = x ] && { D=--fp16; }\nsbatch <<EOF\n#SBATCH --nodes=2\n\
+         export N=\\$M\neval \"torchrun --nproc_per_node 8 pretrain_gpt.py ${L[@]} $C $D --num-experts 8 --moe-layer-freq '([0]*3+[1]*9)' --step-batch-size-schedule '0:16 2:32'\"\nEOF\n",
     ),
     (
         Stack::Megatron,

@@ -1,8 +1,9 @@
 //! The part of YAML in which people write flags: keys with words, nested by indentation, and lists of words.
 //!
-//! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves. Anchors, tags and several
-//! documents are not read. Positions are bytes of the file.
+//! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves, or begins there. Behind
+//! `|` or `>` it is a text of deeper lines. Anchors, tags and several documents are not read. Positions are bytes of the file.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Keys inside keys.
@@ -65,9 +66,20 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
     // Keys that are open, with their indentation.
     let mut open: Vec<(usize, String)> = Vec::new();
     let mut start = 0;
+    // Entries whose values are texts, and whether the last one goes on.
+    let mut texts = BTreeSet::new();
+    let mut is_text = false;
     for line in text.split_inclusive('\n') {
         let from = start;
         start += line.len();
+        let trimmed = line.trim();
+        is_text &= trimmed.is_empty() || indentation_of(line) > last;
+        if let Some(entry) = entries.last_mut().filter(|_| is_text) {
+            entry.value.push_str(trimmed);
+            entry.value.push('\n');
+            entry.at.end = from + line.trim_end().len();
+            continue;
+        }
         let bare = without_comment(line).trim_end();
         let body = bare.trim_start();
         if body.is_empty() || body.starts_with("---") || body.starts_with("...") {
@@ -77,8 +89,14 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         let at = from + indentation..from + bare.len();
         let goes_on = key_and_value(body).is_none() && body != "-" && indentation > last
             || entries.last().is_some_and(|entry| is_open_list(&entry.value));
-        if let Some(entry) = entries.last_mut().filter(|entry| goes_on && !entry.value.is_empty()) {
-            entry.value = format!("{} {body}", entry.value);
+        if let Some(entry) = entries.last_mut().filter(|_| goes_on) {
+            if entry.value.is_empty() {
+                // Its value begins behind the line of its key, so no keys lie in it.
+                open.pop();
+                entry.value.push_str(body);
+            } else {
+                entry.value = format!("{} {body}", entry.value);
+            }
             entry.at.end = at.end;
             continue;
         }
@@ -100,10 +118,15 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         if value.is_empty() {
             open.push((indentation, key));
         }
-        entries.push(Entry { path, value: value.to_owned(), at });
+        is_text = begins_text(value);
+        if is_text {
+            texts.insert(entries.len());
+        }
+        let value = if is_text { String::new() } else { value.to_owned() };
+        entries.push(Entry { path, value, at });
     }
-    for entry in &mut entries {
-        entry.value = unquoted(&entry.value);
+    for (index, entry) in entries.iter_mut().enumerate() {
+        entry.value = if texts.contains(&index) { entry.value.trim_end().to_owned() } else { unquoted(&entry.value) };
     }
     Ok(entries)
 }
@@ -111,6 +134,16 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
 /// Whether a list in brackets ends in a later line.
 fn is_open_list(value: &str) -> bool {
     value.starts_with('[') && value.matches('[').count() > value.matches(']').count()
+}
+
+fn indentation_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Whether a value is the mark of a text on the lines behind it: `|`, `>-`.
+fn begins_text(value: &str) -> bool {
+    let rest = value.strip_prefix(['|', '>']);
+    rest.is_some_and(|rest| rest.chars().all(|letter| matches!(letter, '-' | '+' | '1'..='9')))
 }
 
 /// The line behind the marks of list items, which count as indentation.
@@ -258,8 +291,14 @@ mod tests {
     fn a_value_goes_on_over_deeper_lines_that_are_no_keys() {
         check("a:\n  b: ${x.y,\n    null}\n  c: 1", &[("a", ""), ("a/b", "${x.y, null}"), ("a/c", "1")]);
         check("a: 'one\n  two' # why\nb: 1", &[("a", "one two"), ("b", "1")]);
-        // A key without a value is followed by keys.
-        assert!(matches!(entries("a:\n  word\n"), Err(Unreadable::Line { .. })));
+        check("a:\n  b:\n    true # why\n  c: 1\nd: 2", &[("a", ""), ("a/b", "true"), ("a/c", "1"), ("d", "2")]);
+    }
+
+    #[test]
+    fn a_text_is_the_deeper_lines_behind_its_mark() {
+        let text = "a: |\n  cd /x # no: remark\n\n  'b: 1'\nl:\n  - >-\n    run\n    on\n  - c\nd: 1";
+        check(text, &[("a", "cd /x # no: remark\n\n'b: 1'"), ("l", ""), ("l/-", "run\non"), ("l/-", "c"), ("d", "1")]);
+        check("a:\n  b: |\nc: 1", &[("a", ""), ("a/b", ""), ("c", "1")]);
     }
 
     #[test]

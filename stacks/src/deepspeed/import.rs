@@ -37,13 +37,13 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     keys(&json, "", (text, 0), &mut given);
     let mut flags = Flags::of_keys(given, &KEYS);
     let mut job = Job { stack: "DeepSpeed", model_key: "model", ..Job::default() };
+    let sizes_of_step = step(&mut flags, &mut job, machine);
+    let accumulation = sizes_of_step[2];
     let mut count = |name: &str| flags.count(name, 1..=MOST);
-    let (batch, accumulation) = (count("train_batch_size"), count("gradient_accumulation_steps"));
-    let micro_batch = count("train_micro_batch_size_per_gpu");
     let tp = count("tensor_parallel.autotp_size").or_else(|| count("tensor_parallel.tp_size")).unwrap_or(1);
     let cp = count("sequence_parallel_size").unwrap_or(1);
     job.degrees = [tp, 1, cp];
-    sizes(&mut flags, &mut job, machine, [batch, micro_batch, accumulation]);
+    sizes(&mut flags, &mut job, machine, sizes_of_step);
     let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
     job.key(("parallel", "zero"), stage, "zero_optimization.stage");
     job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
@@ -81,6 +81,37 @@ fn recompute(flags: &mut Flags<'_>, job: &mut Job) {
     let what = "the file does not say what backward computes again: nothing is taken";
     let help = "give `--set training.recompute=full` where the model's layers are checkpointed";
     flags.warn(Code::MissingFlag, None, what, help);
+}
+
+/// Batch, micro-batch and steps of accumulation. What a trainer fills in the command line may say.
+fn step(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) -> [Option<u64>; 3] {
+    const MICRO_BATCH: &str = "train_micro_batch_size_per_gpu";
+    let stated = [
+        ("train_batch_size", machine.batch, "training.batch_size=64", "the batch of all replicas"),
+        (MICRO_BATCH, machine.bucket_tokens, "training.bucket_tokens=8192", "the tokens of a micro-batch on one GPU"),
+        // It follows from the batch.
+        ("gradient_accumulation_steps", machine.batch, "training.batch_size=64", "the batch of all replicas"),
+    ];
+    let [batch, micro_batch, accumulation] = stated.map(|(name, stated, key, what)| {
+        if !is_auto(flags, name) {
+            return flags.count(name, 1..=MOST);
+        }
+        if stated.is_none() {
+            let help = format!("give `--set {key}`, which is {what}, or write the value into the file");
+            let why = format!("`{name}` is `auto`, which a trainer fills in");
+            flags.refuse(Code::UnknownValue, flags.at(name), why, help);
+        }
+        None
+    });
+    if micro_batch.is_none() {
+        job.bucket_tokens = machine.bucket_tokens;
+    }
+    [batch.or(machine.batch), micro_batch, accumulation]
+}
+
+/// Whether a trainer fills a key in.
+fn is_auto(flags: &Flags<'_>, name: &str) -> bool {
+    flags.find(name).is_some_and(|flag| flag.value().contains(UNKNOWN))
 }
 
 /// Batch, micro-batch and steps of accumulation, of which one may be left out where the machine says it.
@@ -130,8 +161,13 @@ fn sizes(
 
 /// Number formats of activations and gradients.
 fn formats(flags: &mut Flags<'_>, job: &mut Job) {
-    let is_fp16 = flags.is("fp16.enabled");
-    if !is_fp16 && !flags.is("bf16.enabled") {
+    const SWITCHES: [&str; 2] = ["fp16.enabled", "bf16.enabled"];
+    let [is_fp16, is_bf16] = SWITCHES.map(|name| flags.is(name) && !is_auto(flags, name));
+    let auto = SWITCHES.into_iter().find(|name| is_auto(flags, name));
+    if let Some(name) = auto.filter(|_| !is_fp16 && !is_bf16) {
+        let what = format!("`{name}` is `auto`, which a trainer fills in: bf16 is taken");
+        flags.warn(Code::UnknownValue, flags.at(name), what, "give `--set training.dtype=fp16` where it is that");
+    } else if !is_fp16 && !is_bf16 {
         let what = "neither `bf16` nor `fp16` is enabled: DeepSpeed computes in 32 bits, which is taken as 16 here";
         let help = "time and memory come out smaller than they are";
         flags.warn(Code::NotModelled, None, what, help);
@@ -168,6 +204,8 @@ fn keys(value: &Value, before: &str, (text, from): (&str, usize), out: &mut Vec<
 
 #[cfg(test)]
 mod tests {
+    use input::diagnostic::Severity;
+
     use super::*;
 
     const CONFIG: &str = r#"{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
@@ -218,6 +256,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_trainer_fills_in_the_command_line_says() {
+        let text = r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+            "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}}"#;
+        let set = ["cluster.gpu=h100-sxm", "cluster.nodes=2", "model.name=llama-3-8b", "workload.tokens=8192"];
+        let sizes = ["training.batch_size=64", "training.bucket_tokens=16384"];
+        let of = |set: &[&str]| {
+            let found =
+                import(text, &Machine::of_overrides(&set.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()));
+            let n = found.findings.iter().filter(|one| one.severity == Severity::Error).count();
+            (n, found)
+        };
+        let (n_errors, found) = of(&[&set[..], &sizes].concat());
+        assert_eq!(n_errors, 0, "{:?}", found.findings);
+        for part in ["nodes = 2", "batch_size = 64", "bucket_tokens = 16384", "dtype = \"bf16\""] {
+            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+        }
+        assert!(found.findings.iter().any(|one| one.what.contains("bf16 is taken")), "{:?}", found.findings);
+        let (n_errors, found) = of(&[&set[..], &sizes[..1]].concat());
+        let help: Vec<&str> = found.findings.iter().filter_map(|one| one.help.as_deref()).collect();
+        assert!(n_errors == 1 && help.iter().any(|help| help.contains("--set training.bucket_tokens")), "{help:?}");
+    }
+
+    #[test]
     fn what_only_a_trainer_knows_is_asked_for() {
         let found = import(
             r#"{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 4}}"#,
@@ -225,7 +286,7 @@ mod tests {
         );
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
         for part in [
-            "the value of `train_micro_batch_size_per_gpu` is known only when the script runs",
+            "`train_micro_batch_size_per_gpu` is `auto`, which a trainer fills in",
             "`zero_optimization.stage 4` is no such number",
             "the file does not say which model it trains",
             "the file does not say how long sequences are",

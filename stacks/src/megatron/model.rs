@@ -2,9 +2,10 @@
 
 use crate::Machine;
 use crate::document::Document;
-use crate::flags::Flags;
+use crate::flags::{Flag, Flags};
 use crate::megatron::Shape;
 use crate::megatron::hybrid::Hybrid;
+use crate::shell::UNKNOWN;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, divisors};
 
@@ -178,7 +179,8 @@ fn rows(flags: &mut Flags<'_>, machine: &Machine) -> Option<(u64, String)> {
         return Some((*rows, TOKENIZER.to_owned()));
     }
     // The tokenizer of a checkpoint of the catalogue: its embedding has a row for each token, and some more.
-    let named = flags.text("tokenizer-model").and_then(|path| of_checkpoint(&path));
+    let path = flags.find("tokenizer-model").map(Flag::value).filter(|path| !path.contains(UNKNOWN));
+    let named = path.and_then(|path| of_checkpoint(&path));
     if let Some(model) = named.or_else(|| of_checkpoint(machine.model.as_ref()?)) {
         return Some((model.vocab, format!("the vocabulary of {}", model.name)));
     }

@@ -56,10 +56,8 @@ fn words(entry: &Entry) -> String {
     if entry.key() == "-" || entry.value.starts_with('[') {
         return yaml::listed(entry).iter().map(|word| quoted(word)).collect();
     }
-    // The marks of a text over several lines, and those of lines that go on.
-    let text = entry.value.trim_start_matches(['|', '>']).trim_start_matches(['-', '+']);
-    let text = if entry.value.starts_with(['|', '>']) { text } else { &entry.value };
-    text.replace("\\ ", " ") + " "
+    // Lines of a text are parted as words are, also where a mark says that they go on.
+    entry.value.replace('\n', " ").replace("\\ ", " ") + " "
 }
 
 /// A variable: `NAME: value`, or an item `NAME=value`.
