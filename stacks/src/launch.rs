@@ -77,7 +77,7 @@ pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Re
 /// What is wrong with the script.
 pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<Launch, Finding> {
     let commands = shell::script(text).map_err(unreadable)?;
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let (mut candidates, mut shown): (Vec<Candidate>, Vec<Candidate>) = Default::default();
     for command in commands {
         let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
@@ -85,12 +85,13 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
         let start = begins(&texts);
         if n_known > 0 || start.is_some() {
             let at = words.get(start.unwrap_or(0)).map_or(0..0, Word::at);
-            candidates.push(Candidate { words, texts, start, n_known, at, left: command.left });
+            let list = if candidates::is_showing(&texts) { &mut shown } else { &mut candidates };
+            list.push(Candidate { words, texts, start, n_known, at, left: command.left });
         }
     }
-    // A command that is shown counts where nothing is started.
-    if candidates.iter().any(|one| !is_showing(&one.texts)) {
-        candidates.retain(|one| !is_showing(&one.texts));
+    // What a script shows before it is started in a way that cannot be read.
+    if candidates.iter().all(|one| one.start.is_none()) {
+        candidates.append(&mut shown);
     }
     // Of equal ones the first.
     let best = candidates.iter().rev().max_by_key(|one| one.score()).ok_or_else(|| {

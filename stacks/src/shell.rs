@@ -248,6 +248,7 @@ mod tests {
             &[&["sbatch"], &["run", "2", "3"], &["run", "on"]],
         );
         check("bash <<'EOF'\nM=3\nrun $M\nEOF", &[&["bash"], &["run", "3"]]);
+        check("export N=2\nsrun bash -c 'run --n $N' x", &[&["srun", "bash", "-c", "run", "--n", "2", "x"]]);
         assert_eq!(commands(&"eval ".repeat(1000)), Err(Unreadable::Deep));
     }
 

@@ -119,15 +119,31 @@ impl Reader {
         if runs == Runs::No {
             return Ok(());
         }
-        let words = self.values.fields(pieces)?;
+        let mut left = self.uses.left(pieces);
+        let words = self.with_text(self.values.fields(pieces)?, &mut left)?;
         self.n_letters += words.iter().map(|word| word.letters.len() + 1).sum::<usize>();
         if self.n_letters > ALL_LETTERS_MAX {
             return Err(Unreadable::Long);
         }
         if !words.is_empty() {
-            self.commands.push(Command { words, is_sure: runs == Runs::Yes, left: self.uses.left(pieces) });
+            self.commands.push(Command { words, is_sure: runs == Runs::Yes, left });
         }
         Ok(())
+    }
+
+    /// Words with those of `bash -c '…$NAME…'` in the place of that text: the shell that runs it has the names that the script exports.
+    fn with_text(&self, mut words: Vec<Word>, left: &mut Vec<Left>) -> Result<Vec<Word>, Unreadable> {
+        let is_text =
+            |pair: &[Word]| pair[0].text() == "-c" && pair[1].letters.iter().any(|(letter, _)| *letter == '$');
+        let is_shell = words.iter().any(|word| matches!(word.text().as_str(), "bash" | "sh"));
+        let Some(at) = words.windows(2).position(is_text).filter(|_| is_shell) else { return Ok(words) };
+        let mut inner = Vec::new();
+        for statement in statements(words[at + 1].letters.clone(), 1)? {
+            inner.extend(self.values.fields(&statement.pieces)?);
+            left.extend(self.uses.left(&statement.pieces));
+        }
+        words.splice(at + 1..at + 2, inner);
+        Ok(words)
     }
 
     /// A statement has ended. One that does not run leaves the end of the one before.
