@@ -134,13 +134,17 @@ fn left_out(word: &Word) -> Finding {
 /// # Errors
 /// What is wrong with the script.
 pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
-    let commands = shell::commands(text).map_err(unreadable)?;
+    let commands = shell::script(text).map_err(unreadable)?;
+    let judge = Judge { knows: &|_| true, matters: &|_| true, is_switch: &|_| false };
     let mut found = Vec::new();
     for command in commands {
-        let words = unwrapped(command);
+        let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
-        found.extend(first.map(|(index, start)| (index, launched(&words, &texts, start, &|_, _| false))));
+        let Some((index, start)) = first else { continue };
+        let mut launch = launched(&words, &texts, start, &|_, _| false);
+        launch.findings.extend(candidates::not_followed(&command.left, judge));
+        found.push((index, launch));
     }
     Ok(found)
 }
@@ -305,6 +309,15 @@ mod tests {
             "if [ $1 = x ]; then L=--fp8; D=/y; M=h; fi\ntorchrun --master_addr $M a.py --x 1 --save $D --y 1 $L";
         let found = findings(script);
         assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
+    }
+
+    #[test]
+    fn servers_say_what_they_use_and_is_not_followed() {
+        let text = "if [ $1 = x ]; then Q='--fp8'; fi\nserve --x 1 $Q";
+        let begins: Begins = |words| words.iter().position(|word| word == "serve");
+        let found = all_of_script(text, &[begins]).unwrap();
+        let said: Vec<&str> = found[0].1.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(said.iter().any(|what| what.contains("`Q`") && what.contains("`--fp8`")), "{said:?}");
     }
 
     #[test]
