@@ -3,6 +3,7 @@
 mod candidates;
 mod gpus;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
@@ -27,6 +28,15 @@ pub struct Launch {
     pub version: Option<String>,
     /// Warnings.
     pub findings: Vec<Finding>,
+}
+
+impl Launch {
+    /// The same where the words of its command stand in such a place of another file.
+    pub(crate) fn moved_to(mut self, place: &Range<usize>) -> Self {
+        self.flags.iter_mut().for_each(|flag| flag.at = place.clone());
+        self.findings.iter_mut().for_each(|finding| finding.at = Some(place.clone()));
+        self
+    }
 }
 
 /// Images of engines whose tags are their versions: `vllm/vllm-openai:v0.9.2`, `lmsysorg/sglang:v0.5.5-cu129`.
@@ -315,6 +325,15 @@ mod tests {
             "if [ $1 = x ]; then L=--fp8; D=/y; M=h; fi\ntorchrun --master_addr $M a.py --x 1 --save $D --y 1 $L";
         let found = findings(script);
         assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
+    }
+
+    #[test]
+    fn servers_say_what_they_use_and_is_not_followed() {
+        let text = "if [ $1 = x ]; then Q='--fp8'; fi\nserve --x 1 $Q";
+        let begins: Begins = |words| words.iter().position(|word| word == "serve");
+        let found = all_of_script(text, &[begins]).unwrap();
+        let said: Vec<&str> = found[0].1.findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert!(said.iter().any(|what| what.contains("`Q`") && what.contains("`--fp8`")), "{said:?}");
     }
 
     #[test]

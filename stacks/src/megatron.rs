@@ -77,7 +77,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 
 /// A training job as it is started.
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
-    of_job(launch, machine, STACK, &|flags, out| model::write(flags, out, machine))
+    let guessed = model::guessed(&launch.flags, machine);
+    let mut imported = of_job(launch, machine, STACK, &|flags, out| model::write(flags, out, machine));
+    // What was guessed comes behind what is wrong.
+    imported.findings.extend(guessed);
+    imported
 }
 
 /// Writes the model, and says what layouts need of its shape; `None` where it cannot.

@@ -88,8 +88,6 @@ struct Values {
 pub struct Command {
     /// Its words.
     pub words: Vec<Word>,
-    /// Whether it runs: others stand under conditions that only a shell knows.
-    pub is_sure: bool,
     /// What it uses and is not followed.
     pub left: Vec<Left>,
 }

@@ -155,6 +155,8 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
         // A group of pods starts the same server on each: the first says all.
         if let Some((engine, mut launch)) = of_manifest(document, &begins)? {
             launch.flags.iter_mut().for_each(|flag| flag.at = flag.at.start + start..flag.at.end + start);
+            let places = launch.findings.iter_mut().filter_map(|finding| finding.at.as_mut());
+            places.for_each(|at| *at = at.start + start..at.end + start);
             let name = word_of(document, "name:").unwrap_or_else(|| format!("server-{}", found.len() + 1));
             let replicas = word_of(document, "replicas:").and_then(|word| word.parse().ok()).unwrap_or(1);
             let label = word_of(document, &format!("{LABEL}:"));

@@ -7,7 +7,7 @@ use crate::megatron::Shape;
 use crate::megatron::hybrid::Hybrid;
 use crate::shell::UNKNOWN;
 use engine::model::of_checkpoint;
-use input::diagnostic::{Code, divisors};
+use input::diagnostic::{Code, Finding, divisors};
 
 /// Where the shape is written.
 const SECTION: &str = "model.config";
@@ -187,13 +187,20 @@ fn rows(flags: &mut Flags<'_>, machine: &Machine) -> Option<(u64, String)> {
     if tokenizer.is_some() {
         return None;
     }
-    let (name, rows) = TOKENIZERS[0];
-    if flags.find("vocab-file").is_none() {
-        let what =
-            format!("the script names neither a tokenizer nor `--vocab-size`: the {rows} tokens of GPT-2 are taken");
-        flags.warn(Code::MissingFlag, None, what, format!("give `--vocab-size`, or `--tokenizer-type {name}`"));
+    Some((TOKENIZERS[0].1, TOKENIZER.to_owned()))
+}
+
+/// A warning where nothing says the vocabulary, and GPT-2's is taken.
+pub(super) fn guessed(given: &[Flag], machine: &Machine) -> Option<Finding> {
+    const SAYING: [&str; 5] = ["padded-vocab-size", "vocab-size", "tokenizer-type", "tokenizer-model", "vocab-file"];
+    let is_said = given.iter().any(|flag| SAYING.contains(&flag.name.as_str()));
+    if is_said || machine.vocabulary.is_some() || machine.model.is_some() {
+        return None;
     }
-    Some((rows, TOKENIZER.to_owned()))
+    let (name, rows) = TOKENIZERS[0];
+    let what = format!("the script names neither a tokenizer nor `--vocab-size`: the {rows} tokens of GPT-2 are taken");
+    let help = format!("give `--vocab-size`, or `--tokenizer-type {name}`");
+    Some(Finding::warning(Code::MissingFlag, None, what).help(help))
 }
 
 /// Ranks of latent attention, with Megatron-LM's defaults.

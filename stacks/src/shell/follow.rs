@@ -126,7 +126,7 @@ impl Reader {
             return Err(Unreadable::Long);
         }
         if !words.is_empty() {
-            self.commands.push(Command { words, is_sure: runs == Runs::Yes, left });
+            self.commands.push(Command { words, left });
         }
         Ok(())
     }

@@ -22,11 +22,11 @@ pub(super) fn services(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Servi
     for service in entries.iter().filter(|entry| entry.path.len() == 2 && entry.path[0] == "services") {
         let own: Vec<&Entry> = entries.iter().filter(|entry| entry.path.starts_with(&service.path)).collect();
         let launched = launch::all_of_script(&script(&own), begins)?.into_iter().next();
-        if let Some((engine, mut launch)) = launched {
+        if let Some((engine, launch)) = launched {
             let place = |key: &str| own.iter().find(|entry| entry.path.get(2).is_some_and(|own| own == key));
             let at =
                 place("command").or_else(|| place("entrypoint")).map_or(service.at.clone(), |entry| entry.at.clone());
-            launch.flags.iter_mut().for_each(|flag| flag.at = at.clone());
+            let launch = launch.moved_to(&at);
             let replicas = own.iter().find(|entry| entry.path[2..] == ["deploy", "replicas"]);
             let replicas = replicas.and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
             found.push((service.path[1].clone(), replicas, engine, launch));

@@ -36,10 +36,8 @@ pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(u
         Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
     })?;
     for container in containers(&entries, document) {
-        if let Some((engine, mut launch)) = container.server(begins)? {
-            let place = container.place.unwrap_or_default();
-            launch.flags.iter_mut().for_each(|flag| flag.at = place.clone());
-            return Ok(Some((engine, launch)));
+        if let Some((engine, launch)) = container.server(begins)? {
+            return Ok(Some((engine, launch.moved_to(&container.place.unwrap_or_default()))));
         }
     }
     Ok(None)
