@@ -83,6 +83,11 @@ struct Values {
     letters: usize,
 }
 
+/// Whether a letter may stand in a name.
+const fn is_of_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
 /// A command of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {

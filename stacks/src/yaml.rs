@@ -93,10 +93,8 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
             if entry.value.is_empty() {
                 // Its value begins behind the line of its key, so no keys lie in it.
                 open.pop();
-                entry.value.push_str(body);
-            } else {
-                entry.value = format!("{} {body}", entry.value);
             }
+            entry.value = format!("{} {body}", entry.value).trim_start().to_owned();
             entry.at.end = at.end;
             continue;
         }

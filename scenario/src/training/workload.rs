@@ -116,13 +116,14 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             None
         }
     };
-    if lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty()) {
+    let leaves_out_all = n > 0 && lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty());
+    if leaves_out_all {
         let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
         let at = section.place("max_tokens").unwrap_or_else(|| section.at());
         section.refuse(Code::WrongLengths, at, what, "raise it, or cut them: `longer = \"cut\"`");
     }
     section.finish();
-    lengths.filter(|(lengths, _)| !lengths.is_empty()).map(|(lengths, source)| Workload { lengths, batch_size, source })
+    lengths.filter(|_| !leaves_out_all).map(|(lengths, source)| Workload { lengths, batch_size, source })
 }
 
 /// `lengths`: a distribution by name.

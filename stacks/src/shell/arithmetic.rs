@@ -16,7 +16,7 @@ fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut is_word = false;
     for letter in text.chars() {
-        let belongs = super::cut::is_of_name(letter);
+        let belongs = super::is_of_name(letter);
         match tokens.last_mut() {
             Some(last) if belongs && is_word => last.push(letter),
             _ if letter.is_whitespace() || matches!(letter, '$' | '{' | '}') => {}

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DEPTH_MAX, Letter, UNKNOWN, Unreadable, Word, expand};
+use super::{DEPTH_MAX, Letter, UNKNOWN, Unreadable, Word, is_of_name};
 
 /// Programs that read commands from a text in place.
 const RUN_TEXTS: [&str; 5] = ["sbatch", "qsub", "bash", "sh", "zsh"];
@@ -83,8 +83,24 @@ impl Piece {
     }
 }
 
-pub(super) const fn is_of_name(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || letter == '_'
+/// What stands in braces behind a dollar; `at` is the byte of its first letter.
+fn braces(text: &str, at: usize) -> Dollar {
+    let end = text.find(|letter: char| !is_of_name(letter)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let is_name = !name.is_empty() && !name.starts_with(|letter: char| letter.is_ascii_digit());
+    let default = [":-", ":=", "-", "="].into_iter().find_map(|mark| {
+        let default = rest.strip_prefix(mark)?;
+        Some((default.to_owned(), at + end + mark.len()))
+    });
+    let name = name.to_owned();
+    match rest {
+        "[@]" | "[*]" if is_name => Dollar::All { name },
+        "" if is_name => Dollar::Name { name, default: None },
+        _ if default.is_some() && is_name => Dollar::Name { name, default },
+        // A place of the caller's arguments with a default: the default stands in the script.
+        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default },
+        _ => Dollar::Else,
+    }
 }
 
 /// A letter of the script; the mark for what is unknown is none of a script's own.
@@ -411,7 +427,7 @@ impl Cutter {
             }
             Some(('{', start)) => {
                 let text = self.inside(at, '{', '}', "${")?;
-                expand::braces(&text, start + 1)
+                braces(&text, start + 1)
             }
             Some((letter, _)) if is_of_name(letter) && !letter.is_ascii_digit() => {
                 let mut name = String::new();

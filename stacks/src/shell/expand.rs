@@ -1,27 +1,7 @@
 //! Substitution: a word as it is written becomes words as a command gets them.
 
-use super::cut::{Cutter, Dollar, Part, Piece, is_of_name};
+use super::cut::{Cutter, Dollar, Part, Piece};
 use super::{DEPTH_MAX, LETTERS_MAX, Letter, UNKNOWN, Unreadable, Values, Word, arithmetic};
-
-/// What stands in braces behind a dollar; `at` is the byte of its first letter.
-pub(super) fn braces(text: &str, at: usize) -> Dollar {
-    let end = text.find(|letter: char| !is_of_name(letter)).unwrap_or(text.len());
-    let (name, rest) = text.split_at(end);
-    let is_name = !name.is_empty() && !name.starts_with(|letter: char| letter.is_ascii_digit());
-    let default = [":-", ":=", "-", "="].into_iter().find_map(|mark| {
-        let default = rest.strip_prefix(mark)?;
-        Some((default.to_owned(), at + end + mark.len()))
-    });
-    let name = name.to_owned();
-    match rest {
-        "[@]" | "[*]" if is_name => Dollar::All { name },
-        "" if is_name => Dollar::Name { name, default: None },
-        _ if default.is_some() && is_name => Dollar::Name { name, default },
-        // A place of the caller's arguments with a default: the default stands in the script.
-        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default },
-        _ => Dollar::Else,
-    }
-}
 
 /// Words that are being put together.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! What `read -r NAMES <<< TEXT` puts into its names.
 
-use super::cut::{Piece, is_of_name};
-use super::{LETTERS_MAX, Letter, Unreadable, Values, Word};
+use super::cut::Piece;
+use super::{LETTERS_MAX, Letter, Unreadable, Values, Word, is_of_name};
 
 impl Values {
     /// Parts of the text between the letters of `IFS`, and the rest into the last name.

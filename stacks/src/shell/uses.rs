@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::cut::{Dollar, Part, Piece, is_of_name};
+use super::cut::{Dollar, Part, Piece};
+use super::is_of_name;
 
 /// Names that the words of one command stand on; nobody has more.
 const NAMES_MAX: usize = 1000;
