@@ -160,7 +160,9 @@ impl Head {
 
 /// Name of a file without the letters that say what it is: a plan of `gpt-7.5b` has none.
 fn stem(path: &str) -> String {
-    let path = Path::new(path.trim_end_matches(" (shipped)"));
+    // Behind the path may stand where the text comes from.
+    let path = path.strip_suffix(')').and_then(|path| path.rsplit_once(" (")).map_or(path, |(path, _)| path);
+    let path = Path::new(path);
     let is_kind = path.extension().is_some_and(|kind| kind.to_string_lossy().chars().all(char::is_alphabetic));
     let name = if is_kind { path.file_stem() } else { path.file_name() };
     name.map_or("scenario".into(), |name| name.to_string_lossy().into_owned())
@@ -171,4 +173,23 @@ fn name(top: &mut Section<'_>, source: &Source) -> String {
     let Some((name, at)) = top.text("name") else { return stem(&source.path) };
     top.plain_name(&name, at);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stem;
+
+    #[test]
+    fn a_name_is_that_of_the_file_without_what_kind_of_file_it_is() {
+        for (path, name) in [
+            ("a/quickstart.toml", "quickstart"),
+            ("serving/azure-conv.toml (shipped)", "azure-conv"),
+            ("b/serve.yaml.toml (imported)", "serve.yaml"),
+            ("gpt-7.5b-128-plan", "gpt-7.5b-128-plan"),
+            ("qwen-0.5b", "qwen-0.5b"),
+            ("train.sh", "train"),
+        ] {
+            assert_eq!(stem(path), name);
+        }
+    }
 }
