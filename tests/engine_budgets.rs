@@ -172,3 +172,17 @@ fn a_share_of_memory_is_counted_as_the_named_engine_counts_it() {
     assert!(peak("name = \"trtllm\"\nmemory_ratio = 0.5") > peak("name = \"trtllm\""));
     assert_eq!(peak("name = \"vllm\"\nmemory_ratio = 0.5"), None);
 }
+
+#[test]
+fn vllm_does_not_start_where_no_sequence_of_its_context_fits() {
+    let said = |engine: &str| {
+        let lines = format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\n{engine}");
+        let (metrics, _, said) = served(("l4", 1), &lines);
+        assert!(!metrics.is_empty(), "{said:?}");
+        said.iter().any(|what| what.starts_with("vLLM does not start so"))
+    };
+    // 131,072 positions of 128 KiB are 16 GiB, beside 15 of weights on 24.
+    assert!(said("name = \"vllm\""));
+    assert!(!said("name = \"vllm\"\nmax_context = 16384"));
+    assert!(!said("name = \"sglang\""));
+}

@@ -4,14 +4,46 @@ use serve::replica::Limits;
 use serve::replica::batcher::Cut;
 use serve::request::Request;
 
-use super::{Serving, ServingGroup, kv};
+use super::{Serving, ServingChoice, ServingGroup, kv};
 use input::diagnostic::Code;
 use input::reader::Reader;
 
 /// Names what no replica holds, and prefixes that no replica shares.
 pub(super) fn check(reader: &mut Reader<'_>, serving: &Serving) {
     holds(reader, serving);
+    starts(reader, serving);
     shares(reader, serving);
+}
+
+/// Limits of a rank of data-parallel attention, on which a request lies, and on whoever lends to it.
+fn of_rank(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Limits {
+    let limits = serving.limits(choice, group);
+    let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
+    let blocks = of_rank + kv::lendable(serving, choice, group);
+    Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
+}
+
+/// Tokens of the longest sequence that memory holds.
+fn room(limits: &Limits) -> u64 {
+    u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
+}
+
+/// vLLM does not start where no sequence of the whole context fits (`check_enough_kv_cache_memory`, vllm/v1/core/kv_cache_utils.py).
+fn starts(reader: &mut Reader<'_>, serving: &Serving) {
+    if serving.engine.preset.is_none_or(|preset| preset.name != "vllm") {
+        return;
+    }
+    let limits = serving.plain().flat_map(|choice| {
+        serving.groups_of(choice).into_iter().map(move |group| of_rank(serving, choice, group)).collect::<Vec<_>>()
+    });
+    let Some(short) = limits.into_iter().find(|limits| room(limits) < u64::from(limits.context_max)) else { return };
+    let what = format!(
+        "vLLM does not start so: a sequence of the whole context has {} tokens, and there is room for {}",
+        short.context_max,
+        room(&short)
+    );
+    let help = "give `engine.max_context` (`--max-model-len`) as your requests need it, more memory or a larger `tp`; here it is served all the same";
+    reader.warn(Code::NoRoomForCache, None, what, help);
 }
 
 /// Prefixes of a trace are shared in whole blocks.
@@ -30,17 +62,8 @@ fn shares(reader: &mut Reader<'_>, serving: &Serving) {
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in serving.plain() {
-        let of_rank = |group: &ServingGroup| {
-            let limits = serving.limits(choice, group);
-            // A request lies on one rank of data-parallel attention, and on whoever lends.
-            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
-            let blocks = of_rank + kv::lendable(serving, choice, group);
-            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
-        };
-        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
-        let room = |limits: &Limits| {
-            u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
-        };
+        let of_group = |group| of_rank(serving, choice, group);
+        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_group).collect();
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
         let requests = serving.requests_of(choice);
