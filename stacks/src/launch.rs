@@ -207,9 +207,7 @@ fn is_unknown(text: &str) -> bool {
 /// # Errors
 /// What is wrong with the file.
 pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
-    let entries = yaml::entries(text).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
+    let entries = yaml::entries(text)?;
     let own = entries.into_iter().filter(|entry| entry.path.len() == 2 && entry.path[0] == section);
     let flags = own.filter(|entry| entry.value != "false" && entry.value != "False").map(|entry| {
         let value = entry.value.trim_start_matches('[').trim_end_matches(']');
@@ -229,9 +227,7 @@ pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
 /// # Errors
 /// What is wrong with the file.
 pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
-    let entries = yaml::entries(text).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
+    let entries = yaml::entries(text)?;
     Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
 }
 

@@ -83,6 +83,11 @@ struct Values {
     letters: usize,
 }
 
+/// A word as a shell reads it back.
+pub(crate) fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// Whether a letter may stand in a name.
 const fn is_of_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'

@@ -1,5 +1,7 @@
 //! Variables of containers: a name and a value that stand in the file, put into words and before scripts.
 
+use crate::shell::quoted;
+
 /// Names with their values.
 pub(crate) type Variables = Vec<(String, String)>;
 
@@ -25,7 +27,7 @@ pub(crate) fn filled(word: &str, variables: &Variables) -> String {
 /// Assignments that a shell reads before a script. A variable without a value, as a secret is one, stays unknown.
 pub(crate) fn assigned(variables: &Variables) -> String {
     let known = variables.iter().filter(|(_, value)| !value.is_empty());
-    known.map(|(name, value)| format!("{name}='{}'\n", value.replace('\'', "'\\''"))).collect()
+    known.map(|(name, value)| format!("{name}={}\n", quoted(value))).collect()
 }
 
 #[cfg(test)]

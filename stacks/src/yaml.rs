@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use input::diagnostic::{Code, Finding};
+
 /// Keys inside keys.
 const DEPTH_MAX: usize = 32;
 
@@ -52,6 +54,12 @@ impl Unreadable {
         match self {
             Self::Line { at, .. } | Self::Deep { at } => at.clone(),
         }
+    }
+}
+
+impl From<Unreadable> for Finding {
+    fn from(why: Unreadable) -> Self {
+        Self::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
     }
 }
 

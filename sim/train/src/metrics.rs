@@ -2,7 +2,7 @@
 //!
 //! Units are in the keys. Ratios are shares of the step, averaged over ranks and steps unless a key says otherwise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub mod causes;
 mod peak;
@@ -30,12 +30,8 @@ pub struct Metrics {
     pub why: String,
     /// Weakest source among the estimates.
     pub source: Source,
-    /// What share of computation comes from where.
+    /// What share of computation comes from where, and lies outside the measured hull.
     pub provenance: Provenance,
-    /// Share of busy time outside the measured hull.
-    pub outside_hull_ratio: f64,
-    /// Dimensions outside the hull.
-    pub outside_hull: BTreeSet<&'static str>,
 }
 
 impl Metrics {
@@ -117,8 +113,6 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         values,
         source: work.source,
         provenance: work.provenance,
-        outside_hull_ratio: work.outside,
-        outside_hull: work.dimensions,
     }
 }
 
@@ -169,19 +163,11 @@ struct Work {
     classes: BTreeMap<&'static str, f64>,
     source: Source,
     provenance: Provenance,
-    outside: f64,
-    dimensions: BTreeSet<&'static str>,
 }
 
 impl Work {
     fn of(steps: &[Played], cost: &dyn CostModel) -> Self {
-        let mut work = Self {
-            classes: BTreeMap::new(),
-            source: Source::Measured,
-            provenance: Provenance::default(),
-            outside: 0.0,
-            dimensions: BTreeSet::new(),
-        };
+        let mut work = Self { classes: BTreeMap::new(), source: Source::Measured, provenance: Provenance::default() };
         let mut total = 0.0;
         for step in steps {
             let mut uses = vec![0_u32; step.graph.ops.len()];
@@ -193,7 +179,6 @@ impl Work {
         }
         let total = if total > 0.0 { total } else { 1.0 };
         work.classes.values_mut().for_each(|seconds| *seconds /= total);
-        work.outside /= total;
         work
     }
 
@@ -206,9 +191,7 @@ impl Work {
         let seconds = estimate.time.get() * n;
         *self.classes.entry(class_of(op)).or_default() += seconds;
         self.source = self.source.max(estimate.source);
-        self.provenance.add(what_of(op), estimate.source, seconds);
-        self.outside += estimate.outside.get() * n;
-        self.dimensions.extend(estimate.dimension);
+        self.provenance.add_estimate(what_of(op), &estimate, n);
         seconds
     }
 }

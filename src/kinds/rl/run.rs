@@ -65,8 +65,9 @@ fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
     for Row { result, source: of_row, trained } in rows {
         source = source.max(of_row);
         if let Some(Trained { metrics, first, .. }) = trained {
-            outside_hull_ratio = outside_hull_ratio.max(metrics.outside_hull_ratio);
-            outside_hull.extend(metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()));
+            let (of_row, dimensions) = metrics.provenance.outside_hull();
+            outside_hull_ratio = outside_hull_ratio.max(of_row);
+            outside_hull.extend(dimensions);
             pictures.push((result.policy.clone(), None, first.clone()));
         }
         results.push(result);

@@ -91,8 +91,9 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let (mut source, mut provenance) = (Source::Measured, Provenance::default());
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
     for row in rows {
-        facts.outside_hull_ratio = facts.outside_hull_ratio.max(row.outside_hull_ratio);
-        facts.outside_hull.extend(row.outside_hull);
+        let (outside_hull_ratio, dimensions) = row.provenance.outside_hull();
+        facts.outside_hull_ratio = facts.outside_hull_ratio.max(outside_hull_ratio);
+        facts.outside_hull.extend(dimensions);
         source = source.max(row.source);
         provenance.merge(&row.provenance);
         pictures.extend(row.pictures.into_iter().map(|(step, played)| (row.result.policy.clone(), step, played)));
@@ -127,8 +128,6 @@ struct Row {
     pictures: Vec<(Option<usize>, Played)>,
     source: Source,
     provenance: Provenance,
-    outside_hull_ratio: f64,
-    outside_hull: Vec<String>,
 }
 
 impl Row {
@@ -139,14 +138,7 @@ impl Row {
 
     /// Of a policy whose step was not played.
     fn without(result: PolicyResult) -> Self {
-        Self {
-            result,
-            pictures: Vec::new(),
-            source: Source::Measured,
-            provenance: Provenance::default(),
-            outside_hull_ratio: 0.0,
-            outside_hull: Vec::new(),
-        }
+        Self { result, pictures: Vec::new(), source: Source::Measured, provenance: Provenance::default() }
     }
 }
 
@@ -215,12 +207,5 @@ fn judged(
         result.why = format!("{}; {}", result.why, lasted.why);
     }
     result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
-    Row {
-        result,
-        pictures: drawn(&problem, steps),
-        source: metrics.source,
-        provenance: metrics.provenance,
-        outside_hull_ratio: metrics.outside_hull_ratio,
-        outside_hull: metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()).collect(),
-    }
+    Row { result, pictures: drawn(&problem, steps), source: metrics.source, provenance: metrics.provenance }
 }

@@ -15,13 +15,7 @@ use crate::{Imported, Machine, sglang, vllm};
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let entries = match yaml::entries(text) {
         Ok(entries) => entries,
-        Err(why) => {
-            let what = format!("the file cannot be read: {why}");
-            return Imported {
-                findings: vec![Finding::error(Code::UnreadableScript, Some(why.at()), what)],
-                ..Imported::default()
-            };
-        }
+        Err(why) => return Imported { findings: vec![why.into()], ..Imported::default() },
     };
     let (mut workers, mut findings) = (Vec::new(), Vec::new());
     for (name, own) in services(&entries).into_iter().chain(components(&entries, text)) {
@@ -259,8 +253,8 @@ const MODULE: &str = "dynamo.";
 
 /// The command of a shell's script that starts a module of Dynamo, else its last one.
 fn of_shell((script, at): &Placed, variables: &Variables) -> Vec<Placed> {
-    // The file's reader joins the lines of a text behind `|`, and leaves the marks of lines that go on.
-    let script = script.trim_start_matches(['|', '>', '-', '+', ' ']).replace("\\ ", " ");
+    // The file's reader joins the lines of a plain text, and leaves the marks of lines that go on.
+    let script = script.replace("\\ ", " ");
     let commands = crate::shell::commands(&(assigned(variables) + &script)).unwrap_or_default();
     let texts = commands.iter().map(|words| words.iter().map(crate::shell::Word::text).collect::<Vec<_>>());
     let mut all: Vec<Vec<String>> = texts.collect();

@@ -1,11 +1,10 @@
 //! A file of Docker Compose: services whose containers start servers.
 
 use crate::launch::{self, Begins, Launch};
+use crate::shell::quoted;
 use crate::variables::{Variables, assigned, take};
 use crate::yaml::{self, Entry};
 use input::diagnostic::Finding;
-
-use super::manifests::quoted;
 
 /// A service that starts a server: its name, how many there are, the position of what began it, and the launch.
 pub(super) type Service = (String, u64, usize, Launch);
@@ -48,13 +47,13 @@ fn script(own: &[&Entry]) -> String {
             _ => {}
         }
     }
-    assigned(&variables) + "docker run " + &quoted(&image) + &entrypoint + &command
+    assigned(&variables) + "docker run " + &quoted(&image) + " " + &entrypoint + &command
 }
 
 /// Words of a text or of a list, as a shell reads them.
 fn words(entry: &Entry) -> String {
     if entry.key() == "-" || entry.value.starts_with('[') {
-        return yaml::listed(entry).iter().map(|word| quoted(word)).collect();
+        return yaml::listed(entry).iter().map(|word| quoted(word) + " ").collect();
     }
     // Lines of a text are parted as words are, also where a mark says that they go on.
     entry.value.replace('\n', " ").replace("\\ ", " ") + " "

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::Finding;
 
 use crate::launch::{self, Begins, Launch};
+use crate::shell::quoted;
 use crate::variables::{Variables, assigned, filled, take};
 use crate::yaml::{self, Entry};
 
@@ -32,9 +33,7 @@ pub(super) fn word_of(document: &str, key: &str) -> Option<String> {
 
 /// The first container of a document that starts a server.
 pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
-    let entries = yaml::entries(document).map_err(|why| {
-        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
-    })?;
+    let entries = yaml::entries(document)?;
     for container in containers(&entries, document) {
         if let Some((engine, launch)) = container.server(begins)? {
             return Ok(Some((engine, launch.moved_to(&container.place.unwrap_or_default()))));
@@ -95,7 +94,7 @@ impl Container {
         let words = self.command.iter().chain(&self.args);
         let words: Vec<String> = words.map(|word| filled(word, &self.variables)).collect();
         let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
-        let mut text: String = words.iter().map(|word| quoted(word)).collect();
+        let mut text: String = words.iter().map(|word| quoted(word) + " ").collect();
         if self.command.is_empty() {
             text.insert_str(0, &self.run());
         }
@@ -109,7 +108,7 @@ impl Container {
 
     /// The beginning of a command that runs the image.
     fn run(&self) -> String {
-        format!("docker run {}", quoted(&self.image))
+        format!("docker run {} ", quoted(&self.image))
     }
 
     /// The version that the tag of the image says, as it does in a command that runs any server in it.
@@ -117,9 +116,4 @@ impl Container {
         let found = launch::all_of_script(&(self.run() + "vllm serve any"), begins).ok()?;
         found.into_iter().next()?.1.version
     }
-}
-
-/// A word as a shell reads it back.
-pub(super) fn quoted(word: &str) -> String {
-    format!("'{}' ", word.replace('\'', "'\\''"))
 }

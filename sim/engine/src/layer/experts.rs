@@ -105,13 +105,13 @@ fn products(writer: &mut Writer<'_>, rows: &[u64], [n, k]: [u64; 2], [casts_inpu
     }
     // One kernel that goes through the rows of all experts has no end of its own for each (`use_dynamic_sched`; Transformer Engine,
     // `forward_grouped_mlp.py` and `backward_grouped_mlp.py`). Gradients of weights are products by expert.
-    let at_once = if writer.shard.fuses_experts() { vec![n_rows] } else { rows.to_vec() };
+    let at_once = if writer.shard.fuses_experts() { &[n_rows] } else { rows };
     let op = |kind, rows: &[u64], n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
     if kind == PassKind::Forward {
-        writer.push(op(PassKind::Forward, &at_once, n, k));
+        writer.push(op(PassKind::Forward, at_once, n, k));
     }
     if has_input_gradient {
-        writer.push(op(PassKind::Input, &at_once, k, n));
+        writer.push(op(PassKind::Input, at_once, k, n));
     }
     if matches!(kind, PassKind::Backward | PassKind::Weight) {
         writer.push(op(PassKind::Weight, rows, n, k));
