@@ -215,6 +215,21 @@ mod tests {
     }
 
     #[test]
+    fn early_recipes_send_tokens_once_to_a_node_and_what_sends_is_not_hidden() {
+        let asked = |release: &str, card: &str| {
+            let line =
+                format!("v0.3.0,,1,{release},pretrain,Qwen3_30B_a3B,{card},8,FP8-MX,512,4,4096,1,1,1,1,8,8,0,none,");
+            let mut problem = asked(&line);
+            problem.execution.overlap.expert = 1.0;
+            (problem.execution.experts.once_per_node, problem.hidden_expert_exchange())
+        };
+        assert_eq!(asked("26.02", "GB200"), (true, 1.0 - 32.0 / 148.0));
+        assert!(asked("25.11", "GB200").0);
+        // No backend is named for B200, and nothing is known of what NCCL takes.
+        assert_eq!(asked("26.02", "B200"), (false, 1.0));
+    }
+
+    #[test]
     fn embedding_and_loss_may_stand_on_stages_without_a_layer() {
         // Llama 3.1 405B has 126 layers on 16 ranks of eight stages.
         let problem = asked("v0.6.0,,1,26.08,pretrain,LLAMA3.1_405B,GB200,128,FP8-MX,128,1,8192,1,4,16,8,1,2,0,none,");

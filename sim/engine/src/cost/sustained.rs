@@ -102,4 +102,12 @@ mod tests {
             assert!((model.estimate(&op).time.get() - expected).abs() < 1e-12, "{format:?}");
         }
     }
+    #[test]
+    fn units_that_scale_blocks_hold_less_by_what_the_blocks_cost() {
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let model = Sustained::by_width(roofline, &gpu, [0.5, 0.25]);
+        let time = |format| model.estimate(&Op::Gemm { m: 8192, n: 8192, k: 8192, format }).time.get();
+        assert!((time(Format::Mxfp8) / time(Format::Fp8) - 1.051).abs() < 1e-9);
+    }
 }
