@@ -257,6 +257,13 @@ struct Given {
 }
 
 impl Serving {
+    /// Whether times were stated, or calibrated on runs of the same engine: nothing else than these is left open then.
+    pub fn times_are_known(&self) -> bool {
+        let of_groups = self.groups.iter().chain(&self.roles).map(|group| &group.profile);
+        let mut profiles = of_groups.chain([&self.profile]).flatten();
+        matches!(self.law, CostLaw::Stages(_)) || profiles.any(|profile| profile.calibrated.is_some())
+    }
+
     /// The same scenario with another fleet that serves other requests by one of its choices.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use serve::engine_constants::EngineConstants;
 use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group, Rules};
 use serve::kept::Kept;
-use serve::metrics::{self, Slo};
+use serve::metrics::{self, Slo, unexplained};
 use serve::replica::{Engine, FirstToken, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
@@ -24,12 +24,6 @@ use crate::setup::{Part, Setup};
 pub const REQUESTS_MAX: u32 = 20_000;
 /// Bytes per second that a GPU of a node sends to another node, as a share of its port.
 const PORT_REACHED: f64 = 0.75;
-
-/// What costs leave unexplained: 5 % and 95 % quantiles of measured over predicted TTFT of the given runs on H100 and H200. The interval is at
-/// least that wide.
-const UNEXPLAINED_TTFT: [f64; 2] = [0.6, 3.0];
-/// The same of TPOT.
-pub const UNEXPLAINED_TPOT: [f64; 2] = [0.85, 1.35];
 
 /// Costs of a machine for an engine.
 pub type Costs<'c> = dyn Fn(&Cluster, &str) -> Box<dyn CostModel> + Sync + 'c;
@@ -62,15 +56,14 @@ pub struct Predicted {
 pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     let (figures, source) = played(setup, engine, costs, Case::Expected);
     let [low, high] = [Case::Low, Case::High].map(|case| played(setup, engine, costs, case).0);
-    let latency = |key: &str, unexplained: [f64; 2]| {
+    let latency = |key: &str| {
         let at = |figures: &BTreeMap<String, f64>| figures.get(key).copied().unwrap_or(0.0);
-        let [low, mean, high] = [at(&low), at(&figures), at(&high)];
-        Latency { mean, interval: [low.min(mean * unexplained[0]), high.max(mean * unexplained[1])] }
+        Latency { mean: at(&figures), interval: unexplained::around(key, &figures, [at(&low), at(&high)]) }
     };
     let count = |n: f64| u32::try_from(hw::whole(n)).unwrap_or(u32::MAX);
     Predicted {
-        ttft: latency("ttft_s.mean", UNEXPLAINED_TTFT),
-        tpot: latency("tpot_s.mean", UNEXPLAINED_TPOT),
+        ttft: latency("ttft_s.mean"),
+        tpot: latency("tpot_s.mean"),
         n_requests: [count(figures["n_requests"]), setup.client.requests_per_place * setup.in_flight],
         source,
         n_preempted: figures.get("n_preempted").copied().unwrap_or(0.0),

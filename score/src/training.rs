@@ -32,5 +32,4 @@ mod test_hosts;
 mod test_memory;
 pub mod text;
 pub mod torchtitan;
-pub mod unexplained;
 pub mod written;

@@ -42,7 +42,13 @@ impl Trained {
         beside(&mut metrics, rules.references(problem), problem)?;
         let forward_s =
             if rules.n_forwards > 0 { forward::forward_s(problem, &decision.plan, cost)? } else { Default::default() };
-        let (n_updates, update_s) = (updates.len(), [low, metrics.step_s(), high]);
+        // Kernels of a forward are those of an update, so both are left as open.
+        let ends = |at: [f64; 3]| {
+            let [low, high] = metrics.parts.interval_of(problem, at);
+            [low, at[1], high]
+        };
+        let (n_updates, update_s) = (updates.len(), ends([low, metrics.step_s(), high]));
+        let forward_s = if forward_s[1] > 0.0 { ends(forward_s) } else { forward_s };
         Ok(Self { first: updates.swap_remove(0), n_updates, metrics, update_s, forward_s, decided })
     }
 

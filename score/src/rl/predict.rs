@@ -1,7 +1,7 @@
 //! Predicts a row: the parts of a step, and the step that they make; or a transfer.
 //!
 //! Every part has an interval of its own. That of the trainer's is training's: all costs at one end, of which little is left because kernels do not err together, and at
-//! least what kernels, exchanges and the host leave open (`training::unexplained`). Answers have that of tokens in serving. A step's interval has all parts at
+//! least what kernels, exchanges and the host leave open (`train::metrics::unexplained`). Answers have that of tokens in serving. A step's interval has all parts at
 //! their low ends and all at their high ends, with what the orchestrator does besides. Units: seconds.
 
 use engine::cost::{CostModel, Source};
@@ -16,6 +16,8 @@ use rl::{forward, generation, weights};
 use serve::fleet::Fleet;
 use serve::router::{self, RouterKind};
 use train::lower::training::lower;
+use serve::metrics::unexplained::TPOT;
+use train::metrics::unexplained::{self, Kernels};
 use train::metrics::{self, Metrics, Played};
 use train::plan::Plan;
 use train::problem::Problem;
@@ -24,10 +26,7 @@ use super::packs;
 use super::row::Asked;
 use super::step::{ENGINE, Step};
 use super::transfer::Transfer;
-use crate::play::{self, UNEXPLAINED_TPOT};
-use crate::training::play::TOGETHER;
-use crate::training::row::Kernels;
-use crate::training::unexplained;
+use crate::play;
 
 /// Seed of lengths.
 const SEED: u64 = 0;
@@ -120,7 +119,7 @@ impl<'s> Generator<'s> {
     /// Time over what is expected at the low end, as expected, and at the high end.
     fn slowness(&self) -> [f64; 3] {
         let [low, high] = self.ends.map(|end| end / self.alone_s);
-        [low.min(UNEXPLAINED_TPOT[0]), 1.0, high.max(UNEXPLAINED_TPOT[1])]
+        [low.min(TPOT[0]), 1.0, high.max(TPOT[1])]
     }
 
     /// Time between two updates where the engine takes so many times as long. An engine that is slower by a factor and gets its batches later by the same factor
@@ -164,7 +163,7 @@ impl Trainer {
         let cost = cost.as_ref();
         let (updates, metrics) = updates(&problem, step, cost);
         let log_probabilities = log_probabilities(&problem, step, cost);
-        let open = libm::exp(unexplained::half_width(&metrics, Kernels::Usual, unexplained::HOST));
+        let open = metrics.parts.half_width(Kernels::Usual, unexplained::HOST);
         let [updates, log_probabilities] = [updates, log_probabilities].map(|ends| narrowed(ends, open));
         let bytes = weights::moved(&problem);
         let both = Problem { cluster: step.both.clone(), ..problem.clone() };
@@ -203,9 +202,9 @@ fn switch_s(problem: &Problem, step: &Step, cost: &dyn CostModel, end: usize) ->
 }
 
 /// Low end, middle and high end where kernels do not err together, and at least so wide.
-fn narrowed([low, middle, high]: [f64; 3], open: f64) -> [f64; 3] {
-    let end = |end: f64| middle * libm::pow(end / middle, TOGETHER);
-    [end(low).min(middle / open), middle, end(high).max(middle * open)]
+fn narrowed(at: [f64; 3], open: f64) -> [f64; 3] {
+    let [low, high] = unexplained::around(at, open);
+    [low, at[1], high]
 }
 
 /// The trainer's problem with prompts and answers as its sequences.
@@ -259,18 +258,4 @@ fn log_probabilities(problem: &Problem, step: &Step, cost: &dyn CostModel) -> [f
     let forwards = forward::forward_s(problem, &plan, cost).expect("pipelines of one shape");
     let n_forwards = f64::from(step.rules().n_forwards);
     [0, 1, 2].map(|end: usize| n_forwards * forwards[end] + weights::reference_s(problem, cost, CASES[end]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_do_not_err_together() {
-        // The fourth root of 1/16 and of 81 where that is wider; else what is left open.
-        let [low, middle, high] = narrowed([1.0, 16.0, 1296.0], 1.1);
-        assert!((low - 8.0).abs() < 1e-9 && (high - 48.0).abs() < 1e-9, "{low} {high}");
-        assert_eq!(middle, 16.0);
-        assert_eq!(narrowed([10.0, 10.0, 10.0], 1.25), [8.0, 10.0, 12.5]);
-    }
 }

@@ -8,6 +8,7 @@ use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
+use train::metrics::unexplained::Kernels;
 use train::optimizer::{Optimizer, Rule};
 use train::problem::{
     AdaptedProducts, Adapters, AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Loss, Overlap,
@@ -16,7 +17,7 @@ use train::problem::{
 use super::constants::{Constants, Graphs};
 use super::reason::Reason;
 use super::releases::OwnRecipe;
-use super::row::{Asked, Kernels, Label, Measured, Other, Row, Run, Weighs};
+use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize, same_gpus};
 use crate::table::Cells;
 
@@ -162,11 +163,9 @@ impl Printed {
         let sizes = [self.micro_batch * n_documents, n_micro_batches];
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
         // Nor is attention to compressed tokens.
-        let is_unlisted = problem.model.sinks || problem.model.compressed.is_some();
-        let kernels = match cells.word("release") {
-            _ if is_unlisted => Kernels::Unlisted,
-            release if release < FIRST_WITH_TABLES => Kernels::OfFirstReleases,
-            _ => Kernels::OfLaterReleases,
+        let kernels = match Kernels::of(&problem) {
+            Kernels::OfSomeRelease if cells.word("release") < FIRST_WITH_TABLES => Kernels::OfFirstReleases,
+            others => others,
         };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })
     }

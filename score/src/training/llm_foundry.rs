@@ -8,11 +8,12 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::Format;
 use train::layout::Zero;
+use train::metrics::unexplained::Kernels;
 use train::optimizer::Optimizer;
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
 use super::reason::Reason;
-use super::row::{Asked, Kernels, Label, Measured, Row, Run};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
 use crate::table::Cells;
 

@@ -7,6 +7,7 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
+use train::metrics::unexplained::Kernels;
 use train::problem::{
     AttentionKernel, Captured, Dropout, Execution, ExpertTraffic, Framework, Fusion, GradientSync, Launches, Loss,
     Overlap, Problem, Unfused,
@@ -14,7 +15,7 @@ use train::problem::{
 
 use super::beside;
 use super::reason::Reason;
-use super::row::{Asked, Bound, Compared, Kernels, Label, Measured, Row, Run};
+use super::row::{Asked, Bound, Compared, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
 use super::test_hosts;
 use super::test_memory;

@@ -15,14 +15,10 @@ use train::schedule::Pipeline;
 use super::dominant::Dominant;
 use super::reason::Reason;
 use super::row::{Asked, Counted, Row, Run, Weighs};
-use super::unexplained;
 use train::timed::{TimedStep, UNEXPLAINED};
 
 /// Costs of a machine under a framework, which chooses the kernels.
 pub type Costs<'c> = dyn Fn(&Cluster, Framework) -> Box<dyn CostModel> + Sync + 'c;
-
-/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together.
-pub const TOGETHER: f64 = 0.25;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,9 +149,7 @@ fn predict_run(asked: &Run, costs: &Costs<'_>) -> Predicted {
     let memory = memory.into_iter().map(Some).collect();
     let parts_s = (problem.layout.pp == 1 && asked.n_micro_batches == 1).then(|| parts(&played, step_s));
     let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
-    let end = |end: f64| step_s * libm::pow(end / step_s, TOGETHER);
-    let open = libm::exp(unexplained::half_width(&metrics, asked.kernels, asked.host_off));
-    let interval = [end(low).min(step_s / open), end(high).max(step_s * open)];
+    let interval = metrics.parts.interval([low, step_s, high], asked.kernels, asked.host_off);
     let dominant = Dominant::of(&metrics.values);
     let says = if asked.is_whole { Says::Value } else { Says::Nothing };
     Predicted { step_s, says, interval, memory, parts_s, source: metrics.source, dominant, why: metrics.why }

@@ -2,6 +2,7 @@
 //!
 //! Units: seconds, bytes, tokens, sequences, GPUs.
 
+use train::metrics::unexplained::{HOST, Kernels};
 use train::problem::Problem;
 use train::timed::TimedStep;
 
@@ -96,20 +97,24 @@ pub struct Run {
     pub other: Option<Box<Other>>,
 }
 
-/// Whether the kernels of a run are those that tables were measured with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kernels {
-    /// Those of the library's choice, as in tables.
-    #[default]
-    Usual,
-    /// The same of libraries of another age than the tables': tests run in nightly and in older containers.
-    OfOtherAge,
-    /// The same of releases of Bridge that are older than every table.
-    OfFirstReleases,
-    /// The same of later releases of Bridge.
-    OfLaterReleases,
-    /// Deterministic ones, and those of an attention that is unfused or has sinks, which no table has.
-    Unlisted,
+impl Run {
+    /// With usual kernels and a host that is off as others are; nothing else may have run. A step has so many sequences in a micro-batch, and so many
+    /// micro-batches in each group.
+    pub(super) fn usual(problem: Problem, [micro_batch, n_micro_batches]: [u32; 2], tokens: u64) -> Self {
+        Self {
+            problem,
+            micro_batch,
+            n_micro_batches,
+            tokens,
+            kernels: Kernels::Usual,
+            host_off: HOST,
+            host_waits_s: 0.0,
+            beside: 0.0,
+            is_whole: true,
+            counted: Counted::Reserved,
+            other: None,
+        }
+    }
 }
 
 /// What may have been run instead.

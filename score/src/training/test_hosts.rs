@@ -6,9 +6,9 @@
 
 use engine::Model;
 use hw::Seconds;
+use train::metrics::unexplained;
 use train::problem::Problem;
 
-use super::unexplained;
 use crate::table::Cells;
 
 /// A host of the tests.

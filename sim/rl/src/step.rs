@@ -9,6 +9,7 @@ use engine::play::Case;
 use engine::verdict::Refused;
 use hw::{Bytes, BytesPerSecond, Seconds};
 use serve::fleet::Fleet;
+use serve::metrics::unexplained::TPOT;
 use serve::router::RouterKind;
 use train::plan::Plan;
 use train::problem::Problem;
@@ -124,7 +125,7 @@ pub fn step(
     (engines, alone): (&Engines, &[Generated; 3]),
 ) -> Result<Step, Refused> {
     shared_memory(rules, trainer.problem, engines.bytes_per_gpu)?;
-    let (mut parts, mut step_s) = ([Parts::default(); 3], [0.0; 3]);
+    let (mut parts, mut step_s, slowness) = ([Parts::default(); 3], [0.0; 3], slowness(alone));
     for (index, case) in CASES.into_iter().enumerate() {
         let of = &alone[index];
         if of.n_refused > 0 {
@@ -138,17 +139,23 @@ pub fn step(
             found.weights = found.weights.max(moved / engines.inward.get());
         }
         found.log_probabilities += trainer.forward_s[index] * f64::from(rules.n_forwards);
-        found.generation = of.seconds;
+        found.generation = alone[1].seconds * slowness[index];
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
             (step_s[index], found.generation) =
-                streamed(rollouts, answers, rules, &found, (&engines.fleets[index], engines));
+                streamed(rollouts, answers, rules, &found, (engines, slowness[index]));
         }
         parts[index] = found;
     }
     let of_engines = engines.fleets[1].groups.iter().map(|group| group.n_replicas * group.gpus_per_replica).sum();
     let n_gpus = [trainer.problem.layout.n_ranks(), of_engines];
     Ok(Step { parts, step_s, generated: alone[1], n_gpus, placement: rules.placement })
+}
+
+/// Time of a batch over what is expected, at every end of the costs: at least what tokens of an engine leave open.
+fn slowness(alone: &[Generated; 3]) -> [f64; 3] {
+    let over = |at: usize| if alone[1].seconds > 0.0 { alone[at].seconds / alone[1].seconds } else { 1.0 };
+    [over(0).min(TPOT[0]), 1.0, over(2).max(TPOT[1])]
 }
 
 /// What a trainer keeps beside an engine on the same GPUs, its states or a reference, has room.
@@ -214,19 +221,22 @@ fn switch_s(trainer: &Trainer<'_>, orchestrator: Orchestrator, engine: Bytes, en
 /// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.
 const BATCHES_PER_PLACE: u32 = 3;
 
-/// The step where several batches are in the engine, and how long one of them takes there.
+/// The step where several batches are in engines that take so many times as long, and how long one of them takes there. An engine that is slower by a factor and
+/// gets its batches later by the same factor does the same, later by that factor.
 fn streamed(
     rollouts: &Rollouts,
     answers: &[u32],
     rules: &Rules,
     parts: &Parts,
-    (fleet, engines): (&Fleet, &Engines),
+    (engines, slowness): (&Engines, f64),
 ) -> (f64, f64) {
     let n_batches = (rules.off_policy + 1) * BATCHES_PER_PLACE;
     let took = |every_s: f64| {
+        let every_s = every_s / slowness;
         let every = Seconds::new(every_s);
         let requests = generation::requests(rollouts, answers, n_batches, every, engines.block_tokens);
-        generation::beside(fleet, &requests, n_batches, every_s, engines.router, engines.seed)
+        let fleet = &engines.fleets[1];
+        slowness * generation::beside(fleet, &requests, n_batches, every_s, engines.router, engines.seed)
     };
     cycle::streamed(parts, rules.off_policy, &took)
 }

@@ -14,6 +14,7 @@ pub mod rows;
 pub mod saturation;
 pub mod streams;
 pub mod tools;
+pub mod unexplained;
 pub mod words;
 
 use std::collections::BTreeMap;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 pub mod causes;
 mod peak;
 mod shares;
+pub mod unexplained;
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Layout, Zero};
@@ -20,6 +21,7 @@ use engine::task::Ops;
 use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
 use shares::{EXPOSABLE, Shares};
+use unexplained::Parts;
 
 /// Figures of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +34,8 @@ pub struct Metrics {
     pub source: Source,
     /// What share of computation comes from where, and lies outside the measured hull.
     pub provenance: Provenance,
+    /// What it rests on, for the interval of a step.
+    pub parts: Parts,
 }
 
 impl Metrics {
@@ -109,6 +113,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         put("cost_usd_per_step", usd_per_hour / 3600.0 * n_ranks * iteration);
     }
     Metrics {
+        parts: Parts::from(&shares, &work),
         why: format!("{}; {}", words(problem, &shares, &work), peaks.words),
         values,
         source: work.source,

@@ -284,11 +284,13 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     }
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
-    let mut interval = BTreeMap::new();
+    let (is_known, mut interval) = (scenario.times_are_known(), BTreeMap::new());
     for key in metrics::WITH_INTERVAL {
         // A percentile of a fleet that scales or routes need not lie between those at both ends of the costs.
         if let (Some(low), Some(high), Some(expected)) = (ends[0].get(key), ends[1].get(key), values.get(key)) {
-            interval.insert(key.to_owned(), [low.min(*high).min(*expected), high.max(*low).max(*expected)]);
+            let of_costs = [low.min(*high).min(*expected), high.max(*low).max(*expected)];
+            let ends = if is_known { of_costs } else { metrics::unexplained::around(key, &values, of_costs) };
+            interval.insert(key.to_owned(), ends);
         }
     }
     let result = PolicyResult {

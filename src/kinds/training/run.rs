@@ -186,13 +186,14 @@ fn judged(
     let begun = Instant::now();
     let simulated = simulate(&problem, &decision, cost, &Topology::of(&problem.cluster));
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
-    let (steps, interval) = match simulated {
+    let (steps, [low, high]) = match simulated {
         Ok(simulated) => simulated,
         Err(refused) => return Row::failed(result, refused),
     };
     let metrics = metrics::of_steps(&problem, &steps, cost);
     result.status = reports::Ended::Ok;
     result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
+    let interval = metrics.parts.interval_of(&problem, [low, metrics.step_s(), high]);
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));

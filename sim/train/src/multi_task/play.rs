@@ -7,6 +7,7 @@ use super::Work;
 use super::lower::{Extent, lower};
 use super::schedule::Schedule;
 use crate::metrics;
+use crate::metrics::unexplained::{HOST, Kernels, Parts};
 use engine::CostModel;
 use engine::play::{Case, Machine, Outcome, simulate_cases};
 use engine::task::{Role, TaskGraph};
@@ -20,7 +21,7 @@ pub struct Played {
     pub step: metrics::Played,
     /// Seconds, as expected.
     pub iteration_s: f64,
-    /// Seconds with every cost at its low and at its high end.
+    /// Seconds that it may take, as costs leave open.
     pub interval_s: [f64; 2],
     /// What the iteration would take without messages, gradients and optimizer.
     pub computation_s: f64,
@@ -57,19 +58,22 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
     let iteration_s = seconds(&timelines[0]);
     let with_messages_s = seconds(&at(Extent::Messages, &[Case::Expected])?.1[0]);
     let computation_s = seconds(&at(Extent::Computation, &[Case::Expected])?.1[0]);
-    let peaks = (0..graph.lanes.len()).map(|lane| Bytes(timelines[0].peak_memory_bytes(lane)));
-    let interval_s = [seconds(&timelines[1]), seconds(&timelines[2])];
+    let peaks: Vec<Bytes> = (0..graph.lanes.len()).map(|lane| Bytes(timelines[0].peak_memory_bytes(lane))).collect();
+    let ends = [seconds(&timelines[1]), iteration_s, seconds(&timelines[2])];
+    let busy_ratio = busy_s(&graph, &timelines[0]) / (iteration_s * f64::from(work.n_devices()));
+    let step = metrics::Played { graph, timeline: timelines.swap_remove(0) };
+    let interval_s = Parts::of(std::slice::from_ref(&step), cost).interval(ends, Kernels::OfSomeRelease, HOST);
     Ok(Played {
         iteration_s,
         interval_s,
         computation_s,
         messages_s: with_messages_s - computation_s,
         sync_s: iteration_s - with_messages_s,
-        busy_ratio: busy_s(&graph, &timelines[0]) / (iteration_s * f64::from(work.n_devices())),
-        message_bytes: message_bytes(&graph),
-        peak_memory: peaks.clone().max().unwrap_or_default(),
-        least_memory: peaks.min().unwrap_or_default(),
-        step: metrics::Played { graph, timeline: timelines.swap_remove(0) },
+        busy_ratio,
+        message_bytes: message_bytes(&step.graph),
+        peak_memory: peaks.iter().max().copied().unwrap_or_default(),
+        least_memory: peaks.iter().min().copied().unwrap_or_default(),
+        step,
     })
 }
 

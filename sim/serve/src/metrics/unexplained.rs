@@ -1,0 +1,49 @@
+//! What played iterations leave unexplained of a latency: the interval of every predicted one is at least so wide.
+//!
+//! The widths are 5 % and 95 % quantiles of measured over predicted means of the given published runs on H100 and H200 (`docs/accuracy.md`).
+
+use std::collections::BTreeMap;
+
+/// Of the time to the first token.
+const TTFT: [f64; 2] = [0.6, 3.0];
+/// Of the time of further tokens.
+pub const TPOT: [f64; 2] = [0.85, 1.35];
+
+/// Metrics that are a time to the first token, and those that are a time of further ones.
+const FIRST: [&str; 3] = ["ttft_s.mean", "ttft_s.p99", "tool_ttft_s.mean"];
+const FURTHER: [&str; 2] = ["tpot_s.mean", "tpot_s.p99"];
+
+/// Ends of a metric, at least so far from what is expected. Metrics that are no latency keep the ends of the costs.
+pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]) -> [f64; 2] {
+    let at = |key: &str| expected.get(key).copied().unwrap_or(0.0);
+    let least = match key {
+        _ if FIRST.contains(&key) => TTFT.map(|factor| at(key) * factor),
+        _ if FURTHER.contains(&key) => TPOT.map(|factor| at(key) * factor),
+        // The first token and then the others, each at its end.
+        "e2e_s.mean" => {
+            let first = at("ttft_s.mean").min(at(key));
+            [0, 1].map(|end| first * TTFT[end] + (at(key) - first) * TPOT[end])
+        }
+        _ => [low, high],
+    };
+    [low.min(least[0]), high.max(least[1])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_has_the_widths_of_its_parts_and_nothing_else_is_wider() {
+        let of = [("ttft_s.mean", 1.0), ("tpot_s.mean", 0.02), ("e2e_s.mean", 3.0), ("requests_per_s", 5.0)];
+        let expected = of.map(|(key, value)| (key.to_owned(), value)).into();
+        let ends = |key: &str, ends: [f64; 2]| around(key, &expected, ends);
+        assert_eq!(ends("ttft_s.mean", [0.9, 1.1]), [0.6, 3.0]);
+        assert_eq!(ends("ttft_s.mean", [0.5, 3.5]), [0.5, 3.5]);
+        assert_eq!(ends("tpot_s.mean", [0.02, 0.02]), [0.017, 0.027]);
+        let [low, high] = ends("e2e_s.mean", [2.9, 3.1]);
+        assert!((low - (0.6 + 2.0 * 0.85)).abs() < 1e-12 && (high - (3.0 + 2.0 * 1.35)).abs() < 1e-12, "{low} {high}");
+        assert_eq!(ends("requests_per_s", [4.9, 5.1]), [4.9, 5.1]);
+        assert_eq!(ends("absent", [1.0, 2.0]), [1.0, 2.0]);
+    }
+}
