@@ -184,7 +184,7 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("delayed_weights", &execution.overlap.delayed_weights);
     line("stage", &execution.overlap.stage);
     line("parameter_gather", &execution.overlap.parameter_gather);
-    line("[experts]\ndispatcher", &quoted(word(execution.experts.once_per_node, "flex", "alltoall")));
+    line("[experts]\ndispatcher", &quoted(execution.experts.dispatcher.word()));
     line("fused", &execution.experts.fused);
     text
 }

@@ -182,7 +182,10 @@ pub fn of_sequences(
     let overlap = training::overlap(reader.section("overlap"));
     let execution = &mut training.execution;
     (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
-    let (experts, compressed) = training::experts(reader.section("experts"));
+    let (experts, compressed) = training::experts(
+        reader.section("experts"),
+        machine.map(|machine| machine.gpu.capability()).unwrap_or_default(),
+    );
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
     // Sequences from elsewhere say how many steps there are.
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);

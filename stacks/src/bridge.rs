@@ -36,6 +36,8 @@ const PRECISIONS: [(&str, &str); 4] = [
 type Override = (String, std::ops::Range<usize>);
 
 /// Override that turns the fused permutation of a recipe off.
+/// Flags of a model that say how its tokens reach experts.
+const OF_TOKENS: [&str; 2] = ["moe-token-dispatcher-type", "moe-flex-dispatcher-backend"];
 const UNFUSED_PERMUTATION: &str = "model.moe_permute_fusion=false";
 
 /// Mixed precision of fp16 (`megatron/bridge/training/mixed_precision.py`).
@@ -68,7 +70,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let given: Vec<&str> = parallel.iter().chain(&training).map(|(flag, _)| *flag).collect();
     text += &off(&given);
     // The recipe has the model; how its tokens reach experts is a matter of the plan.
-    let of_model = model.into_iter().filter(|(flag, _)| *flag == "moe-token-dispatcher-type");
+    let of_model = model.into_iter().filter(|(flag, _)| OF_TOKENS.contains(flag));
     for (flag, value) in of_model.chain(parallel).chain(training) {
         let value = value.unwrap_or_default();
         if let Some([_, key, fixed]) = KEYS.iter().find(|[known, ..]| *known == flag) {

@@ -115,7 +115,7 @@ const ROWS: [(&str, [Judge; 3]); 56] = [
     ("experts.imbalance", [By(imbalance), By(imbalance), By(imbalance)]),
     ("experts.capacity", [SAID, CAPACITY, CAPACITY]),
     ("experts.compression", [MERGED, MERGED, MERGED]),
-    ("experts.once_per_node", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
+    ("experts.dispatcher", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
     ("experts.fused", [SAID, FUSED, FUSED]),
     ("execution.offload", [OFFLOAD, OFFLOAD, OFFLOAD]),
     ("execution.fragmentation", [By(fragmentation), By(fragmentation), By(fragmentation)]),
@@ -211,8 +211,10 @@ const CAPACITY: Judge =
     Unsaid(|p| p.execution.experts.capacity.is_some(), "experts that drop tokens beyond their capacity");
 const MERGED: Judge =
     Unsaid(|p| p.execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all");
-const ONCE_PER_NODE: Judge =
-    Unsaid(|p| p.execution.experts.once_per_node && p.layout.ep > 1, "a dispatcher that sends a token to a node once");
+const ONCE_PER_NODE: Judge = Unsaid(
+    |p| p.execution.experts.dispatcher.is_once_per_node() && p.layout.ep > 1,
+    "a dispatcher that sends a token to a node once",
+);
 const FUSED: Judge =
     Unsaid(|p| p.execution.experts.fused, "products of experts that are fused with what lies between them");
 const UNFUSED: Judge = Unsaid(|p| p.execution.unfused != Unfused::NONE, "kernels of Megatron-Core that are not fused");
@@ -515,7 +517,7 @@ mod tests {
                 backward_prefetch,
             }
         );
-        let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, once_per_node, fused });
+        let experts = fields!("experts", ExpertTraffic { imbalance, capacity, compression, dispatcher, fused });
         let launches = fields!("launches", Launches { each, captured });
         let mut known: Vec<&str> = ["problem.dtype", "problem.schedule"].to_vec();
         for fields in [&execution[..], &layout, &overlap, &experts, &launches] {

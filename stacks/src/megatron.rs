@@ -268,8 +268,15 @@ fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_
     }
     let is_flex = flags.text("moe-token-dispatcher-type").is_some_and(|word| word == "flex");
     // The backend counts with that type alone; DeepEP has no other.
-    if is_flex || flags.is("moe-enable-deepep") {
-        out.word("experts", "dispatcher", "flex", "--moe-token-dispatcher-type, --moe-enable-deepep");
+    let backend = match flags.text("moe-flex-dispatcher-backend").as_deref() {
+        Some("hybridep") => "hybridep",
+        Some("deepep") => "deepep",
+        _ => "flex",
+    };
+    if flags.is("moe-enable-deepep") {
+        out.word("experts", "dispatcher", "deepep", "--moe-enable-deepep");
+    } else if is_flex {
+        out.word("experts", "dispatcher", backend, "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend");
     }
 }
 

@@ -36,7 +36,7 @@ const KEYS: [Key; 27] = [
     of_layout(
         "experts",
         "dispatcher",
-        |problem| problem.layout.ep == 1 && problem.execution.experts.once_per_node,
+        |problem| problem.layout.ep == 1 && problem.execution.experts.dispatcher.is_once_per_node(),
         "an all-to-all of experts, which `parallel.ep = 1` does not have",
     ),
     of_model(

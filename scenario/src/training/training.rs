@@ -1,6 +1,8 @@
 //! `[training]`, `[overlap]` and `[experts]`: how a step is executed.
 
+use engine::dispatcher::Dispatcher;
 use engine::formats::Formats;
+use hw::Capability;
 use hw::{Dtype, Seconds};
 use score::training::constants::Graphs;
 use train::problem::{
@@ -168,15 +170,21 @@ fn delayed_weights(section: &mut Section<'_>) -> bool {
     is_delayed
 }
 
-/// Reads `[experts]`: traffic, and how similar tokens are merged where they are.
-pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::Given>) {
+/// Reads `[experts]` on such cards: traffic, and how similar tokens are merged where they are.
+pub fn experts(mut section: Section<'_>, card: Capability) -> (ExpertTraffic, Option<compression::Given>) {
     let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
     let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
-    let once_per_node = section.word("dispatcher", 0, &["alltoall", "flex"]) == 1;
+    // `flex` is what Megatron-Core calls both of the others; the card says which one stands behind it.
+    let dispatcher = match section.word("dispatcher", 0, &["alltoall", "flex", "deepep", "hybridep"]) {
+        0 => Dispatcher::AllToAll,
+        1 => Dispatcher::flex(card),
+        2 => Dispatcher::DeepEp,
+        _ => Dispatcher::HybridEp,
+    };
     let fused = section.flag("fused", false);
     let given = section.table("compression").map(compression::read);
     section.finish();
     // What is merged is decided per policy.
     let capacity = Some(capacity).filter(|capacity| *capacity > 0.0);
-    (ExpertTraffic { imbalance, capacity, compression: None, once_per_node, fused }, given)
+    (ExpertTraffic { imbalance, capacity, compression: None, dispatcher, fused }, given)
 }

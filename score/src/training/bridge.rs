@@ -4,7 +4,9 @@
 //! each row. The same setting is printed in several releases; rows are grouped by release.
 
 use engine::Model;
+use engine::dispatcher::Dispatcher;
 use engine::formats::Formats;
+use hw::Capability;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::megatron_core::{EXPERT_OVERLAP, INTERLEAVED, USER_BUFFERS, steady_share};
@@ -147,7 +149,7 @@ impl Printed {
     fn as_released(&self, own: &OwnRecipe, cells: &Cells<'_>, label: &Label) -> Result<Run, Reason> {
         let mut run = self.asked(cells, label)?;
         one_after_another(&mut run.problem.execution);
-        run.problem.execution.experts.once_per_node = own.once_per_node;
+        run.problem.execution.experts.dispatcher = own.dispatcher;
         Ok(run)
     }
 
@@ -199,7 +201,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
     let n_predicting = cells.word("mtp_layers").parse().unwrap_or_else(|_| super::releases::predicting_layers(cells));
     let model = model(&label.model)?.with_predicting(n_predicting);
-    let mut execution = execution(cells, label)?;
+    let mut execution = execution(cells, label, machine.capability())?;
     execution.wide_layers = wide_layers(cells, &model);
     execution.offload = offloaded(cells, &model);
     execution.adapters = (cells.word("task") == "lora").then_some(ADAPTERS);
@@ -232,7 +234,7 @@ fn offloaded(cells: &Cells<'_>, model: &Model) -> f64 {
     hw::real(n.min(model.n_layers)) / hw::real(model.n_layers)
 }
 
-fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
+fn execution(cells: &Cells<'_>, label: &Label, card: Capability) -> Result<Execution, Reason> {
     let is_hidden = cells.flag("grad_reduce_overlap");
     let gradients = if cells.word("main_grads_dtype") == "bf16" || !cells.flag("grad_reduce_fp32") {
         Dtype::Bf16
@@ -260,7 +262,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         },
         experts: ExpertTraffic {
             capacity,
-            once_per_node: is_flex(cells),
+            dispatcher: dispatcher(cells, card),
             fused: super::releases::fuses_experts(cells),
             ..ExpertTraffic::EVEN
         },
@@ -268,11 +270,16 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     })
 }
 
-/// Whether DeepEP or HybridEP sends tokens. A column that says otherwise was read without a GPU: the scripts ask the card first, and HybridEP runs on
+/// What sends tokens. A column that says otherwise was read without a GPU: the scripts ask the card first, and HybridEP runs on
 /// all of them. A backend of DeepEP may be the model's own default, which no script applies.
-fn is_flex(cells: &Cells<'_>) -> bool {
-    let is_applied = cells.word("release") >= FLEX_BY_BACKEND && cells.word("moe_flex_backend") == "hybridep";
-    is_applied || cells.word("moe_dispatcher") == "flex" || super::releases::names_backend(cells)
+fn dispatcher(cells: &Cells<'_>, card: Capability) -> Dispatcher {
+    let backend = cells.word("moe_flex_backend");
+    let is_applied = cells.word("release") >= FLEX_BY_BACKEND && backend == "hybridep";
+    match cells.word("moe_dispatcher") {
+        _ if super::releases::names_backend(cells) => Dispatcher::flex(card),
+        _ if is_applied => Dispatcher::HybridEp,
+        kind => super::setting::dispatcher(kind, backend, card),
+    }
 }
 
 /// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).

@@ -4,6 +4,7 @@
 //! launches and a barrier: no norm, no residual, no optimizer. Nothing is fitted. Units: seconds.
 
 use engine::Model;
+use engine::dispatcher::Dispatcher;
 use engine::formats::Formats;
 use engine::layer::{expert_exchange, experts_alone};
 use engine::model::Experts;
@@ -87,13 +88,16 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         "fp8 blockwise" => Formats::weights(Format::Fp8Block, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
-    // DeepEP and HybridEP send a token to a GPU once.
-    let once_per_node = !cells.word("dispatcher").starts_with("alltoall");
+    let dispatcher = match cells.word("dispatcher") {
+        "DeepEP" => Dispatcher::DeepEp,
+        "HybridEP" => Dispatcher::HybridEp,
+        _ => Dispatcher::AllToAll,
+    };
     Ok(Execution {
         recompute: train::problem::Recompute::Off,
         framework: Framework::MegatronCore,
         formats: Some(formats),
-        experts: ExpertTraffic { once_per_node, ..ExpertTraffic::EVEN },
+        experts: ExpertTraffic { dispatcher, ..ExpertTraffic::EVEN },
         ..Execution::default()
     })
 }

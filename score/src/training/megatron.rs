@@ -5,6 +5,7 @@
 
 use engine::Model;
 use engine::formats::Formats;
+use hw::Capability;
 use hw::{Dtype, Format};
 use train::layout::Zero;
 use train::metrics::unexplained::Kernels;
@@ -16,7 +17,7 @@ use train::problem::{
 use super::beside;
 use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Label, Measured, Row, Run};
-use super::setting::{Degrees, Machine, StepSize};
+use super::setting::{self, Degrees, Machine, StepSize};
 use super::test_hosts;
 use super::test_memory;
 use super::{megatron_shapes, models};
@@ -47,7 +48,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         model: cells.word("setting").to_owned(),
         format: format_word(cells),
         variant: format!("{} {}", cells.word("test"), cells.word("environment")),
-        ..super::setting::label(cells, &degrees)
+        ..setting::label(cells, &degrees)
     };
     let bound = bound(cells);
     let step_s = cells.positive_number("iter_time_median_s").filter(|_| bound.is_some());
@@ -90,7 +91,7 @@ fn compared(cells: &Cells<'_>, label: &Label) -> Option<Compared> {
         gpus: number("gpus")?,
     };
     let shape = label.model.split("-gb").next().unwrap_or_default().to_owned();
-    Some(super::setting::compared(&Label { model: shape, ..label.clone() }, "", &size, cells.word("test")))
+    Some(setting::compared(&Label { model: shape, ..label.clone() }, "", &size, cells.word("test")))
 }
 
 fn format_word(cells: &Cells<'_>) -> String {
@@ -102,7 +103,7 @@ fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Aske
     if cells.count("gpus").is_none() {
         return counts(cells, label, degrees);
     }
-    super::setting::same_gpus(cells, degrees)?;
+    setting::same_gpus(cells, degrees)?;
     let n_micro_batches = cells.positive("micro_batches_per_step");
     run(cells, label, degrees, n_micro_batches).map(Asked::from)
 }
@@ -127,9 +128,9 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let model = megatron_shapes::model(cells, degrees)?;
     let micro_batch = cells.positive("micro_batch_seqs");
     let tokens = u64::from(megatron_shapes::last(cells, "seq_tokens"));
-    let mut execution = execution(cells)?;
+    let mut execution = execution(cells, machine.capability())?;
     execution.wide_layers = wide_layers(cells, &model);
-    let layers = super::setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
+    let layers = setting::stage_layers(cells.word("pipeline_layout"), degrees, &model)?;
     if !layers.is_empty() {
         execution.layers = layers;
     }
@@ -196,7 +197,7 @@ fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
     models::LAYERS_PER_FURTHER_TOKEN * n_predicting + at_end.unwrap_or(0)
 }
 
-fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
+fn execution(cells: &Cells<'_>, card: Capability) -> Result<Execution, Reason> {
     let formats = match cells.word("fp8_recipe") {
         "" if megatron_shapes::flag(cells, "fp4-recipe") == Some("nvfp4") => {
             Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..Formats::weights(Format::Nvfp4, Dtype::Bf16) }
@@ -210,7 +211,7 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
         layers: uneven_layers(cells),
-        recompute: super::setting::recompute(cells, ' ')?,
+        recompute: setting::recompute(cells, ' ')?,
         framework: Framework::MegatronCore,
         unfused: unfused(cells),
         loss: loss(cells),
@@ -227,7 +228,10 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
-        experts: ExpertTraffic { once_per_node: cells.word("moe_dispatcher") == "flex", ..ExpertTraffic::EVEN },
+        experts: ExpertTraffic {
+            dispatcher: setting::dispatcher(cells.word("moe_dispatcher"), cells.word("moe_flex_backend"), card),
+            ..ExpertTraffic::EVEN
+        },
         ..Execution::default()
     })
 }

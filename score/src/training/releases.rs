@@ -8,6 +8,7 @@
 //! these tags were read for it, those of cards and models without a row too. A script runs the recipe.
 
 use engine::Model;
+use engine::dispatcher::Dispatcher;
 use hw::Dtype;
 use train::Problem;
 
@@ -22,14 +23,26 @@ pub(super) struct OwnRecipe {
     pp: u32,
     chunks: u32,
     ep: u32,
-    /// Whether a token goes to a node once (`moe_token_dispatcher_type = "flex"`).
-    pub(super) once_per_node: bool,
+    /// How tokens travel to experts.
+    pub(super) dispatcher: Dispatcher,
 }
 
 /// Both have no exchange behind a neighbour micro-batch (`moe_a2a_overlap = False`).
 static OWN: [OwnRecipe; 2] = [
-    OwnRecipe { row: ["26.02.01", "Qwen3_30B_a3B", "H100", "FP8-CS"], pp: 1, chunks: 1, ep: 16, once_per_node: true },
-    OwnRecipe { row: ["26.02.01", "Qwen3_235B_a22B", "B300", "FP8-MX"], pp: 8, chunks: 1, ep: 8, once_per_node: false },
+    OwnRecipe {
+        row: ["26.02.01", "Qwen3_30B_a3B", "H100", "FP8-CS"],
+        pp: 1,
+        chunks: 1,
+        ep: 16,
+        dispatcher: Dispatcher::DeepEp,
+    },
+    OwnRecipe {
+        row: ["26.02.01", "Qwen3_235B_a22B", "B300", "FP8-MX"],
+        pp: 8,
+        chunks: 1,
+        ep: 8,
+        dispatcher: Dispatcher::AllToAll,
+    },
 ];
 
 impl OwnRecipe {
@@ -221,7 +234,7 @@ mod tests {
                 format!("v0.3.0,,1,{release},pretrain,Qwen3_30B_a3B,{card},8,FP8-MX,512,4,4096,1,1,1,1,8,8,0,none,");
             let mut problem = asked(&line);
             problem.execution.overlap.expert = 1.0;
-            (problem.execution.experts.once_per_node, problem.hidden_expert_exchange())
+            (problem.execution.experts.dispatcher.is_once_per_node(), problem.hidden_expert_exchange())
         };
         assert_eq!(asked("26.02", "GB200"), (true, 1.0 - 32.0 / 148.0));
         assert!(asked("25.11", "GB200").0);

@@ -1,6 +1,8 @@
 //! What the readers of measured steps share: degrees, machines, labels, units.
 
 use engine::Model;
+use engine::dispatcher::Dispatcher;
+use hw::Capability;
 use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::problem::{Execution, Module, Modules, Problem, Recompute};
@@ -17,12 +19,14 @@ pub(super) const MEBIBYTE: f64 = 1_048_576.0;
 /// Bytes of a gibibyte, in which torchtitan prints.
 pub(super) const GIBIBYTE: f64 = 1_073_741_824.0;
 
-/// What a recipe computes again: nothing, whole layers, or modules. A recipe that names modules asks for them whatever it says of the
-/// granularity (Megatron Bridge, `utils/overrides.py`), and an empty list is nothing.
+/// What a recipe computes again: nothing, whole layers, or modules. Modules without a granularity are nothing: Megatron-Core asks for `selective` wherever it
+/// computes one again (core 0.15.0, `experts.py`, `transformer_layer.py`). Megatron Bridge sets it with the modules from v0.3.0 on (`utils/overrides.py`), and did not
+/// before (v0.2.0, `helpers.py`: `set_recompute_overrides`). An empty list is nothing.
 pub(super) fn recompute(cells: &Cells<'_>, separator: char) -> Result<Recompute, Reason> {
     match cells.word("recompute_granularity") {
         "full" => return Ok(Recompute::Full),
-        "" | "none" | "selective" => {}
+        "" | "none" => return Ok(Recompute::Off),
+        "selective" => {}
         word => {
             let allowed = "allowed are `none`, `selective`, `full`";
             return Err(Reason::Option { what: format!("recompute_granularity `{word}`; {allowed}") });
@@ -32,6 +36,16 @@ pub(super) fn recompute(cells: &Cells<'_>, separator: char) -> Result<Recompute,
     let named = |word: &str| Module::named(word).ok_or_else(|| Reason::Option { what: format!("recompute of {word}") });
     let modules: Modules = words.map(named).collect::<Result<_, Reason>>()?;
     Ok(if modules == Modules::NONE { Recompute::Off } else { Recompute::Modules(modules) })
+}
+
+/// What sends tokens where a table says it by the words of Megatron-Core: the type, and a backend where that is flexible.
+pub(super) fn dispatcher(kind: &str, backend: &str, card: Capability) -> Dispatcher {
+    match (kind, backend) {
+        ("flex", "deepep") => Dispatcher::DeepEp,
+        ("flex", "hybridep") => Dispatcher::HybridEp,
+        ("flex", _) => Dispatcher::flex(card),
+        _ => Dispatcher::AllToAll,
+    }
 }
 
 /// Degrees of a row; 1 where a table has no such column.
@@ -164,6 +178,11 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// What its cards can do.
+    pub(crate) fn capability(&self) -> Capability {
+        self.cluster.gpu.capability()
+    }
+
     /// So many GPUs of a card on nodes of so many.
     pub(crate) fn of(card: &str, n_gpus: u32, per_node: u32) -> Result<Self, Reason> {
         let unknown = || Reason::Card { word: card.to_owned() };

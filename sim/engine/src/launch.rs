@@ -205,6 +205,7 @@ const fn products(kind: PassKind) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatcher::Dispatcher;
     use crate::formats::Formats;
     use hw::Dtype;
 
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(of(&biased, none, PassKind::Forward), forward + 16 * 2 + 1 + 24 + 4);
         assert_eq!(of(&biased, all, PassKind::Backward), of(&shard, all, PassKind::Backward) + 16 * 6 + 2 + 9);
         // With weights of 32 bits there is a cast, and in backward another one for each expert.
-        let wide = Shard { once_per_node: true, ..biased };
+        let wide = Shard { dispatcher: Dispatcher::HybridEp, ..biased };
         let more = |kind| of(&wide, none, kind) - of(&biased, none, kind);
         assert_eq!([PassKind::Forward, PassKind::Backward, PassKind::Weight].map(more), [1, 16 + 1, 0]);
         // One scale per tensor takes three launches to cast a projection's operand, and one call for an expert's. Nothing is laid out anew.

@@ -15,6 +15,7 @@ mod reached;
 mod recomputed;
 mod single;
 mod streams;
+mod strided;
 mod torch;
 
 pub use attending::prompt_attention;

@@ -7,6 +7,7 @@ pub mod capacity;
 pub mod cause;
 pub mod compression;
 pub mod cost;
+pub mod dispatcher;
 pub mod encoder;
 pub mod formats;
 pub mod launch;

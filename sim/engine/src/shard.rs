@@ -6,6 +6,7 @@
 use hw::{Capability, Dtype, Format};
 
 use crate::compression::Compression;
+use crate::dispatcher::Dispatcher;
 use crate::formats::Formats;
 use crate::loss::Loss;
 use crate::model::{Experts, Model};
@@ -155,8 +156,10 @@ pub struct Shard<'a> {
     pub compression: Option<Compression>,
     /// Whose kernels compute it.
     pub framework: Framework,
-    /// Whether a token goes to a node once, however many of its experts are there.
-    pub once_per_node: bool,
+    /// How tokens travel to experts.
+    pub dispatcher: Dispatcher,
+    /// Share of what HybridEP does that runs beside computation.
+    pub dispatched_beside: f64,
     /// Whether products of experts are asked to be fused with what lies between them.
     pub fused_experts: bool,
     /// Fused kernels of Megatron-Core that are turned off.
@@ -191,7 +194,8 @@ impl<'a> Shard<'a> {
             recompute: Recompute::Off,
             compression: None,
             framework: Framework::Formulas,
-            once_per_node: false,
+            dispatcher: Dispatcher::AllToAll,
+            dispatched_beside: 0.0,
             fused_experts: false,
             unfused: Unfused::NONE,
             loss: Loss::Unfused,
@@ -216,7 +220,7 @@ impl<'a> Shard<'a> {
     /// Whether experts get the router's weights in 32 bits: by the router's own format, or because DeepEP and HybridEP send no others
     /// (Megatron-Core, `_HybridEPManager.dispatch`, `_DeepepManager.dispatch`).
     pub fn weighs_wide(&self, experts: Experts) -> bool {
-        experts.fp32_router || self.once_per_node
+        experts.fp32_router || self.dispatcher.is_once_per_node()
     }
 
     /// Whether products of experts are fused: the first one with its bias, the activation function and the cast of what it gives, the gradient of the second one
@@ -244,7 +248,7 @@ impl<'a> Shard<'a> {
     /// (`_HybridEPManager`: `dispatch_with_permute`; `_DeepepManager.get_permuted_hidden_states_by_experts`).
     pub fn sorts_by_expert(&self, experts: Experts) -> bool {
         let has_several = experts.n_routed / u64::from(self.ep) > 1;
-        self.framework != Framework::Formulas && self.ep > 1 && has_several && !self.once_per_node
+        self.framework != Framework::Formulas && self.ep > 1 && has_several && !self.dispatcher.is_once_per_node()
     }
 
     /// Whether PyTorch modules that make operands narrow do so for products in a format. Products that are wide everywhere stand for narrow ones

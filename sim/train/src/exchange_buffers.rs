@@ -76,7 +76,7 @@ fn peers(problem: &Problem) -> [u64; 2] {
         ContextExchange::Ulysses => layout.cp - 1,
     };
     let context = (1..=n_context).map(|step| rank(Position { cp: step, ..Position::default() }));
-    let is_sent = problem.model.experts.is_some() && !problem.execution.experts.once_per_node;
+    let is_sent = problem.model.experts.is_some() && !problem.execution.experts.dispatcher.is_once_per_node();
     let n_experts = if is_sent { layout.ep - 1 } else { 0 };
     // Ranks of a group of experts follow one another, but for those of one expert's cut.
     let experts = (1..=n_experts).map(|step| Rank(step * layout.expert_tp));
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(mib("h100-sxm", experts, 16, over_nodes), rings + 7 * 32 * 12 + 128);
         let once = |problem: &mut Problem| {
             problem.layout.ep = 8;
-            problem.execution.experts.once_per_node = true;
+            problem.execution.experts.dispatcher = Dispatcher::DeepEp;
         };
         assert_eq!(mib("h100-sxm", experts, 8, once), rings, "DeepEP and HybridEP send by themselves");
         // A stage has one behind, in a pipeline of two, in the other node.

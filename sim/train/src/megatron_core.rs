@@ -5,23 +5,11 @@
 //! Source: NVIDIA/Megatron-LM @ d98e8a64ddf3, `megatron/core/transformer/transformer_config.py`, `megatron/core/models/common/model_chunk_schedule_plan.py`.
 
 use engine::launch::Captured;
-use hw::Capability;
 
 /// Share of tensor exchange that user buffers run behind products (`--tp-comm-overlap`): of a ring of chunks all but one.
 pub const USER_BUFFERS: f64 = 0.75;
 /// Share of the all-to-all that runs behind the neighbour micro-batch (`--overlap-moe-expert-parallel-comm`), in the steady state.
 pub const EXPERT_OVERLAP: f64 = 1.0;
-
-/// Share of a device's multiprocessors that send tokens where each goes to a node once: 20 of Hopper's 132 and of Ampere's 108 (`moe_deepep_num_sms`), and 32 of
-/// Blackwell's 148 (HybridEP in Megatron Bridge's recipes; `moe_hybridep_num_sms`, `scripts/performance/utils/overrides.py` at v0.3.1). Other kernels lose them for as
-/// long as tokens travel. What NCCL's all-to-all takes no source says, and nothing is taken.
-pub const fn sending_share(capability: Capability) -> f64 {
-    match capability {
-        Capability::Nine => 20.0 / 132.0,
-        Capability::Ten => 32.0 / 148.0,
-        Capability::Other => 20.0 / 108.0,
-    }
-}
 
 /// Launches of a host that interleaves a forward with a backward, over those of both one after the other: every module is a node with events of
 /// its own. Fitted on rows 229 and 288 of Bridge's table; no description says how much it is.

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the scenario reader has checked every field against the others, so nothing here is re-checked.
 
+use engine::dispatcher::Dispatcher;
 use std::borrow::Cow;
 
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
@@ -89,8 +90,8 @@ pub struct ExpertTraffic {
     pub capacity: Option<f64>,
     /// Merging of similar tokens before the all-to-all; `None` sends every token.
     pub compression: Option<Compression>,
-    /// Whether a token goes to a node once, however many of its experts are there (DeepEP, HybridEP).
-    pub once_per_node: bool,
+    /// How tokens travel to experts.
+    pub dispatcher: Dispatcher,
     /// Whether products of experts are fused with activation function, biases and casts, where there are kernels for it.
     pub fused: bool,
 }
@@ -98,7 +99,7 @@ pub struct ExpertTraffic {
 impl ExpertTraffic {
     /// Every expert is as popular, and every copy of a token is sent.
     pub const EVEN: Self =
-        Self { imbalance: 0.0, capacity: None, compression: None, once_per_node: false, fused: false };
+        Self { imbalance: 0.0, capacity: None, compression: None, dispatcher: Dispatcher::AllToAll, fused: false };
 
     /// Tokens of a step that the fullest rank of an expert group holds from forward to backward, over the even share, thousandths.
     ///
@@ -303,7 +304,8 @@ impl Problem {
             recompute: self.execution.recompute,
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
-            once_per_node: self.execution.experts.once_per_node,
+            dispatcher: self.execution.experts.dispatcher,
+            dispatched_beside: self.execution.overlap.expert,
             fused_experts: self.execution.experts.fused,
             unfused: self.execution.unfused,
             loss: self.execution.loss,
@@ -317,11 +319,7 @@ impl Problem {
 
     /// Share of the experts' exchange that computation hides. Multiprocessors that send tokens are none that compute: what they would have done is not hidden.
     pub fn hidden_expert_exchange(&self) -> f64 {
-        let sending = if self.execution.experts.once_per_node {
-            crate::megatron_core::sending_share(self.cluster.gpu.capability())
-        } else {
-            0.0
-        };
+        let sending = self.execution.experts.dispatcher.sending_share(self.cluster.gpu.capability());
         self.execution.overlap.expert * (1.0 - sending)
     }
 

@@ -204,13 +204,15 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
 
 fn experts(model: &Model, problem: &Problem) -> Given {
     let Some(experts) = &model.experts else { return Vec::new() };
+    let sends = problem.execution.experts.dispatcher;
     let mut given = vec![
         n("num-experts", experts.n_routed),
         n("moe-router-topk", experts.top_k),
         n("moe-ffn-hidden-size", experts.intermediate),
-        n("moe-token-dispatcher-type", if problem.execution.experts.once_per_node { "flex" } else { "alltoall" }),
+        n("moe-token-dispatcher-type", if sends.is_once_per_node() { "flex" } else { "alltoall" }),
         ("moe-grouped-gemm", None),
     ];
+    given.extend(sends.is_once_per_node().then(|| n("moe-flex-dispatcher-backend", sends.word())));
     given.extend((!problem.execution.unfused.has(Fusion::Permutation)).then_some(("moe-permute-fusion", None)));
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));

@@ -78,9 +78,10 @@ fn keys_that_a_scenario_has_are_given() {
         ("--cuda-graph-impl transformer_engine", "graphs = \"attention+router\""),
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "graphs = \"step\""),
         ("--enable-cuda-graph", "graphs = \"step\""),
-        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher = \"flex\""),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher = \"hybridep\""),
+        ("--moe-token-dispatcher-type flex", "dispatcher = \"flex\""),
         ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather", "narrow_gather = true"),
-        ("--moe-enable-deepep", "dispatcher = \"flex\""),
+        ("--moe-enable-deepep", "dispatcher = \"deepep\""),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
         (

@@ -150,8 +150,8 @@ fn layout(flags: &mut Flags<'_>, job: &mut Job) {
         job.key(("parallel", "ep"), ep, "--parallelism.expert_parallel_degree");
         job.key(("parallel", "expert_tp"), 1, "experts are whole: their ranks are taken from all others");
         let backend = flags.text("parallelism.expert-parallel-comm-backend");
-        if backend.is_some_and(|word| word == "deepep" || word == "hybridep") {
-            job.word(("experts", "dispatcher"), "flex", "--parallelism.expert_parallel_comm_backend");
+        if let Some(word) = backend.filter(|word| *word == "deepep" || *word == "hybridep") {
+            job.word(("experts", "dispatcher"), &word, "--parallelism.expert_parallel_comm_backend");
         }
     }
 }

@@ -100,18 +100,28 @@ fn latent_parts(writer: &mut Writer<'_>, latent: LatentAttention) {
     latent_parts_copied(writer, latent);
 }
 
-/// What goes through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core queries and keys are joined
-/// from both of their parts and values are made contiguous, each read and written (`multi_latent_attention.py`). Single kernels rotate the heads of queries
-/// besides; keys have one head for all.
+/// What goes through memory between the projections of latent attention and its kernel: what is rotated, and in the frameworks what is copied.
+///
+/// Single kernels join queries and keys from both of their parts and make values contiguous, each read and written (Megatron-Core,
+/// `multi_latent_attention.py`). In Megatron-Core they rotate the heads of queries besides; keys have one head for all.
+/// Fused kernels rotate queries in place, and touch nothing but what is rotated. Another one reads both parts of keys and values once and writes both (from core 0.14 on,
+/// `fused_mla_yarn_rope_apply.py`: `rotary_fwd_q_kernel`, `rotary_fwd_kv_kernel`). Their backward moves as much.
 pub(super) fn latent_parts_copied(writer: &mut Writer<'_>, latent: LatentAttention) {
     let (shard, n_heads) = (writer.shard, writer.shard.model.n_heads);
-    let width = match shard.framework {
-        Framework::Formulas => latent.rope_dim,
-        Framework::MegatronCore | Framework::Fsdp2(_) => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
-    };
-    writer.elementwise(2 * n_heads * width);
+    let LatentAttention { nope_dim, rope_dim, value_dim, .. } = latent;
+    match shard.framework {
+        Framework::Formulas => writer.elementwise(2 * n_heads * rope_dim),
+        Framework::MegatronCore if !shard.rotates_singly() => {
+            let width = 2 * rope_dim + (nope_dim + value_dim) + (nope_dim + rope_dim + value_dim);
+            let elements = (writer.tokens * n_heads * width).div_ceil(writer.cut);
+            writer.moves(elements, [shard.dtype.bytes(); 2]);
+        }
+        Framework::MegatronCore | Framework::Fsdp2(_) => {
+            writer.elementwise(2 * n_heads * (2 * (nope_dim + rope_dim) + value_dim));
+        }
+    }
     if shard.rotates_singly() {
-        positions::rotate(writer, n_heads * latent.rope_dim);
+        positions::rotate(writer, n_heads * rope_dim);
     }
 }
 

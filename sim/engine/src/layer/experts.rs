@@ -4,8 +4,10 @@ use hw::{Capability, Dtype, Format, GroupShape};
 
 use super::reached::reached;
 use super::single::{self, Way};
+use super::strided::Strided;
 use super::{Writer, repeated};
 use crate::compression;
+use crate::dispatcher::Dispatcher;
 use crate::model::Experts;
 use crate::recompute::Module;
 use crate::shard::{ExpertLoad, Framework, Shard};
@@ -28,7 +30,11 @@ const FUSED_BIAS_BYTES: u64 = 2;
 /// Bytes per element of 16 bits that clamping moves, forward and backward: both halves are read, written and joined. In backward a half with one bound is
 /// compared, 3, and its gradient is chosen, 5. The half with two bounds has two comparisons and their conjunction more, 14. Both halves are joined, 4
 /// (`weighted_bias_quick_geglu_impl`, `clamp_value`; pytorch/pytorch, `clamp_backward` in FunctionsManual.cpp).
-const CLAMP_BYTES: [u64; 2] = [8, 15];
+///
+/// What reads halves of rows, forward and backward: the clamps; the comparisons, and the choice of gradients.
+const CLAMP_OF_HALVES: [f64; 2] = [4.0, 9.5];
+/// What reads whole rows: the join; the conjunction of both bounds, and the join.
+const CLAMP_OF_ROWS: [f64; 2] = [4.0, 5.5];
 
 /// Time of Transformer Engine's permutation of tokens on Blackwell, forward and backward, over that of a plain kernel that reads and writes every copy. On B200 a
 /// permutation with its way back takes 1.05 and 1.03 ms for 4,096 tokens of 5,120 to six experts and of 7,168 to eight together, and 0.48 ms are
@@ -133,11 +139,20 @@ fn permute(writer: &mut Writer<'_>, experts: Experts, elements: u64, way: Way) {
     }
     let bytes = hw::real(2 * elements * writer.shard.dtype.bytes());
     let factors = if writer.shard.capability == Capability::Ten { PERMUTATION } else { [1.0; 2] };
+    // Where it runs beside computation both share the memory, so what its bytes take stays.
+    let factors = factors.map(|factor| 1.0 + (factor - 1.0) * (1.0 - permuted_beside(writer.shard)));
     match writer.kind {
         PassKind::Forward => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[0]) }),
         PassKind::Backward | PassKind::Input => writer.push(Op::Elementwise { bytes: hw::whole(bytes * factors[1]) }),
         PassKind::Weight => {}
     }
+}
+
+/// Share of permutations that run beside the neighbour micro-batch's computation. HybridEP puts copies into order as it sends tokens, on the stream of its exchange.
+/// DeepEP's and NCCL's are kernels of the pass (Megatron-Core 0.18, `fine_grained_callables.py`: `submodule_dispatch_forward`, `submodule_combine_forward`;
+/// `model_chunk_schedule_plan.py`).
+fn permuted_beside(shard: &Shard<'_>) -> f64 {
+    if shard.dispatcher == Dispatcher::HybridEp { shard.dispatched_beside } else { 0.0 }
 }
 
 /// The activation function of the experts of this rank alone.
@@ -162,7 +177,7 @@ fn clamp(writer: &mut Writer<'_>, experts: Experts, elements: u64) {
     if !experts.clamped || writer.shard.framework != Framework::MegatronCore {
         return;
     }
-    writer.moves(elements, CLAMP_BYTES);
+    writer.moves_strided(elements, Strided::Halves, CLAMP_OF_HALVES, CLAMP_OF_ROWS);
 }
 
 /// The product by the router. Tokens become 32-bit floats for one in 32 bits.
@@ -217,7 +232,7 @@ pub fn expert_exchange(
     let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
     // Experts behind a narrower projection get its rows.
     let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
-    if shard.once_per_node {
+    if shard.dispatcher.is_once_per_node() {
         let rows = sent.div_ceil(experts.top_k);
         let mut ops = repeated(&spread(rows, experts, row_bytes, shape), 2 * n_layers);
         let n_maps = if kind == PassKind::Forward { stage.n_expert } else { n_layers - stage.n_expert };
@@ -285,7 +300,8 @@ mod tests {
             let formats = Formats::weights(format, Dtype::Bf16);
             let whole = Shard::forward(&model, Dtype::Bf16, 1);
             let framework = Framework::MegatronCore;
-            let shard = Shard { framework, formats, fused_experts, capability, once_per_node: true, ..whole };
+            let shard =
+                Shard { framework, formats, fused_experts, capability, dispatcher: Dispatcher::HybridEp, ..whole };
             after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN))
         };
         let moved = |ops: &Ops| -> u64 {
@@ -332,15 +348,15 @@ mod tests {
     #[test]
     fn a_bias_behind_the_experts_and_a_clamp_in_them_are_kernels_of_their_own() {
         let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
-        let sent = |biased, clamped, kind, once_per_node| {
+        let sent = |biased, clamped, kind, dispatcher| {
             let experts = model.experts.map(|experts| Experts { biased, clamped, ..experts });
             let model = crate::Model { experts, ..model.clone() };
             let shard =
-                Shard { framework: Framework::MegatronCore, once_per_node, ..Shard::forward(&model, Dtype::Bf16, 1) };
+                Shard { framework: Framework::MegatronCore, dispatcher, ..Shard::forward(&model, Dtype::Bf16, 1) };
             let bytes = |(op, n): (Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(n) } else { 0 };
             after_attention(&shard, 10, kind, Some(&ExpertLoad::EVEN)).into_iter().map(bytes).sum::<u64>()
         };
-        let moved = |biased, clamped, kind| sent(biased, clamped, kind, false);
+        let moved = |biased, clamped, kind| sent(biased, clamped, kind, Dispatcher::AllToAll);
         // Ten tokens visit four experts each, whose output is 2880 wide.
         let added = |kind| moved(true, true, kind) - moved(false, true, kind);
         assert_eq!(added(PassKind::Forward), 12 * 10 * 4 * 2880);

@@ -1,10 +1,13 @@
 //! Rotary positions of queries and keys. Units: bytes.
 
 use super::Writer;
+use super::strided::Strided;
 
-/// Bytes per element of 16 bits that single kernels of positions read and write. Forward: two products, a negative half and its join, a sum, and a join with
-/// what is not rotated. Backward: two products, a negative half and its join, two cuts that are filled up with zeros, and two sums.
-const SINGLE_BYTES: [u64; 2] = [24, 34];
+/// Bytes per element of 16 bits that single kernels of positions read and write. Forward: two products, a negative half and its join, and a sum. Backward: two
+/// products, a negative half and its join, two cuts that are filled up with zeros, and two sums.
+const SINGLE_BYTES: [f64; 2] = [20.0, 34.0];
+/// The same of a plain kernel: in forward a join with what is not rotated.
+const JOIN_BYTES: [f64; 2] = [4.0, 0.0];
 
 /// Positions of so many elements of queries and keys, by a fused kernel or by PyTorch's single ones (`_apply_rotary_pos_emb_bshd`).
 pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
@@ -15,7 +18,7 @@ pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
         return writer.elementwise(2 * width);
     }
     let elements = (writer.tokens * width).div_ceil(writer.cut);
-    writer.moves(elements, SINGLE_BYTES);
+    writer.moves_strided(elements, Strided::Positions, SINGLE_BYTES, JOIN_BYTES);
 }
 
 #[cfg(test)]

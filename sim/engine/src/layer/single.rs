@@ -100,6 +100,7 @@ mod tests {
     use hw::Dtype;
 
     use super::*;
+    use crate::dispatcher::Dispatcher;
     use crate::layer::{after_attention, before_attention};
     use crate::model::Model;
     use crate::shard::ExpertLoad;
@@ -160,7 +161,7 @@ mod tests {
         let narrow = more(&qwen, |shard| shard, Fusion::Activation);
         assert_eq!(narrow, [17 + 4 - 6, 38 + 4 + 6 + 2 - 9, 0].map(|bytes| bytes * rows));
         // By a weight of 32 bits the product is as wide.
-        let wide = more(&qwen, |shard| Shard { once_per_node: true, ..shard }, Fusion::Activation);
+        let wide = more(&qwen, |shard| Shard { dispatcher: Dispatcher::HybridEp, ..shard }, Fusion::Activation);
         assert_eq!(wide, [17 + 6 + 6 - 6, 38 + 6 + 8 + 6 + 10 + 4 - 9, 0].map(|bytes| bytes * rows));
         // A plain function is one kernel in any case, and its bias another one.
         let plain = more(&model("gpt-3-175b"), |shard| shard, Fusion::Activation);

@@ -1,5 +1,6 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
+use engine::dispatcher::Dispatcher;
 use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
 use engine::shard::Shard;
@@ -309,7 +310,8 @@ impl<'a> ReplicaConfig<'a> {
         let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
         let formats = self.formats;
         Shard {
-            once_per_node: false,
+            dispatcher: Dispatcher::AllToAll,
+            dispatched_beside: 0.0,
             ep: self.expert_degree,
             expert_tp,
             formats,

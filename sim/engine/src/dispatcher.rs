@@ -1,0 +1,71 @@
+//! How tokens travel to experts on other GPUs.
+
+use hw::Capability;
+
+hw::words! {
+    /// What sends tokens to experts (`--moe-token-dispatcher-type`, `--moe-flex-dispatcher-backend`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Dispatcher: word {
+        /// NCCL: every copy of a token.
+        #[default]
+        AllToAll = "alltoall",
+        /// DeepEP: a token goes to a node once, and is copied there by a kernel of the pass.
+        DeepEp = "deepep",
+        /// HybridEP: the same, and what sends tokens also puts their copies into the order of experts (`_HybridEPManager.dispatch`, `dispatch_with_permute`).
+        HybridEp = "hybridep",
+    }
+}
+
+/// Multiprocessors of Hopper, of Blackwell, and of Ampere.
+const UNITS: [f64; 3] = [132.0, 148.0, 108.0];
+/// Multiprocessors that DeepEP takes (`moe_deepep_num_sms`), and HybridEP in Megatron Bridge's recipes (`moe_hybridep_num_sms`, `scripts/performance/utils/overrides.py`
+/// at v0.3.1).
+const DEEP_EP: f64 = 20.0;
+const HYBRID_EP: f64 = 32.0;
+
+impl Dispatcher {
+    /// What stands behind Megatron-Core's `flex` where no backend is named: recipes run HybridEP on Blackwell and DeepEP elsewhere.
+    pub const fn flex(card: Capability) -> Self {
+        match card {
+            Capability::Ten => Self::HybridEp,
+            Capability::Nine | Capability::Other => Self::DeepEp,
+        }
+    }
+
+    /// Whether a token goes to a node once, however many of its experts are there.
+    pub const fn is_once_per_node(self) -> bool {
+        !matches!(self, Self::AllToAll)
+    }
+
+    /// Share of a card's multiprocessors that send tokens. Other kernels lose them for as long as tokens travel. What NCCL's all-to-all takes no source says, and
+    /// nothing is taken.
+    pub const fn sending_share(self, card: Capability) -> f64 {
+        let [hopper, blackwell, ampere] = UNITS;
+        let units = match card {
+            Capability::Nine => hopper,
+            Capability::Ten => blackwell,
+            Capability::Other => ampere,
+        };
+        match self {
+            Self::AllToAll => 0.0,
+            Self::DeepEp => DEEP_EP / units,
+            Self::HybridEp => HYBRID_EP / units,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sends_takes_its_multiprocessors() {
+        let share = |sends: Dispatcher, card| sends.sending_share(card);
+        assert_eq!(share(Dispatcher::DeepEp, Capability::Nine), 20.0 / 132.0);
+        assert_eq!(share(Dispatcher::HybridEp, Capability::Ten), 32.0 / 148.0);
+        assert_eq!(share(Dispatcher::DeepEp, Capability::Ten), 20.0 / 148.0);
+        assert_eq!(share(Dispatcher::AllToAll, Capability::Ten), 0.0);
+        let once = Dispatcher::ALL.iter().filter(|sends| sends.is_once_per_node()).count();
+        assert_eq!(once, 2);
+    }
+}
