@@ -88,6 +88,7 @@ fn peers(problem: &Problem) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::dispatcher::Dispatcher;
     use crate::layout::{Layout, Zero};
     use crate::problem::Execution;
     use crate::workload::Workload;
