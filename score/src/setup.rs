@@ -316,8 +316,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
             recv_interval: looks,
-            // No recipe of workers that compute prompts for others lets ranks wait (NVIDIA/srt-slurm @ c88ef731: `enable_balance` stands with drafts alone).
-            gather: recipe.gather(tokens_asked, shape.groups).filter(|_| role == Role::Both),
+            gather: recipe.gather(tokens_asked, shape.groups, role),
             prompt_rank: preset.prompt_rank,
             shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY
