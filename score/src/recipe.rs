@@ -17,7 +17,7 @@ use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, PromptGraphs, Version};
 use serve::engine_reduces::Asked;
 use serve::memory_rule::MemoryRule;
-use serve::replica::Gather;
+use serve::replica::{Gather, Role};
 use serve::step_cost::host::EngineLoop;
 
 use crate::client::Client;
@@ -161,10 +161,12 @@ impl Recipe {
         NonZeroU32::new(self.recv_interval[usize::from(in_flight >= 16)]).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// How long prompts wait for others, where an iteration has at most so many tokens, on so many ranks of data-parallel attention.
-    pub fn gather(&self, tokens_max: u32, n_ranks: u32) -> Option<Gather> {
+    /// How long prompts wait for others, where an iteration has at most so many tokens, on so many ranks of data-parallel attention. Ranks of a worker that does
+    /// half of the work wait for none: recipes without drafts have no `enable_balance` there (NVIDIA/srt-slurm @ c88ef731).
+    pub fn gather(&self, tokens_max: u32, n_ranks: u32, role: Role) -> Option<Gather> {
         if n_ranks > 1 {
-            return self.rank_wait.map(|[iterations, more]| Gather::Ranks { iterations, more });
+            let waits = self.rank_wait.filter(|_| role == Role::Both);
+            return waits.map(|[iterations, more]| Gather::Ranks { iterations, more });
         }
         let (iterations, share) = self.wait?;
         let tokens = u32::try_from(hw::whole(share * f64::from(tokens_max))).unwrap_or(u32::MAX);
@@ -246,7 +248,7 @@ mod tests {
     fn prompts_of_some_lengths_wait_for_others_on_few_gpus() {
         let gather = |output: u32, tp: u32| {
             let cells = format!("trtllm,,meta/Llama-3.1-70B,h200_sxm,fp8,agg,1024,{output},fp8,fp8,64,{tp}");
-            of_run("source_file=x; model=y; silicon_concurrency=64", &cells).gather(16_384, 1)
+            of_run("source_file=x; model=y; silicon_concurrency=64", &cells).gather(16_384, 1, Role::Both)
         };
         // 0.9 of 16384 tokens.
         assert_eq!(gather(1024, 4), Some(Gather::Tokens { iterations: 20, tokens: 14_746 }));

@@ -194,7 +194,7 @@ fn run(cells: &mut Cells<'_>) -> Run {
     let [ttft_s, tpot_s] = ["silicon_ttft_ms", "silicon_tpot_ms"].map(|column| cells.seconds(column));
     let text = |column: &str| cells.word(column).to_owned();
     let source = text("silicon_data_source");
-    let in_flight = stated(&source).or_else(|| batch_of(&workers));
+    let in_flight = stated(&source);
     Run {
         line: cells.line,
         id: text("id"),
@@ -258,14 +258,6 @@ fn stated(source: &str) -> Option<u32> {
 fn day(source: &str) -> String {
     let rest = source.split("measured=").nth(1).unwrap_or("");
     rest.split(|letter: char| !letter.is_ascii_digit() && letter != '-').next().unwrap_or("").to_owned()
-}
-
-/// Requests in flight by the batches of a worker that does everything.
-fn batch_of(workers: &Workers) -> Option<u32> {
-    match workers {
-        Workers::Whole(worker) if worker.batch > 0 => Some(worker.batch * worker.shape().groups),
-        _ => None,
-    }
 }
 
 /// A system of the table as the catalogue calls its card.

@@ -316,7 +316,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
             recv_interval: looks,
-            gather: recipe.gather(tokens_asked, shape.groups),
+            gather: recipe.gather(tokens_asked, shape.groups, role),
             prompt_rank: preset.prompt_rank,
             shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY

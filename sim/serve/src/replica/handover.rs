@@ -125,7 +125,8 @@ impl Replica<'_> {
         is_last || self.role() != Role::Prefill || self.handover.first_token == FirstToken::Prefill
     }
 
-    /// A computed prompt leaves the batch; its blocks stay until it is sent.
+    /// A computed prompt leaves the batch and its rank; its blocks stay until it is sent (TensorRT-LLM, `py_executor.py`: `_send_disagg_ctx_cache` frees the place,
+    /// `_handle_responses` takes the request out of those that are active).
     pub(super) fn hand_over(&mut self, id: u32, now: Tick) {
         let slot = &mut self.slots[id as usize];
         // What refers to it as running is void: it cannot be preempted.
@@ -136,6 +137,7 @@ impl Replica<'_> {
         let at = now.shifted(shift.max(0));
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
+        self.leave_rank(id);
         self.count_out(request);
     }
 

@@ -8,7 +8,7 @@
 //! `py_executor.py` (`_balance_adp_requests`). sgl-project/sglang v0.5.5 to v0.5.8 (Apache-2.0), `data_parallel_controller.py`: a worker that computes prompts for
 //! others sends a request to rank `bootstrap_room % n`, whatever `--load-balance-method` says (`_handle_load_balance_method` in server_args.py). Routers draw the
 //! room: `random.randint(0, 2**63 - 1)` in dynamo/sglang/request_handlers/handler_base.py of ai-dynamo 0.8.1, `rand::rng().random()` in its
-//! prefill_router.rs. Approximation: memory is that of all ranks together. Invariant: who has blocks here is on one rank.
+//! prefill_router.rs. Approximation: memory is that of all ranks together. Invariant: who is computed or decodes here is on one rank.
 
 use engine::random::{self, Stream};
 
@@ -33,7 +33,7 @@ hw::words! {
 pub(super) struct Ranks {
     /// Sequences of every rank.
     n: Vec<u32>,
-    /// Rank of every slot that has blocks.
+    /// Rank of every slot that is computed or decodes.
     of_slot: Vec<Option<u32>>,
     /// Draws of requests, where these decide.
     drawn: Option<Stream>,
