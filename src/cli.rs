@@ -459,9 +459,9 @@ pub struct ImportArgs {
     /// Launch script or file of flags of another stack; or a folder with the tables of one device, for neusight, serving-runs and simumax the table itself
     #[arg(value_name = "FILE")]
     pub dir: PathBuf,
-    /// Whose format the tables have
-    #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
-    pub format: ImportFormat,
+    /// Whose format the tables have [default: aiconfigurator]
+    #[arg(long, value_enum)]
+    pub format: Option<ImportFormat>,
     /// Serving engine whose tables are fitted, for a profile of that engine (aiconfigurator)
     #[arg(long, value_parser = calibrate::import::by_engine::ENGINES, conflicts_with = "network")]
     pub engine: Option<String>,

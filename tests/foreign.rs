@@ -103,8 +103,7 @@ fn machine(gpu: &str, row: &BTreeMap<String, String>) -> Machine {
         _ => "h100-sxm",
     };
     let n: Option<u32> = row.get("gpus").and_then(|gpus| gpus.parse().ok());
-    let per_node = if gpu == "gb200" { 64 } else { 8 };
-    let per_node = n.map(|n| n.min(per_node));
+    let per_node = n.map(|n| n.min(hw::catalog::gpus_per_node(gpu)));
     let nodes = n.zip(per_node).map(|(n, per_node)| n.div_ceil(per_node));
     Machine { gpu: Some(gpu.to_owned()), nodes, gpus_per_node: per_node, ..Machine::default() }
 }

@@ -34,7 +34,7 @@ const NO_KEYS: [&str; 3] = ["operators", "sequence", "tasks"];
 
 /// Keys that stand as texts in a reader's source, behind the words that ask for one.
 fn asked_in(source: &str) -> BTreeSet<String> {
-    let source = source.split("#[cfg(test)]").next().expect("a part");
+    let source = super::product::product(source);
     let mut found = BTreeSet::new();
     for ask in ASKS {
         for (at, _) in source.match_indices(ask) {

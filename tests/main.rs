@@ -40,6 +40,7 @@ mod optimizer;
 mod own_rules;
 mod paper;
 mod parallelism;
+mod product;
 mod profiler;
 mod readers;
 mod rental;

@@ -36,7 +36,7 @@ struct Module {
 
 /// The code of a file without its tests and comments.
 fn code(text: &str) -> String {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = super::product::product(text);
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -10,16 +10,11 @@ const TOKENS_MEDIAN_MAX: usize = 98;
 /// Closures that are bound to a name, per thousand lines, tests left out. The same four have at most 2.5.
 const NAMED_CLOSURES_PER_1000_LINES_MAX: usize = 13;
 
-/// Lines of a source without its test module.
-fn code(text: &str) -> Vec<&str> {
-    text.lines().take_while(|line| *line != "#[cfg(test)]").collect()
-}
-
 fn is_test(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs")
 }
 
-/// Sources of the product.
+/// Sources of the product, without their test items.
 fn sources() -> Vec<(PathBuf, String)> {
     let folders = [
         "src",
@@ -40,7 +35,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     for path in folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if !is_test(&path) {
             let text = std::fs::read_to_string(&path).expect("a source");
-            texts.push((path, text));
+            texts.push((path, super::product::product(&text)));
         }
     }
     texts
@@ -87,7 +82,8 @@ fn operator_length(text: &str) -> usize {
 }
 
 /// Tokens of every function of a source, from its name to its closing brace.
-fn functions(lines: &[&str]) -> Vec<usize> {
+fn functions(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
     for (start, line) in lines.iter().enumerate() {
         let trimmed = line.trim_start();
@@ -105,7 +101,7 @@ fn functions(lines: &[&str]) -> Vec<usize> {
 
 #[test]
 fn functions_hold_few_tokens() {
-    let mut all: Vec<usize> = sources().iter().flat_map(|(_, text)| functions(&code(text))).collect();
+    let mut all: Vec<usize> = sources().iter().flat_map(|(_, text)| functions(text)).collect();
     all.sort_unstable();
     let median = all[all.len() / 2];
     assert!(median <= TOKENS_MEDIAN_MAX, "the median of {} functions is {median} tokens", all.len());
@@ -117,9 +113,8 @@ fn functions_hold_few_tokens() {
 fn steps_are_functions_and_not_closures_with_names() {
     let (mut n_lines, mut n_closures) = (0, 0);
     for (_, text) in sources() {
-        let lines = code(&text);
-        n_lines += lines.len();
-        n_closures += lines.iter().filter(|line| is_named_closure(line)).count();
+        n_lines += text.lines().count();
+        n_closures += text.lines().filter(|line| is_named_closure(line)).count();
     }
     let per_1000 = (n_closures * 1000).div_ceil(n_lines);
     let limit = NAMED_CLOSURES_PER_1000_LINES_MAX;
@@ -148,7 +143,7 @@ fn errors_are_types() {
     for (path, text) in sources() {
         // The parser of the command line puts its own words around a sentence.
         let is_free = path.ends_with("src/cli.rs");
-        let found: Vec<&str> = code(&text).into_iter().filter(|line| !is_free && is_sentence(line)).collect();
+        let found: Vec<&str> = text.lines().filter(|line| !is_free && is_sentence(line)).collect();
         assert!(found.is_empty(), "{}: an error is an enum with fields, not a sentence: {found:?}", path.display());
     }
 }

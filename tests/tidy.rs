@@ -172,9 +172,44 @@ fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
     }
 }
 
+/// Sources that a line names: `a/b.rs`, `a/{b,c}.rs`. Angle brackets stand for any name.
+fn named_sources(line: &str) -> Vec<String> {
+    let words = line.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs") && !word.contains(['<', ' ']));
+    words.flat_map(spread).collect()
+}
+
+/// Every name of one with braces.
+fn spread(name: &str) -> Vec<String> {
+    let Some((before, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
+    let (inside, after) = rest.split_once('}').unwrap_or((rest, ""));
+    inside.split(',').map(|part| format!("{before}{}{after}", part.trim())).collect()
+}
+
+#[test]
+fn sources_that_comments_name_are_there() {
+    let root = super::root();
+    let folders = ["src", "scenario", "hw", "packed", "input", "sim", "planner", "calibrate", "score", "stacks"];
+    let others = ["sweep", "reports", "python", "tests", "benches", "examples"];
+    let all: Vec<_> = folders.iter().chain(&others).flat_map(|folder| super::files(&root.join(folder), "rs")).collect();
+    let is_there = |name: &String| all.iter().any(|path| path.ends_with(name));
+    let mut unknown = Vec::new();
+    for path in all.iter().chain(&[root.join("ARCHITECTURE.md")]) {
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        let text = std::fs::read_to_string(path).expect("a source");
+        let comments = text.lines().filter(|line| !is_source || line.trim_start().starts_with("//"));
+        let wrong = comments.flat_map(named_sources).filter(|name| !is_there(name));
+        unknown.extend(wrong.map(|name| format!("{}: `{name}`", path.display())));
+    }
+    assert!(unknown.is_empty(), "sources that are not there: {unknown:#?}");
+    assert_eq!(
+        named_sources("/// of `a/{b,c}.rs` and `d.rs`, not `e` or `kinds/<kind>/run.rs`"),
+        ["a/b.rs", "a/c.rs", "d.rs"]
+    );
+}
+
 /// Whether a source plays events: it takes the earliest from a queue, and knows moments.
 fn has_event_loop(text: &str) -> bool {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = super::product::product(text);
     let lines = || code.lines().filter(|line| !line.trim_start().starts_with("//"));
     let has = |words: &[&str]| lines().any(|line| words.iter().any(|word| line.contains(word)));
     // A heap of the standard library gives the latest first, so one of moments holds them reversed.

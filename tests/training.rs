@@ -253,6 +253,53 @@ fn an_overlap_of_experts_that_exchange_nothing_changes_nothing() {
     assert_eq!(step(0.0).to_bits(), step(1.0).to_bits());
 }
 
+/// A model with experts over 64 GPUs of a card, with what the section says of the machine besides.
+fn of_experts(gpu: &str, machine: &str) -> String {
+    format!(
+        "kind = \"training\"\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"{gpu}\"\n{machine}\n[parallel]\nep = 32\nzero = 1\n\
+         [training]\nframework = \"megatron-core\"\nbatch_size = 128\nbucket_tokens = 4096\n[workload]\ntokens = 4096\n\
+         [policies]\nrun = [\"megatron\"]\n"
+    )
+}
+
+#[test]
+fn hosts_of_a_rack_are_one_domain_and_a_user_may_say_otherwise() {
+    let step = |machine: &str| of_text(&of_experts("gb200", machine)).expect("a good scenario")["iteration_time_s"];
+    let rack = step("nodes = 16");
+    assert_eq!(rack.to_bits(), step("nodes = 16\ngpus_per_node = 4\nnvlink_island = 64").to_bits());
+    assert_eq!(rack.to_bits(), step("nodes = 1\ngpus_per_node = 64").to_bits(), "as if the rack were a node");
+    assert_eq!(rack.to_bits(), step("nodes = 8\ngpus_per_node = 8").to_bits(), "whatever a host is");
+    let apart = step("nodes = 16\nnvlink_island = 4");
+    assert!(apart > 1.3 * rack, "{apart} {rack}: the network joins hosts");
+    let refused = of_text(&of_experts("gb200", "nodes = 16\nnvlink_island = 6")).expect_err("six are no hosts of four");
+    assert!(refused.contains("no part and no multiple of the 4 GPUs of a node"), "{refused}");
+    // NVLink ends at the host of every other card.
+    let hopper = of_text(&of_experts("h100-sxm", "nodes = 8")).expect("a good scenario");
+    assert_eq!(
+        hopper["iteration_time_s"].to_bits(),
+        of_text(&of_experts("h100-sxm", "nodes = 8\nnvlink_island = 8")).expect("the same")["iteration_time_s"]
+            .to_bits()
+    );
+}
+
+#[test]
+fn a_script_on_hosts_of_a_rack_runs_in_the_domain_of_the_rack() {
+    let script = "torchrun --nproc_per_node 4 --nnodes 16 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 \
+                  --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 32000 \
+                  --num-experts 32 --expert-model-parallel-size 32 --moe-router-topk 2";
+    for nodes in [None, Some(16)] {
+        let machine = stacks::Machine { gpu: Some("gb200".to_owned()), nodes, ..stacks::Machine::default() };
+        let found = stacks::import(stacks::recognise(script).expect("a script"), script, &machine);
+        let wrong = found.findings.iter().find(|finding| finding.severity == Severity::Error);
+        assert!(wrong.is_none(), "{wrong:?}");
+        let source = Source { text: found.scenario, ..scenario::find("quickstart").expect("shipped").0 };
+        let scenario = super::training(kinds::check(source, Path::new("."), &Overrides::default()));
+        let cluster = &scenario.problem.cluster;
+        assert_eq!((cluster.n_nodes, cluster.gpus_per_node, cluster.domain()), (16, 4, 64));
+        assert!(scenario.free_parameters.iter().any(|said| said.starts_with("NVLink joins 64 GPUs, 16 nodes of 4")));
+    }
+}
+
 /// A dense model under Megatron-Core on one node, with products in a format.
 fn in_format(gpu: &str, products: &str) -> Result<BTreeMap<String, f64>, String> {
     of_text(&format!(

@@ -57,14 +57,53 @@ fn a_killed_run_leaves_whole_files() {
 /// A place that cannot be written is named before runs are read, and so before minutes of work.
 #[test]
 fn an_import_tries_its_place_first() {
-    let place = folder("import").join("missing/x.toml");
-    let words =
-        ["import", "missing.csv", "--format", "serving-runs", "--name", "x", "--gpu", "h100-sxm", "--source", "y"];
+    let folder = folder("import");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (place, table) = (folder.join("missing/x.toml"), folder.join("runs.csv"));
+    std::fs::write(&table, "no,such,columns\n1,2,3\n").expect("a table");
+    let words = ["--format", "serving-runs", "--name", "x", "--gpu", "h100-sxm", "--source", "y"];
     let mut verb = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
-    let output = verb.args(words).args(["--date", "2026-01-01", "--out"]).arg(&place).output().expect("it starts");
+    let output = verb
+        .arg("import")
+        .arg(&table)
+        .args(words)
+        .args(["--date", "2026-01-01", "--out"])
+        .arg(&place)
+        .output()
+        .expect("it starts");
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{why}");
     assert!(why.contains("cannot write") && why.contains("missing/x.toml"), "{why}");
+}
+
+/// What an import of a file says, which ends with wrong input.
+fn refused(file: &Path, flags: &[&str]) -> String {
+    let mut verb = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    let output = verb.arg("import").arg(file).args(flags).output().expect("it starts");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{why}");
+    why
+}
+
+#[test]
+fn an_import_says_why_a_file_cannot_be_read_and_which_flags_have_no_meaning() {
+    let folder = folder("unread");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (script, letters) = (folder.join("train.sh"), folder.join("letters.sh"));
+    std::fs::write(&letters, b"torchrun \xe4\n").expect("a file");
+    std::fs::write(&script, "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2\n").expect("a script");
+    let missing = refused(&folder.join("nope.sh"), &[]);
+    assert!(missing.contains("cannot read") && missing.contains("nope.sh"), "{missing}");
+    assert!(!missing.contains("--name"), "{missing}");
+    let letters = refused(&letters, &[]);
+    assert!(letters.contains("it is not UTF-8 text (byte 10)"), "{letters}");
+    let of_tables =
+        refused(&script, &["--gpu", "h100-sxm", "--name", "x", "--date", "2026-01-01", "--format", "simumax"]);
+    assert!(of_tables.contains("`--format`, `--name`, `--date` has no meaning"), "{of_tables}");
+    // A folder may have tables.
+    let of_scripts = refused(&folder, &["--name", "x", "--nodes", "2"]);
+    assert!(of_scripts.contains("`--nodes` has no meaning"), "{of_scripts}");
+    assert!(refused(&folder, &[]).contains("tables need `--name`"));
 }
 
 #[test]

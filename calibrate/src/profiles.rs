@@ -540,6 +540,30 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_never_faster_than_one_island_of_as_many_gpus_by_shipped_profiles() {
+        let kinds = [Collective::AllGather, Collective::ReduceScatter, Collective::AllReduce, Collective::AllToAll];
+        for card in ["h100-sxm", "h200-sxm", "b200", "gb200", "gb300", "a100-sxm-80g"] {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            for profile in [of_serving(card, Some("vllm")), Some(training(&gpu, Framework::MegatronCore))] {
+                let profile = profile.expect("shipped or lent");
+                for (n_nodes, per_node) in [(2, 4), (2, 8), (4, 4), (16, 4), (8, 8)] {
+                    let mut cluster = hw::catalog::cluster(&gpu, n_nodes, per_node);
+                    let all: Vec<hw::Rank> = (0..cluster.n_gpus()).map(hw::Rank).collect();
+                    for (kind, power) in kinds.into_iter().flat_map(|kind| (8..31).map(move |power| (kind, power))) {
+                        let [one, many] = [n_nodes * per_node, per_node].map(|island| {
+                            cluster.nvlink_island = island;
+                            let (bytes, shape) = (1 << power, cluster.shape_of(&all));
+                            Profiled::new(&profile, &cluster).estimate(&Op::Collective { kind, bytes, shape }).time
+                        });
+                        let what = format!("{card} {} {kind:?} 2^{power} on {n_nodes} of {per_node}", profile.name);
+                        assert!(one <= many, "{what}: {} {}", one.get(), many.get());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn training_takes_narrow_products_and_exchanges_of_the_card_or_of_its_generation() {
         let product = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
         let four_bits = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Nvfp4 };

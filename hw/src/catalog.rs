@@ -33,9 +33,17 @@ struct Entry {
     #[serde(default = "has_peer_access")]
     peer_access: bool,
     nic_gb_per_s: f64,
+    #[serde(default = "usual_node")]
+    gpus_per_node: u32,
+    nvlink_domain: Option<u32>,
     source: String,
     date: String,
     prices: Vec<PriceEntry>,
+}
+
+/// GPUs of a host where nothing else is known: HGX and DGX boards have eight.
+const fn usual_node() -> u32 {
+    8
 }
 
 const fn has_peer_access() -> bool {
@@ -54,10 +62,18 @@ struct PriceEntry {
 #[serde(deny_unknown_fields)]
 struct ClusterEntry {
     gpu: String,
-    gpus_per_node: u32,
-    nic_gb_per_s: f64,
+    gpus_per_node: Option<u32>,
+    port: Option<PortEntry>,
     source: String,
     date: String,
+}
+
+/// A network port that is not the card's usual one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PortEntry {
+    nic_gb_per_s: f64,
+    why: String,
 }
 
 static CLUSTERS: LazyLock<BTreeMap<String, ClusterEntry>> = LazyLock::new(|| {
@@ -110,6 +126,26 @@ pub fn gpu_names() -> Vec<&'static str> {
     ENTRIES.keys().map(String::as_str).collect()
 }
 
+/// GPUs of a host of such cards.
+pub fn gpus_per_node(gpu: &str) -> u32 {
+    ENTRIES.get(gpu).map_or_else(usual_node, |entry| entry.gpus_per_node)
+}
+
+/// GPUs of a rack whose hosts share NVLink switches; `None` where NVLink ends at the host.
+fn nvlink_domain(gpu: &str) -> Option<u32> {
+    ENTRIES.get(gpu)?.nvlink_domain
+}
+
+/// GPUs of a job of so many nodes that NVLink joins: those of a node, or of a block of nodes in a rack. A scheduler gives equal blocks of whole nodes: the largest
+/// that fit the rack and fill the job. Where these are less than half of what fits, the rack is filled, and the last one in part.
+pub fn nvlink_island(gpu: &str, n_nodes: u32, gpus_per_node: u32) -> u32 {
+    let domain = nvlink_domain(gpu).unwrap_or(gpus_per_node);
+    let most = (domain / gpus_per_node.max(1)).max(1);
+    let even = (1..=most.min(n_nodes)).rev().find(|block| n_nodes.is_multiple_of(*block)).unwrap_or(1);
+    let block = if n_nodes > most && 2 * even < most { most } else { even };
+    block * gpus_per_node
+}
+
 /// A cluster of `n_nodes` nodes of `gpus_per_node` GPUs with the GPU's usual network, non-blocking.
 pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
     // A device that is not in the catalogue gets 100 Gb/s per GPU.
@@ -120,7 +156,7 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
         gpu: gpu.clone(),
         n_nodes,
         gpus_per_node,
-        nvlink_island: gpus_per_node,
+        nvlink_island: nvlink_island(&gpu.name, n_nodes, gpus_per_node),
         gpus_per_switch: 1,
         nic_bandwidth: BytesPerSecond::new(nic_gb_per_s * 1e9),
         intra_node_latency,
@@ -144,13 +180,20 @@ pub fn cluster_names() -> Vec<&'static str> {
 /// A cluster by name, with so many nodes.
 pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
     let entry = CLUSTERS.get(name)?;
-    let usual = cluster(&gpu(&entry.gpu)?, n_nodes, entry.gpus_per_node);
-    Some(Cluster { name: name.to_owned(), nic_bandwidth: BytesPerSecond::new(entry.nic_gb_per_s * 1e9), ..usual })
+    let per_node = entry.gpus_per_node.or(nvlink_domain(&entry.gpu)).unwrap_or_else(usual_node);
+    let mut found = cluster(&gpu(&entry.gpu)?, n_nodes, per_node);
+    name.clone_into(&mut found.name);
+    if let Some(port) = &entry.port {
+        found.nic_bandwidth = BytesPerSecond::new(port.nic_gb_per_s * 1e9);
+    }
+    Some(found)
 }
 
 /// Where a cluster's figures come from.
 pub fn cluster_source(name: &str) -> Option<String> {
-    CLUSTERS.get(name).map(|entry| format!("{}, {}", entry.source, entry.date))
+    let why = |port: &PortEntry| format!("; {}", port.why);
+    let said = |entry: &ClusterEntry| entry.port.as_ref().map_or_else(String::new, why);
+    CLUSTERS.get(name).map(|entry| format!("{}{}, {}", entry.source, said(entry), entry.date))
 }
 
 #[cfg(test)]
@@ -178,6 +221,33 @@ mod tests {
         assert!(!same_generation("b200", "rtx-5090"), "10.0 and 12.0");
         assert!(!same_generation("a100-sxm-80g", "a40"), "8.0 and 8.6");
         assert!(!same_generation("mine", "mine"), "nothing is known of a card of the user's own");
+    }
+
+    #[test]
+    fn nvlink_joins_the_hosts_of_a_rack_in_equal_blocks() {
+        // Hosts of four in a rack of 18: 16 fill one rack, 32 two blocks of 16, 36 two racks. 19 have no equal blocks, so one rack is full.
+        for (nodes, island) in [(1, 4), (2, 8), (16, 64), (18, 72), (32, 64), (36, 72), (256, 64), (19, 72)] {
+            assert_eq!(nvlink_island("gb200", nodes, 4), island, "{nodes} nodes");
+        }
+        assert_eq!(nvlink_island("gb300", 2, 8), 16, "hosts that are said to be larger");
+        assert_eq!(nvlink_island("gb300", 2, 72), 72, "a rack that is said to be a node");
+        for card in ["h100-sxm", "b200", "mine"] {
+            assert_eq!(nvlink_island(card, 4, 4), 4, "{card}: NVLink ends at the host");
+        }
+        assert_eq!(cluster_named("gb200-nvl72", 2).expect("listed").domain(), 72);
+        assert_eq!([gpus_per_node("gb300"), gpus_per_node("b300")], [4, 8]);
+    }
+
+    #[test]
+    fn a_named_machine_has_its_cards_port_or_says_why_not() {
+        let why: Vec<&str> = cluster_names().into_iter().filter(|name| CLUSTERS[*name].port.is_some()).collect();
+        assert_eq!(why, ["aws-g5-12xlarge"]);
+        for name in cluster_names() {
+            let machine = cluster_named(name, 2).expect("listed");
+            let usual = cluster(&machine.gpu, 2, machine.gpus_per_node).nic_bandwidth;
+            let reason = CLUSTERS[name].port.as_ref().map(|port| port.why.as_str());
+            assert_eq!(machine.nic_bandwidth != usual, reason.is_some_and(|why| why.len() > 10), "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Nodes, devices and the links between them; ranks are dense from 0, node by node.
 //!
-//! Invariant: `n_nodes`, `gpus_per_node`, `nvlink_island`, `gpus_per_switch` are at least 1, island and switch divide the node;
-//! the catalogue and the scenario reader check this before a `Cluster` exists.
+//! Invariant: `n_nodes`, `gpus_per_node`, `nvlink_island`, `gpus_per_switch` are at least 1, the switch divides the node, and so does the island, or it has several
+//! nodes. The last island may be filled in part. The catalogue and the scenario reader check this before a `Cluster` exists.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct Cluster {
     pub n_nodes: u32,
     /// GPUs in each node.
     pub gpus_per_node: u32,
-    /// GPUs that reach each other by NVLink inside a node; `gpus_per_node` when all do.
+    /// GPUs that reach each other by NVLink: a part of a node, a node, or several nodes of a rack.
     pub nvlink_island: u32,
     /// Consecutive GPUs of a node that share one PCIe link to the host; 1 where each has its own.
     pub gpus_per_switch: u32,
@@ -117,23 +117,42 @@ impl Cluster {
         self.nic_bandwidth * f64::from(self.gpus_per_node)
     }
 
-    /// Node of a rank.
-    pub const fn node_of(&self, rank: Rank) -> u32 {
-        rank.0 / self.gpus_per_node
+    /// GPUs that reach each other without the network: those of a node, or of the nodes that NVLink joins.
+    pub const fn domain(&self) -> u32 {
+        if self.nvlink_island > self.gpus_per_node { self.nvlink_island } else { self.gpus_per_node }
     }
 
-    /// How a group of ranks lies on the nodes.
+    /// How many GPUs NVLink joins, where they are those of several nodes.
+    pub fn joined(&self) -> Option<String> {
+        let n_gpus = self.domain().min(self.n_gpus());
+        (n_gpus > self.gpus_per_node).then(|| {
+            let (nodes, per_node) = (n_gpus.div_ceil(self.gpus_per_node), self.gpus_per_node);
+            format!("NVLink joins {n_gpus} GPUs, {nodes} nodes of {per_node} (`cluster.nvlink_island`)")
+        })
+    }
+
+    /// Domain of a rank.
+    pub const fn domain_of(&self, rank: Rank) -> u32 {
+        rank.0 / self.domain()
+    }
+
+    /// How many domains there are; the last one may be filled in part.
+    pub const fn n_domains(&self) -> u32 {
+        self.n_gpus().div_ceil(self.domain())
+    }
+
+    /// How a group of ranks lies on the domains.
     ///
     /// # Panics
     /// When the group is empty.
     pub fn shape_of(&self, group: &[Rank]) -> GroupShape {
         assert!(!group.is_empty(), "a group has at least one rank");
-        let mut nodes: Vec<u32> = group.iter().map(|&rank| self.node_of(rank)).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
+        let mut domains: Vec<u32> = group.iter().map(|&rank| self.domain_of(rank)).collect();
+        domains.sort_unstable();
+        domains.dedup();
         GroupShape {
             n_ranks: u32::try_from(group.len()).expect("ranks fit u32"),
-            n_nodes: u32::try_from(nodes.len()).expect("nodes fit u32"),
+            n_nodes: u32::try_from(domains.len()).expect("domains fit u32"),
         }
     }
 }
@@ -143,6 +162,6 @@ impl Cluster {
 pub struct GroupShape {
     /// Ranks in the group.
     pub n_ranks: u32,
-    /// Nodes that the group touches; 1 means it stays inside a node.
+    /// Nodes that the group touches, where NVLink joins no others: 1 means that it never needs the network. Nodes of one NVLink domain count as one.
     pub n_nodes: u32,
 }

@@ -3,7 +3,8 @@
 //! Capacities in bytes per second. Each GPU has a port up to and down from its NVLink island's switch, a network port to
 //! a leaf (of its rail: GPU `i` of every node shares leaf `i`; or of its node and the next ones), and a link from and to its
 //! host. GPUs of one PCIe switch share the switch's link to the host. Leaves meet in a spine
-//! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host.
+//! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host; an
+//! island of several nodes is one switch.
 //! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf, then two per PCIe switch.
 
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -47,6 +48,7 @@ pub struct Topology {
     n_gpus: u32,
     gpus_per_node: u32,
     nvlink_island: u32,
+    domain: u32,
     gpus_per_switch: u32,
     n_leaves: u32,
     fabric: Fabric,
@@ -60,7 +62,7 @@ impl Topology {
         let n_gpus = cluster.n_gpus();
         let mut graph = DiGraph::new();
         let gpus: Vec<NodeIndex> = (0..n_gpus).map(|rank| graph.add_node(Vertex::Gpu(Rank(rank)))).collect();
-        let n_islands = n_gpus / cluster.nvlink_island;
+        let n_islands = n_gpus.div_ceil(cluster.nvlink_island);
         let islands: Vec<NodeIndex> = (0..n_islands).map(|island| graph.add_node(Vertex::Island(island))).collect();
         let hosts: Vec<NodeIndex> = (0..cluster.n_nodes).map(|node| graph.add_node(Vertex::Host(node))).collect();
         let leaves: Vec<NodeIndex> = (0..n_leaves(cluster)).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
@@ -95,6 +97,7 @@ impl Topology {
             n_gpus,
             gpus_per_node: cluster.gpus_per_node,
             nvlink_island: cluster.nvlink_island,
+            domain: cluster.domain(),
             gpus_per_switch: cluster.gpus_per_switch,
             n_leaves: n_leaves(cluster),
             fabric: cluster.fabric,
@@ -117,9 +120,9 @@ impl Topology {
         LinkId(rank.0 * LINKS_PER_GPU + which)
     }
 
-    /// Node of a rank.
-    pub const fn node(&self, rank: Rank) -> u32 {
-        rank.0 / self.gpus_per_node
+    /// Domain of a rank: GPUs of one reach each other without the network (`Cluster::domain`).
+    pub const fn domain(&self, rank: Rank) -> u32 {
+        rank.0 / self.domain
     }
 
     /// Links from one rank to another, in order; none from a rank to itself.
@@ -127,7 +130,7 @@ impl Topology {
         if from == to {
             return Vec::new();
         }
-        if from.0 / self.gpus_per_node != to.0 / self.gpus_per_node {
+        if self.domain(from) != self.domain(to) {
             let leaf = |rank: Rank| leaf_of(self.fabric, self.gpus_per_node, rank.0);
             let (leaf_from, leaf_to) = (leaf(from), leaf(to));
             let spine = |leaf: u32, down: u32| LinkId(self.n_gpus * LINKS_PER_GPU + 2 * leaf + down);
@@ -175,11 +178,7 @@ impl Topology {
 
     /// Start-up time of a message between two ranks.
     pub const fn latency(&self, from: Rank, to: Rank) -> Seconds {
-        if from.0 / self.gpus_per_node == to.0 / self.gpus_per_node {
-            self.intra_node_latency
-        } else {
-            self.inter_node_latency
-        }
+        if self.domain(from) == self.domain(to) { self.intra_node_latency } else { self.inter_node_latency }
     }
 }
 
@@ -260,6 +259,24 @@ mod tests {
                 assert_eq!(topology.graph[last.1], Vertex::Gpu(Rank(to)));
             }
         }
+    }
+
+    #[test]
+    fn an_island_of_several_nodes_is_one_switch_and_the_last_one_may_be_filled_in_part() {
+        // Three nodes of eight, NVLink joins two of them: the third is an island of its own.
+        let cluster = cluster(3, 16);
+        let topology = Topology::of(&cluster);
+        for (from, to, n_links, latency_s) in [(0, 15, 2, 1e-6), (7, 8, 2, 1e-6), (0, 16, 2, 5e-6), (15, 17, 4, 5e-6)] {
+            assert_eq!(topology.route(Rank(from), Rank(to)).len(), n_links, "{from} to {to}");
+            assert_eq!(topology.latency(Rank(from), Rank(to)).get(), latency_s, "{from} to {to}");
+        }
+        let (inside, across) = (topology.route(Rank(7), Rank(8)), topology.route(Rank(0), Rank(16)));
+        assert_eq!([capacity(&topology, inside[0]), capacity(&topology, across[0])], [300e9, 25e9]);
+        assert_eq!((cluster.domain(), cluster.n_domains()), (16, 2));
+        let shape = |ranks: std::ops::Range<u32>| cluster.shape_of(&ranks.map(Rank).collect::<Vec<_>>());
+        assert_eq!([shape(0..16).n_nodes, shape(8..24).n_nodes], [1, 2]);
+        // What hosts say stays with them: a link from each of three hosts to its PCIe switches.
+        assert_eq!(topology.capacities().count(), 24 * 6 + 8 * 2 + 24 * 2);
     }
 
     #[test]

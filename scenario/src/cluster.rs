@@ -1,10 +1,13 @@
 //! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
 
+use engine::CostModel;
+use engine::cost::profile::Profile;
+use engine::task::{Collective, Op};
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
-use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
+use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Rank, Seconds};
 
 use input::diagnostic::Code;
-use input::reader::{Section, small, unknown};
+use input::reader::{Place, Reader, Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
 pub const RESERVED_GIB: f64 = 2.0;
@@ -14,7 +17,8 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
     section.offers("name", hw::catalog::cluster_names);
     section.offers("gpu", hw::catalog::gpu_names);
     let (named, gpu) = (section.text("name"), section.text("gpu"));
-    let (per_node, per_node_at) = section.count("gpus_per_node", Some(8), 1..=1024);
+    let usual = hw::catalog::gpus_per_node(gpu.as_ref().map_or("", |(name, _)| name));
+    let (per_node, per_node_at) = section.count("gpus_per_node", Some(usual.into()), 1..=1024);
     let per_node = u32::try_from(per_node).expect("at most 1024");
     match (named, gpu) {
         (Some((name, at)), gpu) => {
@@ -69,7 +73,7 @@ pub struct Tuning {
     memory_gib: f64,
     algorithm: Option<CollectiveAlgorithm>,
     fabric: Fabric,
-    /// GPUs of an NVLink island, where they are not those of a node.
+    /// GPUs of an NVLink island, where they are not those that the catalogue says.
     nvlink_island: Option<u32>,
     gpus_per_switch: u32,
 }
@@ -83,7 +87,7 @@ impl Tuning {
         cluster.oversubscription = self.oversubscription;
         cluster.collective_algorithm = self.algorithm;
         cluster.fabric = self.fabric;
-        cluster.nvlink_island = self.nvlink_island.unwrap_or(cluster.gpus_per_node);
+        cluster.nvlink_island = self.nvlink_island.unwrap_or(cluster.nvlink_island);
         cluster.gpus_per_switch = self.gpus_per_switch;
         if self.nic_gb_per_s > 0.0 {
             cluster.nic_bandwidth = BytesPerSecond::new(self.nic_gb_per_s * 1e9);
@@ -105,6 +109,38 @@ impl Tuning {
     }
 }
 
+/// Where the section says how collectives travel.
+pub fn collectives_at(reader: &Reader<'_>) -> Option<Place> {
+    reader.peek_in("cluster", "collectives").filter(|(word, _)| word != "\"fastest\"").map(|(_, at)| at)
+}
+
+/// Bytes of exchanges that are asked for: few, and many.
+const ASKED_BYTES: [u64; 3] = [1 << 10, 1 << 20, 1 << 28];
+
+/// Warns of a way of collectives that no exchange of this machine takes, since all are measured as they are.
+pub fn warn_of_collectives(reader: &mut Reader<'_>, at: Option<Place>, cluster: &Cluster, profile: Option<&Profile>) {
+    // Groups over several domains go the way that the section says.
+    let Some(at) = at.filter(|_| cluster.n_domains() == 1) else { return };
+    let costs = |collective_algorithm| {
+        calibrate::costs::cost_model(&Cluster { collective_algorithm, ..cluster.clone() }, profile, 1.0)
+    };
+    let (asked, other) = (costs(cluster.collective_algorithm), costs(None));
+    let sizes = (1..).map(|power| 1_u32 << power).take_while(|n| *n <= cluster.n_gpus());
+    let changes = sizes.chain([cluster.n_gpus()]).any(|n| {
+        let shape = cluster.shape_of(&(0..n).map(Rank).collect::<Vec<_>>());
+        let kinds = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+        kinds.into_iter().flat_map(|kind| ASKED_BYTES.map(|bytes| Op::Collective { kind, bytes, shape })).any(|op| {
+            let time = |costs: &dyn CostModel| costs.estimate(&op).time.get().to_bits();
+            time(asked.as_ref()) != time(other.as_ref())
+        })
+    });
+    if !changes {
+        let what = "`cluster.collectives` changes nothing";
+        let help = "exchanges of GPUs that NVLink joins are measured; it needs groups over several nodes, or `[cost] profile = \"roofline\"`";
+        reader.warn(Code::NoEffect, at, what, help);
+    }
+}
+
 /// Reads the section: the cluster and the memory that is not the job's.
 pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
     tuned(section).map(|(cluster, reserved, _)| (cluster, reserved))
@@ -114,7 +150,7 @@ pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
 pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let nodes = section.small("nodes", None, 1..=100_000);
     let machine = machine(&mut section, nodes);
-    let per_node = machine.as_ref().map_or(8, |cluster| cluster.gpus_per_node);
+    let (per_node, usual) = machine.as_ref().map_or((8, 8), |found| (found.gpus_per_node, found.nvlink_island));
     let nic_gb_per_s = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
     let host_gb_per_s = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
     let intra_node_gb_per_s = section.number("intra_node_gb_per_s", 0.0, 0.001..=100_000.0);
@@ -133,10 +169,10 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     }
     let nodes_per_leaf = section.small("nodes_per_leaf", Some(4), 1..=100_000);
     let fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
-    let (island, island_at) = section.count("nvlink_island", Some(per_node.into()), 1..=1024);
-    let is_whole = u64::from(per_node).is_multiple_of(island);
+    let (island, island_at) = section.count("nvlink_island", Some(usual.into()), 1..=1024);
+    let is_whole = u64::from(per_node).is_multiple_of(island) || island.is_multiple_of(per_node.into());
     if !is_whole {
-        let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
+        let what = format!("NVLink islands of {island} are no part and no multiple of the {per_node} GPUs of a node");
         section.wrong(Code::WrongIsland, island_at, what);
     }
     let (gpus_per_switch, switch_at) = section.count("gpus_per_switch", Some(1), 1..=1024);
@@ -146,7 +182,7 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
         section.wrong(Code::WrongIsland, switch_at, what);
     }
     section.finish();
-    let nvlink_island = Some(small(island)).filter(|island| *island != per_node);
+    let nvlink_island = Some(small(island)).filter(|island| *island != usual);
     let tuning = Tuning {
         nic_gb_per_s,
         host_gb_per_s,

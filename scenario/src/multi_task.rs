@@ -71,6 +71,7 @@ pub fn read(
     let expectations = expect::read(reader.section("expect"));
     let ((cluster, reserved), work) = cluster.zip(work)?;
     let mut free_parameters = training.1;
+    free_parameters.extend(cluster.joined());
     if is_measured {
         let ratio = training.0.forward_ratio;
         free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));

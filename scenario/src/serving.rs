@@ -448,7 +448,7 @@ pub fn of_requests(
     given: Option<Asked>,
 ) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let places = Places::of(reader);
+    let (places, collectives_at) = (Places::of(reader), crate::cluster::collectives_at(reader));
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
@@ -462,8 +462,8 @@ pub fn of_requests(
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
-    let n_gpus_per_node = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.gpus_per_node);
-    let usual = Usual::of(&choices, n_gpus_per_node, fleet.has_price(), &slo);
+    let n_joined = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.domain().min(cluster.n_gpus()));
+    let usual = Usual::of(&choices, n_joined, fleet.has_price(), &slo);
     let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
@@ -473,8 +473,10 @@ pub fn of_requests(
     let requests = asked.as_ref().map(|asked| &asked.requests);
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
+    crate::cluster::warn_of_collectives(reader, collectives_at, &cluster, costs.cost.profile.as_ref());
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);
     free_parameters.extend(costs.free_parameters());
+    free_parameters.extend(cluster.joined());
     let ServingCost { cost, law, attention_flops_ratio } = costs;
     let mut serving = Serving {
         head: Head { baseline: policies.baseline, expectations, ..head },

@@ -172,6 +172,7 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked) = (no_effect::Given::of(reader), Asked::of(reader));
+    let collectives_at = cluster::collectives_at(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -197,7 +198,9 @@ pub fn of_sequences(
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
-    let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
+    cluster::warn_of_collectives(reader, collectives_at, &cluster, cost.profile.as_ref());
+    let mut free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
+    free_parameters.extend(cluster.joined());
     // A forward runs beside a backward where there is an all-to-all to hide.
     let interleaves = overlap.expert > 0.0 && (parallel.layout.ep > 1 || parallel.is_searched);
     let (host_overhead_per_layer, launches) = asked.host(&training, interleaves, &cluster.gpu.name);

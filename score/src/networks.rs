@@ -90,7 +90,7 @@ fn network(cells: &mut Cells<'_>, datasheets: &Datasheets) -> Network {
     let [device, model, mode] = ["device", "model", "mode"].map(|column| cells.word(column).to_owned());
     let is_fused = cells.flag("fused");
     let sizes = {
-        let mut of = |column: &str| f64::from(cells.positive(column));
+        let of = |column: &str| f64::from(cells.positive(column));
         Sizes {
             tokens: of("seq_tokens"),
             batch: of("batch_seqs"),

@@ -221,7 +221,7 @@ fn workers(cells: &mut Cells<'_>) -> Workers {
         "disagg" => Workers::Split { prefill: worker(cells, "prefill_"), decode: as_wide(worker(cells, "decode_")) },
         other => {
             let what = format!("`{other}` is neither `agg` nor `disagg`");
-            cells.faults.push(Fault { line: cells.line, column: "mode".to_owned(), what });
+            cells.fault("mode", what);
             Workers::Whole(worker(cells, ""))
         }
     }
@@ -236,7 +236,7 @@ const fn as_wide(worker: Worker) -> Worker {
 }
 
 fn worker(cells: &mut Cells<'_>, part: &str) -> Worker {
-    let mut of = |name: &str| cells.count(&format!("{part}{name}"));
+    let of = |name: &str| cells.count(&format!("{part}{name}"));
     Worker {
         n: of("num_workers").filter(|n| *n > 0),
         batch: of("batch_size").unwrap_or(0),

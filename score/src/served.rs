@@ -84,7 +84,7 @@ fn attention(cells: &mut Cells<'_>) -> Vec<Kernel> {
     let batch = count(cells, "batch_seqs");
     let [new, cached] = ["new_tokens_per_seq", "cached_tokens_per_seq"].map(|column| count(cells, column));
     let [decoding, decoding_cached] = ["decode_seqs", "decode_cached_tokens"].map(|column| count(cells, column));
-    let uneven: Vec<u64> = cells.word("seq_lens").split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    let uneven: Vec<u64> = cells.numbers("seq_lens");
     let documents = match cells.word("kind") {
         "prefill+decode" => vec![Document::causal(count(cells, "total_new_tokens").saturating_sub(decoding))],
         _ if !uneven.is_empty() => uneven.iter().map(|&tokens| Document::causal(tokens)).collect(),

@@ -34,12 +34,6 @@ use crate::run::{Run, Shape, Worker, Workers};
 /// Memory of a process beside weights, activations and keys and values, GiB: what vLLM 0.19 kept on an RTX 4090
 /// (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090).
 const RESERVED_GIB: f64 = 1.15;
-/// GPUs that NVLink joins where a rack is one domain.
-const RACK: u32 = 72;
-/// GPUs of one host of such a rack.
-const TRAY: u32 = 4;
-/// GPUs of a node elsewhere.
-const NODE: u32 = 8;
 
 /// A run that can be played.
 #[derive(Clone, Debug)]
@@ -245,7 +239,7 @@ fn started(
         lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
         n_starts: n_starts(run),
-        n_frontends: recipe::frontends::of(run, client, if run.card.starts_with("gb") { TRAY } else { NODE }),
+        n_frontends: recipe::frontends::of(run, client, hw::catalog::gpus_per_node(&asked.gpu.name)),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
@@ -339,9 +333,9 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     })
 }
 
-/// GPUs that a worker takes: those of a rack are one domain.
+/// GPUs that a worker takes, on whole hosts.
 fn cluster(asked: &Asked<'_>, n_gpus: u32) -> Cluster {
-    let per_node = if asked.run.card.starts_with("gb") { RACK } else { NODE };
+    let per_node = hw::catalog::gpus_per_node(&asked.gpu.name);
     hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node)
 }
 

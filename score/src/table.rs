@@ -2,6 +2,8 @@
 //!
 //! Reading never stops at the first fault. Lines count from 1, the header being the first; an empty cell is a value that is not stated.
 
+use std::cell::RefCell;
+
 use csv::StringRecord;
 
 /// Faults of a file that are listed; the rest is counted.
@@ -86,8 +88,8 @@ pub struct Cells<'t> {
     cells: &'t StringRecord,
     /// Line of the file.
     pub line: u64,
-    /// Faults so far.
-    pub faults: Vec<Fault>,
+    /// Faults so far, each once.
+    faults: RefCell<Vec<Fault>>,
 }
 
 impl Table {
@@ -125,7 +127,7 @@ impl Table {
         let (mut found, mut faults) = (Vec::with_capacity(self.rows.len()), Vec::new());
         for mut cells in self.rows() {
             found.push(read(&mut cells));
-            faults.append(&mut cells.faults);
+            faults.append(cells.faults.get_mut());
         }
         if faults.is_empty() { Ok(found) } else { Err(faults) }
     }
@@ -134,7 +136,7 @@ impl Table {
     fn rows(&self) -> impl Iterator<Item = Cells<'_>> {
         self.rows.iter().map(|cells| {
             let line = cells.position().map_or(0, csv::Position::line);
-            Cells { names: &self.names, cells, line, faults: Vec::new() }
+            Cells { names: &self.names, cells, line, faults: RefCell::default() }
         })
     }
 }
@@ -174,17 +176,28 @@ impl Cells<'_> {
         self.names.iter().any(|name| name == column)
     }
 
-    /// Whether a flag is set.
+    /// Whether a flag is set: 1 or true; one that is not stated is not.
     pub fn flag(&self, column: &str) -> bool {
-        self.word(column) == "1"
+        match self.word(column).to_ascii_lowercase().as_str() {
+            "1" | "true" => true,
+            "" | "0" | "false" => false,
+            other => {
+                self.fault(column, format!("`{other}` is neither 0, 1, true nor false"));
+                false
+            }
+        }
     }
 
-    pub(crate) fn fault(&mut self, column: &str, what: String) {
-        self.faults.push(Fault { line: self.line, column: column.to_owned(), what });
+    pub(crate) fn fault(&self, column: &str, what: String) {
+        let fault = Fault { line: self.line, column: column.to_owned(), what };
+        let mut faults = self.faults.borrow_mut();
+        if !faults.contains(&fault) {
+            faults.push(fault);
+        }
     }
 
     /// A count; `None` where it is not stated.
-    pub fn count(&mut self, column: &str) -> Option<u32> {
+    pub fn count(&self, column: &str) -> Option<u32> {
         let text = self.word(column).to_owned();
         if text.is_empty() {
             return None;
@@ -197,7 +210,7 @@ impl Cells<'_> {
     }
 
     /// A count of at least one that has to be there; 1 with a fault where it is not.
-    pub fn positive(&mut self, column: &str) -> u32 {
+    pub fn positive(&self, column: &str) -> u32 {
         match self.count(column) {
             Some(n) if n > 0 => n,
             Some(_) => {
@@ -214,7 +227,7 @@ impl Cells<'_> {
     }
 
     /// A number above 0; `None` where it is not stated.
-    pub fn positive_number(&mut self, column: &str) -> Option<f64> {
+    pub fn positive_number(&self, column: &str) -> Option<f64> {
         let text = self.word(column).to_owned();
         if text.is_empty() {
             return None;
@@ -227,8 +240,20 @@ impl Cells<'_> {
         None
     }
 
+    /// Numbers with blanks between them; a fault for each that is none.
+    pub fn numbers<T: std::str::FromStr>(&self, column: &str) -> Vec<T> {
+        let number = |word: &str| {
+            let found = word.parse().ok();
+            if found.is_none() {
+                self.fault(column, format!("`{word}` is not a number"));
+            }
+            found
+        };
+        self.word(column).split_whitespace().filter_map(number).collect()
+    }
+
     /// A number that has to be there; 0 with a fault where it is not.
-    pub fn number(&mut self, column: &str) -> f64 {
+    pub fn number(&self, column: &str) -> f64 {
         let text = self.word(column).to_owned();
         let found = text.parse::<f64>().ok().filter(|number| number.is_finite());
         if found.is_none() {
@@ -238,7 +263,7 @@ impl Cells<'_> {
     }
 
     /// A positive duration in milliseconds, as seconds; 1 s with a fault where there is none.
-    pub fn seconds(&mut self, column: &str) -> f64 {
+    pub fn seconds(&self, column: &str) -> f64 {
         let text = self.word(column).to_owned();
         match text.parse::<f64>() {
             Ok(ms) if ms > 0.0 && ms.is_finite() => return ms / 1e3,
@@ -246,5 +271,32 @@ impl Cells<'_> {
             Err(_) => self.fault(column, format!("`{text}` is not a number of milliseconds")),
         }
         1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_cannot_be_read_is_a_fault_once_with_its_line_and_column() {
+        let text = "flag,n,share,list\n1,2,0.5,1 2\ntrue,,,\nFalse,ten,abc,1 x\nyes,-1,0,\n";
+        let table = Table::read(text, &["flag"]).expect("a table");
+        let mut flags = Vec::new();
+        let faults = table.read_rows(|cells| {
+            flags.push(cells.flag("flag") && cells.flag("flag"));
+            (cells.count("n"), cells.positive_number("share"), cells.numbers::<u32>("list"))
+        });
+        assert_eq!(flags, [true, true, false, false]);
+        let words: Vec<String> = faults.expect_err("faults").iter().map(Fault::words).collect();
+        let wanted = [
+            "line 4, column `n`: `ten` is not a count",
+            "line 4, column `share`: `abc` is not a number",
+            "line 4, column `list`: `x` is not a number",
+            "line 5, column `flag`: `yes` is neither 0, 1, true nor false",
+            "line 5, column `n`: `-1` is not a count",
+            "line 5, column `share`: must be above 0, found `0`",
+        ];
+        assert_eq!(words, wanted);
     }
 }

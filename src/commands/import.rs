@@ -12,15 +12,24 @@ use score::{learned::Learned, recipe::layouts, table::listed};
 use super::{Failure, imported, no_scenario, print, unwritable, write};
 use crate::cli::{ImportArgs, ImportFormat};
 use input::diagnostic::{Code, Source};
-use input::text_file;
+use input::text_file::{self, NoText};
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
-    let text = text_file::read(&args.dir).ok();
+    let name = args.dir.display().to_string();
+    let text = match text_file::read(&args.dir) {
+        Ok(text) => Some(text),
+        // Tables of one device lie in a folder.
+        Err(NoText::Folder) => None,
+        // Some files that are no text are known by their names.
+        Err(NoText::NotUtf8 { .. } | NoText::Packed(_)) if elsewhere::of_name(&name).is_some() => None,
+        Err(why) => return Err(Failure::input(Code::UnreadableScript, format!("cannot read `{name}`: {why}"))),
+    };
     if let Some(text) = text.as_ref().filter(|text| stacks::recognise(text).is_some()) {
+        of_tables_alone(args)?;
         return script(args, text.clone());
     }
-    let name = args.dir.display().to_string();
+    of_scripts_alone(args)?;
     let known = text.as_deref().and_then(elsewhere::of_text);
     if let Some(what) =
         known.or_else(|| elsewhere::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
@@ -41,14 +50,15 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     if let Some(text) = text.filter(|text| nccl_tests::is_output(text)) {
         return exchanges(args, &provenance, &text, &path);
     }
-    let tables = match args.format {
+    let format = args.format.unwrap_or(ImportFormat::Aiconfigurator);
+    let tables = match format {
         ImportFormat::ServingRuns => return runs(args, &provenance, &path),
         ImportFormat::Aiconfigurator => import::operator_tables,
         ImportFormat::Simumax => import::training::operator_tables,
         ImportFormat::Neusight => import::neusight::operator_tables,
         ImportFormat::Llmservingsim => llmservingsim::operator_tables,
     };
-    if let (Some(engine), ImportFormat::Aiconfigurator) = (&args.engine, args.format) {
+    if let (Some(engine), ImportFormat::Aiconfigurator) = (&args.engine, format) {
         let imported = by_engine::tables(&args.dir, engine, &provenance).map_err(failure)?;
         write(&path, &imported.profile.to_toml())?;
         return print(&format!("{}\n{}", path.display(), report::of_engine(&imported)));
@@ -59,6 +69,41 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     write(&path, &profile.to_toml())?;
     print(&format!("{}\n{}", path.display(), report::of_profile(&profile)))
+}
+
+/// Refuses flags that a script has no use for.
+fn of_tables_alone(args: &ImportArgs) -> Result<(), Failure> {
+    let given = [
+        ("format", args.format.is_some()),
+        ("engine", args.engine.is_some()),
+        ("name", args.name.is_some()),
+        ("source", args.source.is_some()),
+        ("date", args.date.is_some()),
+        ("network", args.network.is_some()),
+        ("port-gb-per-s", args.port_gb_per_s.is_some()),
+    ];
+    without(args, &given, "a script, which becomes a scenario: only tables, which become a profile, use it")
+}
+
+/// Refuses flags that tables have no use for.
+fn of_scripts_alone(args: &ImportArgs) -> Result<(), Failure> {
+    let given = [
+        ("nodes", args.nodes.is_some()),
+        ("gpus-per-node", args.gpus_per_node.is_some()),
+        ("model", args.model.is_some()),
+        ("tokens", args.tokens.is_some()),
+    ];
+    without(args, &given, "no script of a known stack: only a script, which becomes a scenario, uses it")
+}
+
+fn without(args: &ImportArgs, given: &[(&str, bool)], why: &str) -> Result<(), Failure> {
+    let names: Vec<String> =
+        given.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| format!("`--{name}`")).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let what = format!("{} has no meaning: `{}` is {why}", names.join(", "), args.dir.display());
+    Err(Failure::input(Code::WrongFlag, what))
 }
 
 fn failure(error: ImportError) -> Failure {

@@ -1,5 +1,6 @@
 //! `score`: measured runs of serving, steps of training or of reinforcement learning, predicted over measured.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 
 use calibrate::profiles;
@@ -14,7 +15,7 @@ use score::leave_out::{self, Left, Tables};
 use score::operators::{self, Predicted};
 use score::run::Run;
 use score::select::Selection;
-use score::table::{Fault, listed};
+use score::table::{Beside, Fault, listed};
 use score::training::play::Costs;
 use score::training::row::{Asked, Row};
 use score::training::{self, expert_layer, left_out, tables};
@@ -36,32 +37,50 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let path = args.table.display().to_string();
     let wrong = |why: &dyn Display| Failure::input(Code::WrongTables, format!("{path}: {why}"));
     let table = text_file::read(&args.table).map_err(|why| wrong(&why))?;
+    // A file beside the table that is there and cannot be read is no missing one.
+    let unread = RefCell::new(None);
+    let beside = |name: &str| {
+        let file = args.table.with_file_name(name);
+        let found = text_file::read(&file);
+        if let Err(why) = &found
+            && file.exists()
+        {
+            let what = format!("{}: {why}", file.display());
+            unread.borrow_mut().get_or_insert(Failure::input(Code::WrongTables, what));
+        }
+        found.ok()
+    };
+    let scored = of_table(args, &table, &beside);
+    unread.take().map_or(scored, Err)
+}
+
+fn of_table(args: &ScoreArgs, table: &str, beside: &Beside<'_>) -> Result<(), Failure> {
+    let path = args.table.display().to_string();
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    let beside = |name: &str| text_file::read(&args.table.with_file_name(name)).ok();
-    if let Some(found) = operator_tables::read(&table, &beside, &|cluster| of_serving(cluster, "vllm")) {
+    if let Some(found) = operator_tables::read(table, beside, &|cluster| of_serving(cluster, "vllm")) {
         return of_operators(args, &found.map_err(broken)?);
     }
-    if let Some(found) = kernels::read(&table) {
+    if let Some(found) = kernels::read(table) {
         let found = found.map_err(broken)?;
         return of_card(args, |costs| kernels::predict(&found, costs));
     }
-    if let Some(found) = expert_layer::read(&table) {
+    if let Some(found) = expert_layer::read(table) {
         let found = found.map_err(broken)?;
         return of_card(args, |costs| expert_layer::predicted(&found, costs));
     }
-    if let Some(rows) = rl::table::read(&table) {
+    if let Some(rows) = rl::table::read(table) {
         return of_rl(args, rows.map_err(broken)?);
     }
-    match tables::read(&table, &beside) {
+    match tables::read(table, beside) {
         Some(rows) => {
             let rows = rows.map_err(broken)?;
-            if let Some(taken) = tables::absent_words(&table) {
+            if let Some(taken) = tables::absent_words(table) {
                 crate::ask::tell(&format!("note: {path} has no column {taken}\n"));
             }
             steps(args, rows)
         }
-        None if run::is_known(&table) => runs(args, score::recipe::layouts::read(&table).map_err(broken)?),
-        None => Err(wrong(&score::known::unknown())),
+        None if run::is_known(table) => runs(args, score::recipe::layouts::read(table).map_err(broken)?),
+        None => Err(Failure::input(Code::WrongTables, format!("{path}: {}", score::known::unknown()))),
     }
 }
 

@@ -117,7 +117,7 @@ impl Job {
 
     /// GPUs of a node.
     pub(crate) fn per_node(&self, machine: &Machine) -> u64 {
-        machine.gpus_per_node.or(self.gpus.1).map_or(8, u64::from).max(1)
+        u64::from(machine.gpus_per_node.or(self.gpus.1).unwrap_or_else(|| machine.usual_node())).max(1)
     }
 
     /// GPUs, where the command line or the files say them.
@@ -144,7 +144,7 @@ impl Job {
             let help = "give other GPUs with `--set cluster.nodes=…`, or other degrees";
             flags.refuse(Code::WrongFlag, None, what, help);
         }
-        if machine.is_named {
+        if machine.is_named() {
             out.set("cluster", "nodes", machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from), "");
             return dp.max(1);
         }

@@ -81,8 +81,8 @@ pub struct Machine {
     pub nodes: Option<u32>,
     /// GPUs of a node.
     pub gpus_per_node: Option<u32>,
-    /// Whether a cluster of the catalogue is named in its place.
-    pub is_named: bool,
+    /// Cluster of the catalogue, which is named in its place.
+    pub named: Option<String>,
     /// Model of the catalogue, in the place of the one that a file names.
     pub model: Option<String>,
     /// Tokens of a sequence, in the place of those that a file says.
@@ -112,7 +112,7 @@ impl Machine {
             gpu: value("cluster.gpu"),
             nodes: number("cluster.nodes"),
             gpus_per_node: number("cluster.gpus_per_node"),
-            is_named: value("cluster.name").is_some(),
+            named: value("cluster.name"),
             model: value("model.name"),
             tokens: positive("workload.tokens"),
             vocabulary: positive("model.config.vocab_size"),
@@ -121,6 +121,20 @@ impl Machine {
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             files: Vec::new(),
         }
+    }
+
+    /// Whether a cluster of the catalogue stands in the place of GPUs and their nodes.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// GPUs of a node where neither files nor the command line say them: those of the named cluster, or of a usual host of the card.
+    pub(crate) fn usual_node(&self) -> u32 {
+        let named = self.named.as_deref().and_then(|name| hw::catalog::cluster_named(name, 1));
+        named.map_or_else(
+            || hw::catalog::gpus_per_node(self.gpu.as_deref().unwrap_or_default()),
+            |cluster| cluster.gpus_per_node,
+        )
     }
 
     /// Whether an override states one of these keys.

@@ -276,15 +276,15 @@ impl Server {
         self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
     }
 
-    /// GPUs of a node where nobody says them: as many as up to eight that all replicas fill.
-    fn per_node(&self) -> u64 {
+    /// GPUs of a node where nobody says them: as many as up to those of a usual host that all replicas fill.
+    fn per_node(&self, machine: &Machine) -> u64 {
         let (n_gpus, one) = (self.n_gpus(), self.tp.saturating_mul(self.pp).max(1));
         let is_filled = |n: &u64| n_gpus.is_multiple_of(*n) && (n.is_multiple_of(one) || one.is_multiple_of(*n));
-        (1..=8).rev().find(is_filled).unwrap_or(8)
+        (1..=u64::from(machine.usual_node())).rev().find(is_filled).unwrap_or(1)
     }
 
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
-        if machine.is_named {
+        if machine.is_named() {
             return out.set("cluster", "nodes", machine.nodes.unwrap_or(1), "");
         }
         match &machine.gpu {
@@ -292,7 +292,7 @@ impl Server {
             None => flags.findings.push(crate::no_gpu()),
         }
         let n_gpus = self.n_gpus();
-        let per_node = machine.gpus_per_node.map_or_else(|| self.per_node(), u64::from).min(n_gpus);
+        let per_node = machine.gpus_per_node.map_or_else(|| self.per_node(machine), u64::from).min(n_gpus);
         out.set(
             "cluster",
             "nodes",

@@ -197,7 +197,7 @@ fn role(launch: &Launch) -> Option<&'static str> {
 
 /// The GPU of a group: what the command line says, else what nodes say of it.
 fn gpu_of(label: Option<&str>, machine: &Machine) -> Result<Option<String>, Finding> {
-    if machine.gpu.is_some() || machine.is_named {
+    if machine.gpu.is_some() || machine.is_named() {
         return Ok(machine.gpu.clone());
     }
     let Some(label) = label else { return Ok(None) };
@@ -220,7 +220,7 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
     let of_workers = findings;
     let mut out = first.server.document(&mut flags);
     // One GPU for all groups is a machine that the command line may name otherwise.
-    let is_one = machine.gpu.is_some() || machine.is_named;
+    let is_one = machine.gpu.is_some() || machine.is_named();
     if is_one {
         cluster(&workers, machine, &mut out);
     }
@@ -243,19 +243,16 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
     Imported { scenario: text, findings }
 }
 
-/// GPUs of a node where nobody says them: as many as a group with a GPU of its own has.
-const GPUS_PER_NODE: u64 = 8;
-
 /// The machine of all groups: nodes that no two groups share.
 fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
-    let per_node = machine.gpus_per_node.map_or(GPUS_PER_NODE, u64::from).max(1);
+    let per_node = u64::from(machine.gpus_per_node.unwrap_or_else(|| machine.usual_node())).max(1);
     let gpus = workers.iter().map(|worker| worker.server.n_gpus().saturating_mul(worker.replicas));
     let all = gpus.map(|n| n.div_ceil(per_node)).fold(0, u64::saturating_add).max(1);
     if let Some(gpu) = &machine.gpu {
         out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu");
     }
     out.set("cluster", "nodes", machine.nodes.map_or(all, u64::from), "GPUs of all groups");
-    if !machine.is_named {
+    if !machine.is_named() {
         out.set("cluster", "gpus_per_node", per_node, "");
     }
 }
@@ -421,7 +418,7 @@ mod tests {
             assert!(one.contains(part), "{part} in {one}");
         }
         assert_eq!(one.matches("gpu = ").count(), 1, "{one}");
-        let named = Machine { is_named: true, nodes: Some(5), ..Machine::default() };
+        let named = Machine { named: Some("dgx-h100".to_owned()), nodes: Some(5), ..Machine::default() };
         let named = import(recognise(text).expect("vLLM"), text, &named);
         assert!(named.scenario.contains("[cluster]\nnodes = 5"), "{}", named.scenario);
         assert!(named.findings.iter().all(|one| one.severity != Severity::Error), "{:?}", named.findings);

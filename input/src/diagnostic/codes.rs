@@ -59,7 +59,7 @@ codes! {
     UnknownPolicy = 27, "No policy of this kind of scenario has that name.";
     TwiceNamed = 28, "Two things that are told apart by their names have the same one.";
     UnknownBaseline = 29, "A baseline, or a policy that a question is about, does not run.";
-    WrongIsland = 30, "NVLink islands or PCIe switches do not cut a node into equal parts.";
+    WrongIsland = 30, "NVLink islands or PCIe switches are no equal parts of a node, and no whole nodes.";
     UnevenDegree = 31, "A degree of parallelism does not divide the heads or layers of the model.";
     UnknownParameter = 32, "A policy has no parameter of that name.";
     WrongParameter = 33, "A policy's parameter cannot have that value.";

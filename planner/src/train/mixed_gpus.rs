@@ -129,7 +129,7 @@ impl Search<'_> {
     /// Tensor degrees of a group with their speeds, from a pipeline of one layer, one layer, and the rest.
     fn speeds_of(&self, group: usize) -> Vec<Speed> {
         let cluster = &self.job.groups[group].cluster;
-        let degrees = (0..).map(|power| 1_u32 << power).take_while(|degree| *degree <= cluster.gpus_per_node);
+        let degrees = (0..).map(|power| 1_u32 << power).take_while(|degree| *degree <= cluster.domain());
         let heads = self.job.problem.as_ref().map_or(1, |problem| problem.model.n_heads);
         degrees
             .filter(|degree| heads.is_multiple_of(u64::from(*degree)))

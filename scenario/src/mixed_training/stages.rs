@@ -53,11 +53,9 @@ fn slot(mut section: Section<'_>, groups: &[Group]) -> Option<Slot> {
         return None;
     };
     let cluster = &groups[group].cluster;
-    if !cluster.gpus_per_node.is_multiple_of(n_gpus) {
-        let what = format!(
-            "a tensor group of {n_gpus} GPUs does not divide a node of `{name}`, which has {}",
-            cluster.gpus_per_node
-        );
+    let domain = cluster.domain();
+    if !domain.is_multiple_of(n_gpus) {
+        let what = format!("a tensor group of {n_gpus} GPUs does not divide a node of `{name}`, which has {domain}");
         section.refuse(Code::UnevenDegree, section.at(), what, "a tensor group lies inside a node");
     }
     section.finish();

@@ -136,15 +136,15 @@ pub fn best(
 /// What holds for keys that `[tune]` leaves out.
 pub struct Usual<'s> {
     policy: Option<&'static str>,
-    n_gpus_per_node: u32,
+    n_joined: u32,
     has_price: bool,
     slo: &'s Slo,
 }
 
 impl<'s> Usual<'s> {
     /// What follows from the other sections.
-    pub fn of(choices: &[ServingChoice], n_gpus_per_node: u32, has_price: bool, slo: &'s Slo) -> Self {
-        Self { policy: choices.first().map(|choice| choice.batcher.name()), n_gpus_per_node, has_price, slo }
+    pub fn of(choices: &[ServingChoice], n_joined: u32, has_price: bool, slo: &'s Slo) -> Self {
+        Self { policy: choices.first().map(|choice| choice.batcher.name()), n_joined, has_price, slo }
     }
 
     /// Lays it over the section.
@@ -156,7 +156,7 @@ impl<'s> Usual<'s> {
         }
         let by = if self.has_price { "cost_usd_per_mtok" } else { "output_tokens_per_s_per_gpu" };
         section.or("by", ValueInner::String(by.into()));
-        let degrees: Vec<i64> = (0..=self.n_gpus_per_node.max(1).ilog2()).map(|power| 1 << power).collect();
+        let degrees: Vec<i64> = (0..=self.n_joined.max(1).ilog2()).map(|power| 1 << power).collect();
         section.or("tp", numbers(&degrees));
         section.or("max_sequences", numbers(&SEQUENCES));
         section.or("max_tokens", numbers(&TOKENS));

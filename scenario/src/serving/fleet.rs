@@ -177,12 +177,13 @@ fn group(mut section: Section<'_>) -> Read {
     let kv_blocks = section.some_count("kv_blocks", 1..=1_000_000_000);
     // 0 leaves the group out, so that fleets with and without it are one scenario.
     let n_replicas = section.small("replicas", Some(1), 0..=100_000);
+    let usual = hw::catalog::gpus_per_node(gpu.as_ref().map_or("", |(name, _)| name));
     let read = Read {
         name,
         model,
         gpu,
         at,
-        gpus_per_node: section.small("gpus_per_node", Some(8), 1..=1024),
+        gpus_per_node: section.small("gpus_per_node", Some(usual), 1..=1024),
         tensor_degree,
         n_replicas,
         usd_per_gpu_hour: price(&mut section),

@@ -75,7 +75,7 @@ pub fn terms_of(serving: &Serving, choice: &ServingChoice) -> Option<Terms> {
 /// What the replicas of a group do: those of the only group may all be on one node.
 fn party(serving: &Serving, choice: &ServingChoice, group: &ServingGroup, is_alone: bool) -> Party {
     let (cluster, n_gpus) = (&group.cluster, serving.deployment_of(choice, group).n_gpus());
-    let per_node = (cluster.gpus_per_node / n_gpus).max(1);
+    let per_node = (cluster.domain() / n_gpus).max(1);
     let is_one_node = is_alone && serving.replicas_of(choice, group) <= per_node;
     let (latency, bandwidth) = if is_one_node {
         (cluster.intra_node_latency, cluster.gpu.intra_node_bandwidth)

@@ -44,11 +44,12 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
 
 /// Divisors that stay inside a node.
 fn node_divisors(n: u64, problem: &Problem) -> String {
-    let most = problem.cluster.gpus_per_node;
+    let most = problem.cluster.domain();
     // A degree that leaves GPUs over is refused next.
     let fits = |d: &u64| n.is_multiple_of(*d) && u64::from(problem.cluster.n_gpus()).is_multiple_of(*d);
     let all: Vec<String> = (1..=u64::from(most)).filter(fits).map(|d| d.to_string()).collect();
-    format!("{} (a node has {most} GPUs)", all.join(", "))
+    let who = if most > problem.cluster.gpus_per_node { "an NVLink domain" } else { "a node" };
+    format!("{} ({who} has {most} GPUs)", all.join(", "))
 }
 
 /// The degrees use every GPU; `dp` left out takes what remains.

@@ -1,18 +1,8 @@
-//! Cards and models by the words of the tables. Units: GPUs.
+//! Models by the words of the tables.
 
 use engine::Model;
 
 use super::reason::Reason;
-
-/// GPUs that NVLink joins where a rack is one domain: NVL72 holds whole groups of 64.
-const RACK: u32 = 64;
-/// GPUs of a node elsewhere.
-const NODE: u32 = 8;
-
-/// GPUs of a domain of fast links around a card.
-pub(super) fn domain(card: &str) -> u32 {
-    if card.starts_with("GB") { RACK } else { NODE }
-}
 
 /// A model by the table's word.
 pub(super) fn model(word: &str) -> Result<Model, Reason> {

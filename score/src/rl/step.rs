@@ -141,7 +141,7 @@ impl Stated {
             Placement::Colocated => self.gpus[0],
             Placement::Split => self.gpus[0] + self.gpus[1],
         };
-        Ok(Machine::of(&self.card, n_gpus, named::domain(&self.card))?.cluster())
+        Ok(Machine::of(&self.card, n_gpus)?.cluster())
     }
 
     /// Scales of 8 bits are of blocks in trainer and engine (`fp8_recipe: blockwise`, `use_deep_gemm`).
@@ -165,7 +165,7 @@ impl Stated {
             layers: recipe.layers(model.n_layers, self.degrees.pp),
             ..Execution::default()
         };
-        let machine = Machine::of(&self.card, self.gpus[0], named::domain(&self.card))?;
+        let machine = Machine::of(&self.card, self.gpus[0])?;
         Ok(machine.problem(model, &self.degrees, execution)?)
     }
 

@@ -24,7 +24,7 @@ impl Transfer {
     /// All weights of a model from so many GPUs to so many others. Each holds the model whole, as the sender of a broadcast does once it is gathered.
     pub(super) fn of(model: &str, card: &str, [from, to]: [u32; 2]) -> Result<Self, Reason> {
         let model = named::model(model)?;
-        let machine = Machine::of(card, from + to, named::domain(card))?;
+        let machine = Machine::of(card, from + to)?;
         let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: from + to, chunks: 1, expert_tp: 1 };
         let trainer = machine.problem(model, &degrees, Execution::default())?;
         let bytes = weights::moved(&trainer);

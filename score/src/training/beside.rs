@@ -93,7 +93,7 @@ mod tests {
             ..Execution::default()
         };
         let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: 1, chunks: 1, expert_tp: 1 };
-        let machine = Machine::of("H100", 1, 8).expect("a card");
+        let machine = Machine::of("H100", 1).expect("a card");
         let mut problem = machine.problem(model, &degrees, execution).expect("a problem");
         problem.layout.zero = train::layout::Zero::Off;
         problem

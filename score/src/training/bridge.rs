@@ -38,11 +38,6 @@ pub(super) const NEEDED: [&str; 11] = [
     "step_time_s",
 ];
 
-/// GPUs that NVLink joins: a rack of NVL72 holds whole groups of 64, a node eight.
-const RACK: u32 = 64;
-/// GPUs of a node elsewhere.
-const NODE: u32 = 8;
-
 /// Last layers of Nemotron 3 Super that runs in 4 bits keep in 16 (`nemotron_3_super_bf16_with_nvfp4_mixed`).
 const WIDE_AT_END: u32 = 14;
 
@@ -197,9 +192,8 @@ fn one_after_another(execution: &mut Execution) {
 }
 
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
-    let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
-    let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let n_predicting = cells.word("mtp_layers").parse().unwrap_or_else(|_| super::releases::predicting_layers(cells));
+    let machine = Machine::of(&label.card, degrees.n_gpus())?;
+    let n_predicting = cells.count("mtp_layers").map_or_else(|| super::releases::predicting_layers(cells), u64::from);
     let model = model(&label.model)?.with_predicting(n_predicting);
     let mut execution = execution(cells, label, machine.capability())?;
     execution.wide_layers = wide_layers(cells, &model);
@@ -230,7 +224,7 @@ fn graphs(cells: &Cells<'_>) -> Graphs {
 
 /// Share of activations in host memory: those of so many layers (`cpu_offloading_num_layers`).
 fn offloaded(cells: &Cells<'_>, model: &Model) -> f64 {
-    let n: u64 = cells.word("cpu_offload_layers").parse().unwrap_or(0);
+    let n = u64::from(cells.count("cpu_offload_layers").unwrap_or(0));
     hw::real(n.min(model.n_layers)) / hw::real(model.n_layers)
 }
 
@@ -241,7 +235,7 @@ fn execution(cells: &Cells<'_>, label: &Label, card: Capability) -> Result<Execu
     } else {
         Dtype::Fp32
     };
-    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| drops_tokens(cells));
+    let capacity = cells.positive_number("moe_capacity_factor").filter(|_| drops_tokens(cells));
     Ok(Execution {
         recompute: super::setting::recompute(cells, '+')?,
         optimizer: optimizer(cells)?,

@@ -66,7 +66,7 @@ fn problem(cells: &mut Cells<'_>) -> Result<(Problem, u64), Reason> {
     let ep = cells.positive("ep_gpus");
     let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep, dp: ep, chunks: 1, expert_tp: 1 };
     let tokens = u64::from(cells.positive("tokens_per_gpu"));
-    let machine = Machine::of(cells.word("gpu"), ep, 8)?;
+    let machine = Machine::of(cells.word("gpu"), ep)?;
     Ok((machine.problem(model(cells), &degrees, execution(cells)?)?, tokens))
 }
 

@@ -134,7 +134,7 @@ fn asked(
         ..Execution::default()
     };
     let model = model(cells.word("Model"), tokens)?;
-    let mut problem = Machine::of(&label.card, degrees.n_gpus(), 8)?.problem(model, degrees, execution)?;
+    let mut problem = Machine::of(&label.card, degrees.n_gpus())?.problem(model, degrees, execution)?;
     problem.layout.zero = zero;
     Ok(problem)
 }

@@ -53,7 +53,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let bound = bound(cells);
     let step_s = cells.positive_number("iter_time_median_s").filter(|_| bound.is_some());
     let bytes = cells.positive_number("peak_mem_allocated_bytes");
-    let again_s = replicates(cells.word("replicate_medians_s"));
+    let again_s = replicates(cells);
     let memory = bytes.map(|bytes| (degrees.pp - 1, bytes)).into_iter().collect();
     let compared = compared(cells, &label);
     let asked = asked(cells, &label, &degrees);
@@ -76,9 +76,16 @@ fn bound(cells: &Cells<'_>) -> Option<Bound> {
 }
 
 /// Medians of a test that is stored more than once, as `0.4083(resumed) 0.3984(oci)`; those of the slow cloud cluster are of other machines.
-fn replicates(text: &str) -> Vec<f64> {
-    let number = |word: &str| word.split('(').next()?.parse().ok().filter(|median| *median > 0.0);
-    text.split_whitespace().filter(|word| !word.ends_with("(dgxc)")).filter_map(number).collect()
+fn replicates(cells: &Cells<'_>) -> Vec<f64> {
+    const COLUMN: &str = "replicate_medians_s";
+    let number = |word: &str| {
+        let found = word.split('(').next()?.parse().ok().filter(|median| *median > 0.0);
+        if found.is_none() {
+            cells.fault(COLUMN, format!("`{word}` is no number above 0"));
+        }
+        found
+    };
+    cells.word(COLUMN).split_whitespace().filter(|word| !word.ends_with("(dgxc)")).filter_map(number).collect()
 }
 
 /// Tests of one shape and length; a setting is a test, in whichever container it ran.
@@ -123,8 +130,7 @@ fn counts(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Ask
 }
 
 fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches: u32) -> Result<Run, Reason> {
-    let per_node = if label.card.starts_with("GB") { 64 } else { 8 };
-    let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
+    let machine = Machine::of(&label.card, degrees.n_gpus())?;
     let model = megatron_shapes::model(cells, degrees)?;
     let micro_batch = cells.positive("micro_batch_seqs");
     let tokens = u64::from(megatron_shapes::last(cells, "seq_tokens"));
@@ -137,8 +143,8 @@ fn run(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees, n_micro_batches:
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = zero(cells)?;
-    let copies = megatron_shapes::flag(cells, "num-distributed-optimizer-instances").and_then(|text| text.parse().ok());
-    problem.layout.replicate = copies.filter(|n| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
+    let copies = megatron_shapes::count(cells, "num-distributed-optimizer-instances");
+    problem.layout.replicate = copies.filter(|n: &u32| problem.layout.n_holders().is_multiple_of(*n)).unwrap_or(1);
     let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
     let is_unlisted = cells.flag("deterministic") || is_unfused;
     let kernels = if is_unlisted { Kernels::Unlisted } else { Kernels::OfOtherAge };
@@ -170,7 +176,7 @@ fn zero(cells: &Cells<'_>) -> Result<Zero, Reason> {
 fn beside_a_gpt(cells: &Cells<'_>, problem: &Problem, micro_batch: u32, n_micro_batches: u32, tokens: u64) -> f64 {
     let all = u64::from(micro_batch) * tokens;
     let is = |name: &str| megatron_shapes::has(cells, name);
-    let limit = megatron_shapes::flag(cells, "wgrad-deferral-limit").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let limit = megatron_shapes::count(cells, "wgrad-deferral-limit").unwrap_or(0);
     let waiting =
         if is("defer-embedding-wgrad-compute") { beside::deferred(problem, limit, n_micro_batches, all) } else { 0.0 };
     let head =
@@ -192,7 +198,7 @@ fn wide_layers(cells: &Cells<'_>, model: &Model) -> u32 {
     if model.state_space.is_none() {
         return 0;
     }
-    let at_end = megatron_shapes::flag(cells, "num-layers-at-end-in-bf16").and_then(|text| text.parse().ok());
+    let at_end = megatron_shapes::count(cells, "num-layers-at-end-in-bf16");
     let n_predicting = u32::try_from(model.n_predicting).expect("few layers predict");
     models::LAYERS_PER_FURTHER_TOKEN * n_predicting + at_end.unwrap_or(0)
 }
@@ -216,8 +222,7 @@ fn execution(cells: &Cells<'_>, card: Capability) -> Result<Execution, Reason> {
         unfused: unfused(cells),
         loss: loss(cells),
         dropout: dropout(cells),
-        micro_batch_group: megatron_shapes::flag(cells, "microbatch-group-size-per-virtual-pipeline-stage")
-            .and_then(|text| text.parse().ok()),
+        micro_batch_group: megatron_shapes::count(cells, "microbatch-group-size-per-virtual-pipeline-stage"),
         formats: Some(formats),
         gathers_narrow: ["fp8-param-gather", "fp4-param-gather"].iter().any(|name| megatron_shapes::has(cells, name)),
         attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
@@ -271,10 +276,10 @@ fn dropout(cells: &Cells<'_>) -> Option<Dropout> {
 
 /// Layers of each stage where the first and the last have another number (`--decoder-first-pipeline-num-layers`); empty for an even split.
 fn uneven_layers(cells: &Cells<'_>) -> Vec<u32> {
-    let number = |name: &str| cells.word(name).parse::<u32>().unwrap_or(1);
     let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"]
-        .map(|name| megatron_shapes::flag(cells, name)?.parse::<u32>().ok());
-    let (pp, n_layers) = (number("pp_stages"), number("layers"));
+        .map(|name| megatron_shapes::count::<u32>(cells, name));
+    let number = |name: &str| cells.count(name).unwrap_or(1);
+    let (pp, n_layers) = (number("pp_stages"), megatron_shapes::last(cells, "layers"));
     let ([Some(first), Some(last)], true) = (ends, pp > 2 && number("vp_chunks") == 1) else { return Vec::new() };
     let inner = n_layers.saturating_sub(first + last);
     let mut layers = vec![inner / (pp - 2); pp as usize];

@@ -19,13 +19,23 @@ pub(super) fn flag<'c>(cells: &'c Cells<'_>, name: &str) -> Option<&'c str> {
     cells.word("other_flags").split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// A count among the `other_flags`; `None` where it is not stated, and with a fault where it is none.
+pub(super) fn count<T: std::str::FromStr>(cells: &Cells<'_>, name: &str) -> Option<T> {
+    let text = flag(cells, name)?;
+    let found = text.parse().ok();
+    if found.is_none() {
+        cells.fault("other_flags", format!("`{name}={text}` is not a count"));
+    }
+    found
+}
+
 /// Whether a switch among the `other_flags` is on.
 pub(super) fn has(cells: &Cells<'_>, name: &str) -> bool {
     flag(cells, name) == Some("true")
 }
 
 /// A count of the model, or of its decoder where a cell has one of the encoder and one of the decoder, as `512+128`.
-pub(super) fn last(cells: &mut Cells<'_>, column: &str) -> u32 {
+pub(super) fn last(cells: &Cells<'_>, column: &str) -> u32 {
     let text = cells.word(column).to_owned();
     let found = text.rsplit('+').next().and_then(|last| last.parse().ok()).filter(|n| *n > 0);
     if found.is_none() {
@@ -36,7 +46,14 @@ pub(super) fn last(cells: &mut Cells<'_>, column: &str) -> u32 {
 
 /// The encoder of a row that has one.
 pub(super) fn encoder(cells: &Cells<'_>) -> Option<Encoder> {
-    let first = |column: &str| cells.word(column).split_once('+')?.0.parse::<u32>().ok();
+    let first = |column: &str| {
+        let text = cells.word(column).split_once('+')?.0;
+        let found = text.parse::<u32>().ok();
+        if found.is_none() {
+            cells.fault(column, format!("`{text}` is not a count"));
+        }
+        found
+    };
     Some(Encoder { n_layers: first("layers")?, tokens: u64::from(first("seq_tokens")?) })
 }
 
@@ -49,7 +66,7 @@ pub(super) fn model(cells: &mut Cells<'_>, degrees: &Degrees) -> Result<Model, R
         _ => return Err(Reason::Kind { word: kind }),
     };
     let n_predicting = u64::from(cells.count("mtp_layers").unwrap_or(0));
-    let multiple = flag(cells, "make-vocab-size-divisible-by").and_then(|text| text.parse().ok()).unwrap_or(128);
+    let multiple = count(cells, "make-vocab-size-divisible-by").unwrap_or(128);
     let vocab = models::padded_vocabulary(model.vocab, multiple, degrees.tp);
     Ok(Model { vocab, ..model }.with_predicting(n_predicting))
 }
@@ -76,8 +93,8 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
     let n_dense = dense_layers(cells);
     let n_layers = u64::from(last(cells, "layers"));
     let is_bert = cells.word("kind") == "bert";
-    let extra = flag(cells, "vocab-extra-ids").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let mut of = |name: &str| cells.count(name).map(u64::from);
+    let extra = count(cells, "vocab-extra-ids").unwrap_or(0);
+    let of = |name: &str| cells.count(name).map(u64::from);
     let usual = if is_bert { Some(BERT_VOCABULARY) } else { is_mixtral.then_some(MIXTRAL_VOCABULARY) };
     let vocab = of("vocab").or(usual).ok_or(Reason::Vocabulary)? + extra;
     let [hidden, intermediate] = ["hidden", "ffn"].map(|name| of(name).unwrap_or(1));
@@ -115,7 +132,7 @@ fn stated(cells: &mut Cells<'_>) -> Result<Model, Reason> {
 
 /// Ranks and widths of latent attention; what no flag states is Megatron-LM's default (`megatron/training/arguments.py`, `_add_mla_args`).
 fn latent(cells: &Cells<'_>) -> LatentAttention {
-    let of = |name: &str| flag(cells, name).and_then(|text| text.parse().ok());
+    let of = |name: &str| count(cells, name);
     LatentAttention {
         q_rank: of("q-lora-rank"),
         kv_rank: of("kv-lora-rank").unwrap_or(32),
@@ -127,6 +144,11 @@ fn latent(cells: &Cells<'_>) -> LatentAttention {
 
 /// First layers without experts, from `--moe-layer-freq ([0]*3+[1]*11)`; none without one.
 fn dense_layers(cells: &Cells<'_>) -> u64 {
-    let first = flag(cells, "moe-layer-freq").and_then(|text| text.strip_prefix("([0]*")?.split('+').next());
-    first.and_then(|n| n.parse().ok()).unwrap_or(0)
+    const NAME: &str = "moe-layer-freq";
+    let Some(text) = flag(cells, NAME).filter(|text| *text != "1") else { return 0 };
+    let first = text.strip_prefix("([0]*").and_then(|rest| rest.split('+').next()?.parse().ok());
+    if first.is_none() {
+        cells.fault("other_flags", format!("`{NAME}={text}` is neither 1 nor `([0]*m+[1]*n)`"));
+    }
+    first.unwrap_or(0)
 }

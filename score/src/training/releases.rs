@@ -59,24 +59,38 @@ impl OwnRecipe {
     }
 }
 
-/// Releases, model, cards and format whose recipe names HybridEP. The table has the backend of the model's own default there, as it was read without a GPU
-/// (`apply_flex_dispatcher_backend`).
-static HYBRID_EP: [[&str; 4]; 3] = [
-    ["26.04", "GPT_OSS_120B", "GB200", "BF16"],
-    ["26.06", "GPT_OSS_120B", "GB200", "FP8-MX"],
-    ["26.06.01", "GPT_OSS_120B", "GB200", "FP8-MX"],
-];
+/// A recipe that names DeepEP or HybridEP, where the table does not say it.
+struct Backend {
+    release: &'static str,
+    model: &'static str,
+    cards: &'static [&'static str],
+    /// Formats of the recipe; none for all.
+    formats: &'static [&'static str],
+}
 
-/// Release, model and cards whose recipe names DeepEP or HybridEP where the table has no dispatcher at all. The library's own recipes applied it then
+const fn backend(
+    release: &'static str,
+    model: &'static str,
+    cards: &'static [&'static str],
+    formats: &'static [&'static str],
+) -> Backend {
+    Backend { release, model, cards, formats }
+}
+
+/// Recipes with a backend that the table does not have. Until 26.02 it has no dispatcher at all: the library's own recipes applied one
 /// (`apply_flex_dispatcher_backend` in `recipes/qwen/qwen3_moe.py` and `recipes/deepseek/deepseek_v3.py`; backends of `workload_base_configs.py` at
-/// v0.2.0, v0.2.2 and v0.3.0). HybridEP ran on GB200 and GB300 alone before v0.3.0.
-static EARLY_BACKENDS: [(&str, &str, &[&str]); 6] = [
-    ("25.11", "DeepSeekV3", &["H100", "GB200", "GB300"]),
-    ("25.11", "Qwen3_235B_a22B", &["GB200", "GB300"]),
-    ("25.11", "Qwen3_30B_a3B", &["GB200", "GB300"]),
-    ("26.02", "DeepSeekV3", &["H100", "B200", "B300", "GB200", "GB300"]),
-    ("26.02", "Qwen3_235B_a22B", &["GB200", "GB300"]),
-    ("26.02", "Qwen3_30B_a3B", &["H100", "B300", "GB200", "GB300"]),
+/// v0.2.0, v0.2.2 and v0.3.0), HybridEP on GB200 and GB300 alone before v0.3.0. From 26.04 on it has the backend of the model's own default, as it was read
+/// without a GPU.
+static BACKENDS: [Backend; 9] = [
+    backend("25.11", "DeepSeekV3", &["H100", "GB200", "GB300"], &[]),
+    backend("25.11", "Qwen3_235B_a22B", &["GB200", "GB300"], &[]),
+    backend("25.11", "Qwen3_30B_a3B", &["GB200", "GB300"], &[]),
+    backend("26.02", "DeepSeekV3", &["H100", "B200", "B300", "GB200", "GB300"], &[]),
+    backend("26.02", "Qwen3_235B_a22B", &["GB200", "GB300"], &[]),
+    backend("26.02", "Qwen3_30B_a3B", &["H100", "B300", "GB200", "GB300"], &[]),
+    backend("26.04", "GPT_OSS_120B", &["GB200"], &["BF16"]),
+    backend("26.06", "GPT_OSS_120B", &["GB200"], &["FP8-MX"]),
+    backend("26.06.01", "GPT_OSS_120B", &["GB200"], &["FP8-MX"]),
 ];
 
 /// Model, card, and first release whose recipe multiplies by the output head in 8 bits with a scale per block (`fp8_output_proj`).
@@ -123,10 +137,11 @@ const ENDS_AS_LAYERS: [&str; 2] = ["LLAMA3.1_405B", "Qwen3_235B_a22B"];
 
 /// Whether a row's recipe names DeepEP or HybridEP, where the table could not know.
 pub(super) fn names_backend(cells: &Cells<'_>) -> bool {
-    let row = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
-    let is_its =
-        |(release, model, cards): &(&str, &str, &[&str])| row[..2] == [*release, *model] && cards.contains(&row[2]);
-    HYBRID_EP.contains(&row) || EARLY_BACKENDS.iter().any(is_its)
+    let [release, model, card, format] = ["release", "model", "gpu", "precision"].map(|column| cells.word(column));
+    BACKENDS.iter().any(|recipe| {
+        let has_format = recipe.formats.is_empty() || recipe.formats.contains(&format);
+        [recipe.release, recipe.model] == [release, model] && recipe.cards.contains(&card) && has_format
+    })
 }
 
 /// Whether a row's output head runs in 8 bits.
@@ -225,6 +240,26 @@ mod tests {
         let asked = rows.into_iter().next().expect("a row").asked.expect("a layout");
         let super::super::row::Asked::Layout(run) = asked else { panic!("a layout") };
         run.problem
+    }
+
+    #[test]
+    fn a_cell_of_bridge_that_cannot_be_read_is_no_cell_that_is_empty() {
+        let line = "v0.3.0,,1,26.02,pretrain,Qwen3_30B_a3B,GB200,8,FP8-MX,512,4,4096,1,1,1,1,8,8,0,none,";
+        let faults = |column: &str, cell: &str| {
+            let rows = super::super::tables::read(&format!("{HEAD},{column}\n{line},{cell}\n"), &|_| None);
+            rows.expect("Bridge's table").err().map(|faults| faults[0].words())
+        };
+        for (column, cell, wrong) in [
+            ("moe_a2a_overlap", "true", "maybe"),
+            ("cpu_offload_layers", "2", "ten"),
+            ("moe_capacity_factor", "1.5", "abc"),
+            ("delay_wgrad", "0", "2"),
+        ] {
+            assert_eq!(faults(column, cell), None, "{column} {cell}");
+            assert_eq!(faults(column, ""), None, "{column}");
+            let found = faults(column, wrong).expect("a fault");
+            assert!(found.starts_with(&format!("line 2, column `{column}`: `{wrong}` is")), "{found}");
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) struct Degrees {
 
 impl Degrees {
     pub(super) fn read(cells: &mut Cells<'_>) -> Self {
-        let mut of = |name: &str| cells.count(name).unwrap_or(1).max(1);
+        let of = |name: &str| cells.count(name).unwrap_or(1).max(1);
         Self {
             tp: of("tp_gpus"),
             pp: of("pp_stages"),
@@ -169,7 +169,7 @@ const CARDS: [(&str, &str); 13] = [
 
 /// One GPU of a card as tables write it; none where it is not in the catalogue.
 pub(crate) fn one_card(card: &str) -> Option<Cluster> {
-    Machine::of(card, 1, 1).ok().map(|machine| machine.cluster)
+    Machine::of(card, 1).ok().map(|machine| machine.cluster)
 }
 
 /// A cluster of one card.
@@ -183,13 +183,20 @@ impl Machine {
         self.cluster.gpu.capability()
     }
 
-    /// So many GPUs of a card on nodes of so many.
-    pub(crate) fn of(card: &str, n_gpus: u32, per_node: u32) -> Result<Self, Reason> {
-        let unknown = || Reason::Card { word: card.to_owned() };
-        let (_, name) = CARDS.iter().find(|(word, _)| *word == card).ok_or_else(unknown)?;
-        let gpu = hw::catalog::gpu(name).ok_or_else(unknown)?;
+    /// So many GPUs of a card on usual hosts, in the blocks that NVLink joins.
+    pub(crate) fn of(card: &str, n_gpus: u32) -> Result<Self, Reason> {
+        let gpu = known(card)?;
+        Ok(Self::of_nodes(&gpu, n_gpus, hw::catalog::gpus_per_node(&gpu.name)))
+    }
+
+    /// The same on nodes of so many.
+    pub(crate) fn on_nodes_of(per_node: u32, card: &str, n_gpus: u32) -> Result<Self, Reason> {
+        Ok(Self::of_nodes(&known(card)?, n_gpus, per_node))
+    }
+
+    fn of_nodes(gpu: &hw::Gpu, n_gpus: u32, per_node: u32) -> Self {
         let per_node = per_node.min(n_gpus);
-        Ok(Self { cluster: hw::catalog::cluster(&gpu, n_gpus.div_ceil(per_node), per_node) })
+        Self { cluster: hw::catalog::cluster(gpu, n_gpus.div_ceil(per_node), per_node) }
     }
 
     /// Its GPUs.
@@ -233,6 +240,12 @@ impl Machine {
             seed: 0,
         })
     }
+}
+
+/// A card of the catalogue by the table's word.
+fn known(card: &str) -> Result<hw::Gpu, Reason> {
+    let name = CARDS.iter().find(|(word, _)| *word == card).map(|(_, name)| *name);
+    name.and_then(hw::catalog::gpu).ok_or_else(|| Reason::Card { word: card.to_owned() })
 }
 
 /// Whether a model can be cut so. Stages whose layers are listed may have none, as those of an embedding or a loss alone.

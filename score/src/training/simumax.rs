@@ -51,7 +51,11 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let sound = super::setting::same_gpus(cells, &degrees);
     let asked = sound.and_then(|()| model(cells, &label.model, n_layers)).and_then(|model| {
         let has_halves = label.card == PCIE_CARD;
-        let machine = Machine::of(&label.card, degrees.n_gpus(), if has_halves { PCIE_HALF } else { 8 })?;
+        let n_gpus = degrees.n_gpus();
+        let machine = match has_halves {
+            true => Machine::on_nodes_of(PCIE_HALF, &label.card, n_gpus)?,
+            false => Machine::of(&label.card, n_gpus)?,
+        };
         let mut problem = machine.problem(model, &degrees, execution())?;
         if has_halves {
             problem.cluster.nic_bandwidth = BytesPerSecond::new(BETWEEN_HALVES / PORT_SHARE);
@@ -101,7 +105,7 @@ fn model(cells: &mut Cells<'_>, word: &str, n_layers: u64) -> Result<Model, Reas
 
 /// A model by its columns: grouped attention with rotary positions, gated feed-forwards, experts behind the layers that have none.
 fn stated(cells: &mut Cells<'_>, word: &str, n_layers: u64) -> Result<Model, Reason> {
-    let mut of = |column: &str| cells.count(column).map(u64::from).filter(|n| *n > 0);
+    let of = |column: &str| cells.count(column).map(u64::from).filter(|n| *n > 0);
     let unknown = || Reason::Model { word: word.to_owned() };
     let [hidden, n_heads] = [of("hidden"), of("heads")].map(|n| n.ok_or_else(unknown));
     let (hidden, n_heads, vocab) = (hidden?, n_heads?, of("vocab").ok_or_else(unknown)?);
@@ -135,12 +139,8 @@ fn measured(cells: &mut Cells<'_>, degrees: &Degrees) -> Measured {
     let step_s = ms.or_else(|| cells.positive_number("iter_time_s"));
     let mut memory: Vec<(u32, f64)> = Vec::new();
     // Memory was measured once per layout; further rows repeat it.
-    if cells.word("memory_measured_in_this_run") == "1" || !cells.has("memory_measured_in_this_run") {
-        let peaks: Vec<f64> = cells
-            .word("peak_mem_allocated_mib_by_rank")
-            .split_whitespace()
-            .filter_map(|peak| peak.parse().ok())
-            .collect();
+    if cells.flag("memory_measured_in_this_run") || !cells.has("memory_measured_in_this_run") {
+        let peaks = cells.numbers("peak_mem_allocated_mib_by_rank");
         let per_stage = peaks.len() / degrees.pp as usize;
         for (stage, ranks) in (0_u32..).zip(peaks.chunks(per_stage.max(1))) {
             memory.push((stage, ranks.iter().copied().fold(0.0, f64::max) * MEBIBYTE));

@@ -166,7 +166,7 @@ mod tests {
         let execution =
             Execution { framework: Framework::MegatronCore, recompute: Recompute::Off, ..Execution::default() };
         let degrees = Degrees { tp: 1, pp, cp: 1, ep: 1, dp: 1, chunks: 1, expert_tp: 1 };
-        let machine = Machine::of(card, pp, 8).expect("a card");
+        let machine = Machine::of(card, pp).expect("a card");
         machine.problem(model, &degrees, execution).expect("a problem")
     }
 

@@ -82,7 +82,7 @@ fn other(asked: &Run, label: &Label, compile_is_open: bool) -> Option<Other> {
 }
 
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
-    let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
+    let machine = Machine::of(&label.card, degrees.n_gpus())?;
     let casts = match label.format.as_str() {
         "float8 tensorwise" => Casts::Whole,
         "float8 rowwise" => Casts::Rows,

@@ -68,10 +68,6 @@ pub enum WrongRow {
 pub struct Transition([[f64; 4]; 4]);
 
 impl Transition {
-    /// Facts stay what they are.
-    pub const IDENTITY: Self =
-        Self([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]);
-
     /// A matrix of probabilities.
     ///
     /// # Errors

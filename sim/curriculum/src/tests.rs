@@ -6,6 +6,12 @@ use engine::random;
 const FACTS: Counts = [300.0, 400.0, 250.0, 650.0];
 
 /// A random row-stochastic matrix.
+/// Facts stay what they are.
+fn unchanged() -> Transition {
+    let rows = std::array::from_fn(|from| std::array::from_fn(|to| if from == to { 1.0 } else { 0.0 }));
+    Transition::of_probabilities(rows).expect("rows add up to 1")
+}
+
 fn matrix(stream: &mut random::Stream) -> Transition {
     let rows =
         std::array::from_fn(|_| std::array::from_fn(|_| f64::from(u32::try_from(stream.below(1000)).expect("small"))));
@@ -77,8 +83,8 @@ fn a_matrix_of_counts_gives_the_counts_back() {
 #[test]
 fn a_stage_on_partly_known_facts_trains_on_them_alone_and_the_next_on_what_the_paper_says() {
     // Trained: three of four MaybeKnown become HighlyKnown. Others: half of WeaklyKnown become MaybeKnown, one of ten HighlyKnown are lost.
-    let trained = Transition::IDENTITY.with(Class::MaybeKnown, Class::HighlyKnown, 0.75);
-    let others = Transition::IDENTITY.with(Class::WeaklyKnown, Class::MaybeKnown, 0.5);
+    let trained = unchanged().with(Class::MaybeKnown, Class::HighlyKnown, 0.75);
+    let others = unchanged().with(Class::WeaklyKnown, Class::MaybeKnown, 0.5);
     let others = others.with(Class::HighlyKnown, Class::MaybeKnown, 0.1);
     let effect = Effect { trained, others };
     let second =

@@ -193,7 +193,7 @@ impl Builder<'_> {
 
     /// GPUs of a clique read from each other; each reads as much, so the largest amount stands for all.
     fn read_peers(&mut self, gpus: &[GpuStep], step: usize, sampled: &[Vec<TaskId>]) {
-        let size = self.cluster.nvlink_island;
+        let size = self.cluster.nvlink_island.min(self.cluster.n_gpus());
         let first = first_trainer(self.split);
         for clique in (0..self.cluster.n_gpus()).step_by(size as usize) {
             let members = clique as usize..(clique + size) as usize;

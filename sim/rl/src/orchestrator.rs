@@ -104,7 +104,7 @@ impl Orchestrator {
 
     /// Bytes per second of new weights between two groups of GPUs, where the orchestrator's is known.
     pub fn broadcast(self, cluster: &Cluster) -> Option<f64> {
-        let of_node = cluster.nic_bandwidth.get() * f64::from(cluster.gpus_per_node);
+        let of_node = cluster.nic_bandwidth.get() * f64::from(cluster.domain());
         (self != Self::None).then_some(BROADCAST_SHARE * of_node)
     }
 }

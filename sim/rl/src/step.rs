@@ -202,11 +202,12 @@ fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case)
     parts
 }
 
-/// Time of new weights. Sides with GPUs of their own lie on nodes of their own.
+/// Time of new weights. Sides with GPUs of their own lie on nodes of their own, which NVLink does not join.
 fn transfer_s(problem: &Problem, by: (Placement, Orchestrator), cost: &dyn CostModel, case: Case) -> f64 {
     let mut both = problem.clone();
     if by.0 == Placement::Split {
-        both.cluster.n_nodes = both.cluster.n_nodes.max(2);
+        let own = both.cluster.domain() / both.cluster.gpus_per_node;
+        both.cluster.n_nodes = both.cluster.n_nodes.max(own + 1);
     }
     weights::transfer_s(&both, weights::moved(problem), by, cost, case)
 }

@@ -66,7 +66,7 @@ pub fn transfer_s(
 
 /// A message from a GPU of one group to one of the other.
 fn between(cluster: &Cluster, bytes: Bytes) -> Op {
-    let n_nodes = cluster.n_nodes.min(2);
+    let n_nodes = cluster.n_domains().min(2);
     Op::Collective { kind: Collective::SendRecv, bytes: bytes.0, shape: GroupShape { n_ranks: 2, n_nodes } }
 }
 

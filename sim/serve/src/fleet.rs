@@ -1,8 +1,8 @@
 //! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
-//! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, replicas of a part of the
-//! layers in `fleet/stations.rs`, a held number of requests in flight in `fleet/held.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! prefill to decode replicas in `fleet/run/split.rs`, memory that replicas lend each other in `fleet/run/lending.rs`, replicas of a part of the
+//! layers in `fleet/run/stations.rs`, a held number of requests in flight in `fleet/held.rs`, failures and autoscaling in `fleet/run/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 

@@ -2,7 +2,7 @@
 //!
 //! A node holds layers `first..end` and works through a batch layer by layer; a hop carries the activations of a request from node to node.
 //! A request takes its path once, with its prompt; each token that it generates follows the same path, because keys and values lie there.
-//! Batches are first in, first out within limits. `fleet/stations.rs` plays them in the loop of all fleets, `path.rs` the seam of how paths are chosen (a file each for
+//! Batches are first in, first out within limits. `fleet/run/stations.rs` plays them in the loop of all fleets, `path.rs` the seam of how paths are chosen (a file each for
 //! Helix's flow weights, SWARM's priorities and random choice), `curve.rs` the time of a layer. Source: Helix (arXiv:2406.01566, section 5)
 //! and its public simulator. Not modelled: a node whose cache is full evicts nothing; the fullest moment is reported instead.
 //!
@@ -259,9 +259,4 @@ pub struct Outcome {
     pub n_retried: u64,
     /// Tokens that were computed again after a loss.
     pub recomputed_tokens: u64,
-}
-
-/// Serves requests until the end of the run, with stations that stay.
-pub fn run(pool: &Pool, paths: &mut dyn path::Paths, asked: &Run<'_>) -> Outcome {
-    crate::fleet::serve_stations(pool, paths, asked, &crate::fleet::Changing::default())
 }

@@ -235,7 +235,7 @@ impl<'a> Floor<'a> {
         let passes_s = self.attention_passes_s(tokens);
         let of_width = |count: u32| {
             // No ring of that many ranks touches fewer nodes.
-            let shape = GroupShape { n_ranks: count, n_nodes: count.div_ceil(cluster.gpus_per_node) };
+            let shape = GroupShape { n_ranks: count, n_nodes: count.div_ceil(cluster.domain()) };
             let pass_s = |(pass, compute_s): (Pass, f64)| {
                 let bytes = training::hop_bytes(&self.problem, tokens, count, pass);
                 let hop = self.cost.estimate(&Op::Collective { kind: Collective::RingShift, bytes, shape }).time.get();

@@ -81,7 +81,7 @@ fn peers(problem: &Problem) -> [u64; 2] {
     // Ranks of a group of experts follow one another, but for those of one expert's cut.
     let experts = (1..=n_experts).map(|step| Rank(step * layout.expert_tp));
     let all: Vec<Rank> = stages.chain(context).chain(experts).collect();
-    let inside = all.iter().filter(|&&peer| cluster.node_of(peer) == 0).count() as u64;
+    let inside = all.iter().filter(|&&peer| cluster.domain_of(peer) == 0).count() as u64;
     [inside, all.len() as u64 - inside]
 }
 

@@ -60,7 +60,7 @@ pub fn all_to_all_over_compute(
 pub fn of_shapes(problem: &Problem) -> f64 {
     let cluster = &problem.cluster;
     let elements = cluster.nic_bandwidth.get() / hw::real(problem.dtype.bytes());
-    let n_servers = problem.layout.ep.div_ceil(cluster.gpus_per_node);
+    let n_servers = problem.layout.ep.div_ceil(cluster.domain());
     let top_k = problem.model.experts.map_or(0, |experts| experts.top_k);
     all_to_all_over_compute(cluster.gpu.peak(problem.dtype).get(), elements, top_k, n_servers, problem.model.hidden)
 }

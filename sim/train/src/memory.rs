@@ -98,12 +98,6 @@ pub(crate) fn gradients_come_late(problem: &Problem) -> bool {
     execution.framework.torch().is_some() && problem.layout.pp == 1 && execution.unit_times.is_none()
 }
 
-/// Model states that stand beside all activations.
-pub fn beside_activations(problem: &Problem, stages: &[Stage]) -> Bytes {
-    let states = states(problem, stages);
-    if gradients_come_late(problem) { states.parameters + states.optimizer } else { states.total() }
-}
-
 /// Model states of a rank that holds `stages`.
 pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {

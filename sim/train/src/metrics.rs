@@ -201,13 +201,20 @@ impl Work {
     }
 }
 
+/// The finest time that the engine knows, seconds.
+const NANOSECOND_S: f64 = 1e-9;
+
 impl Work {
     /// What a host that launches kernels adds to the device's own time.
     fn add_waiting(&mut self, op: &Op, n: f64, device: f64, cost: &dyn CostModel) -> f64 {
         if !matches!(op, Op::Launched { .. }) {
             return 0.0;
         }
-        let waiting = (cost.estimate(op).time.get() * n - device).max(0.0);
+        let waiting = cost.estimate(op).time.get() * n - device;
+        // What is left of two equal sums is rounding.
+        if waiting < NANOSECOND_S {
+            return 0.0;
+        }
         *self.classes.entry("host").or_default() += waiting;
         self.provenance.add("host", Source::Published, waiting);
         waiting

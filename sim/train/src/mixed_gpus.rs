@@ -257,7 +257,7 @@ struct Ports {
 impl MixedJob {
     /// What joins two slots, for a message of so many bytes.
     fn wire(&self, from: Slot, to: Slot, bytes: f64) -> Result<Wire, Unlinked> {
-        let ports = |slot: Slot| Ports { n: slot.n_gpus, is_inside: self.groups[slot.group].cluster.n_nodes == 1 };
+        let ports = |slot: Slot| Ports { n: slot.n_gpus, is_inside: self.groups[slot.group].cluster.n_domains() == 1 };
         self.joined([from, to], bytes, &ports)
     }
 
@@ -266,7 +266,7 @@ impl MixedJob {
     fn in_ring(&self, slots: &[Slot], ends: [Slot; 2], bytes: f64) -> Result<Wire, Unlinked> {
         let ports = |slot: Slot| {
             let used: u32 = slots.iter().filter(|other| other.group == slot.group).map(|other| other.n_gpus).sum();
-            let per_node = self.groups[slot.group].cluster.gpus_per_node;
+            let per_node = self.groups[slot.group].cluster.domain();
             let is_inside = used <= per_node;
             Ports {
                 n: if is_inside && ends[0].group == ends[1].group { slot.n_gpus } else { used.min(per_node) },
@@ -292,7 +292,7 @@ impl MixedJob {
             let Ports { n, is_inside } = ports(slot);
             let is_inside = is_inside && from.group == to.group;
             let port = if is_inside {
-                cluster.inside_bandwidth(cluster.gpus_per_node).get() * network.inside_share
+                cluster.inside_bandwidth(cluster.domain()).get() * network.inside_share
             } else {
                 cluster.nic_bandwidth.get() * network.across_share
             };

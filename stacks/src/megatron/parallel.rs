@@ -52,7 +52,10 @@ impl Degrees {
 
     fn count_gpus(&mut self, flags: &mut Flags<'_>, gpus: Option<u32>, machine: &Machine) {
         let group = self.group();
-        let given = machine.nodes.map(|nodes| nodes.saturating_mul(machine.gpus_per_node.unwrap_or(8))).or(gpus);
+        let given = machine
+            .nodes
+            .map(|nodes| nodes.saturating_mul(machine.gpus_per_node.unwrap_or_else(|| machine.usual_node())))
+            .or(gpus);
         if let Some(given) = given {
             if !given.is_multiple_of(group) {
                 let what = format!(
@@ -271,19 +274,17 @@ pub(super) fn machine(
     per_node: Option<u32>,
     machine: &Machine,
 ) {
-    if machine.is_named {
+    if machine.is_named() {
         // A named machine fixes the GPUs of its nodes.
-        let per_node = machine.gpus_per_node.unwrap_or(8);
+        let per_node = machine.gpus_per_node.unwrap_or_else(|| machine.usual_node());
         return out.set("cluster", "nodes", machine.nodes.unwrap_or(degrees.gpus.div_ceil(per_node)), "");
     }
     match &machine.gpu {
         Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
         None => flags.findings.push(crate::no_gpu()),
     }
-    // Racks of one NVLink domain count as a node.
-    let usual = if machine.gpu.as_deref().is_some_and(|gpu| gpu.starts_with("gb")) { 64 } else { 8 };
-    let per_node =
-        machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none())).unwrap_or(usual).min(degrees.gpus);
+    let stated = machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none()));
+    let per_node = stated.unwrap_or_else(|| machine.usual_node()).min(degrees.gpus);
     if !degrees.gpus.is_multiple_of(per_node) {
         let what = format!("{} GPUs do not fill nodes of {per_node}", degrees.gpus);
         let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";

@@ -45,9 +45,9 @@ fn rollout(name: &str) -> String {
 /// `[generate.cluster]`: GPUs of the engines alone. Gives their number.
 pub(super) fn cluster(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> u64 {
     let nodes = flags.count("rollout.nnodes", 1..=1_000_000).unwrap_or(1);
-    let per_node = flags.count("rollout.n_gpus_per_node", 1..=1000).unwrap_or(8);
+    let per_node = flags.count("rollout.n_gpus_per_node", 1..=1000).unwrap_or(u64::from(super::NODE_GPUS));
     out.set("generate.cluster", "nodes", nodes, "rollout.nnodes");
-    if !machine.is_named {
+    if !machine.is_named() {
         if let Some(gpu) = &machine.gpu {
             out.word("generate.cluster", "gpu", gpu, "--gpu or --set cluster.gpu");
         }

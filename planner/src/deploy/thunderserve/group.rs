@@ -1,6 +1,6 @@
 //! A group of GPUs that holds one replica: its stages, and its speed in either phase.
 //!
-//! Stages: equal tensor-parallel GPUs of one machine; layers may be uneven. A layer of a stage takes what `rental/roofline.rs` says;
+//! Stages: equal tensor-parallel GPUs of one machine; layers may be uneven. A layer of a stage takes what `deploy/roofline.rs` says;
 //! hand-over between stages of different machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the
 //! rate, the sum the latency. A decode step of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
 

@@ -235,7 +235,7 @@ impl Placer<'_> {
         let (needed, tensor) = (size.n_devices as usize, size.tensor as usize);
         let cluster = &self.work.training.cluster;
         let node_of = |device: usize| device / cluster.nvlink_island as usize;
-        let n_nodes = (cluster.n_gpus() / cluster.nvlink_island) as usize;
+        let n_nodes = cluster.n_gpus().div_ceil(cluster.nvlink_island) as usize;
         let mut nodes: Vec<(usize, Vec<usize>)> = (0..n_nodes)
             .map(|node| (node, free.iter().copied().filter(|&device| node_of(device) == node).collect()))
             .collect();

@@ -29,7 +29,7 @@ fn messages_s(work: &Work, schedule: &Schedule) -> f64 {
             if ends[0] == ends[1] {
                 continue;
             }
-            let crosses = cluster.node_of(ends[0]) != cluster.node_of(ends[1]);
+            let crosses = cluster.domain_of(ends[0]) != cluster.domain_of(ends[1]);
             let rate = if crosses { cluster.nic_bandwidth } else { cluster.gpu.intra_node_bandwidth };
             let seconds = (hw::Bytes(part.bytes) / rate).get();
             *busy.entry((to.wave, ends[0], false)).or_default() += seconds;

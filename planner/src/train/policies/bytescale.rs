@@ -294,7 +294,7 @@ impl Deal {
 /// Micro-batches of all ranks: the n-th one holds the n-th unit of every rank. A ring begins when all its ranks are free.
 fn placed(units: &[Unit], problem: &Problem, deal: Deal, rings: Rings) -> Vec<MicroBatch> {
     let n = problem.layout.cp as usize;
-    let per_node = (problem.cluster.gpus_per_node / problem.layout.tp).max(1) as usize;
+    let per_node = (problem.cluster.domain() / problem.layout.tp).max(1) as usize;
     let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(problem.layout.cp);
     // Times that a rank's longest unit counts more: the paper looks at its work alone.
     let ahead = if deal == Deal::Timed { span::ahead(problem) } else { 0.0 };

@@ -128,7 +128,7 @@ impl Space {
         let divisors = |n: u32| (1..=n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>();
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(1);
         let powers = |most: u32| (0..=most.ilog2()).map(|power| 1 << power).collect::<Vec<u32>>();
-        let node = problem.cluster.gpus_per_node;
+        let node = problem.cluster.domain().min(n_gpus);
         let ep = match problem.model.experts {
             Some(experts) => divisors(u32::try_from(experts.n_routed).expect("few experts")),
             None => vec![1],

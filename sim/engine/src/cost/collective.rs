@@ -17,7 +17,7 @@
 //! An all-reduce across nodes starts as NCCL says it does, which knows three protocols for it (`Protocol`). A decoding engine over two nodes waits for little else.
 //!
 //! All ports of a node carry their part of a ring at once. NCCL pipelines chunks, so the parts inside and across overlap
-//! and the slower one counts. The choice is the fastest algorithm for the size, or the one that the scenario fixes.
+//! and the slower one counts. Nodes are never faster than one node of as many GPUs over the same link. The choice is the fastest algorithm for the size, or the one that the scenario fixes.
 
 use hw::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Seconds};
 
@@ -125,7 +125,27 @@ pub fn time(
     if shape.n_ranks < 2 {
         return (Seconds::ZERO, CollectiveAlgorithm::Direct);
     }
-    let of = |algorithm| Seconds::new(seconds(cluster, network, kind, hw::real(bytes), shape, algorithm));
+    let link = inside(cluster, network, shape.n_ranks.div_ceil(shape.n_nodes));
+    let over = |shape| fastest(cluster, network, (kind, bytes), shape, link);
+    let (found, algorithm) = over(shape);
+    if shape.n_nodes < 2 {
+        return (found, algorithm);
+    }
+    // The part inside overlaps with the ports, so few bytes or fast ports could seem faster than one node.
+    let (least, _) = over(GroupShape { n_nodes: 1, ..shape });
+    (if found < least { least } else { found }, algorithm)
+}
+
+/// The algorithm that takes least, or the one that the scenario fixes, over links inside of such a bandwidth and start-up.
+fn fastest(
+    cluster: &Cluster,
+    network: &Network,
+    (kind, bytes): (Collective, u64),
+    shape: GroupShape,
+    link: (f64, f64),
+) -> (Seconds, CollectiveAlgorithm) {
+    let asked = Asked { cluster, network, link, kind, bytes: hw::real(bytes), shape };
+    let of = |algorithm| Seconds::new(asked.seconds(algorithm));
     let allowed = algorithms(kind, shape);
     match cluster.collective_algorithm.filter(|algorithm| allowed.contains(algorithm)) {
         Some(fixed) => (of(fixed), fixed),
@@ -148,61 +168,69 @@ const fn algorithms(kind: Collective, shape: GroupShape) -> &'static [Collective
     }
 }
 
-fn seconds(
-    cluster: &Cluster,
-    network: &Network,
+/// A collective of some bytes over a group, and what joins its ranks.
+struct Asked<'a> {
+    cluster: &'a Cluster,
+    network: &'a Network,
+    /// Bandwidth and start-up inside of a node.
+    link: (f64, f64),
     kind: Collective,
     bytes: f64,
     shape: GroupShape,
-    algorithm: CollectiveAlgorithm,
-) -> f64 {
-    let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
-    let g = n / w;
-    let crosses = shape.n_nodes > 1;
-    let (inside, inside_alpha) = inside(cluster, network, shape.n_ranks.div_ceil(shape.n_nodes));
-    // Rings of a rail never meet the spine.
-    let on_rail = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
-    let thinner = if on_rail { 1.0 } else { cluster.oversubscription.max(1.0) };
-    let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
-    let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
-    // The slower of what moves inside and across, and start-ups.
-    let moved = |within: f64, between: f64| {
-        if crosses { (within.max(0.0) / inside).max(between / across) } else { within.max(0.0) / inside }
-    };
-    let steps = |inside: f64, across: f64| {
-        START_S
-            + STEP * ((inside - 1.0).max(0.0) * inside_alpha + (across - 1.0).max(0.0) * network.across_alpha_s)
-            + alpha
-    };
-    let levels = |n: f64| libm::ceil(libm::log2(n.max(1.0)));
-    let twice = if kind == Collective::AllReduce { 2.0 } else { 1.0 };
-    let ring =
-        if crosses { moved(bytes * (g - 1.0) / g, bytes * (w - 1.0) / n) } else { bytes * (n - 1.0) / n / inside };
-    match (kind, algorithm) {
-        (Collective::SendRecv | Collective::RingShift, _) => alpha + moved(bytes, bytes),
-        (Collective::AllToAll, _) => {
-            steps(g, if crosses { w } else { 0.0 }) + moved(bytes * (g - 1.0) / n, bytes * (n - g) / n)
+}
+
+impl Asked<'_> {
+    fn seconds(&self, algorithm: CollectiveAlgorithm) -> f64 {
+        let Self { cluster, network, link: (inside, inside_alpha), kind, bytes, shape } = *self;
+        let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
+        let g = n / w;
+        let crosses = shape.n_nodes > 1;
+        // Rings of a rail never meet the spine.
+        let on_rail = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
+        let thinner = if on_rail { 1.0 } else { cluster.oversubscription.max(1.0) };
+        let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
+        let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
+        // The slower of what moves inside and across, and start-ups.
+        let moved = |within: f64, between: f64| {
+            if crosses { (within.max(0.0) / inside).max(between / across) } else { within.max(0.0) / inside }
+        };
+        let steps = |inside: f64, across: f64| {
+            START_S
+                + STEP * ((inside - 1.0).max(0.0) * inside_alpha + (across - 1.0).max(0.0) * network.across_alpha_s)
+                + alpha
+        };
+        let levels = |n: f64| libm::ceil(libm::log2(n.max(1.0)));
+        let twice = if kind == Collective::AllReduce { 2.0 } else { 1.0 };
+        let ring =
+            if crosses { moved(bytes * (g - 1.0) / g, bytes * (w - 1.0) / n) } else { bytes * (n - 1.0) / n / inside };
+        match (kind, algorithm) {
+            (Collective::SendRecv | Collective::RingShift, _) => alpha + moved(bytes, bytes),
+            (Collective::AllToAll, _) => {
+                steps(g, if crosses { w } else { 0.0 }) + moved(bytes * (g - 1.0) / n, bytes * (n - g) / n)
+            }
+            (Collective::AllReduce, CollectiveAlgorithm::Tree) if crosses => {
+                // Chains inside of nodes, and a tree of nodes.
+                let steps = [2.0 * (g - 1.0), 2.0 * levels(w)];
+                least_s(&TREE, steps, bytes, moved(2.0 * bytes, 2.0 * bytes / g), network)
+            }
+            (Collective::AllReduce, CollectiveAlgorithm::Ring) if crosses => {
+                let between = 2.0 * (w - 1.0);
+                least_s(&RING, [2.0 * (n - 1.0) - between, between], bytes, twice * ring, network)
+            }
+            (_, CollectiveAlgorithm::Tree) => {
+                steps(2.0 * levels(g), 2.0 * levels(w)) + moved(2.0 * bytes, 2.0 * bytes / g)
+            }
+            (Collective::AllReduce, CollectiveAlgorithm::Hierarchical) => {
+                let chunked = twice * ring * (1.0 + 1.0 / 8.0);
+                least_s(&TREE, [2.0 * (g - 1.0), 2.0 * levels(w)], bytes, chunked, network)
+            }
+            (_, CollectiveAlgorithm::Hierarchical) => {
+                // The parts of one chunk follow each other; what the ring overlaps is one step of each.
+                steps(g - 1.0, levels(w)) + ring * (1.0 + 1.0 / 8.0)
+            }
+            _ if crosses => steps(n - w, w) + ring,
+            _ => steps(twice * (n - 1.0), 0.0) + twice * ring,
         }
-        (Collective::AllReduce, CollectiveAlgorithm::Tree) if crosses => {
-            // Chains inside of nodes, and a tree of nodes.
-            let steps = [2.0 * (g - 1.0), 2.0 * levels(w)];
-            least_s(&TREE, steps, bytes, moved(2.0 * bytes, 2.0 * bytes / g), network)
-        }
-        (Collective::AllReduce, CollectiveAlgorithm::Ring) if crosses => {
-            let between = 2.0 * (w - 1.0);
-            least_s(&RING, [2.0 * (n - 1.0) - between, between], bytes, twice * ring, network)
-        }
-        (_, CollectiveAlgorithm::Tree) => steps(2.0 * levels(g), 2.0 * levels(w)) + moved(2.0 * bytes, 2.0 * bytes / g),
-        (Collective::AllReduce, CollectiveAlgorithm::Hierarchical) => {
-            let chunked = twice * ring * (1.0 + 1.0 / 8.0);
-            least_s(&TREE, [2.0 * (g - 1.0), 2.0 * levels(w)], bytes, chunked, network)
-        }
-        (_, CollectiveAlgorithm::Hierarchical) => {
-            // The parts of one chunk follow each other; what the ring overlaps is one step of each.
-            steps(g - 1.0, levels(w)) + ring * (1.0 + 1.0 / 8.0)
-        }
-        _ if crosses => steps(n - w, w) + ring,
-        _ => steps(twice * (n - 1.0), 0.0) + twice * ring,
     }
 }
 
@@ -267,6 +295,40 @@ mod tests {
             for power in 10..30 {
                 assert!(time(2, power) <= time(2, power + 1), "{kind:?} 2^{power} bytes");
                 assert!(time(1, power) <= time(2, power) * 1.000_001, "{kind:?} 2^{power} over two nodes");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_are_never_faster_than_one_island_of_as_many_gpus() {
+        use CollectiveAlgorithm::{Hierarchical, Ring, Tree};
+        let kinds = [
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::AllReduce,
+            Collective::AllToAll,
+            Collective::RingShift,
+        ];
+        for card in ["h100-sxm", "b200", "gb200", "gb300", "a100-sxm-80g"] {
+            let gpu = hw::catalog::gpu(card).expect("listed");
+            for (n_nodes, per_node) in [(2, 8), (4, 4), (16, 4), (8, 8), (4, 16), (2, 36)] {
+                let apart = Cluster { nvlink_island: per_node, ..hw::catalog::cluster(&gpu, n_nodes, per_node) };
+                let whole = Cluster { nvlink_island: n_nodes * per_node, ..apart.clone() };
+                let all: Vec<hw::Rank> = (0..apart.n_gpus()).map(hw::Rank).collect();
+                for collective_algorithm in [None, Some(Ring), Some(Tree), Some(Hierarchical)] {
+                    let of = |cluster: &Cluster, kind, bytes| {
+                        let cluster = Cluster { collective_algorithm, ..cluster.clone() };
+                        let network = Network::assumed(&cluster);
+                        time(&cluster, &network, kind, bytes, cluster.shape_of(&all)).0.get()
+                    };
+                    for (kind, power) in kinds.into_iter().flat_map(|kind| (8..33).map(move |power| (kind, power))) {
+                        let [one, many] = [&whole, &apart].map(|cluster| of(cluster, kind, 1 << power));
+                        assert!(
+                            one <= many,
+                            "{card} {kind:?} 2^{power} bytes on {n_nodes} of {per_node}: {one} {many}"
+                        );
+                    }
+                }
             }
         }
     }

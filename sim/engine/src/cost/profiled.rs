@@ -80,7 +80,7 @@ impl Profiled {
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
         let [_, usual_across] = starts_are_usual(self.roofline.cluster());
-        let inside = if crosses { usual_across.then_some(1.0) } else { self.link_ratio(shape) }?;
+        let inside = if crosses { usual_across.then_some(1.0) } else { self.link_ratio(shape.n_ranks) }?;
         let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
             Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
@@ -150,12 +150,12 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// How much slower the link of a group is than the one over which curves were measured; `None` where they say nothing of it. A link that is only
+    /// How much slower the link among so many GPUs of a node is than the one over which curves were measured; `None` where they say nothing of it. A link that is only
     /// slower or faster has the curve's shape, so a faster link never takes longer. PCIe and NVLink have no shape in common.
-    fn link_ratio(&self, shape: GroupShape) -> Option<f64> {
+    fn link_ratio(&self, n_gpus: u32) -> Option<f64> {
         let cluster = self.roofline.cluster();
         let [usual_inside, _] = starts_are_usual(cluster);
-        if shape.n_nodes > 1 || !usual_inside || cluster.inside_link(shape.n_ranks) != InsideLink::Own {
+        if !usual_inside || cluster.inside_link(n_gpus) != InsideLink::Own {
             return None;
         }
         let Some(measured) = hw::catalog::gpu(&self.profile.gpu) else { return Some(1.0) };
@@ -264,19 +264,35 @@ impl Profiled {
 
     fn collective(&self, op: &Op) -> Option<Estimate> {
         let Op::Collective { kind, bytes, shape } = op else { return None };
+        self.by_curve((*kind, *bytes), *shape, shape.n_ranks).or_else(|| self.over_nodes(op))
+    }
+
+    /// An exchange over nodes that was not measured, where as many GPUs of one node take longer by their curve than the model says of nodes: it is no faster.
+    fn over_nodes(&self, op: &Op) -> Option<Estimate> {
+        let Op::Collective { kind, bytes, shape } = op else { return None };
+        if shape.n_nodes < 2 {
+            return None;
+        }
+        let one = GroupShape { n_nodes: 1, ..*shape };
+        let inside = self.by_curve((*kind, *bytes), one, shape.n_ranks.div_ceil(shape.n_nodes))?;
+        (inside.time > self.roofline.elementary(op).time).then_some(inside)
+    }
+
+    /// An exchange by a measured curve, where so many GPUs of a node say its link inside.
+    fn by_curve(&self, (kind, bytes): (Collective, u64), shape: GroupShape, n_inside: u32) -> Option<Estimate> {
         let messages = |curve: &CollectiveCurve| curve.kind == "send_recv";
-        if *kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
-            return self.message(*bytes, *shape);
+        if kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
+            return self.message(bytes, shape);
         }
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
         let crosses = shape.n_nodes > 1;
         let of_place = |curve: &&CollectiveCurve| (curve.n_nodes > 1) == crosses;
         let is_measured = |name: &str| self.profile.collectives.iter().filter(of_place).any(|curve| curve.kind == name);
-        let (name, bytes, factor) = if *kind == Collective::RingShift && !is_measured("ring_shift") {
+        let (name, bytes, factor) = if kind == Collective::RingShift && !is_measured("ring_shift") {
             let n = f64::from(shape.n_ranks);
-            ("all_gather", hw::real(*bytes) * n, 1.0 / (n - 1.0).max(1.0))
+            ("all_gather", hw::real(bytes) * n, 1.0 / (n - 1.0).max(1.0))
         } else {
-            (kind.name(), hw::real(*bytes), 1.0)
+            (kind.name(), hw::real(bytes), 1.0)
         };
         let of_node = |curve: &&CollectiveCurve| {
             !crosses || curve.n_ranks / curve.n_nodes == shape.n_ranks / shape.n_nodes.max(1)
@@ -284,7 +300,7 @@ impl Profiled {
         let curves =
             self.profile.collectives.iter().filter(of_place).filter(|curve| curve.kind == name).filter(of_node);
         let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
-        let link = if crosses { self.port_ratio(curve)? } else { self.link_ratio(*shape)? };
+        let link = if crosses { self.port_ratio(curve)? } else { self.link_ratio(n_inside)? };
         // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
         let moves = |n: u32| f64::from(n - 1) / f64::from(n);
         let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
@@ -292,12 +308,13 @@ impl Profiled {
         let is_other = curve.n_ranks != shape.n_ranks || (crosses && !is_same(link));
         let outside = (outside || is_other).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
-        Some(self.over_other_link(*shape, fitted.estimate(["collective bytes or ranks", "", ""])))
+        let found = fitted.estimate(["collective bytes or ranks", "", ""]);
+        Some(if crosses { found } else { self.over_other_link(n_inside, found) })
     }
 
     /// An exchange by a curve of another link inside a node says so.
-    fn over_other_link(&self, shape: GroupShape, found: Estimate) -> Estimate {
-        if self.link_ratio(shape).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
+    fn over_other_link(&self, n_gpus: u32, found: Estimate) -> Estimate {
+        if self.link_ratio(n_gpus).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
     }
 }
 

@@ -62,7 +62,7 @@ fn send(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<
 /// One direction of a ring collective of `bytes` per rank. Where every node has as many members, all its ports carry their part: a ring
 /// inside each node, and one across nodes for each place in them, which stays on its rail (the table of `cost/collective.rs`).
 fn rings(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
-    let nodes: Vec<&[Rank]> = members.chunk_by(|&a, &b| topology.node(a) == topology.node(b)).collect();
+    let nodes: Vec<&[Rank]> = members.chunk_by(|&a, &b| topology.domain(a) == topology.domain(b)).collect();
     let (n, w, g) = (members.len(), nodes.len(), nodes[0].len());
     let f = |n: usize| hw::real(n as u64);
     if w < 2 || g < 2 || nodes.iter().any(|node| node.len() != g) {

@@ -3,7 +3,7 @@
 //! A request's keys and values may lie on several replicas, and attention is computed where they lie: queries travel, which is less than
 //! keys as soon as a part holds more than about one token. Here are the terms; `ledger.rs` is the central view made of heartbeats, the
 //! debts and the cancelling of their cycles; `rates.rs` models how fast replicas decode while keys lie elsewhere, and `planner.rs`
-//! moves blocks by it. What one replica has borrowed and lent is in `replica/loans.rs`, what passes between them in `fleet/lending.rs`.
+//! moves blocks by it. What one replica has borrowed and lent is in `replica/loans.rs`, what passes between them in `fleet/run/lending.rs`.
 //! Units: blocks, ticks of 1/1024 ns, seconds at the border.
 
 pub mod ledger;

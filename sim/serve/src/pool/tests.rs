@@ -9,6 +9,11 @@ use super::*;
 use crate::fleet::dynamics::{Failures, Outage};
 use crate::fleet::{Changing, serve_stations};
 
+/// Serves requests until the end of the run, with stations that stay.
+fn run(pool: &Pool, paths: &mut dyn Paths, asked: &Run<'_>) -> Outcome {
+    serve_stations(pool, paths, asked, &Changing::default())
+}
+
 fn node(first: u32, end: u32, ms_per_prompt_token: f64, decode_ms: f64) -> Node {
     let curve = |points: Vec<(f64, f64)>| Curve::new(points).expect("rising");
     Node {

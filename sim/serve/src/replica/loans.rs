@@ -1,7 +1,7 @@
 //! What a replica has borrowed and lent: which blocks of its sequences lie on other replicas, and attention over blocks that are not at home.
 //!
 //! Whoever would find too few blocks asks the fleet before it begins an iteration; the fleet borrows for it, moves blocks, or asks back what it
-//! has lent (`fleet/lending.rs`); then it begins with what it has. Attention over blocks elsewhere is computed there: the lender's next
+//! has lent (`fleet/run/lending.rs`); then it begins with what it has. Attention over blocks elsewhere is computed there: the lender's next
 //! iteration is longer by it, and the home replica waits only for what is not hidden behind its own attention. A replica that has lent or
 //! borrowed, or at which somebody waits, runs step by step.
 //! Units: blocks, tokens, ticks. Invariants: blocks of its sequences elsewhere are what its pool has borrowed; the last block of a sequence is

@@ -2,7 +2,7 @@
 //!
 //! The batch is cut over data-parallel ranks, each layer over a tensor group of every rank. A number of devices can be had when the rest
 //! after the tensor group divides the batch; of the ways to have it the fastest is taken. Operations are those of a
-//! training step (`lower/layer.rs`); calls with measured times are interpolated between their points and not extended beyond.
+//! training step (`sim/engine/src/layer.rs`); calls with measured times are interpolated between their points and not extended beyond.
 
 use hw::{Dtype, GroupShape};
 

@@ -2,9 +2,10 @@
 
 use hw::{Seconds, Span, Time};
 use proptest::prelude::*;
+use serve::fleet::{Changing, serve_stations};
 use serve::pool::path::flow::Expected;
 use serve::pool::path::{Flow, Paths, Random, Swarm};
-use serve::pool::{self, Hop, Load, Node, NodeType, Outcome, Passed, Run};
+use serve::pool::{Hop, Load, Node, NodeType, Outcome, Passed, Run};
 use serve::request::Request;
 
 use super::*;
@@ -53,7 +54,7 @@ fn two_nodes() -> Pool {
 /// Tokens per second that passed from the start on, and the bound.
 fn from_start(pool: &Pool, requests: &[Request], load: Load, until_s: f64) -> (f64, Bound) {
     let asked = Run { requests, load, warm_up: Time::ZERO, until: seconds(until_s) };
-    let outcome = pool::run(pool, &mut Random::new(pool, 0), &asked);
+    let outcome = serve_stations(pool, &mut Random::new(pool, 0), &asked, &Changing::default());
     let traffic = Traffic::of_run(&outcome.from_start, until_s, longest(requests)).expect("tokens");
     (hw::real(outcome.from_start.tokens()) / until_s, on_pool(pool, &traffic).expect("a bound"))
 }
@@ -216,7 +217,7 @@ proptest! {
         ways.extend(planned.as_ref().map(|pool| (pool, Box::new(Flow::new(pool, expected)) as Box<dyn Paths + '_>)));
         for (pool, mut paths) in ways {
             let asked = Run { requests: &list, load, warm_up: seconds(WARM_UP_S), until: seconds(UNTIL_S) };
-            let outcome: Outcome = pool::run(pool, paths.as_mut(), &asked);
+            let outcome: Outcome = serve_stations(pool, paths.as_mut(), &asked, &Changing::default());
             let spans = [(&outcome.from_start, UNTIL_S), (&outcome.within, UNTIL_S - WARM_UP_S)];
             for (passed, span_s) in spans {
                 if let Some(ratios) = ratios(&machines, pool, passed, (span_s, longest(&list))) {

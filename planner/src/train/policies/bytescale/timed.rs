@@ -98,7 +98,7 @@ pub(super) fn deal(
     let price = |(id, tokens): Sequence| ((id, tokens), times.share_s(tokens, capacity));
     let mut shorts: Vec<(Sequence, f64)> = short.into_iter().map(price).collect();
     shorts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let per_node = (offload.problem.cluster.gpus_per_node / layout.tp).max(1);
+    let per_node = (offload.problem.cluster.domain() / layout.tp).max(1);
     let mut pool = Pool { times, n_ranks: layout.cp, per_node, longs, shorts, known: BTreeMap::new() };
     if layout.pp > 1 {
         return pool.classes(capacity, offload);

@@ -48,7 +48,7 @@ pub(super) struct Node {
 /// Groupings of every node: `kept` splits of nodes with stragglers besides the layout's own groups. Rates below the threshold count as
 /// healthy.
 pub(super) fn nodes(problem: &Problem, rates: &Rates, costs: &Costs, threshold: f64, kept: usize) -> Vec<Node> {
-    let per_node = problem.cluster.gpus_per_node;
+    let per_node = problem.cluster.domain();
     let (n_ranks, tp) = (problem.layout.n_ranks(), costs.tp);
     let rate_of = |rank: Rank| Some(rates.of(rank)).filter(|rate| *rate >= threshold).unwrap_or(1.0);
     (0..n_ranks.div_ceil(per_node))

@@ -81,7 +81,7 @@ pub(super) fn migration(problem: &Problem, old: &Arrangement, new: &Arrangement)
                 if all.is_empty() || all.contains(&rank) {
                     continue;
                 }
-                let is_far = |owner: Rank| cluster.node_of(owner) != cluster.node_of(rank);
+                let is_far = |owner: Rank| cluster.domain_of(owner) != cluster.domain_of(rank);
                 let sent =
                     |owner: Rank| ports.get(&owner).map_or(0.0, |port| port.bytes[usize::from(is_far(owner))][1]);
                 let key = |owner: &Rank| (is_far(*owner), sent(*owner));

@@ -20,7 +20,7 @@ impl Profiled {
         match op {
             Op::Collective { kind: Collective::AllReduce, .. } => self.reduced(ReduceKernel::Own, op),
             Op::Collective { kind: Collective::AllToAll, bytes, shape } => {
-                Some(self.over_other_link(*shape, self.deep_ep(*bytes, *shape)?))
+                Some(self.over_other_link(shape.n_ranks, self.deep_ep(*bytes, *shape)?))
             }
             Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16, .. } => {
                 self.grouped_kernel(rows, *n, *k)
@@ -34,15 +34,18 @@ impl Profiled {
         let Op::Collective { kind: Collective::AllReduce, bytes, shape } = op else { return None };
         let by = |kernel: ReduceKernel| self.exchange(kernel.name(), *bytes, *shape);
         let own = by(kernel).or_else(|| by(ReduceKernel::Own))?;
-        Some(faster(self.over_other_link(*shape, own), self.estimate(op)))
+        Some(faster(self.over_other_link(shape.n_ranks, own), self.estimate(op)))
     }
 
     /// An exchange by an engine's own kernel inside a node.
     fn exchange(&self, kind: &str, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        if shape.n_nodes > 1 {
+            return None;
+        }
         let is_measured =
             |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks && curve.n_nodes == 1;
         let curve = self.profile.collectives.iter().find(is_measured)?;
-        let (seconds, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape)?);
+        let (seconds, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
         let outside = outside.then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
         Some(self.own(fitted.estimate(["collective bytes or ranks", "", ""])))
