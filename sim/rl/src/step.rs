@@ -142,8 +142,7 @@ pub fn step(
         found.generation = alone[1].seconds * slowness[index];
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
-            (step_s[index], found.generation) =
-                streamed(rollouts, answers, rules, &found, (engines, slowness[index]));
+            (step_s[index], found.generation) = streamed(rollouts, answers, rules, &found, (engines, slowness[index]));
         }
         parts[index] = found;
     }
