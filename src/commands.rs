@@ -11,6 +11,7 @@ mod given;
 mod import;
 mod init;
 mod list;
+mod outputs;
 mod plan;
 mod run;
 mod schema;
@@ -232,9 +233,14 @@ fn threads(jobs: Option<u16>) -> Result<(), Failure> {
     }
 }
 
+/// Where the output of a scenario goes.
+fn dir_of(args: &ScenarioArgs, name: &str) -> std::path::PathBuf {
+    args.out.clone().unwrap_or_else(|| std::path::Path::new("out").join(name))
+}
+
 /// Output directory of a scenario.
 fn out_dir(args: &ScenarioArgs, name: &str) -> Result<std::path::PathBuf, Failure> {
-    let dir = args.out.clone().unwrap_or_else(|| std::path::Path::new("out").join(name));
+    let dir = dir_of(args, name);
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", dir.display())))?;
     Ok(dir)

@@ -80,6 +80,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// Whether requests are played one by one, so that there is something to say of each.
+    fn plays_requests(&self) -> bool {
+        false
+    }
+
     /// What became of every request under a choice, and how the fleet stood over time; `None` where the kind serves nothing.
     fn served(&self, _choice: &str) -> Option<Frames> {
         None

@@ -9,8 +9,9 @@ use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Rank, Seco
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, small, unknown};
 
-/// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
-pub const RESERVED_GIB: f64 = 2.0;
+/// Memory that CUDA, NCCL and the framework take from a device in training; a usual figure, overridden by `cluster.reserved_gib`. A process that serves
+/// keeps less (`serve::engine_preset::RESERVED_GIB`): it has fewer groups of NCCL, each with buffers of its own.
+const RESERVED_GIB: f64 = 2.0;
 
 /// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
 fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
@@ -143,11 +144,11 @@ pub fn warn_of_collectives(reader: &mut Reader<'_>, at: Option<Place>, cluster: 
 
 /// Reads the section: the cluster and the memory that is not the job's.
 pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
-    tuned(section).map(|(cluster, reserved, _)| (cluster, reserved))
+    tuned(section, RESERVED_GIB).map(|(cluster, reserved, _)| (cluster, reserved))
 }
 
-/// The same, and what the section says whatever the GPU is.
-pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
+/// The same where processes keep so many GiB if nobody says otherwise, and what the section says whatever the GPU is.
+pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, Bytes, Tuning)> {
     let nodes = section.small("nodes", None, 1..=100_000);
     let machine = machine(&mut section, nodes);
     let (per_node, usual) = machine.as_ref().map_or((8, 8), |found| (found.gpus_per_node, found.nvlink_island));
@@ -160,7 +161,7 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let peer_access = Some(section.flag("peer_access", true)).filter(|_| says_access);
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory_gib = section.number("memory_gib", 0.0, 0.001..=100_000.0);
-    let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
+    let reserved = section.number("reserved_gib", reserved_gib, 0.0..=10_000.0);
     let algorithms = [None, Some(Ring), Some(Tree), Some(Hierarchical)];
     let algorithm = algorithms[section.word("collectives", 0, &["fastest", "ring", "tree", "hierarchical"])];
     let is_fat_tree = section.word("fabric", 0, &["rail", "fat_tree"]) == 1;

@@ -26,6 +26,7 @@ pub mod requests;
 pub mod scaling;
 pub mod settings;
 mod silent;
+pub mod start;
 mod streams;
 mod users;
 mod way;
@@ -455,7 +456,7 @@ pub fn of_requests(
     let cluster = fleet::machine(reader, &fleet);
     let own = crate::shipped::folder(source, folder);
     let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
-    let engine = engine::engine(reader.section("engine"), gpu, &own);
+    let engine = engine::engine(reader.section("engine"), gpu, &own, given.is_none());
     let (slo, warm_up) = slo(reader.section("slo"));
     let with = With::new(head.seed, &engine, model.as_ref());
     let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));
@@ -527,13 +528,21 @@ fn put_together(
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, serving, has_groups));
     tell_efforts(reader, serving);
     all_checks(reader, serving, places, before);
-    let constants = engine::constants_without_key(serving);
-    serving.free_parameters.extend(constants);
+    if is_played(serving) && reader.n_errors() == before {
+        silent::without_intricate_layers(serving);
+        let starts = serving.starts_in_words();
+        serving.free_parameters.extend(starts);
+    }
+}
+
+/// Whether requests are played one by one.
+const fn is_played(serving: &Serving) -> bool {
+    !matches!(serving.law, CostLaw::PublishedRuns(_))
 }
 
 /// Checks between sections, and what is not heeded where they hold.
 fn all_checks(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places, before: usize) {
-    let is_played = !matches!(serving.law, CostLaw::PublishedRuns(_));
+    let is_played = is_played(serving);
     if is_played && reader.n_errors() == before {
         silent::formats(reader, serving, places);
     }

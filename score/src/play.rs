@@ -8,22 +8,22 @@ use engine::shard::Shard;
 use hw::{Cluster, Dtype, Seconds};
 use serve::batcher;
 use serve::engine_constants::EngineConstants;
-use serve::fleet::held::{Held, Users};
+use serve::fleet::held::Users;
+use serve::fleet::start::Start;
 use serve::fleet::{Fleet, Group, Rules};
 use serve::kept::Kept;
 use serve::metrics::{self, Slo, unexplained};
-use serve::replica::{Engine, FirstToken, Spans};
+use serve::replica::{Engine, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
 use serve::step_cost::host::Host;
+use serve::transfer::PORT_REACHED;
 
 use crate::setup::{Part, Setup};
 
 /// Most requests of a run; clients that send more are cut short, which the result says.
 pub const REQUESTS_MAX: u32 = 20_000;
-/// Bytes per second that a GPU of a node sends to another node, as a share of its port.
-const PORT_REACHED: f64 = 0.75;
 
 /// Costs of a machine for an engine.
 pub type Costs<'c> = dyn Fn(&Cluster, &str) -> Box<dyn CostModel> + Sync + 'c;
@@ -109,7 +109,7 @@ fn tables(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Vec<St
     (tables, source)
 }
 
-/// The fleet of a setup at one end of the costs, and their weakest source.
+/// The fleet of a setup at one end of the costs, and their weakest source; requests are in its queue as they are sent.
 pub fn fleet(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Fleet, Source) {
     let (tables, source) = tables(setup, engine, costs, case);
     (fleet_of(setup, tables.into_iter()), source)
@@ -118,22 +118,20 @@ pub fn fleet(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Fle
 fn fleet_of(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> Fleet {
     let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
-    // Dynamo, SGLang and vLLM stream all tokens of a split request from the worker that decodes it.
     let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
-    Fleet { groups, kv_bytes_per_token, kept, first_token: FirstToken::Decode, ..Fleet::default() }
+    Fleet { groups, kv_bytes_per_token, kept, first_token: setup.first_token, ..Fleet::default() }
 }
 
 /// Figures of a setup whose parts take so long.
 fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
-    let fleet = fleet_of(setup, tables);
+    let mean = setup.constants.start * f64::from(setup.n_starts);
+    let start = Start { mean, tokenize: setup.client.tokenize(setup.constants.tokenize), seed: 0 };
+    let fleet = Fleet { start, ..fleet_of(setup, tables) };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let start = setup.constants.start * f64::from(setup.n_starts);
     let warm_up = setup.client.warm_up(setup.in_flight);
     let users = Users::Held { n: setup.in_flight, ramp: Seconds::ZERO, warm_up };
-    let tokenize = setup.client.tokenize(setup.constants.tokenize);
-    let held = Held { users, start, tokenize, seed: 0 };
     let mut router = router::frontends(setup.n_frontends, 0);
-    let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), &held);
+    let (requests, served) = fleet.serve_held(&requests, Rules::of(router.as_mut()), users);
     metrics::of(&requests, &served, &Slo::default(), users.begun(&requests))
 }
 

@@ -194,8 +194,13 @@ impl Of {
 
     /// Whether a run was measured in its days; one without a day fits rows of all days alone.
     fn has_day(&self, measured: &str) -> bool {
-        self.days == ANY.days || (!measured.is_empty() && self.days[0] <= measured && measured < self.days[1])
+        self.days == ANY.days || is_within(self.days, measured)
     }
+}
+
+/// Whether a day lies within some days, of which the last is not one; no day at all does not.
+fn is_within([first, behind]: [&str; 2], day: &str) -> bool {
+    !day.is_empty() && first <= day && day < behind
 }
 
 /// Every recipe, special ones first.

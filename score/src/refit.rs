@@ -38,11 +38,10 @@ const SETTINGS_PER_PART: usize = 2;
 /// Predicted over measured TTFT and TPOT of every run: by start, then by run. TPOT of answers of one token is 1.
 pub type Ratios = Vec<Vec<[f64; 2]>>;
 
-/// Chooses; `play` predicts all runs with factors on arithmetic and on memory, for every start that is asked. Where no load is held, the start changes
-/// nothing and stays.
-pub fn choose(usual_start_s: f64, is_held: bool, play: &dyn Fn([f64; 2], &[f64]) -> Ratios) -> Calibrated {
+/// Chooses; `play` predicts all runs with factors on arithmetic and on memory, for every start that is asked. A start that somebody wrote is not chosen.
+pub fn choose(usual_start_s: f64, is_start_open: bool, play: &dyn Fn([f64; 2], &[f64]) -> Ratios) -> Calibrated {
     let mut starts = vec![usual_start_s];
-    starts.extend(STARTS_S.iter().filter(|start| is_held && (**start - usual_start_s).abs() > 1e-9));
+    starts.extend(STARTS_S.iter().filter(|start| is_start_open && (**start - usual_start_s).abs() > 1e-9));
     let at = |place: [f64; 2]| {
         let played = play(place.map(libm::exp), &starts);
         let costs = played.iter().enumerate().map(|(index, ratios)| {

@@ -15,10 +15,10 @@ use hw::{Bytes, Cluster, Dtype, Format};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset, GraphRule};
+use serve::engine_preset::{self, EnginePreset, GraphRule, RESERVED_GIB};
 use serve::engine_reduces;
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Role};
+use serve::replica::{FirstToken, Limits, Role};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
@@ -31,9 +31,6 @@ use crate::recipe::split::Split;
 use crate::recipe::{self, Recipe};
 use crate::run::{Run, Shape, Worker, Workers};
 
-/// Memory of a process beside weights, activations and keys and values, GiB: what vLLM 0.19 kept on an RTX 4090
-/// (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090).
-const RESERVED_GIB: f64 = 1.15;
 
 /// A run that can be played.
 #[derive(Clone, Debug)]
@@ -52,8 +49,10 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
-    /// Engines through which a request goes one after another (`n_starts`).
+    /// Engines through which a request goes one after another.
     pub n_starts: u32,
+    /// Who gives first tokens of a split run.
+    pub first_token: FirstToken,
     /// Frontends that each deal out their requests in turn.
     pub n_frontends: u32,
 }
@@ -238,7 +237,8 @@ fn started(
         in_flight,
         lengths: [prompt, run.output],
         constants: EngineConstants::of(&run.engine),
-        n_starts: n_starts(run),
+        n_starts: if run.is_split() { preset.split.n_starts } else { 1 },
+        first_token: preset.split.first_token,
         n_frontends: recipe::frontends::of(run, client, hw::catalog::gpus_per_node(&asked.gpu.name)),
     };
     for index in 0..setup.parts.len() {
@@ -253,13 +253,6 @@ fn started(
 fn published_formats(run: &Run, recipe: &Recipe) -> Result<Formats, Reason> {
     let formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
     Ok(Formats { experts: recipe.experts.unwrap_or(formats.experts), ..formats })
-}
-
-/// Engines through which a request goes one after another. Dynamo's router waits for the answer of the engine that computes the prompt, and only then asks
-/// the one that decodes. It asks both at once where the first has announced where it hands over, as SGLang does (`PrefillRouter::generate` in
-/// lib/llm/src/kv_router/prefill_router.rs of ai-dynamo/dynamo @ 007ddea7b6f7). That the second start takes as long as the first is an assumption.
-fn n_starts(run: &Run) -> u32 {
-    if run.is_split() && run.engine != "sglang" { 2 } else { 1 }
 }
 
 /// Workers of one kind, their blocks left open.

@@ -7,7 +7,7 @@ use reports::RunResult;
 use reports::comparison::{self, Comparison};
 use reports::gate::Gate;
 
-use super::{Failure, begin, load, print, write};
+use super::{Failure, begin, load, outputs, print, write};
 use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
@@ -26,6 +26,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .map(|text| Gate::parse(text))
         .collect::<Result<_, _>>()
         .map_err(|why| Failure::input(Code::WrongGate, why))?;
+    let files = [("`--junit`", &args.junit), ("`--chart`", &args.chart)];
+    let files = files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
+    outputs::apart(&files.collect::<Vec<_>>())?;
     sweep::vary::without_seed(&args.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let comparison = match n_results {
@@ -88,7 +91,8 @@ fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     let (first, n_seeds) = (args.seed.unwrap_or(0), args.seeds.unwrap_or(SEEDS));
-    let variations = sweep::vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
+    let variations =
+        sweep::vary::variations(&args.vary, &args.set).map_err(|why| Failure::input(Code::WrongVariation, why))?;
     let mut batches: Vec<(String, Box<dyn Kind>)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {

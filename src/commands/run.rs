@@ -1,11 +1,11 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use reports::expect::{self, Expectation};
 use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, begin, load, out_dir, print, write, write_bytes};
+use super::{Failure, begin, dir_of, load, out_dir, outputs, print, write, write_bytes};
 use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
@@ -21,6 +21,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
+    before(args, scenario.as_ref())?;
     let bar = progress::bar(args.quiet || args.scenario.effort.no_progress, scenario.choices().len(), "policies");
     let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
@@ -35,6 +36,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     save_tasks(args, &run)?;
     show(args, &run.result, &dir)?;
     judge(args, &head.expectations, &run.result)
+}
+
+/// Holds before the run that there will be what is asked for, and that each output has a file of its own.
+fn before(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
+    if (args.requests.is_some() || args.series.is_some()) && !scenario.plays_requests() {
+        return Err(Failure::input(Code::WrongKind, "`--requests` and `--series` are about requests that are played"));
+    }
+    let dir = dir_of(&args.scenario, &scenario.head().name);
+    let own = ["result.json", "report.html"].map(|name| dir.join(name));
+    let asked = [("`--requests`", &args.requests), ("`--series`", &args.series), ("`--tasks`", &args.tasks)];
+    let asked = asked.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
+    let own = ["`result.json`", "`report.html`"].into_iter().zip(own.iter().map(PathBuf::as_path));
+    outputs::apart(&own.chain(asked).collect::<Vec<_>>())
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {
@@ -127,9 +141,6 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
     }
     let served: Vec<(&str, Frames)> =
         scenario.choices().into_iter().filter_map(|name| Some((name, scenario.served(name)?))).collect();
-    if served.is_empty() {
-        return Err(Failure::input(Code::WrongKind, "`--requests` and `--series` are about requests that are played"));
-    }
     let (requests, series): (Vec<_>, Vec<_>) =
         served.into_iter().map(|(name, frames)| ((name, frames.requests), (name, frames.series))).unzip();
     for (path, frames) in [(&args.requests, requests), (&args.series, series)] {

@@ -60,7 +60,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 57] = [
+const ROWS: [(&str, Row); 59] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -116,10 +116,12 @@ const ROWS: [(&str, Row); 57] = [
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
     ("engine.speculation", Row::Told([By(drafts_vllm), By(drafts_sglang), By(drafts_trtllm)])),
+    ("engine.start_ms", Row::Remark),
     ("engine.stream_interval", Row::Told([Flag("--stream-interval"), Flag("--stream-interval"), By(interval_trtllm)])),
     ("engine.stream_us_per_token", Row::Remark),
     ("engine.swap_gib", Row::Nowhere),
     ("engine.tiers", Row::Told([By(tiers_vllm), Nothing, Nothing])),
+    ("engine.tokenize_us_per_token", Row::Remark),
     ("engine.tp", Row::Held),
     ("engine.version", Row::Remark),
     ("engine.watermark_ratio", Row::ToldTo("vllm", Flag("--watermark"))),

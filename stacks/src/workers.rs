@@ -12,8 +12,10 @@ use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
 
 mod compose;
 mod manifests;
+mod replicas;
 
-use manifests::{documents, of_manifest, word_of};
+use manifests::{documents, of_manifest, replicas_of, word_of};
+pub(crate) use replicas::Replicas;
 
 /// The label by which nodes say their GPU (NVIDIA's feature discovery).
 pub(crate) const LABEL: &str = "nvidia.com/gpu.product";
@@ -48,7 +50,7 @@ const OF_ROLES: [&str; 4] =
 /// A command that starts a server, and what stands around it.
 struct Started {
     name: String,
-    replicas: u64,
+    replicas: Replicas,
     label: Option<String>,
     engine: usize,
     launch: Launch,
@@ -74,7 +76,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
         let Started { engine, launch, replicas, .. } = started.remove(0);
         let (mut server, mut flags) = ENGINES[engine].1(launch, &machine);
-        server.copies = replicas;
+        server.copies = replicas.told(&mut findings);
         flags.findings.append(&mut findings);
         return server.import(flags, &machine);
     }
@@ -85,7 +87,7 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
         let (server, mut flags) = ENGINES[engine].1(launch, machine);
         flags.judge();
         findings.append(&mut flags.findings);
-        workers.push(Worker { name, role, replicas, label, server });
+        workers.push(Worker { name, role, replicas: replicas.told(&mut findings), label, server });
     }
     fleet(workers, findings, machine)
 }
@@ -145,7 +147,13 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
         let started = all.into_iter().enumerate().map(|(index, (engine, launch))| {
             let head = heads.as_ref().map(|heads| heads[index].clone());
             let (name, replicas) = head.unwrap_or_else(|| (format!("server-{}", index + 1), 1));
-            Started { name, replicas, label: None, engine, launch: with_options(engine, launch) }
+            Started {
+                name,
+                replicas: Replicas::of(replicas),
+                label: None,
+                engine,
+                launch: with_options(engine, launch),
+            }
         });
         return Ok(started.collect());
     }
@@ -158,7 +166,7 @@ fn started(text: &str) -> Result<Vec<Started>, Finding> {
             let places = launch.findings.iter_mut().filter_map(|finding| finding.at.as_mut());
             places.for_each(|at| *at = at.start + start..at.end + start);
             let name = word_of(document, "name:").unwrap_or_else(|| format!("server-{}", found.len() + 1));
-            let replicas = word_of(document, "replicas:").and_then(|word| word.parse().ok()).unwrap_or(1);
+            let replicas = replicas_of(document).moved_by(start);
             let label = word_of(document, &format!("{LABEL}:"));
             found.push(Started { name, replicas, label, engine, launch });
         }
@@ -460,6 +468,44 @@ mod tests {
         }
         let odd = found(&one("a", 3, "NVIDIA-Unheard-Of"), None);
         assert!(odd.findings.iter().any(|one| one.what.contains("NVIDIA-Unheard-Of")), "{:?}", odd.findings);
+    }
+
+    #[test]
+    fn replicas_that_are_no_number_of_servers_are_refused_where_they_stand() {
+        let manifest = |n: &str| {
+            format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: {n}\n  template:\n    spec:\n      containers:\n      \
+                 - name: engine\n        command: [\"/bin/sh\", \"-c\"]\n        args: [\"exec vllm serve llama-3-8b\"]\n"
+            )
+        };
+        let compose = |n: &str| {
+            format!(
+                "services:\n  a:\n    image: vllm/vllm-openai:v0.10.0\n    command: --model llama-3-8b\n    deploy:\n      replicas: {n}\n"
+            )
+        };
+        let dynamo = |n: &str| {
+            format!(
+                "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nmetadata:\n  name: a\nspec:\n  services:\n    Worker:\n      \
+                 componentType: worker\n      replicas: {n}\n      extraPodSpec:\n        mainContainer:\n          command:\n            - python3\n          \
+                 args:\n            - -m\n            - dynamo.vllm\n            - --model\n            - llama-3-8b\n"
+            )
+        };
+        for of in [&manifest as &dyn Fn(&str) -> String, &compose, &dynamo] {
+            for wrong in ["0", "four", "3.5", "-1"] {
+                for text in [of(wrong), format!("---\n{}---\n{}", manifest("2"), manifest(wrong))] {
+                    let findings = found(&text, Some("h100-sxm")).findings;
+                    let told: Vec<_> =
+                        findings.iter().filter(|one| one.what.contains("is no number of servers")).collect();
+                    let [one] = told[..] else { panic!("{findings:?} of {text}") };
+                    assert_eq!(one.severity, Severity::Error);
+                    let at = one.at.clone().expect("a place");
+                    assert!(text[at.clone()].starts_with("replicas") && text[at].ends_with(wrong), "{text}");
+                }
+            }
+            let three = found(&of("3"), Some("h100-sxm"));
+            assert!(three.findings.iter().all(|one| one.severity != Severity::Error), "{:?}", three.findings);
+            assert!(three.scenario.contains("nodes = ") && three.scenario.contains('3'), "{}", three.scenario);
+        }
     }
 
     /// Forms of manifests in which people start servers: words of a command, arguments behind the image, a list over several lines.

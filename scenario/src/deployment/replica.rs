@@ -5,6 +5,7 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
+use serve::engine_preset::RESERVED_GIB;
 use serve::replica::Limits;
 use toml_span::Value;
 use toml_span::value::ValueInner;
@@ -26,7 +27,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
     }
     let block_tokens = section.small("block_tokens", Some(16), 1..=4096);
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
-    let reserved = Bytes::from_gib(section.number("reserved_gib", 1.2, 0.0..=10_000.0));
+    let reserved = Bytes::from_gib(section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0));
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
     section.finish();
     let limits = Limits {

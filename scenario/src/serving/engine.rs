@@ -23,6 +23,7 @@ use serve::request::Requests;
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
+use super::start::{self, StartSection};
 use super::{Serving, ServingChoice, ServingGroup, silent};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
@@ -62,6 +63,8 @@ pub struct EngineSection {
     pub host_us_per_intricate_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
+    /// How long requests are on the way to its queue.
+    pub start: StartSection,
     /// What a tensor group shares of an encoder of images.
     pub encoder_split: Split,
     /// Where that is written.
@@ -88,8 +91,7 @@ impl EngineSection {
             ("engine.stream_us_per_token", stream_us, stream_us > 0.0),
             ("cost.sustained_flops_ratio", sustained_flops_ratio, sustained_flops_ratio < 1.0),
         ];
-        let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
-        let given = given.into_iter().filter(|(_, _, is_given)| *is_given).map(words);
+        let given = given.into_iter().filter(|(_, _, is_given)| *is_given).map(|(key, value, _)| assumed(key, value));
         let mut all: Vec<String> = Vec::new();
         let drawn = self.experts.drawn();
         for parameter in given.chain(drawn).chain(choices.iter().flat_map(ServingChoice::free_parameters)) {
@@ -148,20 +150,9 @@ fn us(time: Seconds) -> f64 {
     time.get() * 1e6
 }
 
-/// Constants of a named engine that have no key: those of a client that holds its load.
-pub fn constants_without_key(serving: &Serving) -> Vec<String> {
-    let holds = serving.streams.iter().any(|stream| stream.users.is_some());
-    let Some(preset) = serving.engine.preset.filter(|_| holds) else { return Vec::new() };
-    let constants = EngineConstants::of(preset.name);
-    vec![
-        format!(
-            "start of a request of `{}` = {} us: fitted ({}), without a key",
-            preset.name,
-            us(constants.start),
-            constants.fitted_on
-        ),
-        format!("tokenizer = {} us per token: published of one vocabulary, without a key", us(constants.tokenize)),
-    ]
+/// A parameter that is no measurement, as a sentence.
+pub(super) fn assumed(key: &str, value: f64) -> String {
+    format!("`{key}` = {value}: fitted or assumed, not measured")
 }
 
 /// What a version says that lies outside of those that presets were written for.
@@ -319,8 +310,8 @@ fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
     preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory)
 }
 
-/// Reads the section; defaults of a named engine are those on the scenario's GPU.
-pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> EngineSection {
+/// Reads the section; defaults of a named engine are those on the scenario's GPU, and those of clients where there are some.
+pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_clients: bool) -> EngineSection {
     let preset = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
@@ -347,6 +338,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
     let detokenize_us_per_sequence = detokenize(&mut section, preset);
+    let start = start::start(&mut section, &constants, has_clients);
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
@@ -385,6 +377,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path) -> Eng
         host_us_per_expert_layer,
         host_us_per_intricate_layer,
         detokenize_us_per_sequence,
+        start,
         encoder_split,
         encoder_at,
         operation,

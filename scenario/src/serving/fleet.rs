@@ -7,9 +7,11 @@ use std::path::Path;
 use engine::Model;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
+use serve::engine_preset::RESERVED_GIB;
 use serve::fleet::dynamics::Failures;
-use serve::replica::Role;
+use serve::replica::{FirstToken, Role};
 use serve::router::RouterKind;
+use serve::transfer::PORT_REACHED;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
@@ -55,6 +57,8 @@ pub struct FleetSection {
     /// Router of policies that name none.
     pub router: &'static RouterKind,
     usd_per_gpu_hour: Option<f64>,
+    /// Who gives first tokens of prompts that are decoded elsewhere, where that is written.
+    first_token: Option<FirstToken>,
     groups: Vec<Read>,
     types: Vec<TypeCentre>,
     links: Vec<ServingLink>,
@@ -114,13 +118,13 @@ fn known_model(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<Model>
 pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes, Option<Tuning>)> {
     let is_spare = !fleet.groups.is_empty() && fleet.groups.iter().all(|group| group.gpu.is_some());
     if reader.has("cluster") || !is_spare {
-        return cluster::tuned(reader.section("cluster"))
+        return cluster::tuned(reader.section("cluster"), RESERVED_GIB)
             .map(|(cluster, reserved, tuning)| (cluster, reserved, Some(tuning)));
     }
     let first = fleet.groups.iter().find_map(|group| group.gpu.as_ref().zip(Some(group.gpus_per_node)));
     let ((name, at), gpus_per_node) = first?;
     let gpu = known_gpu(reader, name, at)?;
-    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB), None))
+    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(RESERVED_GIB), None))
 }
 
 fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu> {
@@ -136,11 +140,32 @@ fn price(section: &mut Section<'_>) -> Option<f64> {
     section.some_number("usd_per_gpu_hour", 0.0..=1e6).filter(|usd| *usd > 0.0)
 }
 
+/// `first_token`: a named engine's own where it is not written.
+fn first_token(section: &mut Section<'_>) -> Option<FirstToken> {
+    let is_written = section.has("first_token");
+    let found = section.one_of("first_token", FirstToken::Prefill, &FirstToken::WORDS);
+    is_written.then_some(found)
+}
+
+impl Serving {
+    /// Who gives first tokens of prompts that are decoded elsewhere: as it is written, or as the named engine's routers do.
+    pub(super) fn first_token(&self) -> FirstToken {
+        let usual = self.engine.preset.map_or(FirstToken::Prefill, |preset| preset.split.first_token);
+        self.given.fleet.first_token.unwrap_or(usual)
+    }
+}
+
+/// Bytes per second that one GPU of a machine sends to another node where nobody says so.
+fn usual_port(cluster: &Cluster) -> f64 {
+    cluster.nic_bandwidth.get() * PORT_REACHED
+}
+
 /// Reads the section.
 pub fn fleet(mut section: Section<'_>) -> FleetSection {
     let (n_replicas, replicas_at) = section.count("replicas", Some(0), 1..=100_000);
     let router = way::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
     let usd_per_gpu_hour = price(&mut section);
+    let first_token = first_token(&mut section);
     let (mut groups, mut types) = (Vec::new(), Vec::new());
     section.each_table("group", &mut |table| groups.push(group(table)));
     section.each_table("type", &mut |mut table| {
@@ -164,7 +189,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
     section.finish();
-    FleetSection { n_replicas, router, usd_per_gpu_hour, groups, types, links, outages }
+    FleetSection { n_replicas, router, usd_per_gpu_hour, first_token, groups, types, links, outages }
 }
 
 /// `[[fleet.group]]`.
@@ -284,7 +309,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
         if read.gpu.is_none() {
             taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
         }
-        let (gpu, nic) = (cluster.gpu.name.clone(), cluster.nic_bandwidth.get());
+        let (gpu, usual_port) = (cluster.gpu.name.clone(), usual_port(&cluster));
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
             model: model.clone(),
@@ -301,7 +326,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             reserved: read.reserved,
             kv_blocks: read.kv_blocks,
             role: read.role,
-            port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
+            port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { usual_port },
             scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
             lends: read.lends,
@@ -377,7 +402,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         reserved: None,
         kv_blocks: 0,
         role: Role::Both,
-        port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
+        port_bytes_per_s: usual_port(&serving.cluster),
         scaling: None,
         failures: None,
         lends: true,

@@ -62,6 +62,8 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: hw::real(dynamics::kv_bytes(scenario, choice)),
         kept: dynamics::kept(scenario, choice),
+        start: scenario.start_of(choice),
+        first_token: scenario.first_token(),
         outages: dynamics::outages(scenario, choice),
         lending: kv::terms_of(scenario, choice),
         ..Fleet::default()

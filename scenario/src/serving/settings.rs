@@ -12,7 +12,7 @@ const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "route
 /// Keys of `[trace]` and its streams that say how clients wait.
 const OF_CLIENTS: [&str; 5] = ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
 /// Keys of `[fleet]` that a deployment does not hold.
-const OF_FLEETS: [&str; 3] = ["link", "outage", "router"];
+const OF_FLEETS: [&str; 4] = ["first_token", "link", "outage", "router"];
 /// Keys of its groups that a deployment does not hold.
 const OF_GROUPS: [&str; 7] = ["failures", "kv_blocks", "port_gb_per_s", "reserved_gib", "scaling", "share", "lend"];
 

@@ -26,6 +26,7 @@ pub struct Places {
     prompt_rank: Option<Place>,
     api_servers: Option<Place>,
     intricate: Option<Place>,
+    first_token: Option<Place>,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -45,6 +46,7 @@ impl Places {
             prompt_rank: at("engine", "prompt_rank"),
             api_servers: at("engine", "api_servers"),
             intricate: at("engine", "host_us_per_intricate_layer"),
+            first_token: at("fleet", "first_token"),
             experts,
         }
     }
@@ -142,6 +144,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     }
     found.extend(idle_tiers(serving, places));
     found.extend(plain_layers(serving, places));
+    found.extend(whole_fleet(serving, places));
     found.extend(idle_reduces(serving, places));
     found.extend(long_context(serving, places));
     found.extend(idle_dataset(serving, places));
@@ -257,14 +260,38 @@ fn idle_servers(serving: &Serving, places: &Places) -> Option<Finding> {
 /// Launches of intricate layers, where no layer is one.
 fn plain_layers(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.intricate.clone()?;
-    let has_some = |choice: &ServingChoice| {
-        serving.groups_of(choice).iter().any(|group| serving.deployment_of(choice, group).has_intricate_layers())
-    };
-    if serving.plain().any(has_some) {
+    if has_intricate_layers(serving) {
         return None;
     }
     let help = "it needs layers with latent attention, a scan, or experts that run through Triton";
     Some(Finding::warning(Code::NoEffect, at, "`engine.host_us_per_intricate_layer` changes nothing").help(help))
+}
+
+/// Whether a model is served with layers that are launched in more kernels than others.
+fn has_intricate_layers(serving: &Serving) -> bool {
+    let has_some = |choice: &ServingChoice| {
+        serving.groups_of(choice).iter().any(|group| serving.deployment_of(choice, group).has_intricate_layers())
+    };
+    let is_played = |choice: &&ServingChoice| choice.candidate.as_ref().is_none_or(|of| of.refused.is_none());
+    serving.choices.iter().filter(is_played).any(has_some)
+}
+
+/// A constant of a named engine for layers that nobody serves is nobody's assumption.
+pub fn without_intricate_layers(serving: &mut Serving) {
+    if !has_intricate_layers(serving) {
+        serving.free_parameters.retain(|found| !found.starts_with("`engine.host_us_per_intricate_layer`"));
+    }
+}
+
+/// Who gives first tokens, where nobody computes prompts for others.
+fn whole_fleet(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.first_token.clone()?;
+    let is_split = |choice: &ServingChoice| serving.groups_of(choice).iter().any(|group| group.role == Role::Prefill);
+    if serving.choices.iter().any(is_split) {
+        return None;
+    }
+    let help = "it needs replicas with `role = \"prefill\"`, or `prefill_replicas` of a way of serving";
+    Some(Finding::warning(Code::NoEffect, at, "`fleet.first_token` changes nothing").help(help))
 }
 
 /// Tiers keep prefixes that requests share.

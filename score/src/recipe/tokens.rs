@@ -8,20 +8,21 @@
 
 use serve::engine_preset::Version;
 
+use super::is_within;
 use crate::client::Client;
 use crate::run::Run;
 
 /// First version of SGLang whose container has transformers 5.
 const SINCE: Version = Version(0, 5, 10);
-/// First day on which client and server split text alike again.
-const UNTIL: &str = "2026-05-15";
+/// Days on which client and server do not split text alike: any before the last, on which they do again.
+const DAYS: [&str; 2] = ["", "2026-05-15"];
 /// Tokens of the server for each of the client's.
 const RATIO: u32 = 5;
 
-/// Tokens of the server for each of the client's in a run.
+/// Tokens of the server for each of the client's in a run; of one without a day nothing is known.
 pub fn per_asked(run: &Run, client: &Client) -> u32 {
     let has_client = client.name == "inferencex" && !run.is_split() && run.engine == "sglang";
-    let is_new = run.engine_version() >= SINCE && run.measured.as_str() < UNTIL;
+    let is_new = run.engine_version() >= SINCE && is_within(DAYS, &run.measured);
     if has_client && is_new && run.model.contains("DeepSeek") { RATIO } else { 1 }
 }
 
@@ -31,9 +32,10 @@ mod tests {
     use crate::client;
 
     fn ratio(version: &str, model: &str, day: &str) -> u32 {
+        let measured = if day.is_empty() { String::new() } else { format!("measured={day}T00:00:00.000Z") };
         let text = format!(
             "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
-             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,db-dump/x; silicon_concurrency=4; measured={day}T00:00:00.000Z,sglang,{version},{model},\
+             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,db-dump/x; silicon_concurrency=4; {measured},sglang,{version},{model},\
              b300_sxm,fp8,agg,1024,1024,fp8_block,fp8_block,4,8,500,20\n"
         );
         let run = crate::run::read(&text).expect("a table").remove(0);
@@ -46,5 +48,6 @@ mod tests {
         assert_eq!(ratio("0.5.9", "deepseek-ai/DeepSeek-V3", "2026-03-25"), 1);
         assert_eq!(ratio("0.5.10.post1", "Qwen/Qwen3.5-397B-A17B", "2026-04-17"), 1);
         assert_eq!(ratio("0.5.10.post1", "deepseek-ai/DeepSeek-V3", "2026-05-20"), 1);
+        assert_eq!(ratio("0.5.10.post1", "deepseek-ai/DeepSeek-V3", ""), 1);
     }
 }

@@ -14,7 +14,7 @@ use hw::{Bytes, Format, Gpu};
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
 use crate::memory_rule::MemoryRule;
-use crate::replica::PromptRank;
+use crate::replica::{FirstToken, PromptRank};
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
@@ -79,9 +79,42 @@ pub struct EnginePreset {
     pub weight_only: WeightOnly,
     /// Where tokens become text.
     pub detokenizer: Detokenizer,
+    /// How replicas that compute prompts and replicas that decode share a request.
+    pub split: SplitServing,
     /// Where this stands.
     pub source: &'static str,
 }
+
+/// Memory of a process beside weights, activations and keys and values, GiB: what vLLM 0.19 kept on an RTX 4090
+/// (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090).
+pub const RESERVED_GIB: f64 = 1.15;
+
+/// How a request goes through replicas that compute prompts and replicas that decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitServing {
+    /// Who gives its first token.
+    pub first_token: FirstToken,
+    /// Engines whose starts it waits for, one after another. That the second start takes as long as the first is an assumption.
+    pub n_starts: u32,
+    /// Where this stands.
+    pub source: &'static str,
+}
+
+/// Dynamo's router asks one engine after the other, and streams all tokens from the one that decodes.
+const IN_TURN: SplitServing = SplitServing {
+    first_token: FirstToken::Decode,
+    n_starts: 2,
+    source: "ai-dynamo/dynamo @ 007ddea7b6f7, PrefillRouter::generate in lib/llm/src/kv_router/prefill_router.rs: it waits for the answer of the engine \
+             that computes the prompt, and only then asks the one that decodes, whose tokens the client gets",
+};
+
+/// The router asks both at once, because the first has announced where it hands over.
+const AT_ONCE: SplitServing = SplitServing {
+    n_starts: 1,
+    source: "ai-dynamo/dynamo @ 007ddea7b6f7, PrefillRouter::generate in lib/llm/src/kv_router/prefill_router.rs: with the bootstrap information of SGLang \
+             it asks both engines at once; the client gets the tokens of the one that decodes",
+    ..IN_TURN
+};
 
 /// Parts of a model whose 8-bit floats an engine multiplies in 16 bits on a card without such units: weights stay narrow (Marlin kernels).
 ///
@@ -264,6 +297,7 @@ const VLLM: EnginePreset = EnginePreset {
         source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own; \
                  vllm/entrypoints/cli/serve.py: as many API servers as --data-parallel-size says",
     },
+    split: IN_TURN,
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
 };
@@ -294,6 +328,7 @@ const SGLANG: EnginePreset = EnginePreset {
         count: Count::One,
         source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
     },
+    split: AT_ONCE,
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
              (flashinfer-ai/flashinfer #2640); models/deepseek_v2.py, determine_num_fused_shared_experts: without experts over GPUs, and \
@@ -326,6 +361,7 @@ const TRTLLM: EnginePreset = EnginePreset {
         count: Count::One,
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
+    split: IN_TURN,
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
              overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
 };

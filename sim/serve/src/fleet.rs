@@ -2,7 +2,8 @@
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
 //! prefill to decode replicas in `fleet/run/split.rs`, memory that replicas lend each other in `fleet/run/lending.rs`, replicas of a part of the
-//! layers in `fleet/run/stations.rs`, a held number of requests in flight in `fleet/held.rs`, failures and autoscaling in `fleet/run/control.rs`, what a planner of the fleet sees in
+//! layers in `fleet/run/stations.rs`, a held number of requests in flight in `fleet/held.rs`, the way from a
+//! client to the queue in `fleet/start.rs`, failures and autoscaling in `fleet/run/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
@@ -11,6 +12,7 @@ mod ends;
 pub mod held;
 mod run;
 pub mod scaler;
+pub mod start;
 
 use crate::assignment::Assignment;
 use crate::kept::Kept;
@@ -28,6 +30,7 @@ use hw::Tick;
 use run::Run;
 use run::stations::Stations;
 use scaler::Scaler;
+use start::Start;
 
 /// Equal replicas.
 #[derive(Clone, Debug)]
@@ -104,6 +107,8 @@ pub struct Fleet {
     pub kv_bytes_per_token: f64,
     /// What moves of a sequence besides, of layers that forget.
     pub kept: Kept,
+    /// How long a request is on the way from its client to the router.
+    pub start: Start,
     /// Who gives first tokens where prompts are computed on some replicas and decoded on others.
     pub first_token: FirstToken,
     /// Replicas that are lost at known times; of stations, the group is the station.

@@ -11,6 +11,10 @@ use std::collections::{BTreeSet, BinaryHeap};
 use engine::share::{Flow, max_min};
 use hw::Tick;
 
+/// Bytes per second that a GPU sends to another node, as a share of its port's: large messages of NCCL reach 36 of 50 GB/s between nodes of H100
+/// (`profiles/h100-sxm.toml`).
+pub const PORT_REACHED: f64 = 0.75;
+
 /// A transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {

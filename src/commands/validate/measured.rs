@@ -8,15 +8,13 @@ use std::path::Path;
 use engine::cost::calibrated::Calibrated;
 use engine::cost::profile::Profile;
 use engine::verdict::Refused;
-use hw::Seconds;
 use reports::gate::Gate;
 use scenario::serving::{Serving, ServingChoice};
 use scenario::training::Scenario;
-use score::bench::{self, Bench, Load, compare};
+use score::bench::{self, Bench, compare};
 use score::profiler::{compare::Compared, step::Measured, text};
 use score::{profiler, refit};
 use serde_json::Value;
-use serve::engine_constants::EngineConstants;
 
 use super::{gates, hold_figures};
 use crate::cli::{Format, ValidateArgs};
@@ -149,8 +147,7 @@ fn refitted(
     dir: &Path,
 ) -> Result<(Vec<compare::Compared>, String), Failure> {
     let profile = of_card(serving.profile.as_ref())?;
-    let usual = serving.engine.preset.map_or(Seconds::ZERO, |preset| EngineConstants::of(preset.name).start);
-    let is_held = benches.iter().any(|bench| matches!(bench.load, Load::InFlight(_)));
+    let start = &serving.engine.start;
     let play = |[compute, memory]: [f64; 2], starts: &[f64]| {
         let ratios = |start: &f64| {
             let found = Calibrated { compute, memory, ..Calibrated::plain(*start) };
@@ -158,7 +155,7 @@ fn refitted(
         };
         starts.iter().map(ratios).collect()
     };
-    let mut found = refit::choose(usual.get(), is_held, &play);
+    let mut found = refit::choose(start.mean.get(), !start.is_written, &play);
     found.date = today();
     found.on = benches.iter().map(|bench| format!("{}: {}", bench.client, bench.words())).collect();
     let path = dir.join("profile.toml");

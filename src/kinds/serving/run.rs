@@ -20,7 +20,6 @@ use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use engine::verdict::Refused;
-use hw::Seconds;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -31,8 +30,6 @@ use reports::tuned::Tuned;
 use reports::views;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
-use serve::engine_constants::{self, EngineConstants};
-use serve::fleet::held::{Held, Users};
 use serve::fleet::scaler::Scaler;
 use serve::fleet::{Fleet, Rules, Served};
 use serve::metrics;
@@ -75,9 +72,14 @@ impl Kind for Serving {
         Some(best::planned(self, (row(self, choice), Some(fixed?))))
     }
 
+    fn plays_requests(&self) -> bool {
+        matches!(self.law, CostLaw::Operations | CostLaw::Stages(_))
+            && self.plain().any(|plain| self.names.contains(&plain.name))
+    }
+
     fn served(&self, choice: &str) -> Option<Frames> {
         let plain = self.plain().find(|plain| plain.name == choice)?;
-        matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
+        self.plays_requests().then(|| frames::of(self, plain))
     }
 
     fn strict_hull(&self) -> Option<bool> {
@@ -201,19 +203,11 @@ fn serve_choice<'s, 'f>(
     let scaler = planner.as_mut().map(|planner| planner as &mut dyn Scaler);
     let rules = own.over(Rules { scaler, ..Rules::of(router.as_mut()) });
     if let Some(users) = scenario.users_of(choice) {
-        let (requests, served) = fleet.serve_held(&requests, rules, &held(scenario, users));
+        let (requests, served) = fleet.serve_held(&requests, rules, users);
         return (Cow::Owned(requests), served, planner);
     }
     let served = fleet.serve_by(&requests, rules);
     (requests, served, planner)
-}
-
-/// A load of users; a named engine has its time until a request is in the queue, and text to make into tokens.
-fn held(scenario: &Serving, users: Users) -> Held {
-    let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let calibrated = scenario.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
-    let start = calibrated.map_or(constants.start, |found| Seconds::new(found.start_s));
-    Held { users, start, tokenize: constants.tokenize, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.
@@ -259,7 +253,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let steps = planner.map(|planner| planner.steps);
     let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
-    let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served)).flatten();
+    let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
     let n_draws = 1 + scenario.draws.len();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();

@@ -7,7 +7,7 @@ use input::diagnostic::{Code, Finding};
 use crate::flags::{Flag, is_flag, named as flag_named};
 use crate::launch::Launch;
 use crate::variables::{Variables, assigned, filled, take};
-use crate::workers::{LABEL, Worker, fleet};
+use crate::workers::{LABEL, Replicas, Worker, fleet};
 use crate::yaml::{self, Entry};
 use crate::{Imported, Machine, sglang, vllm};
 
@@ -134,7 +134,7 @@ fn worker_of(
         _ if flags.is("is-decode-worker") => Some("decode"),
         _ => None,
     };
-    let replicas = value(own, "replicas").and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
+    let replicas = Replicas::read(value(own, "replicas")).told(findings);
     flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
     flags.judge();
     findings.append(&mut flags.findings);

@@ -1,5 +1,6 @@
 //! A file of Docker Compose: services whose containers start servers.
 
+use super::Replicas;
 use crate::launch::{self, Begins, Launch};
 use crate::shell::quoted;
 use crate::variables::{Variables, assigned, take};
@@ -7,7 +8,7 @@ use crate::yaml::{self, Entry};
 use input::diagnostic::Finding;
 
 /// A service that starts a server: its name, how many there are, the position of what began it, and the launch.
-pub(super) type Service = (String, u64, usize, Launch);
+pub(super) type Service = (String, Replicas, usize, Launch);
 
 /// The keys of a file of Compose; `None` where it is none.
 pub(super) fn entries(text: &str) -> Option<Vec<Entry>> {
@@ -27,7 +28,7 @@ pub(super) fn services(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Servi
                 place("command").or_else(|| place("entrypoint")).map_or(service.at.clone(), |entry| entry.at.clone());
             let launch = launch.moved_to(&at);
             let replicas = own.iter().find(|entry| entry.path[2..] == ["deploy", "replicas"]);
-            let replicas = replicas.and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
+            let replicas = Replicas::read(replicas.copied());
             found.push((service.path[1].clone(), replicas, engine, launch));
         }
     }

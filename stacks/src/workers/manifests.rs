@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use input::diagnostic::Finding;
 
+use super::Replicas;
 use crate::launch::{self, Begins, Launch};
 use crate::shell::quoted;
 use crate::variables::{Variables, assigned, filled, take};
@@ -29,6 +30,12 @@ pub(super) fn word_of(document: &str, key: &str) -> Option<String> {
     let found = launch::lines(document).find_map(|line| line.trim_start_matches("- ").strip_prefix(key))?;
     let word = found.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
     (!word.is_empty()).then(|| word.to_owned())
+}
+
+/// How many pods, or groups of pods, a document asks for.
+pub(super) fn replicas_of(document: &str) -> Replicas {
+    let entries = yaml::entries(document).unwrap_or_default();
+    Replicas::read(entries.iter().find(|entry| entry.key() == "replicas"))
 }
 
 /// The first container of a document that starts a server.

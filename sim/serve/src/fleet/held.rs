@@ -4,19 +4,18 @@
 //! sessions and pauses that is a number of requests in flight: so many are sent together, and the next one when one has ended. Where sessions
 //! arrive by themselves, each has a user of its own.
 //!
-//! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it. Connection and checks vary: an
-//! exponential draw for every request. Text becomes tokens at a steady rate. The spread parts requests that ended
-//! together. A request that follows another one misses the iteration that begins as the other ends, as it does in life.
+//! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it (`start.rs`). A request that follows
+//! another one at once misses the iteration that begins as the other ends, as it does in life.
 //! Arrivals are an outcome here, so the requests come back as they were sent. Units: ticks inside, `Time` outside.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use engine::random::{self, Stream};
 use hw::{Seconds, Tick, Time};
 
 use super::ends::IDLE;
 use super::run::Run;
+use super::start::OnTheWay;
 use super::{Fleet, Rules, Served};
 use crate::request::{Request, Requests};
 
@@ -57,19 +56,6 @@ impl Users {
     }
 }
 
-/// A load of users.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
-    /// Who sends.
-    pub users: Users,
-    /// Mean time from the client's sending to the engine's queue, without the tokenizer.
-    pub start: Seconds,
-    /// Time of the tokenizer for each token of a prompt.
-    pub tokenize: Seconds,
-    /// Seed of its draws.
-    pub seed: u64,
-}
-
 /// Who sends the next request when one has ended.
 struct Client<'r> {
     requests: &'r Requests,
@@ -83,39 +69,32 @@ struct Client<'r> {
     /// Sessions of the warm-up that have not ended; while there are any, no session behind them begins.
     warm_up: usize,
     n_warming: usize,
-    start_s: f64,
-    tokenize: Seconds,
-    draws: Stream,
     /// Ticks at which requests were sent.
     sent: Vec<Tick>,
     /// Requests that users will send, by tick and by when that was known.
     due: BinaryHeap<Reverse<(Tick, u64, u32)>>,
     n_known: u64,
-    /// Requests that the engine has not seen, by the tick at which it does.
-    on_the_way: BinaryHeap<Reverse<(Tick, u32)>>,
+    on_the_way: OnTheWay,
 }
 
 impl<'r> Client<'r> {
-    fn new(requests: &'r Requests, held: &Held) -> Self {
+    fn new(requests: &'r Requests, users: Users, on_the_way: OnTheWay) -> Self {
         let begins: Vec<usize> = (0..requests.len()).filter(|&request| !requests.is_turn(request)).collect();
-        let warm_up = begins.len().min(held.users.warm_up() as usize);
+        let warm_up = begins.len().min(users.warm_up() as usize);
         let mut client = Self {
             requests,
             begins,
-            takes_next: held.users != Users::OfSessions,
+            takes_next: users != Users::OfSessions,
             next_session: 0,
             n_users: 0,
             warm_up,
             n_warming: warm_up,
-            start_s: held.start.get(),
-            tokenize: held.tokenize,
-            draws: random::stream(held.seed, "starts of requests"),
             sent: vec![Tick::ZERO; requests.len()],
             due: BinaryHeap::new(),
             n_known: 0,
-            on_the_way: BinaryHeap::new(),
+            on_the_way,
         };
-        match held.users {
+        match users {
             Users::Held { n, ramp, .. } => {
                 client.n_users = n.max(1);
                 for user in 0..n.max(1) {
@@ -174,9 +153,7 @@ impl<'r> Client<'r> {
             }
             self.due.pop();
             let prompt = self.requests.list[request as usize].prompt;
-            let start = Seconds::new(self.start_s * self.draws.exponential()) + self.tokenize * f64::from(prompt);
-            let start = Tick::from_seconds(start);
-            self.on_the_way.push(Reverse((tick + start, request)));
+            self.on_the_way.send(request, prompt, tick);
             self.sent[request as usize] = tick;
         }
     }
@@ -189,15 +166,15 @@ impl<'r> Client<'r> {
     /// Tick at which a user sends, or the engine sees, the next request.
     fn next(&self) -> Tick {
         let due = self.due.peek().map_or(IDLE, |Reverse((tick, ..))| *tick);
-        self.on_the_way.peek().map_or(due, |Reverse((tick, _))| due.min(*tick))
+        due.min(self.on_the_way.next())
     }
 }
 
 impl Run<'_, '_> {
     /// Serves everything that users send; when each request was sent.
-    fn play_held(mut self, held: &Held) -> (Vec<Tick>, Served) {
+    fn play_held(mut self, users: Users) -> (Vec<Tick>, Served) {
         self.records.watch();
-        let mut client = Client::new(self.requests, held);
+        let mut client = Client::new(self.requests, users, OnTheWay::new(self.fleet.start));
         client.send(Tick::ZERO);
         loop {
             let (event, arrival) = (self.next_tick(), client.next());
@@ -210,8 +187,7 @@ impl Run<'_, '_> {
             }
             if event < arrival {
                 self.next_event(arrival);
-            } else if client.on_the_way.peek().is_some_and(|Reverse((tick, _))| *tick <= now) {
-                let Reverse((_, request)) = client.on_the_way.pop().expect("it was looked at");
+            } else if let Some((_, request)) = client.on_the_way.take(now) {
                 self.arrive(request, client.sent[request as usize], now);
             }
             // A request that nobody can hold is answered at once.
@@ -246,8 +222,8 @@ impl Fleet {
     ///
     /// # Panics
     /// When there is no replica.
-    pub fn serve_held<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>, held: &Held) -> (Requests, Served) {
-        as_sent(requests, self.run(requests, rules).play_held(held))
+    pub fn serve_held<'p>(&'p self, requests: &'p Requests, rules: Rules<'p>, users: Users) -> (Requests, Served) {
+        as_sent(requests, self.run(requests, rules).play_held(users))
     }
 }
 

@@ -20,6 +20,7 @@ use stations::Stations;
 
 use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
+use super::start::OnTheWay;
 use super::{Fleet, Keeps, Served};
 use crate::kv::remote::Store;
 use crate::records::Records;
@@ -140,16 +141,38 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Serves everything.
     pub(super) fn play(mut self) -> Served {
+        let mut on_the_way = OnTheWay::new(self.fleet.start);
+        let is_instant = self.fleet.start.is_instant();
         for (index, request) in self.requests.list.iter().enumerate() {
-            let now = Tick::from(request.arrival);
-            self.run_until(now);
-            let request = u32::try_from(index).expect("fewer than 2^32 requests");
-            self.arrive(request, now, now);
+            let sent = Tick::from(request.arrival);
+            self.let_in(&mut on_the_way, sent);
+            let index = u32::try_from(index).expect("fewer than 2^32 requests");
+            if is_instant {
+                self.run_until(sent);
+                self.arrive(index, sent, sent);
+            } else {
+                on_the_way.send(index, request.prompt, sent);
+            }
         }
+        self.let_in(&mut on_the_way, IDLE);
         while self.side != IDLE && !self.is_past_clock && self.n_ended() < self.requests.len() as u64 {
             self.next_event(IDLE);
         }
         self.end()
+    }
+
+    /// Requests that are in the queue by a tick arrive, each at its own.
+    fn let_in(&mut self, on_the_way: &mut OnTheWay, by: Tick) {
+        while let Some((now, request)) = on_the_way.take(by) {
+            // Whoever would be there behind the end of the clock is not served.
+            if now == IDLE {
+                self.is_past_clock = true;
+                continue;
+            }
+            self.run_until(now);
+            let sent = Tick::from(self.requests.list[request as usize].arrival);
+            self.arrive(request, sent, now);
+        }
     }
 
     /// Requests that ended or were refused.

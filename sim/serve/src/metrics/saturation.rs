@@ -4,9 +4,11 @@
 //! limit the queue comes back to its mean; near it the mean grows as 1/(1 − ρ) and a draw of finite length scatters as much
 //! (Pollaczek and Khinchine); above it the queue grows with every arrival. Requests that come as others end do not tell: their queue cannot grow.
 
-use hw::{TickSum, Time};
+use hw::{Tick, TickSum, Time};
 
+use super::Latencies;
 use crate::fleet::Served;
+use crate::fleet::start::Start;
 use crate::request::Requests;
 
 /// Share of the time from which on the busiest group, or its frontends, may be at its limit.
@@ -43,14 +45,15 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Of requests that came by themselves; `None` where all came at one moment or none was served.
-    pub fn of(requests: &Requests, served: &Served) -> Option<Self> {
+    /// Of requests that came by themselves, and were on the way to the queue for a start; `None` where all came at one moment or none was served.
+    pub fn of(requests: &Requests, served: &Served, start: &Start) -> Option<Self> {
         let (first, last) = (requests.list.first()?.arrival, requests.list.last()?.arrival);
         let middle = first + hw::Span::from_ns((last - first).as_ns() / 2);
         if middle == first {
             return None;
         }
-        let waits: Vec<f64> = super::latencies(requests, served).flatten().map(|found| found.queue_s).collect();
+        let wait = |(found, start): (Option<Latencies>, Tick)| Some(found?.queue_s - start.to_seconds());
+        let waits: Vec<f64> = super::latencies(requests, served).zip(start.drawn(requests)).filter_map(wait).collect();
         let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
         if waits.is_empty() || n_steps == 0 {
             return None;
@@ -60,7 +63,7 @@ impl Queue {
         let mean_s = waits.iter().sum::<f64>() / hw::real(waits.len() as u64);
         Some(Self {
             busy: busiest(served),
-            waiting: [middle, last].map(|at| waiting(requests, served, at)),
+            waiting: [middle, last].map(|at| waiting((requests, served), start, at)),
             wait_steps: mean_s / step_s,
             n_later: requests.list.iter().filter(|request| request.arrival > middle).count() as u64,
         })
@@ -80,13 +83,13 @@ impl Queue {
     }
 }
 
-/// Requests that have come by a moment and not begun.
-fn waiting(requests: &Requests, served: &Served, at: Time) -> u64 {
-    let all = requests.list.iter().zip(&served.records.list);
-    let waits = all.filter(|(request, record)| {
+/// Requests that are in the queue by a moment and have not begun.
+fn waiting((requests, served): (&Requests, &Served), start: &Start, at: Time) -> u64 {
+    let all = requests.list.iter().zip(&served.records.list).zip(start.drawn(requests));
+    let waits = all.filter(|((request, record), start)| {
         let left = record.scheduled().or_else(|| record.ended());
         // Who was refused never waited.
-        request.arrival <= at && record.replica != u32::MAX && left.is_none_or(|left| left > at)
+        request.arrival + start.span() <= at && record.replica != u32::MAX && left.is_none_or(|left| left > at)
     });
     waits.count() as u64
 }
@@ -125,7 +128,7 @@ mod tests {
         let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); n]);
         lay(&mut requests, Arrivals::Poisson { per_s: load / 0.01 }, seed);
         let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());
-        Queue::of(&requests, &served).expect("requests that came and were served")
+        Queue::of(&requests, &served, &Start::default()).expect("requests that came and were served")
     }
 
     #[test]
@@ -160,7 +163,7 @@ mod tests {
             let batcher = batcher::named("vllm-v1").expect("listed");
             let engine = Engine { limits, table, batcher, spans: Spans::Closed };
             let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());
-            Queue::of(&requests, &served)
+            Queue::of(&requests, &served, &Start::default())
         };
         assert_eq!((together(1), together(100)), (None, None));
     }

@@ -36,14 +36,16 @@ hw::words! {
     }
 }
 
-/// Who gives the client the first token of a prompt that is decoded elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FirstToken {
-    /// The prefill replica, as soon as the prompt is computed.
-    #[default]
-    Prefill,
-    /// The decode replica, when the sequence joins its batch. So the transfer and the wait for a place come before the first token.
-    Decode,
+hw::words! {
+    /// Who gives the client the first token of a prompt that is decoded elsewhere.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum FirstToken: word {
+        /// The prefill replica, as soon as the prompt is computed.
+        #[default]
+        Prefill = "prefill",
+        /// The decode replica, when the sequence joins its batch. So the transfer and the wait for a place come before the first token.
+        Decode = "decode",
+    }
 }
 
 /// A sequence whose keys and values go to another replica.

@@ -7,6 +7,7 @@ use crate::batcher;
 use crate::dataset::Dataset;
 use crate::fleet::Group;
 use crate::fleet::dynamics::{Failures, Outage};
+use crate::fleet::start::Start;
 use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
 use crate::records::Record;
@@ -32,8 +33,8 @@ fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s: f64) -> (Requests, S
 }
 
 fn by_users(fleet: &Fleet, requests: &Requests, users: Users, start_s: f64) -> (Requests, Served) {
-    let held = Held { users, start: Seconds::new(start_s), tokenize: Seconds::ZERO, seed: 3 };
-    fleet.serve_held(requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), &held)
+    let fleet = Fleet { start: Start { mean: Seconds::new(start_s), seed: 3, ..Start::default() }, ..fleet.clone() };
+    fleet.serve_held(requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), users)
 }
 
 fn sent_ms(run: &(Requests, Served)) -> Vec<u64> {
@@ -88,11 +89,10 @@ fn the_start_of_a_request_counts_for_its_first_token_only() {
 
 #[test]
 fn a_tokenizer_takes_its_time_for_every_token_of_a_prompt() {
-    let fleet = fleet(8, Spans::Closed);
+    let start = Start { tokenize: Seconds::new(1e-3), ..Start::default() };
+    let fleet = Fleet { start, ..fleet(8, Spans::Closed) };
     let requests = Requests::of([100, 1000].map(|prompt| Request::new(Time::ZERO, prompt, 11)).to_vec());
-    let tokenize = Seconds::new(1e-3);
-    let held = Held { users: Users::in_flight(1), start: Seconds::ZERO, tokenize, seed: 3 };
-    let run = fleet.serve_held(&requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), &held);
+    let run = fleet.serve_held(&requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), Users::in_flight(1));
     assert!((figure(&run, "ttft_s.mean") - ((0.1 + 1.0) / 2.0 + 0.01)).abs() < 1e-9);
     assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
 }
@@ -133,8 +133,7 @@ fn a_host_that_is_an_iteration_ahead_sees_a_request_an_iteration_later() {
             let mut fleet = fleet(8, spans);
             let engine = &mut fleet.groups[0].engine;
             engine.table = engine.table.clone().hosted(host);
-            let held = Held { users: Users::in_flight(2), start: Seconds::ZERO, tokenize: Seconds::ZERO, seed: 3 };
-            let (_, served) = fleet.serve_held(&requests, Rules::of((router::ROUTERS[0].make)(0).as_mut()), &held);
+            let (_, served) = by_users(&fleet, &requests, Users::in_flight(2), 0.0);
             let firsts: Vec<f64> = served.records.list.iter().map(first_token_s).collect();
             assert_eq!(firsts, seconds);
         }

@@ -5,7 +5,7 @@ use hw::{Seconds, Span, Time};
 use super::{Arrivals, engine, lay, named, slow_link};
 use crate::batcher::BATCHERS;
 use crate::fleet::dynamics::{Failures, Outage};
-use crate::fleet::held::{Held, Users};
+use crate::fleet::held::Users;
 use crate::fleet::{Fleet, Group, Rules, Served};
 use crate::frontend::Frontend;
 use crate::metrics::{self, Slo};
@@ -226,8 +226,7 @@ fn a_user_whose_request_times_out_goes_on_with_the_next() {
     // way is not the user's) and so on: each is sent as the one before is given up.
     let patience = vec![Patience { first_token: None, whole: span(3.5) }];
     let requests = Requests { patience, ..Requests::of(vec![at(0.0, 5, 10); 3]) };
-    let held = Held { users: Users::in_flight(1), start: Seconds::ZERO, tokenize: Seconds::ZERO, seed: 1 };
-    let (sent, served) = one(1).serve_held(&requests, Rules::of(named("round-robin").as_mut()), &held);
+    let (sent, served) = one(1).serve_held(&requests, Rules::of(named("round-robin").as_mut()), Users::in_flight(1));
     let ended: Vec<Option<f64>> = ends(&served).into_iter().map(|(_, at)| at).collect();
     assert!(served.records.list.iter().all(|record| record.end() == End::TimedOut));
     let sent: Vec<Option<f64>> = sent.list.iter().map(|request| seconds(Some(request.arrival))).collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fleet::dynamics::{Rule, Scaling};
-use crate::fleet::held::{Held, Users};
+use crate::fleet::held::Users;
 use crate::frontend::Frontend;
 use crate::replica::Role;
 use hw::Span;
@@ -54,13 +54,13 @@ fn who_would_end_after_the_clock_is_not_served() {
 #[test]
 fn users_and_scalers_stop_at_the_end_of_the_clock() {
     let requests = months(&[1; 9]);
-    let held = Held { users: Users::in_flight(1), start: Seconds::ZERO, tokenize: Seconds::ZERO, seed: 1 };
-    let (_, served) = monthly(Spans::Closed).serve_held(&requests, Rules::of(round_robin().as_mut()), &held);
+    let users = Users::in_flight(1);
+    let (_, served) = monthly(Spans::Closed).serve_held(&requests, Rules::of(round_robin().as_mut()), users);
     assert_eq!(served.n_unserved, 3, "six months of nine are served");
     // Pauses of four months: the first request ends after one month, the second one after six, and the third one would be sent after ten.
     let mut paused = months(&[1; 3]);
     paused.pauses = vec![Span::from_seconds(Seconds::new(4.0 * MONTH_S)); 3];
-    let (_, served) = monthly(Spans::Closed).serve_held(&paused, Rules::of(round_robin().as_mut()), &held);
+    let (_, served) = monthly(Spans::Closed).serve_held(&paused, Rules::of(round_robin().as_mut()), users);
     assert_eq!((served.n_unserved, served.records.n_ended()), (1, 2));
     // A scaler that looks every month would look for ever.
     let mut fleet = monthly(Spans::Closed);

@@ -1,0 +1,43 @@
+//! Files that a verb writes: no two of them are one.
+
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use input::diagnostic::Code;
+
+/// A file that is written, by the option or the words that name it.
+pub type Output<'a> = (&'a str, &'a Path);
+
+/// Holds that no two outputs are one file, whatever their names say of it. What is there and is no file, such as a pipe, takes all of them.
+///
+/// # Errors
+/// When two of them are.
+pub fn apart(outputs: &[Output<'_>]) -> Result<(), Failure> {
+    let places: Vec<PathBuf> = outputs.iter().map(|(_, path)| place(path)).collect();
+    for (index, (name, path)) in outputs.iter().enumerate() {
+        if let Some(other) = places[..index].iter().position(|other| *other == places[index]).filter(|_| is_file(path))
+        {
+            let what = format!("{} and {name} are one file: `{}`", outputs[other].0, path.display());
+            return Err(Failure::input(
+                Code::TwiceNamed,
+                what + "\n  = the later one would stand for both; give each a file of its own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().map_or(true, |found| found.is_file())
+}
+
+/// Where a path leads: as far as it is there the disk says it, and the rest is as it was written.
+fn place(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let known = absolute.ancestors().find_map(|part| {
+        let rest = absolute.strip_prefix(part).ok()?;
+        let found = part.canonicalize().ok()?;
+        Some(if rest.as_os_str().is_empty() { found } else { found.join(rest) })
+    });
+    known.unwrap_or(absolute)
+}

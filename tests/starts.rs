@@ -1,0 +1,142 @@
+//! The way of a request to an engine: one rule for every load, and for replicas that share a request.
+
+use engine::play::Case;
+use hw::Seconds;
+use input::diagnostic;
+use scenario::Overrides;
+use scenario::serving::Serving;
+use scenario::serving::played;
+use serve::engine_constants::{self, EngineConstants};
+use serve::engine_preset::{PRESETS, RESERVED_GIB};
+use serve::replica::FirstToken;
+use serve::transfer::PORT_REACHED;
+use skrull_sim::kinds;
+
+/// A shipped scenario with pieces of its text replaced, and keys from the command line.
+fn changed(name: &str, pieces: &[[&str; 2]], set: &[&str]) -> kinds::Checked {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let mut text = source.text.clone();
+    for [from, to] in pieces {
+        assert!(text.contains(from), "{name} has `{from}`");
+        text = text.replace(from, to);
+    }
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    kinds::check(diagnostic::Source { text, ..source }, &folder, &Overrides { set, ..Overrides::default() })
+}
+
+fn words(checked: &kinds::Checked) -> String {
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+/// Mean TTFT of requests of 1000 tokens under an engine, which come so seldom that each finds an idle one, or one after another.
+fn ttft_s(engine: &str, is_open: bool, set: &[&str]) -> f64 {
+    let name = format!("name = \"{engine}\"");
+    let load = if is_open { "arrivals = \"poisson\"\nrate_per_s = 0.01" } else { "concurrency = 1" };
+    let pieces = [
+        ["name = \"vllm\"\nversion = \"0.11.0\"", name.as_str()],
+        ["arrivals = \"held\"\nconcurrency = 32", load],
+        ["[policies]\nrun = [\"vllm-v1\"]\n", ""],
+    ];
+    // An engine by its name batches as it does; what the file expects is not asked.
+    let plain = ["trace.prompt_tokens=1000", "trace.output_tokens=2", "trace.requests=500"];
+    let checked = changed("serving/closed-loop", &pieces, &[&plain[..], set].concat());
+    let scenario = checked.scenario.as_ref().unwrap_or_else(|| panic!("{}", words(&checked)));
+    scenario.run(&|_| {}).results[0].metrics["ttft_s.mean"]
+}
+
+#[test]
+fn an_idle_engine_takes_its_start_and_its_tokenizer_whoever_sends() {
+    for engine in ["vllm", "sglang", "trtllm"] {
+        let EngineConstants { start, tokenize, .. } = EngineConstants::of(engine);
+        let (mean, tokens) = (start.get(), 1000.0 * tokenize.get());
+        assert_eq!(tokenize, engine_constants::tokenize());
+        // The mean of 500 exponential draws is known to 4.5 % of it.
+        let scatter = 4.0 * 0.045 * mean;
+        for is_open in [true, false] {
+            let without = ttft_s(engine, is_open, &["engine.start_ms=0", "engine.tokenize_us_per_token=0"]);
+            let with = ttft_s(engine, is_open, &[]);
+            assert!((with - without - mean - tokens).abs() < scatter, "{engine}, open {is_open}: {with} and {without}");
+            // A tokenizer alone has no draws.
+            let tokenized = ttft_s(engine, is_open, &["engine.start_ms=0", "engine.tokenize_us_per_token=50"]);
+            assert!((tokenized - without - 0.05).abs() < 1e-6, "{engine}, open {is_open}: {tokenized} and {without}");
+        }
+    }
+}
+
+fn serving(checked: &kinds::Checked) -> &Serving {
+    let scenario = checked.scenario.as_ref().unwrap_or_else(|| panic!("{}", words(checked)));
+    scenario.serving().expect("engines that serve")
+}
+
+#[test]
+fn split_replicas_of_an_engine_hand_over_as_its_runs_are_scored() {
+    for preset in &PRESETS {
+        let name = format!("[engine]\nname = \"{}\"\nversion = \"{}\"", preset.name, preset.since);
+        let checked = changed("serving/disaggregated", &[["[engine]", &name]], &["trace.requests=100"]);
+        let serving = serving(&checked);
+        for (choice, n_starts) in [("colocated", 1), ("split", preset.split.n_starts)] {
+            let choice = serving.plain().find(|plain| plain.name == choice).expect("a way of serving");
+            let (fleet, _) = played::fleet(serving, choice, Case::Expected);
+            assert_eq!(fleet.first_token, FirstToken::Decode);
+            assert_eq!(fleet.start.mean, EngineConstants::of(preset.name).start * f64::from(n_starts), "{name}");
+            for group in &fleet.groups {
+                let nic = serving.cluster.nic_bandwidth.get();
+                assert_eq!(group.port_bytes_per_s, Some(nic * PORT_REACHED));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_gives_the_first_token_may_be_written_and_says_where_the_hand_over_counts() {
+    let fleet = |first: &str| {
+        let checked = changed(
+            "serving/disaggregated",
+            &[[
+                "run = [\"colocated\", \"colocated-512\", \"split\", \"split-far\", \"split-far-packed\"]",
+                "run = [\"colocated\", \"split\"]",
+            ]],
+            &["trace.requests=400", first],
+        );
+        let serving = serving(&checked).clone();
+        let result = checked.scenario.as_ref().expect("checked").run(&|_| {});
+        let row = result.results.iter().find(|row| row.policy == "split").expect("it runs").metrics.clone();
+        (serving, row)
+    };
+    let [prefill, decode] = ["fleet.first_token=prefill", "fleet.first_token=decode"].map(fleet);
+    // Without a name an engine's prefill replicas give it, and nobody is on the way.
+    let plain = changed("serving/disaggregated", &[], &["trace.requests=400"]);
+    assert_eq!(serving(&plain).engine.start.mean, Seconds::ZERO);
+    // The whole request takes as long, and the first token comes later.
+    assert!((prefill.1["e2e_s.mean"] - decode.1["e2e_s.mean"]).abs() < 1e-9);
+    assert!(
+        decode.1["ttft_s.mean"] > prefill.1["ttft_s.mean"] + 1e-3,
+        "{} {}",
+        decode.1["ttft_s.mean"],
+        prefill.1["ttft_s.mean"]
+    );
+    let idle = changed("serving/azure-conv", &[], &["trace.requests=100", "fleet.first_token=decode"]);
+    assert!(words(&idle).contains("`fleet.first_token` changes nothing"), "{}", words(&idle));
+}
+
+#[test]
+fn a_process_that_serves_keeps_as_much_wherever_it_is_asked() {
+    let checked = changed("serving/disaggregated", &[], &["trace.requests=100"]);
+    assert_eq!(serving(&checked).reserved, hw::Bytes::from_gib(RESERVED_GIB));
+}
+
+#[test]
+fn constants_are_named_where_a_model_uses_them() {
+    let named = |model: &str, set: &[&str]| {
+        let pieces = [["name = \"vllm\"\nversion = \"0.11.0\"", "name = \"sglang\""], ["llama-3-70b", model]];
+        let checked = changed("serving/closed-loop", &pieces, &[&["trace.requests=10"], set].concat());
+        serving(&checked).free_parameters.clone()
+    };
+    let has = |found: &[String], key: &str| found.iter().any(|sentence| sentence.starts_with(&format!("`{key}`")));
+    let of_dense = named("llama-3-70b", &[]);
+    assert!(!has(&of_dense, "engine.host_us_per_intricate_layer") && has(&of_dense, "engine.start_ms"), "{of_dense:?}");
+    let of_latent = named("deepseek-v2-lite", &["engine.tp=1"]);
+    assert!(has(&of_latent, "engine.host_us_per_intricate_layer"), "{of_latent:?}");
+    let of_none = named("llama-3-70b", &["engine.start_ms=0"]);
+    assert!(!has(&of_none, "engine.start_ms"), "{of_none:?}");
+}
