@@ -50,6 +50,7 @@ mod scaling;
 mod scenarios;
 mod schema;
 mod serving;
+mod serving_claims;
 mod settings;
 mod shell;
 mod style;
