@@ -52,6 +52,7 @@ mod scaling;
 mod scenarios;
 mod schema;
 mod serving;
+mod serving_claims;
 mod settings;
 mod shell;
 mod starts;

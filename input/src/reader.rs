@@ -148,9 +148,12 @@ impl<'f> Reader<'f> {
         self.root.get(key)?.as_str()
     }
 
-    /// A key of a section, as it is written, and where; left where it is.
+    /// A key of a section or of a table in it, as `trace.sessions`, as it is written, and where; left where it is.
     pub fn peek_in(&self, section: &str, key: &str) -> Option<(String, Place)> {
-        let value = self.root.get(section)?.as_table()?.get(key)?;
+        let (section, inside) = section.split_once('.').unwrap_or((section, ""));
+        let inside = inside.split('.').filter(|name| !name.is_empty());
+        let table = inside.fold(self.root.get(section), |table, name| table?.as_table()?.get(name));
+        let value = table?.as_table()?.get(key)?;
         let text = match value.as_ref() {
             ValueInner::String(text) => format!("\"{text}\""),
             ValueInner::Integer(number) => number.to_string(),

@@ -78,6 +78,8 @@ pub struct Change {
 pub struct Unknown {
     /// As it is written.
     pub metric: String,
+    /// Why no result has it, where that is known; empty where there is no such metric.
+    pub why: String,
     /// Those that a result has.
     pub known: Vec<String>,
 }

@@ -8,6 +8,86 @@ use input::reader::Section;
 /// Experts in four bits and sixteen elsewhere, as gpt-oss is published: a word for what most 4-bit checkpoints are.
 pub const FOUR_BIT_EXPERTS: &str = "4-bit-experts";
 
+/// Formats of parts that are named; the others stay what they are without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    attention: Option<Format>,
+    dense: Option<Format>,
+    experts: Option<Format>,
+    head: Option<Format>,
+    kv: Option<Dtype>,
+    /// Whether experts are named by themselves, and not as layers like all others.
+    pub has_experts: bool,
+}
+
+impl Named {
+    /// No part.
+    pub const NONE: Self =
+        Self { attention: None, dense: None, experts: None, head: None, kv: None, has_experts: false };
+
+    /// What a word names: all layers. The head, keys and values are parts of their own.
+    pub fn of_word(word: &str) -> Option<Self> {
+        let Formats { attention, dense, experts, .. } = of_word(word)?;
+        Some(Self {
+            attention: Some(attention),
+            dense: Some(dense),
+            experts: Some(experts),
+            has_experts: experts != dense,
+            ..Self::NONE
+        })
+    }
+
+    /// Reads the parts of a table beside those that it names by one word for all layers.
+    pub fn with_parts(self, section: &mut Section<'_>) -> Self {
+        let names = ["attention", "dense", "experts", "head", "kv"].map(|key| section.has(key));
+        let found = parts(section, self.over(Formats::of(Dtype::Bf16)));
+        let part = |n: usize, found: Format, named: Option<Format>| if names[n] { Some(found) } else { named };
+        Self {
+            attention: part(0, found.attention, self.attention),
+            dense: part(1, found.dense, self.dense),
+            experts: part(2, found.experts, self.experts),
+            head: part(3, found.head, self.head),
+            kv: if names[4] { Some(found.kv) } else { self.kv },
+            has_experts: names[2] || self.has_experts,
+        }
+    }
+
+    /// These, and what others name besides.
+    pub fn beside(self, other: Self) -> Self {
+        Self {
+            attention: self.attention.or(other.attention),
+            dense: self.dense.or(other.dense),
+            experts: self.experts.or(other.experts),
+            head: self.head.or(other.head),
+            kv: self.kv.or(other.kv),
+            has_experts: if self.experts.is_some() { self.has_experts } else { other.has_experts },
+        }
+    }
+
+    /// Without those of layers.
+    pub fn outside_of_layers(self) -> Self {
+        Self { head: self.head, kv: self.kv, ..Self::NONE }
+    }
+
+    /// Whether a part of the layers is named.
+    pub fn has_layers(&self) -> bool {
+        self.outside_of_layers() != *self
+    }
+
+    /// Formats of all parts, over what they are without it.
+    pub fn over(self, base: Formats) -> Formats {
+        Formats {
+            attention: self.attention.unwrap_or(base.attention),
+            // What lies behind attention has a format of its own as long as nobody says attention's.
+            output: if self.attention.is_some() { None } else { base.output },
+            dense: self.dense.unwrap_or(base.dense),
+            experts: self.experts.unwrap_or(base.experts),
+            head: self.head.unwrap_or(base.head),
+            kv: self.kv.unwrap_or(base.kv),
+        }
+    }
+}
+
 /// Formats of a word.
 pub fn of_word(word: &str) -> Option<Formats> {
     let whole = Formats::of(Dtype::Bf16);

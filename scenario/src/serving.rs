@@ -16,6 +16,7 @@ mod holds;
 mod images;
 mod kernels;
 pub mod kv;
+mod listed;
 mod long;
 mod operation;
 pub mod placed;

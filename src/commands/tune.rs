@@ -15,14 +15,8 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let found = job.tuned();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
-    if let Some(Unknown { metric, known }) = &found.unknown {
-        let near = nearest(metric, known.iter().map(String::as_str))
-            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        let help = "dollars need `usd_per_gpu_hour` in `[fleet]`, and limits of time `[slo]`";
-        return Err(Failure::input(
-            Code::WrongExpectation,
-            format!("no setting has the metric `{metric}`{near}\n  = {help}"),
-        ));
+    if let Some(unknown) = &found.unknown {
+        return Err(Failure::input(Code::WrongExpectation, words_of(unknown)));
     }
     let dir = out_dir(&args.scenario, &job.head().name)?;
     let json =
@@ -40,6 +34,16 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
         Some(_) => Ok(()),
         None => Err(Failure::Gate("error: no setting keeps the limits".to_owned())),
     }
+}
+
+/// What is wrong with a metric that no setting has.
+fn words_of(Unknown { metric, why, known }: &Unknown) -> String {
+    if !why.is_empty() {
+        return format!("no setting has the metric `{metric}`\n  = {why}");
+    }
+    let near = nearest(metric, known.iter().map(String::as_str))
+        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    format!("unknown metric `{metric}`{near}\n  = results of this scenario have {}", known.join(", "))
 }
 
 fn nothing_asked(name: &str) -> Failure {

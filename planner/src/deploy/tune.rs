@@ -68,15 +68,20 @@ impl Tried {
 }
 
 /// What was chosen among ways that were tried, what came next, and what every way gives of the metric that is sought. All were tried, so the bound
-/// is the answer.
-pub fn decided(found: Found, tried: &[Tried], metric: &str, aim: Aim) -> Decision<usize> {
+/// is the answer, unless one is known that holds for ways that were not listed as well, with words for it.
+pub fn decided(
+    found: Found,
+    tried: &[Tried],
+    (metric, aim): (&str, Aim),
+    beyond: Option<(f64, &str)>,
+) -> Decision<usize> {
     let value = |at: usize| tried[at].figure.as_ref().copied().unwrap_or(f64::NAN);
     let objective = value(found.best);
     let n_refused = tried.len() - found.n_tried;
-    let mut notes = vec![format!(
-        "best of {} ways that can be served, {n_refused} cannot; all were tried, so the bound is the answer",
-        found.n_tried
-    )];
+    let proof = beyond
+        .map_or_else(|| "so the bound is the answer".to_owned(), |(_, words)| format!("and the bound is {words}"));
+    let mut notes =
+        vec![format!("best of {} ways that can be served, {n_refused} cannot; all were tried, {proof}", found.n_tried)];
     if let Some(at) = found.runner_up {
         let worse = worse_by(objective, value(at)) * 100.0;
         notes.push(format!("runner-up, {worse:.1} % worse: {}", tried[at].words()));
@@ -88,7 +93,12 @@ pub fn decided(found: Found, tried: &[Tried], metric: &str, aim: Aim) -> Decisio
     for way in tried {
         figures.extend(way.figure.iter().map(|value| (format!("{metric}_{}", way.label), *value)));
     }
-    let decision = Decision::new(found.best, aim, objective).bounded(Some(Bound::plain(objective)), Status::Optimal);
+    let (bound, status) = match beyond {
+        None => (objective, Status::Optimal),
+        Some((bound, _)) if aim.is_better(objective, bound) => (objective, Status::Optimal),
+        Some((bound, _)) => (bound, Status::Feasible),
+    };
+    let decision = Decision::new(found.best, aim, objective).bounded(Some(Bound::plain(bound)), status);
     decision.said(notes, figures)
 }
 

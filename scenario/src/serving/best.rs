@@ -10,10 +10,10 @@ use serve::router::RouterKind;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use super::ServingChoice;
 use super::engine::EngineSection;
 use super::kv::KvTerms;
-use super::way;
+use super::listed::{self, Shown};
+use super::{ServingChoice, way};
 use crate::expect;
 use input::diagnostic::Code;
 use input::reader::{self, Listed, Place, Section, unknown};
@@ -211,38 +211,51 @@ fn ways(
     engine: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<Vec<ServingChoice>> {
-    let mut ways = Vec::new();
+    let (mut ways, mut lists) = (Vec::new(), Lists::default());
     let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
-        let words: Vec<(String, String)> =
-            listed.iter().map(|(key, value)| ((*key).to_owned(), word(value.as_ref()))).collect();
-        let label: Vec<String> = words.iter().map(|(key, value)| format!("{key}_{value}")).collect();
         let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
         let values = listed.iter().filter_map(number).collect();
         let read = way::way(&mut way, engine, router);
         way.finish();
         let Some((of, choice)) = read else { return };
-        let candidate = Candidate { of: of.clone(), label: label.join("_"), values, words, refused: None };
-        let name = format!("{of} ({})", label.join(" "));
-        ways.push(ServingChoice { name, candidate: Some(candidate), ..choice });
+        let at = listed.iter().map(|(key, value)| lists.add(key, Shown::of(value.as_ref()))).collect::<Vec<_>>();
+        ways.push((at, ServingChoice { candidate: Some(Candidate { of, values, ..Candidate::default() }), ..choice }));
     });
-    (n == ways.len()).then_some(ways)
+    (n == ways.len()).then(|| lists.label(ways))
 }
 
-/// A value in a word: of a table, what it is called.
-fn word(value: &ValueInner<'_>) -> String {
-    match value {
-        ValueInner::String(text) => text.to_string(),
-        ValueInner::Integer(number) => number.to_string(),
-        ValueInner::Float(number) => number.to_string(),
-        ValueInner::Table(table) => {
-            let words = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
-            let slots = table.get("slots").and_then(|slots| slots.as_integer());
-            let slots = slots.map(|slots| format!("{slots}-slots"));
-            let products = table.get("products").and_then(|list| list.as_array());
-            let part = products.map_or_else(String::new, |list| format!("-{}-products", list.len()));
-            format!("{}{part}", words.or(slots.as_deref()).unwrap_or("table"))
-        }
-        ValueInner::Boolean(flag) => flag.to_string(),
-        ValueInner::Array(_) => "list".to_owned(),
+/// Values of all ways by key, each once. They are named when all are known, so that no two have one name.
+#[derive(Default)]
+struct Lists(Vec<(&'static str, Vec<Shown>)>);
+
+impl Lists {
+    /// Adds a value, where it is not there; the positions of its key and of itself.
+    fn add(&mut self, key: &'static str, value: Shown) -> (usize, usize) {
+        let Self(lists) = self;
+        let list = lists.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            lists.push((key, Vec::new()));
+            lists.len() - 1
+        });
+        let values = &mut lists[list].1;
+        let at = values.iter().position(|known| *known == value).unwrap_or_else(|| {
+            values.push(value);
+            values.len() - 1
+        });
+        (list, at)
+    }
+
+    /// Ways with the names of their values.
+    fn label(self, ways: Vec<(Vec<(usize, usize)>, ServingChoice)>) -> Vec<ServingChoice> {
+        let named: Vec<(&str, Vec<String>)> = self.0.iter().map(|(key, list)| (*key, listed::words(list))).collect();
+        let with = |(at, mut choice): (Vec<(usize, usize)>, ServingChoice)| {
+            let word = |(list, value): (usize, usize)| (named[list].0.to_owned(), named[list].1[value].clone());
+            let words: Vec<(String, String)> = at.into_iter().map(word).collect();
+            let label: Vec<String> = words.iter().map(|(key, value)| format!("{key}_{value}")).collect();
+            let candidate = choice.candidate.as_mut().expect("a way is a candidate");
+            choice.name = format!("{} ({})", candidate.of, label.join(" "));
+            (candidate.label, candidate.words) = (label.join("_"), words);
+            choice
+        };
+        ways.into_iter().map(with).collect()
     }
 }

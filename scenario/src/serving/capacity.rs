@@ -53,7 +53,13 @@ pub fn capacity(
     let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8], 1);
     let tensor_degrees = counts(&mut section, "tp", &[1], 1);
     let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
+    // Turns of sessions follow each other: no window of them is cut.
+    let has_turns = !requests.follows.is_empty();
+    if has_turns {
+        section.idle(&["peak_s"], "requests without turns: sessions are served whole");
+    }
     let peak_s = section.number("peak_s", PEAK_S, 1.0..=1e7);
+    let peak_s = if has_turns { f64::INFINITY } else { peak_s };
     let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
     let (mut quoted, mut groups) = (Vec::new(), Vec::new());
     section.each_table("gpu", &mut |table| quoted.extend(self::quoted(table)));

@@ -35,6 +35,13 @@ pub struct ServingOutage {
     back_after_s: Option<f64>,
 }
 
+impl ServingOutage {
+    /// Name of the group that loses a replica.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+}
+
 fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
     const HELP: &str = "the name of a `[[fleet.group]]`";
     let Some((name, at)) = section.text(key) else {
@@ -107,6 +114,9 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
             reader.refuse(Code::UnknownPosition, outage.at.clone(), what, "replicas count from 0");
         }
     }
+    links_twice(reader, serving);
+    idle_links(reader, serving);
+    idle_outages(reader, serving);
     for choice in &serving.choices {
         let has = |role| serving.groups_of(choice).iter().any(|group| group.role == role);
         let missing = match (has(Role::Prefill), has(Role::Decode)) {
@@ -115,6 +125,73 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
             _ => continue,
         };
         reader.wrong(Code::MissingRole, None, format!("`{}` {missing}", choice.name));
+    }
+}
+
+/// Two groups have one link in a direction.
+fn links_twice(reader: &mut Reader<'_>, serving: &Serving) {
+    for (index, link) in serving.links.iter().enumerate() {
+        let is_same = |other: &ServingLink| [&other.from, &other.to] == [&link.from, &link.to];
+        if serving.links[..index].iter().any(is_same) {
+            let what = format!("two links go from `{}` to `{}`", link.from, link.to);
+            reader.refuse(
+                Code::TwiceNamed,
+                link.at.clone(),
+                what,
+                "one link has all that goes from the one to the other",
+            );
+        }
+    }
+}
+
+/// Keys and values go over links from groups that compute prompts to those that decode. What is lent goes over the network cards alone.
+fn idle_links(reader: &mut Reader<'_>, serving: &Serving) {
+    let group = |name: &str| serving.groups.iter().find(|group| group.name == name);
+    for link in &serving.links {
+        let (Some(from), Some(to)) = (group(&link.from), group(&link.to)) else { continue };
+        // A fleet with and without a group is one scenario.
+        if from.n_replicas == 0 || to.n_replicas == 0 {
+            continue;
+        }
+        let is_of = |choice: &ServingChoice, name: &String| choice.groups.is_empty() || choice.groups.contains(name);
+        let hands_on = from.role == Role::Prefill && to.role == Role::Decode;
+        let is_taken = |choice: &ServingChoice| [&link.from, &link.to].iter().all(|name| is_of(choice, name));
+        if !hands_on || !serving.choices.iter().any(is_taken) {
+            let what = format!("the link from `{}` to `{}` changes nothing: nothing goes there", link.from, link.to);
+            let help = "keys and values go from a group with `role = \"prefill\"` to one with `role = \"decode\"` of the same policy";
+            reader.warn(Code::NoEffect, link.at.clone(), what, help);
+        }
+    }
+}
+
+/// A replica that is lost already is not lost again.
+fn idle_outages(reader: &mut Reader<'_>, serving: &Serving) {
+    // Of a group that scales another machine takes the place of one that does not come back.
+    let is_scaled = |name: &str| serving.groups.iter().any(|group| group.name == name && group.scaling.is_some());
+    let lost_s = |outage: &ServingOutage| outage.at_s + outage.notice_s;
+    for (index, outage) in serving.outages.iter().enumerate() {
+        let holds = |(other_index, other): (usize, &ServingOutage)| {
+            let never = if is_scaled(&other.group) { lost_s(other) } else { f64::INFINITY };
+            let back_s = other.back_after_s.map_or(never, |after| lost_s(other) + after);
+            let is_first = (other.at_s, lost_s(other), other_index) < (outage.at_s, lost_s(outage), index);
+            other_index != index
+                && (&other.group, other.replica) == (&outage.group, outage.replica)
+                && is_first
+                && lost_s(other) <= lost_s(outage)
+                && lost_s(outage) < back_s
+        };
+        if serving.outages.iter().enumerate().any(holds) {
+            let what = format!(
+                "the outage of replica {} of `{}` at {} s changes nothing: it is lost already",
+                outage.replica, outage.group, outage.at_s
+            );
+            reader.warn(
+                Code::NoEffect,
+                outage.at.clone(),
+                what,
+                "let it begin when the other one is over, or leave it out",
+            );
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub struct EngineSection {
     /// Share of blocks that admissions of whole prompts leave free.
     watermark_ratio: f64,
     /// Host memory for swapped sequences; `None` recomputes.
-    swap: Option<Bytes>,
+    pub swap: Option<Bytes>,
     /// Host time per iteration, microseconds.
     pub host_us_per_step: f64,
     /// Host time per sequence of an iteration, microseconds.

@@ -9,6 +9,8 @@ use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
 use serve::engine_preset::RESERVED_GIB;
 use serve::fleet::dynamics::Failures;
+use serve::kv::lending::Borrow;
+use serve::kv::tiers::NO_STORE;
 use serve::replica::{FirstToken, Role};
 use serve::router::RouterKind;
 use serve::transfer::PORT_REACHED;
@@ -16,11 +18,11 @@ use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
-use super::{Serving, ServingGroup, dynamics, streams, way};
+use super::{Serving, ServingChoice, ServingGroup, dynamics, streams, way};
 use crate::cluster;
 use crate::cluster::Tuning;
 use crate::cost::Cost;
-use input::diagnostic::{Code, divisors};
+use input::diagnostic::{Code, Finding, divisors};
 use input::reader::{Place, Reader, Section, small, unknown};
 
 /// A group as it was read.
@@ -61,6 +63,7 @@ pub struct FleetSection {
     first_token: Option<FirstToken>,
     groups: Vec<Read>,
     types: Vec<TypeCentre>,
+    types_at: Place,
     links: Vec<ServingLink>,
     outages: Vec<ServingOutage>,
 }
@@ -168,6 +171,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     let first_token = first_token(&mut section);
     let (mut groups, mut types) = (Vec::new(), Vec::new());
     section.each_table("group", &mut |table| groups.push(group(table)));
+    let types_at = section.place("type").flatten();
     section.each_table("type", &mut |mut table| {
         let mut tokens = |key| {
             let found = table.number(key, 0.0, 1.0..=1e8);
@@ -189,7 +193,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
     section.finish();
-    FleetSection { n_replicas, router, usd_per_gpu_hour, first_token, groups, types, links, outages }
+    FleetSection { n_replicas, router, usd_per_gpu_hour, first_token, groups, types, types_at, links, outages }
 }
 
 /// `[[fleet.group]]`.
@@ -297,6 +301,38 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     dynamics::check(reader, serving);
     scaling::check(reader, serving);
     serving.free_parameters.extend(scaling::free_parameters(serving));
+}
+
+/// Keys of the section that nothing heeds.
+pub fn idle(serving: &Serving) -> Vec<Finding> {
+    let FleetSection { groups, types, types_at, .. } = &serving.given.fleet;
+    let mut found = Vec::new();
+    let mut tell = |at: &Place, what: String, help: &str| {
+        found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+    };
+    let has_shares = groups.iter().any(|group| group.shares.is_some());
+    let goes_by_shares = serving.choices.iter().any(|choice| choice.router.by_shares);
+    let routers = "a router that goes by shares: `plan-weights` or `interleaved-round-robin`";
+    if !goes_by_shares && let Some(group) = groups.iter().find(|group| group.shares.is_some()) {
+        tell(&group.at, "`fleet.group.share` changes nothing".to_owned(), &format!("it needs {routers}"));
+    }
+    if !types.is_empty() && !(goes_by_shares && has_shares) {
+        let help = format!("it needs a list in `fleet.group.share`, and {routers}");
+        tell(types_at, "`[[fleet.type]]` changes nothing".to_owned(), &help);
+    }
+    for (index, group) in groups.iter().enumerate().filter(|(_, group)| group.port_gb_per_s > 0.0) {
+        let name = name_of(group, index);
+        let of_choice = |choice: &&ServingChoice| serving.groups_of(choice).iter().any(|other| other.name == name);
+        let sends = |choice: &ServingChoice| {
+            choice.operation.remote != NO_STORE || choice.kv.borrow != Borrow::Never || group.role != Role::Both
+        };
+        let mut choices = serving.choices.iter().filter(of_choice).peekable();
+        if choices.peek().is_some() && !choices.any(sends) {
+            let help = "it needs replicas with `role = \"prefill\"` or `\"decode\"`, `remote_gib` in `tiers`, or memory that is lent";
+            tell(&group.at, format!("`port_gb_per_s` of `{name}` changes nothing"), help);
+        }
+    }
+    found
 }
 
 fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {

@@ -9,7 +9,7 @@ use serve::replica::Limits;
 use serve::step_cost::chunks::{Chunking, Sizes};
 use toml_span::value::ValueInner;
 
-use crate::formats;
+use crate::formats::{self, Named};
 use input::diagnostic::Code;
 use input::reader::Section;
 
@@ -31,15 +31,20 @@ pub struct Kernels {
     pub chunk_tokens_min: Option<u32>,
 }
 
-/// Format of weights.
+/// What a way of serving says of weights, keys and values. The rest is as the model's checkpoint says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Weights {
+pub struct Weights {
+    /// Formats by part.
+    pub named: Named,
+    /// Layers whose zeros are left out.
+    pub sparse: Option<SparseLayers>,
+}
+
+impl Weights {
     /// As the model's checkpoint says.
-    OfModel,
-    /// All weights are there, each part in its format.
-    Dense(Formats),
-    /// Zeros are left out.
-    Sparse(SparseLayers),
+    pub fn is_of_model(&self) -> bool {
+        self.sparse.is_none() && self.named == Named::NONE
+    }
 }
 
 /// `prefill_attention` with a sparse kernel.
@@ -54,7 +59,7 @@ pub struct Attention {
 impl Kernels {
     /// 16 bits, all keys, as much of a prompt as there is room for.
     pub const PLAIN: Self = Self {
-        weights: Weights::OfModel,
+        weights: Weights { named: Named::NONE, sparse: None },
         attention: None,
         chunk_tokens: None,
         chunk_sizes: Sizes::Equal,
@@ -63,18 +68,12 @@ impl Kernels {
 
     /// Products that are kept sparse.
     pub const fn sparse_weights(&self) -> Option<SparseLayers> {
-        match self.weights {
-            Weights::OfModel | Weights::Dense(_) => None,
-            Weights::Sparse(layers) => Some(layers),
-        }
+        self.weights.sparse
     }
 
     /// Formats of a replica whose model has those of `checkpoint`.
-    pub const fn formats(&self, checkpoint: Formats) -> Formats {
-        match self.weights {
-            Weights::Dense(formats) => formats,
-            Weights::OfModel | Weights::Sparse(_) => checkpoint,
-        }
+    pub fn formats(&self, checkpoint: Formats) -> Formats {
+        self.weights.named.over(checkpoint)
     }
 
     /// Sparse attention of a model on a tensor group; `None` where all keys are read, or where nobody said how many positions are kept.
@@ -152,35 +151,51 @@ pub fn kernels(section: &mut Section<'_>, base: &Kernels) -> Kernels {
         let at = section.at();
         section.refuse(Code::ExclusiveKeys, at, what, "equal chunks have one size, `chunk_tokens`");
     }
-    let weights = weights(section).unwrap_or(base.weights);
+    let weights = weights(section, base.weights);
     let attention = section.table("prefill_attention").map_or_else(|| base.attention.clone(), attention);
     Kernels { weights, attention, chunk_tokens, chunk_sizes, chunk_tokens_min }
 }
 
 /// `weights = "fp8"`, `weights = { format = "fp8", experts = "mxfp4", kv = "fp8" }`, or
-/// `weights = { format = "tiled-csl", sparsity = 0.8, products = ["output"] }`.
-fn weights(section: &mut Section<'_>) -> Option<Weights> {
+/// `weights = { format = "tiled-csl", sparsity = 0.8, products = ["output"] }`. A format is that of all layers; parts that are not named stay what they
+/// are in `base`.
+fn weights(section: &mut Section<'_>, base: Weights) -> Weights {
+    let of_word =
+        |word: &str| Named::of_word(word).map(|named| Weights { named: named.beside(base.named), sparse: None });
     if section.is_text("weights") {
-        return Some(Weights::Dense(formats::all(section, "weights", Formats::of(hw::Dtype::Bf16))));
+        let words = formats::words();
+        return of_word(words[section.word("weights", 0, &words)]).unwrap_or(base);
     }
     let words: Vec<&str> = formats::words().into_iter().chain([TILED_CSL]).collect();
-    let mut section = section.table("weights")?;
-    if !section.has("format") {
-        section.missing("format", "the format of all parts that are not named");
-    }
+    let Some(mut section) = section.table("weights") else { return base };
+    let has_format = section.has("format");
     let word = words[section.word("format", 0, &words)];
-    let found = match formats::of_word(word) {
-        Some(all) => Weights::Dense(formats::parts(&mut section, all)),
+    let found = match Named::of_word(word) {
+        Some(all) => {
+            let named = if has_format { all } else { Named::NONE }.with_parts(&mut section);
+            let sparse = if has_format { None } else { base.sparse };
+            if sparse.is_some() && named.has_layers() {
+                let help = "write `format`, which names all layers";
+                section.refuse(
+                    Code::ExclusiveKeys,
+                    section.at(),
+                    "parts of layers whose weights are kept sparse",
+                    help,
+                );
+            }
+            Weights { named: named.beside(base.named), sparse }
+        }
         None => {
             let sparsity = section.number("sparsity", -1.0, 0.0..=1.0);
             if sparsity < 0.0 {
                 section.missing("sparsity", "the share of the layers' weights that are zero, 0 to 1");
             }
-            Weights::Sparse(SparseLayers { sparsity, is_sparse: products(&mut section) })
+            let sparse = Some(SparseLayers { sparsity, is_sparse: products(&mut section) });
+            Weights { named: base.named.outside_of_layers(), sparse }
         }
     };
     section.finish();
-    Some(found)
+    found
 }
 
 /// `products`: some of a layer's four, or all.

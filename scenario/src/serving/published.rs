@@ -1,6 +1,7 @@
 //! What a choice asks of published runs: one group, one stream of equal requests at a held number in flight, and an engine that was measured.
 
 use score::steady::{self, Asked};
+use serve::fleet::held::Users;
 use serve::replica::{Order, Role};
 
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
@@ -78,26 +79,38 @@ pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<(Asked<
     asked(serving, choice).ok()
 }
 
-/// A held number of requests in flight is a load of its own: nothing else arrives beside it, and nobody plans for what arrives.
-fn check_held(reader: &mut Reader<'_>, serving: &Serving) {
-    if serving.streams.iter().all(|stream| stream.users.is_none()) {
-        return;
-    }
-    let is_planned = serving.groups.iter().any(|group| group.scaling.is_some()) || serving.capacity.is_some();
-    let is_mixed = serving.choices.iter().any(|choice| serving.users_of(choice).is_none());
-    let what = match (is_planned, is_mixed) {
-        (true, _) => "users who wait for answers beside `scaling` or `[capacity]`",
-        (_, true) => "a variant that serves a stream of waiting users beside others",
+/// A held number of requests in flight is a load of its own: nothing else arrives beside it, and nobody plans for what arrives. Sessions that arrive at a
+/// rate stand beside other streams, autoscalers and `[capacity]`; who plans for arrivals does not know when further turns come.
+fn check_users(reader: &mut Reader<'_>, serving: &Serving) {
+    let held = serving.streams.iter().find(|stream| matches!(stream.users, Some(Users::Held { .. })));
+    let sessions = serving.streams.iter().find(|stream| stream.users == Some(Users::OfSessions));
+    let is_scaled = serving.groups.iter().any(|group| group.scaling.is_some()) || serving.capacity.is_some();
+    let is_planned = serving.groups.iter().any(|group| group.scaling.as_ref().is_some_and(|of| of.planned.is_some()));
+    let n_taken = |choice: &ServingChoice| serving.streams.iter().filter(|stream| choice.takes(stream)).count();
+    let is_mixed = |stream: &Stream| serving.choices.iter().any(|choice| choice.takes(stream) && n_taken(choice) > 1);
+    const NO_RATE: &str = "a user sends when an answer is there, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that \
+                           stream alone";
+    let (stream, what, help) = match (held, sessions) {
+        (Some(held), _) if is_scaled => {
+            (held, "a number of users who wait for answers beside `scaling` or `[capacity]`", NO_RATE)
+        }
+        (Some(held), _) if is_mixed(held) => {
+            (held, "a variant that serves a stream of a held number of users beside others", NO_RATE)
+        }
+        (_, Some(sessions)) if is_planned => (
+            sessions,
+            "sessions beside a rule of `scaling` that plans",
+            "a plan counts requests as they arrive, and further turns arrive when answers are there: `rule = \"concurrency\"`, or no sessions",
+        ),
         _ => return,
     };
-    let help = "a user sends when an answer is there, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that stream alone";
-    reader.refuse(Code::WrongOperation, None, what, help);
+    reader.refuse(Code::WrongOperation, stream.users_at.clone(), what, help);
 }
 
 /// Every choice can be asked where costs are of published runs; elsewhere a held number of requests in flight stands alone.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let CostLaw::PublishedRuns(learned) = &serving.law else {
-        return check_held(reader, serving);
+        return check_users(reader, serving);
     };
     if !serving.draws.is_empty() {
         let help = "leave it out, or leave `law` out to play arrivals";

@@ -81,6 +81,8 @@ pub struct Stream {
     pub lengths: Option<(u32, u32)>,
     /// Users who wait for their answers, where requests are not sent by the clock alone.
     pub users: Option<Users>,
+    /// What says that they wait.
+    pub users_at: Place,
     /// Requests in flight, where nothing but that number is held.
     pub held: Option<u64>,
     /// Model that they ask for, where they say.
@@ -191,6 +193,7 @@ fn stream(
     model: Option<&str>,
     With { seed, block_tokens, model: usual }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
+    let users_at = ["sessions", "concurrency", "arrivals", "file"].iter().find_map(|key| section.place(key)).flatten();
     let mut taken = taken(section, folder, seed);
     let encoder = images::encoder_of(model, usual);
     let recorded = taken.as_ref().map(|taken| taken.recorded.clone()).unwrap_or_default();
@@ -217,7 +220,8 @@ fn stream(
     dataset::lay(dataset, section, &mut requests, (seed, block_tokens));
     let lengths = lengths.filter(|_| requests.prefix_tokens == 0);
     let has_images = seen.is_some();
-    let stream = Stream { lengths, users: users.users, held: users.held(), clients, has_images, ..Stream::default() };
+    let (users, held) = (users.users, users.held());
+    let stream = Stream { lengths, users, users_at, held, clients, has_images, ..Stream::default() };
     Some((requests, stream, source))
 }
 
@@ -283,6 +287,9 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let has_others = section.has("lengths") || section.has("file");
+    if !section.has("file") {
+        section.idle(&["format"], "`file`");
+    }
     let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section, has_others));
     let names = Format::WORDS.map(|(name, _)| name);
     let format = section.text("format");
@@ -450,8 +457,14 @@ struct AskedArrivals {
 /// Latest second of a window.
 const WINDOW_S_MAX: f64 = arrivals::ARRIVAL_S_MAX;
 
+/// Requests per second that stand in for a schedule that is wrong.
+const SCHEDULE_STAND_IN_PER_S: f64 = 1e6;
+
 /// `[[trace.schedule]]`: rates that hold from some second on.
 fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
+    if !section.has("schedule") {
+        section.idle(&["repeat_s"], "`[[trace.schedule]]`");
+    }
     let mut pieces: Vec<(f64, f64)> = Vec::new();
     let mut wrong = None;
     section.each_table("schedule", &mut |mut table| {
@@ -474,7 +487,8 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     }
     if let Some((at, what)) = wrong {
         section.wrong(Code::WrongSchedule, at, what);
-        return None;
+        // A rate stands in for the rest of the section, so that what is wrong is said once.
+        return Some(Schedule { pieces: vec![(0.0, SCHEDULE_STAND_IN_PER_S)], repeat_s: None, cv: 1.0 });
     }
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
 }

@@ -99,15 +99,29 @@ fn forecast(table: &mut Section<'_>) -> Forecast {
 /// Groups that are planned serve alone or as a pair, have targets, and are planned alike.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let mut found: Vec<(Place, String, &str)> = Vec::new();
+    let mut idle: Vec<Place> = Vec::new();
     for choice in &serving.choices {
         let groups = serving.groups_of(choice);
         let planned: Vec<(&ServingScaling, Planned)> = groups.iter().filter_map(|group| of(group)).collect();
         let Some((first, asked)) = planned.first() else { continue };
         let wrong = misfit(serving, choice, &groups, asked, &planned);
+        // A pair is planned by the rates of both phases: prompts per second and tokens within the target between them.
+        if wrong.is_none() && groups.len() > 1 && asked.ttft_s.is_some() && !idle.contains(&first.at) {
+            idle.push(first.at.clone());
+        }
         found.extend(wrong.map(|(what, help)| (first.at.clone(), format!("`{}`: {what}", choice.name), help)));
     }
     for (at, what, help) in found {
         reader.refuse(Code::WrongScaling, at, what, help);
+    }
+    for at in idle {
+        let what = "`scaling.ttft_s` changes nothing where prefill and decode are planned apart";
+        reader.warn(
+            Code::NoEffect,
+            at,
+            what,
+            "prefill replicas are planned by their rate; more `replicas` answer sooner",
+        );
     }
 }
 
@@ -153,6 +167,24 @@ pub fn asked(serving: &Serving, choice: &ServingChoice) -> Option<Planned> {
 pub fn first(serving: &Serving) -> Option<(Planned, f64)> {
     let (scaling, planned) = serving.groups.iter().find_map(of)?;
     Some((planned, scaling.scaling.start_up.get()))
+}
+
+/// What the replicas of a choice have that a profile does not know, and that may make them faster than their profile. Drafts, adapters and clients who
+/// leave are refused beside a planner; a cache of prefixes is what engines have by themselves.
+pub fn beyond_profile(serving: &Serving, choice: &ServingChoice) -> Option<&'static str> {
+    (choice.limits.shares_prefixes && serving.requests.prefix_tokens > 0).then_some(
+        "the profile computes every prompt token, and the prefix cache saves some of them; `prefix_cache = false` has a bound",
+    )
+}
+
+/// What happens to a choice's fleet that hindsight does not count with.
+pub fn unforeseen(serving: &Serving, choice: &ServingChoice) -> Option<&'static str> {
+    let plans = asked(serving, choice)?.planner == Planner::Hindsight;
+    let fails = |group: &ServingGroup| {
+        group.failures.is_some() || serving.outages.iter().any(|outage| outage.group() == group.name)
+    };
+    (plans && serving.groups_of(choice).into_iter().any(fails))
+        .then_some("hindsight counts on every replica: those that are lost are not made up for")
 }
 
 /// Parameters that nobody measured, as sentences.

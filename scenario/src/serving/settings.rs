@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use engine::Origin;
 use toml::{Table, Value};
 
+use super::listed::{self, Shown};
+
+/// The key of formats.
+const WEIGHTS: &str = "engine.weights";
 /// Keys of a way that are not of its engines.
 const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
@@ -23,7 +27,8 @@ pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> B
     add(&mut found, "engine", table.get("engine"));
     add(&mut found, "kv", table.get("kv"));
     if let Some(weights) = table.get("model").and_then(|model| model.get("weights")) {
-        found.insert("engine.weights".to_owned(), weights.clone());
+        let of_engine = found.insert(WEIGHTS.to_owned(), weights.clone());
+        of_engine.into_iter().for_each(|weights| add_weights(&mut found, weights));
     }
     for way in ways(&table).filter(|way| way.get("name").and_then(Value::as_str) == Some(policy)) {
         add_way(&mut found, way, chosen);
@@ -60,6 +65,8 @@ fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, 
         };
         if key == "kv" && value.is_table() {
             add(found, "kv", Some(&value));
+        } else if key == "weights" {
+            add_weights(found, value);
         } else {
             found.insert(format!("engine.{key}"), value);
         }
@@ -68,25 +75,34 @@ fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, 
 
 /// The listed value that a word stands for; the word itself where it does not stand for one.
 fn one_of(listed: &[Value], word: &str) -> Value {
-    let mut found = listed.iter().filter(|value| word_of(value) == word);
+    let shown: Vec<Shown> = listed.iter().map(Shown::of_text).collect();
+    let words = listed::words(&shown);
+    let mut found = listed.iter().zip(words).filter(|(_, of)| of == word);
     match (found.next(), found.next()) {
-        (Some(value), None) => value.clone(),
+        (Some((value, _)), None) => value.clone(),
         _ => Value::String(word.to_owned()),
     }
 }
 
-/// A listed value in a word, as `best.rs` calls it.
-fn word_of(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Float(number) => number.to_string(),
-        Value::Table(table) => {
-            let name = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
-            let slots = table.get("slots").and_then(Value::as_integer).map(|slots| format!("{slots}-slots"));
-            name.map(str::to_owned).or(slots).unwrap_or_else(|| "table".to_owned())
+/// Formats over those that hold without them: one for all layers leaves the head, keys and values as they are.
+fn add_weights(found: &mut BTreeMap<String, Value>, weights: Value) {
+    let table = |value: Value| match value {
+        Value::Table(table) => table,
+        word => Table::from_iter([("format".to_owned(), word)]),
+    };
+    let all = match found.remove(WEIGHTS) {
+        None => weights,
+        Some(base) => {
+            let (mut all, over) = (table(base), table(weights));
+            all.retain(|key, _| !over.contains_key("format") || ["head", "kv"].contains(&key));
+            all.extend(over);
+            match all.get("format") {
+                Some(word) if all.len() == 1 => word.clone(),
+                _ => Value::Table(all),
+            }
         }
-        other => other.to_string(),
-    }
+    };
+    found.insert(WEIGHTS.to_owned(), all);
 }
 
 /// What a fleet and its groups have besides engines on machines, by key; of groups by their names.
@@ -160,5 +176,35 @@ mod tests {
                  kv.borrow=\"when-long\" trace.priority=[1, 2]"
             )
         );
+    }
+
+    #[test]
+    fn formats_of_the_model_of_the_engine_and_of_a_way_stand_over_each_other() {
+        let of = |model: &str, engine: &str, way: &str| {
+            let line = |weights: &str| {
+                if weights.is_empty() { String::new() } else { format!("weights = {weights}\n") }
+            };
+            let text = format!(
+                "[model]\n{}[engine]\n{}[[policies.variant]]\nname = \"a\"\n{}",
+                line(model),
+                line(engine),
+                line(way)
+            );
+            settings(&Origin { text, ..Origin::default() }, "a", &[]).remove(WEIGHTS).map(|value| value.to_string())
+        };
+        for (model, engine, way, expected) in [
+            ("", "", "", None),
+            ("{ kv = \"fp8\" }", "", "", Some("{ kv = \"fp8\" }")),
+            ("{ kv = \"fp8\" }", "\"fp8\"", "", Some("{ format = \"fp8\", kv = \"fp8\" }")),
+            ("\"int4\"", "\"fp8\"", "\"bf16\"", Some("\"bf16\"")),
+            (
+                "{ format = \"fp8\", dense = \"bf16\", head = \"fp8\" }",
+                "{ kv = \"fp8\" }",
+                "\"int4\"",
+                Some("{ format = \"int4\", head = \"fp8\", kv = \"fp8\" }"),
+            ),
+        ] {
+            assert_eq!(of(model, engine, way).as_deref(), expected, "{model} {engine} {way}");
+        }
     }
 }

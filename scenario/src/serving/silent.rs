@@ -7,11 +7,12 @@ use engine::model::{Model, narrow_checkpoint};
 use serve::engine_formats::{Part, lacking};
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
+use serve::kv::lending::Borrow;
+use serve::replica::batcher::Reserve;
 use serve::replica::{Gather, Limits, Role};
 
-use super::kernels::Weights;
-use super::{Serving, ServingChoice, ServingGroup};
-use crate::formats::{NARROW_WEIGHTS, misfit};
+use super::{Serving, ServingChoice, ServingGroup, fleet};
+use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
 
@@ -19,6 +20,8 @@ use input::reader::{Place, Reader};
 pub struct Places {
     name: Option<Place>,
     weights: Option<Place>,
+    /// A format of the model's experts by themselves.
+    expert_weights: Option<Place>,
     tiers: Option<Place>,
     all_reduce: Option<Place>,
     max_context: Option<Place>,
@@ -27,6 +30,7 @@ pub struct Places {
     api_servers: Option<Place>,
     intricate: Option<Place>,
     first_token: Option<Place>,
+    watermark: Option<Place>,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -39,6 +43,7 @@ impl Places {
         Self {
             name: at("model", "name"),
             weights: at("model", "weights"),
+            expert_weights: expert_weights(reader),
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
             max_context: at("engine", "max_context"),
@@ -47,14 +52,23 @@ impl Places {
             api_servers: at("engine", "api_servers"),
             intricate: at("engine", "host_us_per_intricate_layer"),
             first_token: at("fleet", "first_token"),
+            watermark: at("engine", "watermark_ratio"),
             experts,
         }
     }
 
     /// Where a choice's formats stand.
     fn of_formats(&self, choice: &ServingChoice) -> Place {
-        self.weights.clone().flatten().filter(|_| choice.operation.kernels.weights == Weights::OfModel)
+        self.weights.clone().flatten().filter(|_| choice.operation.kernels.weights.is_of_model())
     }
+}
+
+/// Where `[model]` names a format of experts by themselves.
+fn expert_weights(reader: &Reader<'_>) -> Option<Place> {
+    let is_of_experts = |(word, _): &(String, Place)| word.trim_matches('"') == FOUR_BIT_EXPERTS;
+    let words = [("model", "weights"), ("model.weights", "format")].map(|(section, key)| reader.peek_in(section, key));
+    let found = reader.peek_in("model.weights", "experts").or(words.into_iter().flatten().find(is_of_experts));
+    found.map(|(_, at)| at)
 }
 
 /// What says something of experts, where no model has any.
@@ -110,13 +124,13 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
 pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     without_prefixes(reader, serving);
     let mut found: Vec<Finding> = Vec::new();
+    found.extend(serving.choices.iter().filter_map(|choice| other_engine(serving, choice)));
     for choice in serving.plain() {
-        found.extend(other_engine(serving, choice));
         for group in serving.groups_of(choice) {
             let formats = serving.formats_of(choice, group);
             let (has_experts, at) = (group.model.experts.is_some(), places.of_formats(choice));
-            let is_written = places.weights.is_some() || choice.operation.kernels.weights != Weights::OfModel;
-            if is_written && !has_experts && formats.experts != formats.dense {
+            let is_written = places.expert_weights.is_some() || choice.operation.kernels.weights.named.has_experts;
+            if is_written && !has_experts {
                 let what = format!("a format of experts changes nothing: `{}` has none", group.model.name);
                 let help = "it needs a model with experts; `weights = \"fp8\"` is for all layers";
                 found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
@@ -151,6 +165,8 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_wait(serving));
     found.extend(idle_rank(serving, places));
     found.extend(idle_servers(serving, places));
+    found.extend(idle_watermark(serving, places));
+    found.extend(fleet::idle(serving));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
@@ -166,10 +182,12 @@ fn other_engine(serving: &Serving, choice: &ServingChoice) -> Option<Finding> {
     let preset = serving.engine.preset?;
     let batcher = choice.batcher.name();
     let owner = PRESETS.iter().find(|other| other.batcher == batcher)?;
-    if owner.name == preset.name {
+    let is_told = |other: &ServingChoice| other.batcher.name() == batcher;
+    if owner.name == preset.name || (choice.candidate.is_some() && serving.plain().any(is_told)) {
         return None;
     }
-    let what = format!("`{}` batches as `{}` does, and `engine.name` is `{}`", choice.name, owner.name, preset.name);
+    let name = choice.candidate.as_ref().map_or(&choice.name, |candidate| &candidate.of);
+    let what = format!("`{}` batches as `{}` does, and `engine.name` is `{}`", name, owner.name, preset.name);
     let help =
         format!("`policy = \"{}\"` is its own; costs and host times stay those of `{}`", preset.batcher, preset.name);
     Some(Finding::warning(Code::OtherEngine, None, what).help(help))
@@ -257,6 +275,24 @@ fn idle_servers(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`engine.api_servers` changes nothing").help(help))
 }
 
+/// Blocks stay free of prompts that take all of theirs at once.
+fn idle_watermark(serving: &Serving, places: &Places) -> Option<Finding> {
+    let at = places.watermark.clone()?;
+    let leaves = |choice: &ServingChoice| {
+        let decodes = |group: &&ServingGroup| group.role == Role::Decode;
+        choice.batcher.reserve() == Reserve::Whole
+            || choice.limits.gather.is_some()
+            || choice.kv.borrow != Borrow::Never
+            || serving.groups_of(choice).iter().any(decodes)
+    };
+    if serving.engine.swap.is_some() || serving.choices.iter().any(leaves) {
+        return None;
+    }
+    let help = "it needs a policy that takes the blocks of whole prompts at once, as `sarathi`, replicas with `role = \"decode\"`, or \
+                `preemption = \"swap\"`";
+    Some(Finding::warning(Code::NoEffect, at, "`engine.watermark_ratio` changes nothing").help(help))
+}
+
 /// Launches of intricate layers, where no layer is one.
 fn plain_layers(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.intricate.clone()?;
@@ -323,7 +359,7 @@ pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
 fn published(serving: &Serving, places: &Places) -> Option<Finding> {
     let at = places.name.clone()?;
     let path = narrower_checkpoint(&serving.model)?;
-    let is_written = |choice: &ServingChoice| choice.operation.kernels.weights != Weights::OfModel;
+    let is_written = |choice: &ServingChoice| !choice.operation.kernels.weights.is_of_model();
     if places.weights.is_some() || serving.plain().any(is_written) {
         return None;
     }

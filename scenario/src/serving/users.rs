@@ -126,13 +126,10 @@ impl AskedUsers {
 }
 
 impl Serving {
-    /// Users of the only stream of a choice; `None` where requests arrive by themselves.
+    /// Users of a choice's streams; `None` where requests arrive by themselves. Beside sessions that arrive at a rate, a request of another stream is a
+    /// session of one turn. A number of users who are held is alone, or was refused.
     pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
-        let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
-        match (taken.next(), taken.next()) {
-            (Some(stream), None) => stream.users,
-            _ => None,
-        }
+        self.streams.iter().filter(|stream| choice.takes(stream)).find_map(|stream| stream.users)
     }
 
     /// From when on requests count: behind the time that is left out, and behind the warm-up of users.

@@ -67,47 +67,66 @@ pub struct RouterKind {
     pub name: &'static str,
     /// What it does, in a sentence.
     pub about: &'static str,
+    /// Whether it goes by planned shares of groups.
+    pub by_shares: bool,
     /// Makes one from a seed.
     pub make: fn(u64) -> Box<dyn Router>,
 }
 
 /// Every routing policy.
 pub static ROUTERS: [RouterKind; 9] = [
-    RouterKind { name: "round-robin", about: "replicas in turn", make: |_| Box::<round_robin::RoundRobin>::default() },
+    RouterKind {
+        name: "round-robin",
+        about: "replicas in turn",
+        by_shares: false,
+        make: |_| Box::<round_robin::RoundRobin>::default(),
+    },
     RouterKind {
         name: "frontends",
         about: "replicas in turn, by ten frontends that each have turns of their own",
+        by_shares: false,
         make: |seed| frontends(frontends::FRONTENDS, seed),
     },
-    RouterKind { name: "random", about: "any replica, evenly", make: |seed| Box::new(random::Random::new(seed)) },
+    RouterKind {
+        name: "random",
+        about: "any replica, evenly",
+        by_shares: false,
+        make: |seed| Box::new(random::Random::new(seed)),
+    },
     RouterKind {
         name: "least-loaded",
         about: "fewest requests waiting or running",
+        by_shares: false,
         make: |_| Box::new(least_loaded::LeastLoaded),
     },
     RouterKind {
         name: "least-memory",
         about: "fewest blocks of prompts waiting or running, and of what it lends",
+        by_shares: false,
         make: |_| Box::new(least_memory::LeastMemory),
     },
     RouterKind {
         name: "power-of-two",
         about: "the less loaded of two random replicas",
+        by_shares: false,
         make: |seed| Box::new(power_of_two::PowerOfTwo::new(seed)),
     },
     RouterKind {
         name: "prefix-aware",
         about: "the longest cached prefix, unless that replica is far busier than the least loaded one",
+        by_shares: false,
         make: |_| Box::new(prefix_aware::PrefixAware),
     },
     RouterKind {
         name: "plan-weights",
         about: "groups in turn by the planned shares of the request's type, then the least loaded of the group",
+        by_shares: true,
         make: |_| Box::<plan_weights::PlanWeights>::default(),
     },
     RouterKind {
         name: "interleaved-round-robin",
         about: "replicas in interleaved weighted turns, by the planned share of their group (Helix)",
+        by_shares: true,
         make: |_| Box::<interleaved::Interleaved>::default(),
     },
 ];

@@ -46,7 +46,7 @@ use engine::play::Case;
 use graphs::Graphs;
 use host::Host;
 use lanes::Lanes;
-use prefill::{Prefill, Rates};
+use prefill::Prefill;
 use sizes::{at, filled};
 use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
@@ -189,10 +189,7 @@ impl StepTable {
         let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
         let exchanged = writer.sums_added(tokens_max as usize * lanes.ranks as usize);
         let head = filled(sampled, |n| writer.head(n));
-        // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
-        let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
-        let rates = if is_whole { Rates::PerPair } else { Rates::PerToken };
-        let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
+        let prefill = Prefill::of(&writer, tokens_max, cost, case);
         let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, tokens_max));
         let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));

@@ -251,7 +251,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
         metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, warm_up);
     }
     let steps = planner.map(|planner| planner.steps);
-    let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
+    let planner = scaling::hold(scenario, choice, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
     let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
     let n_draws = 1 + scenario.draws.len();

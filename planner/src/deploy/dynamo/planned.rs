@@ -195,11 +195,13 @@ pub struct Held<'a> {
     pub interval_s: f64,
     /// Time until a new replica serves, seconds.
     pub start_up_s: f64,
+    /// What replicas have and the profile's rates do not know, where they may be faster for it: nothing bounds their cost then.
+    pub beyond_profile: Option<&'a str>,
 }
 
 /// Dollars of the cheapest schedule that meets the limits for a share of the requests, and what the peak takes in words.
 pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
-    let Held { slo, requests, interval_s, start_up_s } = *held;
+    let Held { slo, requests, interval_s, start_up_s, .. } = *held;
     let (deployed, phases) = deployed(fleet, of_slo(slo, interval_s))?;
     let (mut usd, mut peaks) = (0.0, Vec::new());
     for (phase, &group) in phases.iter().enumerate() {
@@ -238,6 +240,10 @@ pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: 
         if served > 0.0 {
             values.insert("cost_usd_per_mreq_met".to_owned(), usd / served * PER_REQUESTS);
         }
+    }
+    if let Some(what) = held.beyond_profile {
+        said.notes.push(format!("no bound: {what}"));
+        return said;
     }
     let Some((usd, met, (least, peak))) = paid.and_then(|(usd, met)| Some((usd, met, bound(held, fleet, met)?))) else {
         said.notes.push("no bound: prices, limits or a profile within them are missing".to_owned());

@@ -21,6 +21,74 @@ struct Entry {
     usage: Usage,
 }
 
+/// By tier of the replica, whether prefixes that lie there and in the store that replicas share come from the store.
+type Way = [bool; N_TIERS];
+
+/// Leading prefixes that come from below the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brought {
+    /// How many.
+    pub n: usize,
+    /// Ticks that they take.
+    pub ticks: Tick,
+    /// From where.
+    way: Way,
+    from: Sources,
+}
+
+/// Where a prefix lies below the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    tier: Option<usize>,
+    is_remote: bool,
+}
+
+impl Place {
+    const fn is_any(self) -> bool {
+        self.tier.is_some() || self.is_remote
+    }
+}
+
+/// Prefixes by the places in which they lie.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lying {
+    /// In a tier alone.
+    near: [u64; N_TIERS],
+    /// In a tier and in the store.
+    both: [u64; N_TIERS],
+    /// In the store alone.
+    remote: u64,
+}
+
+/// Prefixes by the place that they come from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sources {
+    near: [u64; N_TIERS],
+    remote: u64,
+}
+
+impl Lying {
+    const fn add(&mut self, place: Place, n: u64) {
+        match place.tier {
+            None => self.remote += n,
+            Some(tier) if place.is_remote => self.both[tier] += n,
+            Some(tier) => self.near[tier] += n,
+        }
+    }
+
+    fn by(&self, way: Way) -> Sources {
+        let mut sources = Sources { near: self.near, remote: self.remote };
+        for (tier, n) in self.both.into_iter().enumerate() {
+            if way[tier] {
+                sources.remote += n;
+            } else {
+                sources.near[tier] += n;
+            }
+        }
+        sources
+    }
+}
+
 /// Blocks of one replica.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -104,36 +172,66 @@ impl Pool {
         Self { rule, ..self }
     }
 
-    /// How many of the leading prefixes tiers below the device have, and ticks to bring them: those of the replica first, then those of the store.
-    pub fn below(&self, ids: &[u32]) -> (u32, Tick) {
-        let has = |id: &u32| self.remote.as_ref().is_some_and(|store| store.has(*id));
-        let (mut n, mut n_near, mut n_remote) = (0, [0; N_TIERS], 0);
-        for id in ids {
-            match self.tiers.tier(*id) {
-                Some(tier) => n_near[tier] += 1,
-                None if has(id) => n_remote += 1,
-                None => break,
-            }
-            n += 1;
-        }
-        let ticks = self.tiers.ticks(n_near);
+    /// Beginnings of a row of prefixes that lie below the device, each with the fastest way to bring it: one where the next prefix lies in another place,
+    /// and one where no place has the next. In between every further prefix takes no longer than the one before, and saves no less of what is computed.
+    pub fn below<'p>(&'p self, ids: &'p [u32]) -> impl Iterator<Item = Brought> + 'p {
+        let place = |id: u32| {
+            let place =
+                Place { tier: self.tiers.tier(id), is_remote: self.remote.as_ref().is_some_and(|it| it.has(id)) };
+            place.is_any().then_some(place)
+        };
+        let (mut lying, mut at) = (Lying::default(), 0);
+        std::iter::from_fn(move || {
+            let here = place(*ids.get(at)?)?;
+            let same = ids[at..].iter().take_while(|id| place(**id) == Some(here)).count();
+            at += same;
+            lying.add(here, same as u64);
+            Some(Brought { n: at, ..self.fastest(&lying) })
+        })
+    }
+
+    /// The fastest way to bring prefixes that lie so.
+    fn fastest(&self, lying: &Lying) -> Brought {
+        let ways = [[false, false], [true, false], [false, true], [true, true]];
+        let of_way = |way: Way| {
+            let from = lying.by(way);
+            Brought { n: 0, ticks: self.ticks(&from), way, from }
+        };
+        let is_other = |way: &Way| (0..N_TIERS).all(|tier| !way[tier] || lying.both[tier] > 0);
+        let all = ways.into_iter().filter(is_other).map(of_way);
+        all.min_by_key(|found| found.ticks).expect("what lies in a tier may come from there")
+    }
+
+    /// Ticks to bring so many prefixes of each tier and of the store, those of the replica first.
+    fn ticks(&self, n: &Sources) -> Tick {
+        let ticks = self.tiers.ticks(n.near);
         match &self.remote {
-            Some(store) if n_remote > 0 => (n, ticks + store.ticks(n_remote, ticks)),
-            _ => (n, ticks),
+            Some(store) if n.remote > 0 => ticks + store.ticks(n.remote, ticks),
+            _ => ticks,
         }
     }
 
-    /// Notes that prefixes are brought from below; how many of them come from the store.
-    pub fn bring(&mut self, ids: &[u32]) -> u32 {
-        let (near, far): (Vec<u32>, Vec<u32>) = ids.iter().copied().partition(|id| self.tiers.tier(*id).is_some());
-        let mut n_near = [0; N_TIERS];
-        near.iter().filter_map(|id| self.tiers.tier(*id)).for_each(|tier| n_near[tier] += 1);
-        let behind = self.tiers.ticks(n_near);
-        self.tiers.read(n_near);
-        near.into_iter().for_each(|id| self.tiers.put(id));
-        let Some(store) = &mut self.remote else { return 0 };
-        store.read(&far, behind);
-        u32::try_from(far.len()).expect("fewer than 2^32 prefixes")
+    /// Notes that prefixes are brought from below, as it was chosen before their blocks were taken; how many of them come from the store. What had to
+    /// leave a tier for that is read all the same.
+    pub fn bring(&mut self, ids: &[u32], chosen: &Brought) -> u64 {
+        let Brought { way, from, .. } = *chosen;
+        let behind = self.tiers.ticks(from.near);
+        self.tiers.read(from.near);
+        if let Some(store) = &mut self.remote {
+            let is_far = |id: &u32| self.tiers.tier(*id).is_none_or(|tier| way[tier]);
+            ids.iter().filter(|id| is_far(id)).for_each(|id| store.use_again(*id));
+            store.read(from.remote, behind);
+        }
+        for id in ids {
+            if self.tiers.tier(*id).is_some_and(|tier| !way[tier] || !self.is_remote(*id)) {
+                self.tiers.put(*id);
+            }
+        }
+        from.remote
+    }
+
+    fn is_remote(&self, id: u32) -> bool {
+        self.remote.as_ref().is_some_and(|store| store.has(id))
     }
 
     /// Blocks that can be had without a prefix that is written to disk: when it goes matters to who reads.

@@ -116,11 +116,16 @@ impl Store {
         if waits == Tick::ZERO { 0 } else { n.min(waits.div_ceil(self.remote.given_ticks)) }
     }
 
-    /// The iteration waits `behind` ticks for something else, and then for some prefixes.
-    pub(super) fn read(&mut self, ids: &[u32], behind: Tick) {
-        let n = ids.len() as u64;
+    /// A prefix that is read is the last that goes.
+    pub(super) fn use_again(&mut self, id: u32) {
+        if self.has(id) {
+            self.keep(id);
+        }
+    }
+
+    /// The iteration waits `behind` ticks for something else, and then for so many prefixes.
+    pub(super) fn read(&mut self, n: u64, behind: Tick) {
         let ticks = if n > 0 { self.ticks(n, behind) } else { Tick::ZERO };
-        ids.iter().for_each(|id| self.keep(*id));
         self.take_turn(n, self.now + behind);
         self.now += behind + ticks;
     }
@@ -194,7 +199,8 @@ mod tests {
         // Prefixes of three blocks of ten bytes: three fit a hundred.
         let mut store = Store::new(remote(1, 1)).of_prefixes(3);
         (0..3).for_each(|id| store.write(id));
-        store.read(&[0], Tick::ZERO);
+        store.use_again(0);
+        store.read(1, Tick::ZERO);
         store.write(3);
         assert_eq!([0, 1, 2, 3].map(|id| store.has(id)), [true, false, true, true]);
         // One that is larger than the room is not kept.
@@ -213,9 +219,9 @@ mod tests {
         second.begin(Tick::new(1000));
         // Four blocks take the store 20 ticks; cards of 20 ticks a block take 80.
         assert_eq!((first.ticks(4, Tick::ZERO), second.ticks(4, Tick::ZERO)), (Tick::new(20), Tick::new(80)));
-        first.read(&[0; 4], Tick::ZERO);
+        first.read(4, Tick::ZERO);
         assert_eq!(second.ticks(4, Tick::ZERO), Tick::new(20 + 80));
-        second.read(&[0; 4], Tick::ZERO);
+        second.read(4, Tick::ZERO);
         // The store has given 40 ticks' worth, whatever the cards take; the first has waited for 20 of them.
         assert_eq!(first.ticks(4, Tick::ZERO), Tick::new(20 + 20));
     }
@@ -234,7 +240,7 @@ mod tests {
         assert_eq!(store.seen_by(remote(5, 10)).ticks(4, Tick::ZERO), Tick::new(40));
         assert_eq!(store.seen_by(remote(5, 12)).ticks(4, Tick::ZERO), Tick::new(48));
         // Behind the read two blocks are left to write.
-        store.read(&[0; 4], Tick::ZERO);
+        store.read(4, Tick::ZERO);
         assert_eq!(store.kept.borrow().written_at, Tick::new(40 + 10));
         // What nobody waits for is written at the full bandwidth: 100 ticks later nothing waits.
         store.begin(Tick::new(140));
@@ -252,7 +258,7 @@ mod tests {
             (0..3).for_each(|n| store.write(id + n));
             id += 3;
             read += store.ticks(4, Tick::ZERO);
-            store.read(&[0; 4], Tick::ZERO);
+            store.read(4, Tick::ZERO);
         }
         // Both want the store until three blocks of each are through, 60 ticks, and the last one has all of it: 40 + 30 ticks.
         assert_eq!(read, Tick::new(1000 * 70));

@@ -3,6 +3,7 @@
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
 use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
+use crate::kv::pool::Brought;
 use crate::step_cost::{Chunk, StepLoad};
 use hw::Tick;
 
@@ -15,8 +16,8 @@ pub(super) struct Claim<'a> {
     pub(super) shift: i64,
     /// Its prefixes that are cached.
     pub(super) held: &'a [u32],
-    /// Its prefixes behind them that come from a tier below the device, and the ticks that takes.
-    pub(super) brought: (&'a [u32], Tick),
+    /// Its prefixes behind them that come from below the device, and what brings them.
+    pub(super) brought: (&'a [u32], Brought),
     /// Tokens that are neither cached nor brought.
     pub(super) rest: u32,
     /// Tokens of its first chunk.
@@ -166,16 +167,26 @@ impl<'a> Replica<'a> {
         Claim { request, generated, target, shift, held, brought, rest, tokens, blocks, next, is_whole }
     }
 
-    /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: all that are there, where that takes less time
-    /// than they add to what is computed.
-    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], Tick) {
-        let (n, ticks) = self.pool.below(ids);
-        if n == 0 || self.role() == Role::Outputs {
-            return (&[], Tick::ZERO);
+    /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: as many as save most of the time that they add to what
+    /// is computed, and none where bringing them takes as long.
+    fn brought(&self, ids: &'a [u32], shared: u32, target: u32) -> (&'a [u32], Brought) {
+        let none = (&ids[..0], Brought::default());
+        if self.role() == Role::Outputs {
+            return none;
         }
-        let (cached, brought) = (shared * self.pool.prefix_tokens(), (shared + n) * self.pool.prefix_tokens());
-        let saved = self.prompt_ticks(cached, target).saturating_sub(self.prompt_ticks(brought, target));
-        if ticks < saved { (&ids[..n as usize], ticks) } else { (&[], Tick::ZERO) }
+        let (each, past) = (self.pool.prefix_tokens(), shared * self.pool.prefix_tokens());
+        // Most prompts have nothing below, and are not timed.
+        let mut ways = self.pool.below(ids).peekable();
+        if ways.peek().is_none() {
+            return none;
+        }
+        let computed = self.prompt_ticks(past, target);
+        let gain = |found: &Brought| {
+            let n = u32::try_from(found.n).expect("fewer than 2^32 prefixes");
+            computed.saturating_sub(self.prompt_ticks(past + n * each, target) + found.ticks)
+        };
+        let best = ways.map(|found| (gain(&found), found)).max_by_key(|(gain, _)| *gain);
+        best.filter(|(gain, _)| *gain > Tick::ZERO).map_or(none, |(_, found)| (&ids[..found.n], found))
     }
 
     /// Ticks to compute a prompt by itself from so many tokens on, in iterations that are as large as may be.
@@ -259,11 +270,11 @@ impl<'a> Replica<'a> {
         }
         let Some(id) = self.take_in(head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
-        let (brought, ticks) = claim.brought;
+        let (brought, chosen) = claim.brought;
         self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
-        let n_far = self.pool.bring(brought);
-        self.counts.remote_tokens += u64::from(n_far) * u64::from(self.pool.prefix_tokens());
-        composed.transfer_ticks += ticks + self.take_adapter(id);
+        let n_far = self.pool.bring(brought, &chosen);
+        self.counts.remote_tokens += n_far * u64::from(self.pool.prefix_tokens());
+        composed.transfer_ticks += chosen.ticks + self.take_adapter(id);
         self.prefilling.push_back(id);
         self.remember(id);
         self.encode(composed, id, cached, encoded);

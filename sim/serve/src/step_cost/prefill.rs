@@ -1,10 +1,18 @@
 //! Time of prefill attention by new and earlier tokens, interpolated between knots at powers of two and halfway between them.
+//!
+//! A kernel that is sparse above a number of keys has a table on each side of it: between them the time jumps, and no knot of one side says
+//! anything of the other.
 
 use hw::{Seconds, Tick};
 
+use engine::cost::CostModel;
+use engine::cost::sparse_attention::SparseAttention;
+use engine::play::Case;
 use engine::task::Document;
 
 use super::chunks::ChunkLaw;
+use super::writer::Writer;
+use super::{PromptKernel, ReplicaConfig};
 use crate::step_cost::Chunk;
 
 /// Longest context of the table; beyond it the last rate holds.
@@ -17,6 +25,15 @@ const PAST_FIRST_OCTAVE: u32 = 6;
 pub(super) enum Prefill {
     /// Between knots.
     Table(PrefillTable),
+    /// The same by the keys that a chunk sees.
+    Sides {
+        /// Chunks that see at most so many keys are dense.
+        threshold: u64,
+        /// Those.
+        dense: PrefillTable,
+        /// All others.
+        sparse: PrefillTable,
+    },
     /// A law of a stage's time, and how many stages there are.
     Law {
         /// The law.
@@ -30,15 +47,36 @@ impl Prefill {
     /// Attention that takes no time.
     pub(super) const NONE: Self = Self::Law { law: ChunkLaw { a: 0.0, b: 0.0, c: 0.0, gamma: 0.0 }, stages: 1 };
 
-    /// Knots for chunks of at most so many tokens.
-    pub(super) fn tabulated(tokens_max: u32, rates: Rates, at: impl Fn(Chunk) -> Seconds) -> Self {
-        Self::Table(PrefillTable::new(tokens_max, rates, at))
+    /// Of what a writer asks, for chunks of at most so many tokens.
+    pub(super) fn of(writer: &Writer<'_>, tokens_max: u32, cost: &dyn CostModel, case: Case) -> Self {
+        let deployment = writer.deployment;
+        // Time per pair falls with the keys where attention is not to all of them, time per token does not bend.
+        let per = if deployment.model.is_plain() { Rates::PerPair } else { Rates::PerToken };
+        let PromptKernel { flops_ratio, sparse } = deployment.prompt_attention;
+        let Some(SparseAttention { threshold, .. }) = sparse else {
+            return Self::Table(PrefillTable::new(tokens_max, (per, 0), |chunk| writer.prefill(chunk)));
+        };
+        let dense = PromptKernel { flops_ratio, sparse: None };
+        let dense = ReplicaConfig { prompt_attention: dense, ..deployment.clone() };
+        let kernels = dense.kernels(cost);
+        let dense = Writer::new(&dense, kernels.as_ref(), case);
+        let sides = Self::Sides {
+            threshold,
+            dense: PrefillTable::new(tokens_max, (per, 0), |chunk| dense.prefill(chunk)),
+            sparse: PrefillTable::new(tokens_max, (Rates::PerChunk, threshold + 1), |chunk| writer.prefill(chunk)),
+        };
+        writer.source.set(writer.source.get().max(dense.source.get()));
+        sides
     }
 
     /// Ticks of a chunk.
     pub(super) fn ticks(&self, chunk: Chunk) -> Tick {
         match self {
             Self::Table(table) => table.ticks(chunk),
+            Self::Sides { threshold, dense, sparse } => {
+                let keys = u64::from(chunk.past) + u64::from(chunk.new);
+                if keys > *threshold { sparse.ticks(chunk) } else { dense.ticks(chunk) }
+            }
             Self::Law { law, stages } => Tick::from_seconds(law.attention(chunk.past, chunk.new) * f64::from(*stages)),
         }
     }
@@ -51,15 +89,19 @@ pub(super) enum Rates {
     PerPair,
     /// Ticks per new token: of many keys, each token computes about as many.
     PerToken,
+    /// Ticks of the whole chunk: what is paid for every one outweighs its tokens, and the rest grows evenly with them.
+    PerChunk,
 }
 
 /// A start, and ticks per query-key pair or token over new and earlier tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PrefillTable {
     per: Rates,
+    /// Keys that its chunks see at least.
+    keys_min: u64,
     /// Ticks of the smallest chunk.
     start: f64,
-    /// Rows by new tokens, columns by earlier tokens.
+    /// Rows by new tokens, columns by earlier tokens beyond the fewest that there are.
     rates: Vec<f64>,
     n_columns: usize,
 }
@@ -103,31 +145,36 @@ impl Rates {
         match self {
             Self::PerPair => Document::chunk(chunk.past as u64, chunk.new as u64).pairs,
             Self::PerToken => chunk.new as u64,
+            Self::PerChunk => 1,
         }
     }
 }
 
 impl PrefillTable {
-    fn new(tokens_max: u32, per: Rates, at: impl Fn(Chunk) -> Seconds) -> Self {
+    fn new(tokens_max: u32, (per, keys_min): (Rates, u64), at: impl Fn(Chunk) -> Seconds) -> Self {
         let n_rows = position(u64::from(tokens_max)).0 + 2;
         let n_columns = past_position(PAST_TOKENS_MAX).0 + 1;
         let mut rates = Vec::with_capacity(n_rows * n_columns);
         let small = |n: u64| u32::try_from(n).expect("knots stay below 2^32");
+        let chunk = |beyond: u64, new: u64| Chunk { past: small(past_min(keys_min, new) + beyond), new: small(new) };
         let ticks = |chunk| Tick::unrounded(at(chunk));
-        let start = ticks(Chunk { past: 0, new: 1 });
+        let start = if per == Rates::PerChunk { 0.0 } else { ticks(chunk(0, 1)) };
         for row in 0..n_rows {
             for column in 0..n_columns {
-                let past = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
-                let chunk = Chunk { past: small(past), new: small(knot(row)) };
+                let beyond = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
+                let chunk = chunk(beyond, knot(row));
                 rates.push((ticks(chunk) - start).max(0.0) / hw::real(per.of(chunk)));
             }
         }
-        Self { per, start, rates, n_columns }
+        Self { per, keys_min, start, rates, n_columns }
     }
 
     fn ticks(&self, chunk: Chunk) -> Tick {
-        let (row, down) = position(u64::from(chunk.new));
-        let (column, right) = past_position(u64::from(chunk.past));
+        let new = u64::from(chunk.new);
+        let (row, down) = position(new);
+        let beyond = u64::from(chunk.past).saturating_sub(past_min(self.keys_min, new));
+        let (column, right) = past_position(beyond);
+        let right = if column < self.n_columns - 1 { right } else { 1.0 };
         let (row, column) = (row.min(self.rates.len() / self.n_columns - 2), column.min(self.n_columns - 2));
         let at = row * self.n_columns + column;
         let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
@@ -135,4 +182,9 @@ impl PrefillTable {
         let rate = above + (below - above) * down;
         Tick::from_f64(self.start + rate * hw::real(self.per.of(chunk)))
     }
+}
+
+/// Earlier tokens of a chunk at least, so that it sees so many keys.
+const fn past_min(keys: u64, new: u64) -> u64 {
+    keys.saturating_sub(new)
 }

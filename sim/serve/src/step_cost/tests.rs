@@ -4,6 +4,7 @@ mod compressed;
 mod counted;
 mod exchange;
 mod shared;
+mod sparse;
 mod terms;
 
 use hw::{Cluster, Tick};

@@ -24,6 +24,9 @@ use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice};
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
 
+/// What bounds the mean time to the first token, in words.
+const OF_CUTS: &str = "what no cut of the prompts beats, listed or not, on an engine that has nothing else to do";
+
 /// Serves with every way and takes the best one.
 pub fn row(scenario: &Serving, best: &Best) -> Row {
     found(scenario, best).0
@@ -61,21 +64,15 @@ pub fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s Serv
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
-    let mut facts = kinds::facts(&tune::decided(found, &tried, &best.aim.metric, best.aim.counts));
-    let cut = row.planner.take().unwrap_or_default();
-    facts.figures.extend(cut.figures);
-    facts.notes.extend(cut.notes);
     // A refused request has no first token, so the mean leaves it out.
     let all_served = row.metrics.get("n_refused").is_none_or(|n| *n == 0.0);
     let bound = all_served.then(|| bound(scenario, best, &ways)).flatten();
-    if let Some((bound, objective)) = bound.zip(facts.objective) {
-        facts
-            .notes
-            .push("the bound is what no cut of the prompts beats, on an engine that has nothing else to do".to_owned());
-        facts.bound = Some(bound);
-        facts.gap_ratio = Some((objective - bound) / objective);
-        facts.status = reports::Status::Feasible;
-    }
+    let beyond = bound.map(|bound| (bound, OF_CUTS));
+    let decided = tune::decided(found, &tried, (&best.aim.metric, best.aim.counts), beyond);
+    let mut facts = kinds::facts(&decided);
+    let cut = row.planner.take().unwrap_or_default();
+    facts.figures.extend(cut.figures);
+    facts.notes.extend(cut.notes);
     row.planner = Some(facts);
     let way = row.status.is_ok().then_some(way);
     (Row { result: row, source, curves: None, provenance }, way)

@@ -20,13 +20,16 @@ use scenario::serving::{Serving, ServingChoice};
 /// Adds what a row is held against, where the scenario plans: metrics, and words for its planner.
 pub fn hold(
     scenario: &Serving,
+    choice: &ServingChoice,
     fleet: &Fleet,
     decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
     let (Question { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
-    let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s };
-    let Said { notes, figures } = planned::hold(&held, fleet, decisions, values);
+    let beyond_profile = scaling::beyond_profile(scenario, choice);
+    let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s, beyond_profile };
+    let Said { mut notes, figures } = planned::hold(&held, fleet, decisions, values);
+    notes.extend(scaling::unforeseen(scenario, choice).map(str::to_owned));
     Some(PlannerFacts { status: Status::Heuristic, notes, figures, ..PlannerFacts::default() })
 }
 

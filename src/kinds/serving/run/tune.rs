@@ -159,7 +159,7 @@ impl Settings<'_> {
         let n_refused = values.get("n_refused").copied().unwrap_or(0.0);
         let keys = self.best.within.iter().map(|limit| &limit.key).chain([&self.best.aim.metric]);
         if let Some(metric) = keys.into_iter().find(|key| n_refused == 0.0 && !values.contains_key(*key)) {
-            self.unknown.get_or_init(|| Unknown { metric: metric.clone(), known: values.into_keys().collect() });
+            self.unknown.get_or_init(|| self.missing(metric, values));
             return (Outcome::Outdone, None);
         }
         let broken = metrics::words::past_clock(&values).or_else(|| expect::broken(&self.best.within, &values));
@@ -172,6 +172,24 @@ impl Settings<'_> {
         };
         let metrics = KEPT.iter().filter_map(|key| Some(((*key).to_owned(), *values.get(*key)?))).collect();
         (Outcome::Served(figure.clone()), Some(Played { figure, metrics }))
+    }
+
+    /// What is known of a metric that a result does not have.
+    fn missing(&self, metric: &str, values: BTreeMap<String, f64>) -> Unknown {
+        let (slo, warm_up_s) = (&self.scenario.slo, self.scenario.warm_up.get());
+        let is_of = |names: &[&str]| names.contains(&metric);
+        let why = if metric.starts_with("cost_usd") && !values.contains_key("cost_usd") {
+            "dollars need `usd_per_gpu_hour` in `[fleet]`".to_owned()
+        } else if is_of(&["slo_attainment_ratio", "goodput_requests_per_s"]) && !slo.is_given() {
+            "it needs limits in `[slo]`".to_owned()
+        } else if warm_up_s > 0.0 && !values.contains_key("ttft_s.mean") {
+            format!(
+                "no request arrives after `slo.warm_up_s` = {warm_up_s}: write a shorter one, or more `trace.requests`"
+            )
+        } else {
+            String::new()
+        };
+        Unknown { metric: metric.to_owned(), why, known: values.into_keys().collect() }
     }
 
     /// The limit that a setting breaks with every cost at its high end, where limits hold there too.

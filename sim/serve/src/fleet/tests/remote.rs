@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kv::remote::Remote;
+use crate::kv::tiers::{self, N_TIERS, Tier};
 use crate::replica;
 use hw::{Bytes, Tick};
 
@@ -31,9 +32,19 @@ fn prompts(list: &[(u64, u32)]) -> Requests {
 
 /// Seconds to the first token of every request, on replicas of nine blocks that take requests in turn, and prompt tokens from the store.
 fn ttft_s(requests: &Requests, remote: Option<Remote>, n_replicas: usize) -> (Vec<f64>, u64) {
+    ttft_beside(requests, tiers::NO_TIERS, remote, n_replicas)
+}
+
+/// The same with tiers of every replica.
+fn ttft_beside(
+    requests: &Requests,
+    tiers: [Tier; N_TIERS],
+    remote: Option<Remote>,
+    n_replicas: usize,
+) -> (Vec<f64>, u64) {
     let mut engine = engine(12);
     engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
-    engine.limits = Limits { block_tokens: 8, kv_blocks: 9, shares_prefixes: true, remote, ..engine.limits };
+    engine.limits = Limits { block_tokens: 8, kv_blocks: 9, shares_prefixes: true, remote, tiers, ..engine.limits };
     let served =
         serve(requests, &vec![&engine; n_replicas], (router::named("round-robin").expect("listed").make)(7).as_mut());
     let ttft = latencies(requests, &served).map(|found| found.expect("served").ttft_s).collect();
@@ -62,6 +73,29 @@ fn a_prefix_comes_from_the_store_where_that_is_faster_than_computing_it() {
         let (found, brought) = ttft_s(&requests, remote, 1);
         near(&found, &[all, all, third]);
         assert_eq!(brought, tokens, "{remote:?}");
+    }
+}
+
+#[test]
+fn a_prefix_comes_from_the_faster_of_two_places_that_have_it() {
+    let requests = prompts(&[(0, 0), (10, 1), (20, 0)]);
+    let disk = |blocks, block_s: f64| {
+        let ticks_per_block = Tick::from_seconds(Seconds::new(block_s));
+        [Tier::default(), Tier { blocks, ticks_per_block }]
+    };
+    let (all, hit) = (LAW[0] + 70.0 * LAW[1], LAW[0] + 6.0 * LAW[1]);
+    for (tiers, remote, third, tokens) in [
+        // 64 tokens take 0.64 s to compute. Eight blocks from the store take 0.4 s, and 8 s from a disk that has them too.
+        (disk(80, 1.0), remote(80, 0.05, 0.01), hit + 0.4, 64),
+        (disk(80, 0.01), remote(80, 0.05, 0.01), hit + 0.08, 0),
+        // Of the four prefixes the disk has the first two, since the end of a row leaves the device first: they come from there, the others from the store.
+        (disk(4, 0.01), remote(80, 0.05, 0.01), hit + 0.04 + 0.2, 32),
+        // Neither is worth its while.
+        (disk(80, 1.0), remote(80, 0.1, 0.01), all, 0),
+    ] {
+        let (found, brought) = ttft_beside(&requests, tiers, remote, 1);
+        near(&found, &[all, all, third]);
+        assert_eq!(brought, tokens, "{tiers:?} {remote:?}");
     }
 }
 

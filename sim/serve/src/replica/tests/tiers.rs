@@ -46,6 +46,11 @@ fn a_prefix_comes_back_where_that_is_faster_than_computing_it() {
         (tiers(8, 0.1), all, 0),
         // Room for three of the four: the last of the chain left the device first, so the first of it went last and three are there.
         (tiers(6, 0.05), LAW[0] + (6.0 + 16.0) * LAW[1] + 0.3, 48),
+        // Room for the first two, at 10 ms a block. The others lie on a disk that takes longer than computing them does, and do no harm.
+        (tiers(4, 0.01), LAW[0] + (6.0 + 32.0) * LAW[1] + 0.04, 32),
+        ([tiers(4, 0.01)[0], tiers(80, 1.0)[0]], LAW[0] + (6.0 + 32.0) * LAW[1] + 0.04, 32),
+        // One that is a little faster than computing them brings them all.
+        ([tiers(4, 0.01)[0], tiers(80, 0.07)[0]], LAW[0] + 6.0 * LAW[1] + 0.04 + 0.28, 64),
     ] {
         let found = third(tiers);
         assert!(
