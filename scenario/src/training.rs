@@ -10,6 +10,7 @@ mod optimizer;
 mod parallel;
 mod policies;
 mod search;
+mod searched;
 pub mod stragglers;
 #[expect(clippy::module_inception, reason = "the kind `training` has a section of that name")]
 pub mod training;
@@ -26,6 +27,7 @@ pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
 use train::long_run::LongRun;
+use train::megatron_core::INTERLEAVED;
 use train::problem::{Execution, ExpertTraffic, Framework, Launches, Overlap};
 use train::{Layout, Problem};
 
@@ -117,14 +119,12 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, training: &Training, interleaves: bool, gpu: &str) -> (Seconds, Launches) {
+    fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
         let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        let (waits, launches) = Constants::of(gpu).host(training.graphs);
-        let is_interleaved = execution.framework == Framework::MegatronCore && interleaves;
-        (waits, if is_interleaved { launches.interleaved() } else { launches })
+        Constants::of(gpu).host(training.graphs)
     }
 }
 
@@ -151,6 +151,27 @@ fn free_parameters(
     }
     let given = free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured"));
     given.chain(of_card.map(Constants::to_string)).collect()
+}
+
+/// What becomes of the launches of a framework's host, as sentences: a key that stands for them, and an overlap that makes them longer.
+fn of_host(asked: &Asked, problem: &Problem, is_searched: bool) -> Vec<String> {
+    let execution = &problem.execution;
+    let mut words = Vec::new();
+    if execution.framework == Framework::Formulas || execution.unit_times.is_some() {
+        return words;
+    }
+    if asked.host {
+        let us = execution.host_overhead_per_layer.get() * 1e6;
+        words.push(format!(
+            "`training.host_overhead_per_layer_us` = {us}: it stands for the launches of the card's host, which are not counted"
+        ));
+    } else if execution.interleaves(if is_searched { u32::MAX } else { problem.layout.ep }) {
+        words.push(format!(
+            "`overlap.expert` = {}: the host runs a forward between a backward, so its launches take {INTERLEAVED} times as long however much is hidden",
+            execution.overlap.expert
+        ));
+    }
+    words
 }
 
 /// Ranks and chunks of a pipeline that a sequence passes, each played by itself.
@@ -201,9 +222,7 @@ pub fn of_sequences(
     cluster::warn_of_collectives(reader, collectives_at, &cluster, cost.profile.as_ref());
     let mut free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     free_parameters.extend(cluster.joined());
-    // A forward runs beside a backward where there is an all-to-all to hide.
-    let interleaves = overlap.expert > 0.0 && (parallel.layout.ep > 1 || parallel.is_searched);
-    let (host_overhead_per_layer, launches) = asked.host(&training, interleaves, &cluster.gpu.name);
+    let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
     let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
@@ -221,8 +240,11 @@ pub fn of_sequences(
     };
     let search = parallel.is_searched.then(|| Space { objective, ..lists.space(reader, &problem) });
     if search.is_none() {
+        // A search asks each of its layouts.
+        problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
+    let host_words = of_host(&asked, &problem, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
     no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
@@ -236,7 +258,7 @@ pub fn of_sequences(
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,
-        free_parameters,
+        free_parameters: [free_parameters, host_words].concat(),
     })
 }
 

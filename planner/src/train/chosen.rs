@@ -157,7 +157,7 @@ pub fn decide(
 }
 
 /// A limit of a policy with the policy's name; what no plan could do is the problem's.
-fn named(policy: &dyn Policy, error: PlanError) -> PlanError {
+pub(crate) fn named(policy: &dyn Policy, error: PlanError) -> PlanError {
     match error {
         PlanError::Unsupported(why) => PlanError::Unsupported(format!("`{}`: {why}", policy.card().name)),
         other => other,

@@ -5,7 +5,7 @@ use train::problem::GradientSync;
 use train::{Plan, Problem};
 
 use crate::proof::Decision;
-use crate::train::policy::{Card, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError, Policy, Reads};
 
 mod best_fit;
 mod bytescale;
@@ -24,20 +24,20 @@ mod skrull_exact;
 
 /// Every policy.
 pub static POLICIES: &[&dyn Policy] = &[
-    &paper(&best_fit::CARD, best_fit::plan),
+    &packing(&best_fit::CARD, best_fit::plan),
     &paper(&bytescale::CARD, bytescale::plan),
     &paper(&chunkflow::CARD, chunkflow::plan),
-    &paper(&deepspeed::CARD, deepspeed::plan),
+    &packing(&deepspeed::CARD, deepspeed::plan),
     &paper(&flexsp::CARD, flexsp::plan),
     &paper(&hybrid_cp::CARD, hybrid_cp::plan),
     &paper(&hydraulis::CARD, hydraulis::plan),
     &weighing(&improved::CARD, improved::plan),
-    &paper(&longalign::CARD, longalign::plan),
+    &packing(&longalign::CARD, longalign::plan),
     &weighing(&malleus::CARD, malleus::plan),
-    &paper(&megatron::CARD, megatron::plan),
-    &paper(&round_robin::CARD, round_robin::plan),
-    &paper(&skrull::CARD, skrull::plan),
-    &paper(&skrull_exact::CARD, skrull_exact::plan),
+    &packing(&megatron::CARD, megatron::plan),
+    &packing(&round_robin::CARD, round_robin::plan),
+    &packing(&skrull::CARD, skrull::plan),
+    &packing(&skrull_exact::CARD, skrull_exact::plan),
 ];
 
 /// A policy that is a card and a function.
@@ -45,12 +45,18 @@ struct Paper {
     card: &'static Card,
     plan: Plans,
     weighs_stragglers: bool,
+    reads: Reads,
 }
 
 type Plans = fn(&Problem, &PlanContext<'_>) -> Result<Decision<Plan>, PlanError>;
 
 const fn paper(card: &'static Card, plan: Plans) -> Paper {
-    Paper { card, plan, weighs_stragglers: false }
+    Paper { card, plan, weighs_stragglers: false, reads: Reads::Everything }
+}
+
+/// One that packs sequences into the room that ranks have, and looks at nothing else of a layout.
+const fn packing(card: &'static Card, plan: Plans) -> Paper {
+    Paper { reads: Reads::Room, ..paper(card, plan) }
 }
 
 /// One whose plans fit the speed of devices that straggle.
@@ -65,6 +71,10 @@ impl Policy for Paper {
 
     fn weighs_stragglers(&self) -> bool {
         self.weighs_stragglers
+    }
+
+    fn reads(&self) -> Reads {
+        self.reads
     }
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
@@ -112,6 +122,9 @@ fn limit_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
         }
         _ if execution.gradient_sync == GradientSync::EachMicroBatch => {
             Some("pipelines of their own reduce gradients once: use `gradient_sync = \"overlapped\"` or `\"at_end\"`")
+        }
+        _ if problem.layout.replicate > 1 => {
+            Some("pipelines of their own share one copy of the sharded states: leave `parallel.replicate` out")
         }
         _ if execution.overlap.parameter_gather => {
             Some("pipelines of their own gather parameters behind the optimizer: leave `overlap.parameter_gather` out")

@@ -42,12 +42,14 @@ pub struct Parameter {
     pub allowed: Allowed,
     /// What it does, one sentence.
     pub about: &'static str,
+    /// Parameter with the words under which alone it has an effect, where it hangs on one.
+    pub under: Option<(&'static str, &'static [&'static str])>,
 }
 
 impl Parameter {
     /// One of some words, the first where nothing is set.
     pub const fn word(name: &'static str, words: &'static [&'static str], about: &'static str) -> Self {
-        Self { name, unit: "word", default: words[0], allowed: Allowed::Words(words), about }
+        Self { name, unit: "word", default: words[0], allowed: Allowed::Words(words), about, under: None }
     }
 
     /// A number: name and unit; default, least and most.
@@ -56,7 +58,7 @@ impl Parameter {
         (default, least, most): (&'static str, f64, f64),
         about: &'static str,
     ) -> Self {
-        Self { name, unit, default, allowed: Allowed::Range(least, most), about }
+        Self { name, unit, default, allowed: Allowed::Range(least, most), about, under: None }
     }
 
     /// A whole number: name and unit; default, least and most.
@@ -66,6 +68,11 @@ impl Parameter {
         about: &'static str,
     ) -> Self {
         Self { allowed: Allowed::Count(least, most), ..Self::number(named, (default, least, most), about) }
+    }
+
+    /// The same, of no effect unless another parameter is one of these words.
+    pub const fn under(self, name: &'static str, words: &'static [&'static str]) -> Self {
+        Self { under: Some((name, words)), ..self }
     }
 }
 
@@ -133,6 +140,15 @@ impl From<PlanError> for Refused {
     }
 }
 
+/// What of a layout the micro-batches of a policy follow from: a search of layouts plans once for all that are alike in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Data-parallel groups, context ranks, and the tokens that a rank may hold.
+    Room,
+    /// Whatever a layout has: other degrees, sharding, schedule, recompute, memory.
+    Everything,
+}
+
 /// A scheduling policy.
 pub trait Policy: Sync {
     /// What it is.
@@ -141,6 +157,11 @@ pub trait Policy: Sync {
     /// Whether its plans fit the speed of devices that straggle; one that does not plans as if all were healthy.
     fn weighs_stragglers(&self) -> bool {
         false
+    }
+
+    /// What of a layout its micro-batches follow from.
+    fn reads(&self) -> Reads {
+        Reads::Everything
     }
 
     /// Decides every simulated step.

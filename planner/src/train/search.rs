@@ -25,9 +25,9 @@ use train::problem::Problem;
 use train::{Plan, lower};
 
 use crate::proof::{self, Aim, Bound, Decision, Status};
-use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
-use bound::{Judge, Least};
+use crate::train::{chosen, orders};
+use bound::{Dropped, Judge, Least};
 use engine::stop;
 use space::{Candidate, Objective, Space};
 
@@ -57,6 +57,8 @@ pub struct Found {
     pub n_judged: usize,
     /// Of these, dropped because they cannot fit.
     pub n_too_large: usize,
+    /// Of these, dropped because the policy has no plan for them.
+    pub n_refused: usize,
     /// Of these, simulated; the rest has a bound above the best step.
     pub n_simulated: usize,
     /// Layouts whose bound is below the best step, and which a search that was stopped did not simulate.
@@ -79,12 +81,62 @@ const BATCH: usize = 8;
 pub type Each<'a> = &'a (dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync);
 
 /// What became of a candidate that was looked at closely.
-#[derive(Clone, Copy, Debug)]
-struct Tried {
-    /// Lower bound on its step, seconds.
-    bound_s: f64,
-    /// Step in seconds and memory of the fullest rank in bytes, if it fits.
-    played: Option<(f64, u64)>,
+#[derive(Clone, Debug)]
+enum Tried {
+    /// Its closer bound is enough.
+    Outdone,
+    /// The policy has no plan for it.
+    Refused(PlanError),
+    /// It was simulated.
+    Played {
+        /// Lower bound on its step, seconds.
+        bound_s: f64,
+        /// Step in seconds and memory of the fullest rank in bytes, if it fits.
+        fits: Option<(f64, u64)>,
+    },
+}
+
+/// What became of candidates that are no answer.
+#[derive(Clone, Debug, Default)]
+struct Dropouts {
+    /// Need too much memory by what they need at least.
+    n_too_large: usize,
+    /// Ran out of memory as they were simulated.
+    n_ran_out: usize,
+    /// Why the policy has no plan, and for how many.
+    refused: BTreeMap<String, usize>,
+}
+
+impl Dropouts {
+    fn refuse(&mut self, policy: &dyn Policy, why: PlanError) {
+        *self.refused.entry(chosen::named(policy, why).to_string()).or_default() += 1;
+    }
+
+    fn n_refused(&self) -> usize {
+        self.refused.values().sum()
+    }
+
+    /// Why none of so many layouts is an answer, the commonest refusal in the policy's words.
+    fn words(&self, n_judged: usize) -> String {
+        if n_judged == 0 {
+            return "no combination of the listed degrees, micro-batches and schedules is a layout of these GPUs"
+                .to_owned();
+        }
+        let mut parts = Vec::new();
+        if self.n_too_large > 0 {
+            parts.push(format!("{} need too much memory", self.n_too_large));
+        }
+        if self.n_ran_out > 0 {
+            parts.push(format!("{} run out of memory", self.n_ran_out));
+        }
+        // Of equally common ones the first by name.
+        let commonest = self.refused.iter().rev().max_by_key(|(_, n)| **n);
+        if let Some((why, n)) = commonest {
+            let how_often = if *n == self.n_refused() { String::new() } else { format!(" (for {n} of them)") };
+            parts.push(format!("{} have no plan{how_often}: {why}", self.n_refused()));
+        }
+        format!("none of {n_judged} layouts is possible: {}", parts.join(", "))
+    }
 }
 
 /// Results of jobs, in the order of their indices.
@@ -117,6 +169,7 @@ struct Search<'a> {
     /// Everything that was simulated and fits, in the order of the search.
     seen: Vec<Simulated>,
     n_simulated: usize,
+    dropouts: Dropouts,
 }
 
 /// Searches the space for the layout that is best at its objective.
@@ -132,9 +185,9 @@ pub fn search(
     effort: Effort,
     each: Each<'_>,
 ) -> Result<Found, PlanError> {
-    let mut search = Search { problem, policy, context, space, topology, each, seen: Vec::new(), n_simulated: 0 };
+    let (seen, dropouts) = (Vec::new(), Dropouts::default());
+    let mut search = Search { problem, policy, context, space, topology, each, seen, n_simulated: 0, dropouts };
     let (mut bounded, n_judged) = search.bounded();
-    let n_too_large = n_judged - bounded.len();
     search.look_for_best(&mut bounded, effort);
     if space.front_ratio > 1.0 {
         search.look_for_less_memory(&mut bounded);
@@ -150,21 +203,16 @@ pub fn search(
         Objective::Usd => Aim::Usd,
     };
     let ranking = ranking.into_iter().map(|simulated| (search.value(&simulated), simulated)).collect();
-    let best = proof::ranked(aim, ranking, |_| (), |_, _| true).ok_or_else(|| {
-        PlanError::Infeasible(match n_judged {
-            0 => {
-                "no combination of the listed degrees, micro-batches and schedules is a layout of these GPUs".to_owned()
-            }
-            _ => format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"),
-        })
-    })?;
+    let best = proof::ranked(aim, ranking, |_| (), |_, _| true)
+        .ok_or_else(|| PlanError::Infeasible(search.dropouts.words(n_judged)))?;
     let bound = Bound::plain(search.objective(&best.plan.candidate, best.plan.bound_s));
     let front = if space.front_ratio > 1.0 { search.front() } else { Vec::new() };
-    let n_simulated = search.n_simulated;
+    let (n_simulated, n_too_large) = (search.n_simulated, search.dropouts.n_too_large);
+    let n_refused = search.dropouts.n_refused();
     let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
     let n_open = if stop::is_asked() { bounded.iter().filter(is_open).count() } else { 0 };
     let best = best.bounded(Some(bound), Status::Heuristic);
-    Ok(Found { best, front, n_judged, n_too_large, n_simulated, n_open })
+    Ok(Found { best, front, n_judged, n_too_large, n_refused, n_simulated, n_open })
 }
 
 impl Search<'_> {
@@ -182,7 +230,7 @@ impl Search<'_> {
     }
 
     /// Every candidate that may fit, the least bound first; and how many were judged.
-    fn bounded(&self) -> (Vec<Bounded>, usize) {
+    fn bounded(&mut self) -> (Vec<Bounded>, usize) {
         let candidates = self.space.candidates(self.problem);
         // What candidates share, they share with others of as many pipeline ranks.
         let mut by_pipeline: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -190,27 +238,33 @@ impl Search<'_> {
             by_pipeline.entry(candidate.layout.pp).or_default().push(index);
         }
         let parts: Vec<Vec<usize>> = by_pipeline.into_values().collect();
-        let of_part = |part: usize| self.bounded_alike(&candidates, &parts[part]);
-        let mut indexed: Vec<(usize, Bounded)> =
-            results(self.each, parts.len(), &of_part).into_iter().flatten().collect();
+        let judged = {
+            let search: &Self = self;
+            results(search.each, parts.len(), &|part| search.bounded_alike(&candidates, &parts[part]))
+        };
+        let mut indexed: Vec<(usize, Bounded)> = Vec::new();
+        for (index, bounded) in judged.into_iter().flatten() {
+            match bounded {
+                Ok(bounded) => indexed.push((index, bounded)),
+                Err(Dropped::TooLarge) => self.dropouts.n_too_large += 1,
+                Err(Dropped::Refused(why)) => self.dropouts.refuse(self.policy, why),
+            }
+        }
         // Equal ones stay in the order of the space.
         indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then(i.cmp(j)));
         let bounded = indexed.into_iter().map(|(_, bounded)| bounded).collect();
         (bounded, candidates.len())
     }
 
-    /// Those of some candidates that may fit, with their indices.
-    fn bounded_alike(&self, candidates: &[Candidate], indices: &[usize]) -> Vec<(usize, Bounded)> {
+    /// Some candidates with their bounds, or why they are dropped, and with their indices.
+    fn bounded_alike(&self, candidates: &[Candidate], indices: &[usize]) -> Vec<(usize, Result<Bounded, Dropped>)> {
         let mut judge = Judge::new(self.problem, self.policy, self.context);
-        let mut bounded = Vec::new();
-        for &index in indices {
-            let candidate = candidates[index];
-            if let Some(least) = judge.least(&candidate) {
-                let value = self.objective(&candidate, least.step_s);
-                bounded.push((index, Bounded { value, least, candidate, is_tried: false }));
-            }
-        }
-        bounded
+        let mut bounded = |candidate: Candidate| {
+            let least = judge.least(&candidate)?;
+            let value = self.objective(&candidate, least.step_s);
+            Ok(Bounded { value, least, candidate, is_tried: false })
+        };
+        indices.iter().map(|&index| (index, bounded(candidates[index]))).collect()
     }
 
     /// Simulates what may be best, until no bound is below the best.
@@ -249,26 +303,34 @@ impl Search<'_> {
             results(self.each, all.len(), &|index| self.tried(all[index], limit))
         };
         for (of, tried) in all.iter_mut().zip(tried) {
-            let Some(Tried { bound_s, played }) = tried else { continue };
-            of.is_tried = true;
-            self.n_simulated += 1;
-            if let Some((step_s, peak_bytes)) = played {
-                self.seen.push(Simulated { candidate: of.candidate, step_s, bound_s, peak_bytes, why: String::new() });
+            of.is_tried |= !matches!(tried, Tried::Outdone);
+            self.n_simulated += usize::from(matches!(tried, Tried::Played { .. }));
+            let candidate = of.candidate;
+            match tried {
+                Tried::Outdone => {}
+                Tried::Refused(why) => self.dropouts.refuse(self.policy, why),
+                Tried::Played { fits: None, .. } => self.dropouts.n_ran_out += 1,
+                Tried::Played { bound_s, fits: Some((step_s, peak_bytes)) } => {
+                    self.seen.push(Simulated { candidate, step_s, bound_s, peak_bytes, why: String::new() });
+                }
             }
         }
     }
 
-    /// A candidate planned and simulated; nothing where its closer bound is enough.
-    fn tried(&self, of: &Bounded, limit: f64) -> Option<Tried> {
+    /// A candidate planned, and simulated unless its closer bound is enough.
+    fn tried(&self, of: &Bounded, limit: f64) -> Tried {
         let laid_out = of.candidate.problem(self.problem);
-        let plan = plan(&laid_out, self.policy, self.context).ok()?;
+        let plan = match plan(&laid_out, self.policy, self.context) {
+            Ok(plan) => plan,
+            Err(why) => return Tried::Refused(why),
+        };
         // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
         let bound_s = of.least.step_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
         if self.objective(&of.candidate, bound_s) >= limit {
-            return None;
+            return Tried::Outdone;
         }
-        let played = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
-        Some(Tried { bound_s, played })
+        let fits = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
+        Tried::Played { bound_s, fits }
     }
 
     fn topology_of(&self, laid_out: &Problem) -> Cow<'_, Topology> {

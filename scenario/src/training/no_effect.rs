@@ -3,14 +3,15 @@
 //! A key has an effect when it has one for any policy that runs. Degrees of 1 make no warning of their own: what is cut in one part is whole.
 
 use engine::model::Experts;
+use engine::shard::Shard;
 use hw::Format;
-use train::Problem;
 use train::layout::{ContextExchange, Zero};
 use train::muon::TensorMode;
-use train::problem::{AttentionKernel, Dropout, Framework, Loss, Module, Recompute};
+use train::problem::{AttentionKernel, Dropout, Framework, GradientSync, Loss, Module, Recompute};
 use train::schedule::Placement;
+use train::{Problem, memory};
 
-use super::{PolicyChoice, unfused};
+use super::{PolicyChoice, searched, unfused};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
@@ -29,7 +30,7 @@ struct Key {
     is_of_layout: bool,
 }
 
-const KEYS: [Key; 27] = [
+const KEYS: [Key; 30] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -57,7 +58,12 @@ const KEYS: [Key; 27] = [
         |problem| problem.execution.framework != Framework::MegatronCore,
         "`framework = \"megatron-core\"`, which trains such layers",
     ),
-    of_layout("training", "narrow_gather", gathers_wide, "narrow products, and parameters that several ranks gather"),
+    of_layout(
+        "training",
+        "narrow_gather",
+        gathers_wide,
+        "narrow products, and copies of their weights or parameters that several ranks gather",
+    ),
     of_model(
         "training",
         "loss",
@@ -68,7 +74,7 @@ const KEYS: [Key; 27] = [
         "overlap",
         "delayed_weights",
         no_delay,
-        "an all-to-all of experts, and a schedule whose backward is whole",
+        "an all-to-all of experts, a schedule whose backward is whole, and gradients of the model's own weights",
     ),
     of_layout(
         "parallel",
@@ -89,11 +95,16 @@ const KEYS: [Key; 27] = [
         "a context group, which `cp = 1` does not have",
     ),
     of_model("training", "products", no_narrow_part, "a part that layers of the model have"),
-    of_model("training", "dropout", no_dropout, "masks of residuals, which `framework = \"pytorch\"` does not count"),
+    of_model(
+        "training",
+        "dropout",
+        no_dropout,
+        "`attention = \"unfused\"`, whose scores have masks, or masks of residuals, which `framework = \"pytorch\"` does not count",
+    ),
     of_model(
         "optimizer",
         "master",
-        |problem| problem.execution.framework.torch().is_some(),
+        |problem| problem.execution.framework.torch().is_some() && problem.execution.trains_weights(),
         "a copy of the parameters, which `framework = \"pytorch\"` does not have: they are in 32 bits",
     ),
     of_layout("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
@@ -107,8 +118,32 @@ const KEYS: [Key; 27] = [
     of_layout(
         "parallel",
         "replicate",
-        |problem| problem.layout.zero == Zero::Off,
-        "sharded model states, which `zero = 0` does not have",
+        |problem| {
+            let least = if problem.execution.trains_weights() { Zero::OptimizerStates } else { Zero::Parameters };
+            problem.layout.zero < least
+        },
+        "sharded model states, which `zero = 0` does not have; beside adapters alone only parameters are sharded, by `zero = 3`",
+    ),
+    of_model(
+        "training",
+        "gradient_dtype",
+        |problem| !problem.execution.trains_weights(),
+        "gradients of the model's own weights, which `optimizer.trains = \"adapters\"` does not have",
+    ),
+    of_model(
+        "training",
+        "gradient_sync",
+        |problem| {
+            let execution = &problem.execution;
+            !execution.trains_weights() && execution.gradient_sync == GradientSync::EachMicroBatch
+        },
+        "gradients of the model's own weights, which `optimizer.trains = \"adapters\"` does not have",
+    ),
+    of_layout(
+        "overlap",
+        "stage",
+        |problem| problem.layout.pp == 1 && !problem.execution.overlap.stage,
+        "messages between stages, which `pp = 1` does not have",
     ),
     of_layout(
         "optimizer",
@@ -133,14 +168,14 @@ const KEYS: [Key; 27] = [
         "overlap",
         "parameter_gather",
         no_gather,
-        "a gather behind the optimizer, which ZeRO 1 and 2 have on several ranks",
+        "a gather behind the optimizer, which ZeRO 1 and 2 have on several ranks that update the model's own weights",
     ),
     of_layout("overlap", "forward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
 ];
 
 /// What costs of passes, states and exchanges follow from, by section. `[cost.units]` gives passes their times, and none of the rest is counted.
-const COSTS: [(&str, &[&str]); 5] = [
+const COSTS: [(&str, &[&str]); 6] = [
     (
         "optimizer",
         &[
@@ -170,9 +205,13 @@ const COSTS: [(&str, &[&str]); 5] = [
             "backward_prefetch",
         ],
     ),
-    ("experts", &["fused"]),
-    ("training", &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather"]),
+    ("experts", &["fused", "dispatcher"]),
+    (
+        "training",
+        &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather", "products"],
+    ),
     ("parallel", &["replicate"]),
+    ("cost", &["sustained_flops_ratio"]),
 ];
 
 type IsIdle = fn(&Problem) -> bool;
@@ -189,9 +228,11 @@ const fn has_no_experts(problem: &Problem) -> bool {
     problem.model.experts.is_none()
 }
 
+/// Parameters are as wide as before, gathered and kept. Copies that stand in for them are of any part that is narrow, the head too.
 fn gathers_wide(problem: &Problem) -> bool {
     let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
-    problem.execution.gathers_narrow && !(is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1)
+    let is_gathered = is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1;
+    problem.execution.gathers_narrow && !is_gathered && !memory::has_narrow_copies(problem)
 }
 
 fn no_fused(problem: &Problem) -> bool {
@@ -211,7 +252,8 @@ fn no_loss(problem: &Problem) -> bool {
 
 fn no_delay(problem: &Problem) -> bool {
     let is_whole = problem.layout.pp == 1 || !problem.schedule.splits_backward;
-    problem.execution.overlap.delayed_weights && !(problem.layout.ep > 1 && is_whole)
+    let has_them = problem.layout.ep > 1 && is_whole && problem.execution.trains_weights();
+    problem.execution.overlap.delayed_weights && !has_them
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {
@@ -242,10 +284,13 @@ fn no_narrow_part(problem: &Problem) -> bool {
     }
 }
 
+/// Flash attention writes no scores, so it keeps no mask of them, and PyTorch counts none of residuals either.
 fn no_dropout(problem: &Problem) -> bool {
     let execution = &problem.execution;
+    let Some(dropout) = execution.dropout.filter(|dropout| *dropout != NONE) else { return false };
     let hides_scores = execution.attention == AttentionKernel::Flash;
-    execution.framework.torch().is_some() && hides_scores && execution.dropout.is_some_and(|dropout| dropout != NONE)
+    let usual = Shard { given_dropout: None, ..problem.shard() }.dropout();
+    hides_scores && (execution.framework.torch().is_some() || !dropout.residual && !usual.residual)
 }
 
 /// Modules that are computed again and that no layer of the model has, with what it lacks.
@@ -286,7 +331,8 @@ fn no_chunks(problem: &Problem) -> bool {
 
 fn no_gather(problem: &Problem) -> bool {
     let gathers = matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
-    problem.execution.overlap.parameter_gather && !(gathers && problem.layout.n_shards() > 1)
+    let follows = gathers && problem.layout.n_shards() > 1 && problem.execution.trains_weights();
+    problem.execution.overlap.parameter_gather && !follows
 }
 
 fn no_prefetch(problem: &Problem) -> bool {
@@ -303,6 +349,7 @@ pub struct Given {
     tables: Vec<(String, Place)>,
     recompute: Option<(String, Place)>,
     unfused: Option<Place>,
+    of_one_layout: searched::Given,
 }
 
 impl Given {
@@ -314,7 +361,14 @@ impl Given {
         });
         let recompute = reader.peek_in("training", "recompute");
         let unfused = reader.peek_in("training", "unfused").map(|(_, at)| at);
-        Self { keys: keys.collect(), costs: costs(reader), tables: reader.tables_in("policies"), recompute, unfused }
+        Self {
+            keys: keys.collect(),
+            costs: costs(reader),
+            tables: reader.tables_in("policies"),
+            recompute,
+            unfused,
+            of_one_layout: searched::Given::of(reader),
+        }
     }
 }
 
@@ -348,7 +402,9 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
             reader.warn(Code::NoEffect, at.clone(), what, format!("it needs {}", key.needs));
         }
     }
-    if !is_searched {
+    if is_searched {
+        searched::warn(reader, &given.of_one_layout, policies);
+    } else {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
     }
     if let Some(at) = &given.unfused {

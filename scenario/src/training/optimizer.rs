@@ -15,24 +15,42 @@ const MASTERS: [(&str, Dtype); 2] = [("fp32", Dtype::Fp32), ("fp16", Dtype::Fp16
 /// What is updated; `true` where adapters alone are.
 const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 
+/// Keys about the states of the model's own weights.
+const OF_WEIGHTS: [&str; 9] = [
+    "rule",
+    "master",
+    "first_moment",
+    "second_moment",
+    "muon_iterations",
+    "muon_tensor",
+    "muon_qkv",
+    "offload_ratio",
+    "host_memory_gb_per_s",
+];
+
 /// Rank of adapters where a scenario does not say so (Megatron Bridge, `LoRA.dim`).
 const RANK: u64 = 32;
 
 /// An optimizer, and the adapters that it updates alone.
 pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     let base = Optimizer::ADAM;
+    let trains_adapters = section.one_of("trains", false, &TRAINED);
+    if trains_adapters {
+        section.idle(&OF_WEIGHTS, "`trains = \"all\"`: states of adapters are not counted");
+    } else {
+        section.idle(&["adapter_rank", "adapters_beside"], "`trains = \"adapters\"`");
+    }
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
     let master = section.one_of("master", base.master, &MASTERS);
     let first = section.one_of("first_moment", base.moments[0], &MOMENTS);
-    if rule == Rule::Muon {
+    if rule == Rule::Muon && !trains_adapters {
         section.idle(&["second_moment"], "`rule = \"adam\"`: Muon keeps one moment of a matrix");
     }
-    let muon = muon(&mut section, rule);
-    let second = section.one_of("second_moment", base.moments[1], &MOMENTS);
-    let trains_adapters = section.one_of("trains", false, &TRAINED);
-    if !trains_adapters {
-        section.idle(&["adapter_rank", "adapters_beside"], "`trains = \"adapters\"`");
+    if rule != Rule::Muon && !trains_adapters {
+        section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
     }
+    let muon = muon(&mut section);
+    let second = section.one_of("second_moment", base.moments[1], &MOMENTS);
     let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
     let beside = section.one_of("adapters_beside", AdaptedProducts::All, &AdaptedProducts::WORDS);
     let on_host = on_host(&mut section);
@@ -41,10 +59,7 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     (Optimizer { rule, muon, master, moments: [first, second], on_host, foreach: false }, adapters)
 }
 
-fn muon(section: &mut Section<'_>, rule: Rule) -> Muon {
-    if rule != Rule::Muon {
-        section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
-    }
+fn muon(section: &mut Section<'_>) -> Muon {
     let base = Muon::DEFAULT;
     let (n_iterations, _) = section.count("muon_iterations", Some(u64::from(base.n_iterations)), 1..=100);
     Muon {

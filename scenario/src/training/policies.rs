@@ -1,8 +1,10 @@
 //! `[policies]`: which to run, with parameters, under names of their own, and with a pipeline schedule of their own.
 
+use std::collections::BTreeMap;
+
 use hw::Gpu;
 use planner::train::compression::Question;
-use planner::train::policy::Allowed;
+use planner::train::policy::{Allowed, Card};
 use planner::train::search::space::Objective;
 use planner::{Policy, Value};
 use toml_span::value::ValueInner;
@@ -134,12 +136,14 @@ fn known(section: &Section<'_>, before: &str, policy: &dyn Policy) {
 }
 
 /// What is left of a policy's keys: parameters of its card.
-fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collections::BTreeMap<String, Value> {
+fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> BTreeMap<String, Value> {
     known(section, "", policy);
     let card = policy.card();
-    let mut parameters = std::collections::BTreeMap::new();
+    let mut parameters = BTreeMap::new();
+    let mut places = Vec::new();
     for (key, mut value) in section.rest() {
         let at = place_of(&value);
+        places.push((key.name.to_string(), at.clone()));
         let Some(known) = card.parameters.iter().find(|parameter| parameter.name == key.name) else {
             let names = card.parameters.iter().map(|parameter| parameter.name);
             let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute", "recompute_layers"]);
@@ -160,7 +164,26 @@ fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collection
             },
         }
     }
+    without_mode(section, card, &parameters, &places);
     parameters
+}
+
+/// Warns of parameters that have no effect under the words that others have.
+fn without_mode(section: &mut Section<'_>, card: &Card, given: &BTreeMap<String, Value>, places: &[(String, Place)]) {
+    for (name, at) in places {
+        let known = card.parameters.iter().find(|parameter| parameter.name == name);
+        let Some((mode, words)) = known.and_then(|parameter| parameter.under) else { continue };
+        let default = card.parameters.iter().find(|parameter| parameter.name == mode).map_or("", |of| of.default);
+        let word = match given.get(mode) {
+            Some(Value::Word(word)) => word,
+            _ => default,
+        };
+        if !words.contains(&word) {
+            let what = format!("`{name}` of policy `{}` changes nothing under `{mode} = \"{word}\"`", card.name);
+            let wanted: Vec<String> = words.iter().map(|word| format!("`{mode} = \"{word}\"`")).collect();
+            section.warn(Code::NoEffect, at.clone(), what, format!("it needs {}", wanted.join(" or ")));
+        }
+    }
 }
 
 /// The number, where a parameter takes numbers and this one.

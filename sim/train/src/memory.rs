@@ -148,6 +148,11 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     }
 }
 
+/// Whether some parameters have narrow copies that last for the whole step.
+pub fn has_narrow_copies(problem: &Problem) -> bool {
+    copied(problem, &stages(problem)).1 > 0.0
+}
+
 /// Bytes of narrow copies of parameters that last for the whole step, and how many parameters have them. Those that are gathered for every use have none.
 fn copied(problem: &Problem, stages: &[Stage]) -> (f64, f64) {
     if problem.layout.zero >= Zero::Parameters {

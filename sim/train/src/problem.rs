@@ -257,6 +257,17 @@ impl Execution {
         self.adapters.is_none()
     }
 
+    /// The host's launches with so many expert ranks, where the problem has those of a host that runs pass after pass. Megatron-Core
+    /// interleaves a forward with a backward where there is an all-to-all to hide, however much of it is hidden.
+    pub fn launches_with(&self, ep: u32) -> Launches {
+        if self.interleaves(ep) { self.launches.interleaved() } else { self.launches }
+    }
+
+    /// Whether the host runs a forward between a backward with so many expert ranks.
+    pub fn interleaves(&self, ep: u32) -> bool {
+        self.framework == Framework::MegatronCore && self.overlap.expert > 0.0 && ep > 1
+    }
+
     /// What a whole backward computes.
     pub const fn backward(&self) -> PassKind {
         if self.trains_weights() { PassKind::Backward } else { PassKind::Input }

@@ -63,6 +63,7 @@ fn differences(candidate: &Candidate, other: &Candidate) -> String {
     let of = |candidate: &Candidate| {
         [
             ("zero", (candidate.layout.zero as u8).to_string()),
+            ("replicate", candidate.layout.replicate.to_string()),
             ("recompute", candidate.recompute.name()),
             ("offload", candidate.offload.to_string()),
             ("micro-batch", candidate.micro_batch.to_string()),
@@ -105,8 +106,13 @@ pub fn layout_words(found: &Found) -> String {
         0 => String::new(),
         n => format!("{n} not looked at, as the search was stopped, "),
     };
+    let refused = match found.n_refused {
+        0 => String::new(),
+        n => format!("{n} without a plan of the policy, "),
+    };
     format!(
-        "best of {} layouts ({} too large for memory, {} simulated, {open}the rest bounded above it): {words}{other}",
+        "best of {} layouts ({} too large for memory, {refused}{} simulated, {open}the rest bounded above it): \
+         {words}{other}",
         found.n_judged, found.n_too_large, found.n_simulated
     )
 }
@@ -146,6 +152,9 @@ pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Valu
         ("recompute", json!(execution.recompute.name())),
         ("offload_ratio", json!(execution.offload)),
     ];
+    if layout.replicate > 1 {
+        fields.push(("replicate", json!(layout.replicate)));
+    }
     if let Some(found) = found {
         let candidate = &found.best.plan.candidate;
         fields.push(("micro_batch", json!(candidate.micro_batch)));

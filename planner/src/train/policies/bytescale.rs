@@ -52,7 +52,8 @@ pub(super) const CARD: Card = Card {
             ("offload_ratio", "ratio"),
             ("0.5", 0.0, 1.0),
             "share of the activations of all but two layers under `offload = \"fixed\"`",
-        ),
+        )
+        .under("offload", &["fixed"]),
     ],
 };
 

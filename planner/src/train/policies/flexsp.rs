@@ -58,7 +58,8 @@ pub(super) const CARD: Card = Card {
             &["own", "published-7b", "published-13b", "published-30b"],
             "times and capacity: of the scenario's cost model, or the authors'",
         ),
-        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of the program of one micro-batch"),
+        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of the program of one micro-batch")
+            .under("planner", &["milp", "cold"]),
     ],
 };
 
@@ -283,9 +284,9 @@ impl Planner<'_> {
                 figures.insert(format!("all_to_all_8k_on_{degree}_ms"), exchange);
             }
         }
-        let ranks = |planned: &Placed| f64::from(planned.division.iter().sum::<u32>());
-        figures.insert("group_ranks_min".to_owned(), all().map(ranks).fold(f64::INFINITY, f64::min));
-        figures.insert("group_ranks_max".to_owned(), all().map(ranks).fold(0.0, f64::max));
+        let degrees = || all().flat_map(|planned| &planned.division).map(|degree| f64::from(*degree));
+        figures.insert("group_ranks_min".to_owned(), degrees().fold(f64::INFINITY, f64::min));
+        figures.insert("group_ranks_max".to_owned(), degrees().fold(0.0, f64::max));
         let micro_batches = |step: Vec<Placed>| step.into_iter().map(|planned| planned.micro_batch).collect();
         let is_proved = bound >= objective * (1.0 - 1e-6);
         let steps: Vec<Step> = steps.into_iter().map(|step| Step::of_groups(vec![micro_batches(step)])).collect();

@@ -54,7 +54,8 @@ pub(super) const CARD: Card = Card {
             "stage times and token limits: fitted to the scenario's cost model, or the authors'",
         ),
         Parameter::count(("spans", "spans"), ("32", 1.0, 1024.0), "length spans of the histogram"),
-        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of one dispatch MILP"),
+        Parameter::number(("seconds", "s"), ("5", 0.0, 3600.0), "time limit of one dispatch MILP")
+            .under("dispatch", &["milp"]),
     ],
 };
 

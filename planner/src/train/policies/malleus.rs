@@ -81,7 +81,8 @@ pub(super) const CARD: Card = Card {
             ("restart_s", "s"),
             ("300", 0.0, 1e6),
             "checkpoint, start of processes and communicators under `restart`: assumed",
-        ),
+        )
+        .under("reaction", &["restart"]),
     ],
 };
 

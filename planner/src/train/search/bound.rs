@@ -9,6 +9,11 @@
 //! where a message leads from each of those stages to the next, and gradient reduction (unless it runs behind backward),
 //! optimizer and parameter gather follow. With a split backward the last pass of r may be any, and only what follows on r
 //! itself does. With ZeRO 3 a rank exchanges parameters and gradients for every micro-batch, one after another. Activations that leave for the host take the time of their copies on every rank.
+//! A forward for keys and values alone has no embedding, no head and no backward.
+//!
+//! Pipelines of shapes of their own are none of the layout's: of a plan that has them the certified bound of `train::bound` counts, and nothing
+//! is known of its memory.
+//!
 //! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
 //! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
 
@@ -19,15 +24,16 @@ use engine::{CostModel, Op};
 use hw::Format;
 use train::layout::{Position, Zero};
 use train::lower::training::{Parts, parts, pipelines};
+use train::metrics::causes;
 use train::peak::{self, Moment};
 use train::pipeline_states::Batches as Held;
-use train::plan::{MicroBatch, Plan};
+use train::plan::{MicroBatch, Place, Placement as Placed, Plan, Step};
 use train::problem::{GradientSync, Problem, Recompute};
 use train::schedule::{Pipeline, Placement, Schedule, play};
 use train::stage::{Stage, stages};
 
 use super::space::Candidate;
-use crate::train::policy::{PlanContext, Policy};
+use crate::train::policy::{PlanContext, PlanError, Policy, Reads};
 
 /// Relative slack for durations that the simulation rounds to whole nanoseconds.
 const ROUNDING: f64 = 1.0 - 1e-4;
@@ -41,7 +47,10 @@ type Group = Vec<(usize, u32)>;
 /// Parameters of a stage on one rank: those that all its ranks have, and those of experts.
 type Parameters = (f64, f64);
 
-/// Micro-batches that a policy makes for (dp, cp, bucket).
+/// What micro-batches are remembered by: data-parallel groups, context ranks, tokens that a rank may hold.
+type RoomKey = (u32, u32, u64);
+
+/// Micro-batches that a policy makes.
 struct Batches {
     distinct: Vec<MicroBatch>,
     /// Distinct groups of every step.
@@ -52,6 +61,8 @@ struct Batches {
     tokens_least: u64,
     /// Whether each micro-batch is kept from forward to backward as the execution says.
     are_kept: bool,
+    /// Bound on the mean step, seconds, where some step has pipelines of shapes of their own.
+    of_own_shapes_s: Option<f64>,
 }
 
 /// What the work of a layer depends on besides the micro-batch.
@@ -62,6 +73,15 @@ type StageKey = (u32, u32, &'static str, [u32; 2], Recompute);
 
 /// What ranks hold depends on: pipeline ranks, chunks, schedule, micro-batches.
 type MomentKey = (u32, u32, &'static str, u32);
+
+/// Why a layout is not looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dropped {
+    /// It needs more memory than a device has.
+    TooLarge,
+    /// The policy has no plan for it.
+    Refused(PlanError),
+}
 
 /// The least that a layout takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +97,8 @@ pub struct Least {
 struct OfRank {
     follows: f64,
     copies: f64,
-    gathers: f64,
+    /// Of a forward for keys and values alone, and of a whole micro-batch.
+    gathers: [f64; 2],
     optimizer: f64,
 }
 
@@ -86,14 +107,26 @@ fn holds_alike(one: &Chunks, other: &Chunks) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|((_, a), (_, b))| a == b)
 }
 
+/// A micro-batch with the durations of its passes.
+type Timed<'a> = (&'a Parts, &'a MicroBatch);
+
+/// Durations of what a micro-batch runs on a stage, seconds: forward, gradients of inputs and of weights.
+fn passes((parts, micro_batch): &Timed<'_>, stage: &Stage) -> [f64; 3] {
+    if micro_batch.forward_only {
+        let [forward, ..] = parts.stage(&Stage { first: false, last: false, ..*stage });
+        return [forward, 0.0, 0.0];
+    }
+    parts.stage(stage)
+}
+
 /// Judges candidates, remembering what they share.
 pub struct Judge<'a> {
     policy: &'a dyn Policy,
     context: &'a PlanContext<'a>,
     /// The problem with the layout of the candidate at hand.
     scratch: Problem,
-    batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
-    parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
+    batches: BTreeMap<RoomKey, Result<Batches, PlanError>>,
+    parts: BTreeMap<(RoomKey, CutKey), Vec<Parts>>,
     stages: BTreeMap<StageKey, Vec<Chunks>>,
     moments: BTreeMap<MomentKey, Vec<Vec<Moment>>>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
@@ -115,34 +148,40 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Lower bound on the mean step, seconds; `None` when the layout cannot fit or has no plan.
-    pub fn bound(&mut self, candidate: &Candidate) -> Option<f64> {
-        self.least(candidate).map(|least| least.step_s)
-    }
-
-    /// Lower bounds on step and memory; `None` as above.
-    pub fn least(&mut self, candidate: &Candidate) -> Option<Least> {
+    /// Lower bounds on step and memory.
+    ///
+    /// # Errors
+    /// When the layout cannot fit, or the policy has no plan for it.
+    pub fn least(&mut self, candidate: &Candidate) -> Result<Least, Dropped> {
         candidate.apply(&mut self.scratch);
+        if self.policy.reads() == Reads::Everything {
+            self.batches.clear();
+            self.parts.clear();
+        }
         let key = (candidate.layout.dp, candidate.layout.cp, candidate.bucket_tokens);
         if !self.batches.contains_key(&key) {
             let batches = batches(&self.scratch, self.policy, self.context);
             self.batches.insert(key, batches);
         }
-        self.tokens_least = self.batches[&key].as_ref()?.tokens_least;
+        let batches = self.batches[&key].as_ref().map_err(|why| Dropped::Refused(why.clone()))?;
+        if let Some(step_s) = batches.of_own_shapes_s {
+            return Ok(Least { step_s: step_s * ROUNDING, bytes: 0 });
+        }
+        self.tokens_least = batches.tokens_least;
         self.remember(candidate, key);
-        let batches = self.batches[&key].as_ref()?;
+        let batches = self.batches[&key].as_ref().expect("it is planned");
         let ranks = &self.stages[&stage_key(candidate)];
         let bytes = self.bytes(candidate, ranks, batches);
         if bytes > self.scratch.cluster.gpu.memory.0 {
-            return None;
+            return Err(Dropped::TooLarge);
         }
-        let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
-        let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
-        Some(Least { step_s: total / hw::real(batches.steps.len() as u64) * ROUNDING, bytes })
+        let parts: Vec<Timed<'_>> = self.parts[&(key, cut(candidate))].iter().zip(&batches.distinct).collect();
+        let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, &parts, groups)).sum();
+        Ok(Least { step_s: total / hw::real(batches.steps.len() as u64) * ROUNDING, bytes })
     }
 
     /// Makes sure that the shared figures of a candidate are there.
-    fn remember(&mut self, candidate: &Candidate, key: (u32, u32, u64)) {
+    fn remember(&mut self, candidate: &Candidate, key: RoomKey) {
         let (layout, schedule) = (&candidate.layout, candidate.schedule);
         let batches = self.batches[&key].as_ref().expect("checked by the caller");
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
@@ -158,7 +197,7 @@ impl<'a> Judge<'a> {
         });
         let (scratch, cost) = (&self.scratch, self.context.cost);
         self.parts
-            .entry((key.0, key.1, key.2, cut(candidate)))
+            .entry((key, cut(candidate)))
             .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
     }
 
@@ -188,15 +227,16 @@ impl<'a> Judge<'a> {
     }
 
     /// Bound of one step: the slowest rank of the slowest group.
-    fn step(&self, candidate: &Candidate, ranks: &[Chunks], parts: &[Parts], groups: &[Group]) -> f64 {
+    fn step(&self, candidate: &Candidate, ranks: &[Chunks], parts: &[Timed<'_>], groups: &[Group]) -> f64 {
         let of_path = |kinds: &[usize]| {
             // Running sums over the stages before, at the least over micro-batches.
             let n_stages = ranks.iter().flatten().map(|(index, _)| index + 1).max().unwrap_or(0);
             let mut least = vec![f64::INFINITY; n_stages + 1];
-            for part in parts {
+            // What is wanted for keys and values alone has no backward.
+            for part in parts.iter().filter(|(_, micro_batch)| kinds == [0] || !micro_batch.forward_only) {
                 let mut durations = vec![0.0; n_stages];
                 for (index, stage) in ranks.iter().flatten() {
-                    let all = part.stage(stage);
+                    let all = passes(part, stage);
                     durations[*index] = kinds.iter().map(|&kind| all[kind]).sum();
                 }
                 let mut sum = 0.0;
@@ -229,16 +269,17 @@ impl<'a> Judge<'a> {
             let tail = if linear && !splits { before_backward[first] + hops + follows_first } else { own.follows };
             let sums: Vec<f64> = parts
                 .iter()
-                .map(|part| chunks.iter().map(|(_, stage)| part.stage(stage).iter().sum::<f64>()).sum())
+                .map(|part| chunks.iter().map(|(_, stage)| passes(part, stage).iter().sum::<f64>()).sum())
                 .collect();
             let share = if linear { 1.0 } else { 0.5 };
             let most = |of: &dyn Fn(usize) -> f64| {
                 let work = |group: &Group| group.iter().map(|&(index, n)| of(index) * f64::from(n)).sum::<f64>();
                 groups.iter().map(work).fold(0.0, f64::max) * share
             };
-            let copies = most(&|_| own.copies);
+            let is_whole = |index: usize| !parts[index].1.forward_only;
+            let copies = most(&|index| if is_whole(index) { own.copies } else { 0.0 });
             slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
-            slowest = slowest.max(most(&|_| 1.0) * own.gathers + own.optimizer);
+            slowest = slowest.max(most(&|index| own.gathers[usize::from(is_whole(index))]) + own.optimizer);
         }
         slowest
     }
@@ -286,12 +327,12 @@ impl<'a> Judge<'a> {
         self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
     }
 
-    /// What ZeRO 3 exchanges for one micro-batch on a rank, one after another, seconds: parameters before forward and before backward, and
-    /// gradients behind it. Other shardings exchange nothing for a micro-batch alone.
-    fn gathers(&self, chunks: &[(usize, Stage)], parameters: &[Parameters]) -> f64 {
+    /// What ZeRO 3 exchanges on a rank, one after another, seconds: parameters before a forward for keys and values alone; for a whole micro-batch
+    /// parameters before forward and before backward, and gradients behind it. Other shardings exchange nothing for a micro-batch alone.
+    fn gathers(&self, chunks: &[(usize, Stage)], parameters: &[Parameters]) -> [f64; 2] {
         let (problem, layout) = (&self.scratch, &self.scratch.layout);
         if layout.zero < Zero::Parameters || layout.n_shards() < 2 || problem.execution.unit_times.is_some() {
-            return 0.0;
+            return [0.0; 2];
         }
         let (shape, trains) = (self.shape_of_shards(), problem.execution.trains_weights());
         let time = |kind, bytes: f64| {
@@ -304,9 +345,10 @@ impl<'a> Judge<'a> {
             let gathered = (shared + experts) * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
             let reduction = if trains { time(Collective::ReduceScatter, reduced) } else { 0.0 };
-            2.0 * n * time(Collective::AllGather, gathered) + reduction
+            let gather = n * time(Collective::AllGather, gathered);
+            [gather, 2.0 * gather + reduction]
         };
-        chunks.iter().zip(parameters).map(of_chunk).sum()
+        chunks.iter().zip(parameters).map(of_chunk).fold([0.0; 2], |sum, of| [sum[0] + of[0], sum[1] + of[1]])
     }
 
     /// How the ranks of the first group that shards states lie on the nodes.
@@ -364,7 +406,8 @@ impl<'a> Judge<'a> {
 pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
     let overlap = problem.execution.overlap;
     let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
-    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.expert > 0.0 {
+    let has_own_shapes = plan.steps.iter().any(Step::is_mixed);
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.expert > 0.0 || has_own_shapes {
         return None;
     }
     let mut total = 0.0;
@@ -415,19 +458,26 @@ fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Ve
         .collect()
 }
 
-fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Option<Batches> {
-    let plan = policy.plan(problem, context).ok()?.plan;
+/// What makes micro-batches equal: lengths, beginnings and places of the parts of sequences, padding, and whether only keys and values are wanted.
+type Content = (Vec<(u64, u64, Place)>, u64, bool);
+
+fn content(micro_batch: &MicroBatch) -> Content {
+    let part = |part: &Placed| (part.tokens, part.from, part.place);
+    (micro_batch.sequences.iter().map(part).collect(), micro_batch.padding, micro_batch.forward_only)
+}
+
+/// Micro-batches that a policy makes for a problem.
+fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Result<Batches, PlanError> {
+    let plan = policy.plan(problem, context)?.plan;
     let mut distinct: Vec<MicroBatch> = Vec::new();
-    let mut known: BTreeMap<Vec<(u64, train::plan::Place)>, usize> = BTreeMap::new();
+    let mut known: BTreeMap<Content, usize> = BTreeMap::new();
     let mut steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let mut groups: Vec<Group> = Vec::new();
         for micro_batches in &step.groups {
             let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
             for micro_batch in micro_batches {
-                let mut key: Vec<_> = micro_batch.sequences.iter().map(|s| (s.tokens, s.place)).collect();
-                key.push((micro_batch.padding, train::plan::Place::Sharded));
-                let index = *known.entry(key).or_insert_with(|| {
+                let index = *known.entry(content(micro_batch)).or_insert_with(|| {
                     distinct.push(micro_batch.clone());
                     distinct.len() - 1
                 });
@@ -445,5 +495,9 @@ fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) ->
         distinct.iter().flat_map(|mb| (0..cp).map(move |rank| mb.tokens_on(rank, cp))).min().unwrap_or(0);
     let n_most = steps.iter().flatten().map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
     let are_kept = distinct.iter().all(|mb| !mb.forward_only && mb.offload_permille.is_empty());
-    Some(Batches { distinct, steps, n_most, tokens_least, are_kept })
+    let of_own_shapes_s = plan.steps.iter().any(Step::is_mixed).then(|| {
+        let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&plan));
+        causes::bound_s(problem, &plan, tokens_max, context.cost)
+    });
+    Ok(Batches { distinct, steps, n_most, tokens_least, are_kept, of_own_shapes_s })
 }

@@ -3,7 +3,7 @@
 use engine::formats::Formats;
 use engine::stage;
 use train::layout::{Layout, Zero};
-use train::problem::{Framework, Modules, Problem, Recompute};
+use train::problem::{Framework, Launches, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
 
 /// Values of every knob; combinations that are not legal for a problem are left out.
@@ -89,6 +89,8 @@ pub struct Candidate {
     pub products: Option<Formats>,
     /// Layers that the embedding and the head count as when the pipeline is cut.
     pub ends: [u32; 2],
+    /// The host's launches under this layout.
+    pub launches: Launches,
 }
 
 /// A pipeline of a candidate: schedule, chunks, and what embedding and head count as.
@@ -189,8 +191,7 @@ impl Space {
                     }
                     let dp = u32::try_from(u64::from(n_gpus) / used).expect("below the GPUs");
                     for &ep in &self.ep {
-                        let replicate = copies(&problem.layout, dp * cp);
-                        let layout = Layout { dp, cp, tp, pp, ep, replicate, ..problem.layout };
+                        let layout = Layout { dp, cp, tp, pp, ep, ..problem.layout };
                         layouts.extend(layout.expert_span().is_some().then_some(layout));
                     }
                 }
@@ -241,6 +242,25 @@ impl Space {
         ends
     }
 
+    /// A layout under every sharding that it can have. Copies of the states that were asked for divide its ranks, or it is none; without
+    /// sharding there is nothing to copy. A sharding among one rank alone is none by another name: it stays where the list has nothing else.
+    fn sharded(&self, layout: Layout) -> Vec<Layout> {
+        let with = |zero| Layout { zero, replicate: if zero == Zero::Off { 1 } else { layout.replicate }, ..layout };
+        let all = self.zero.iter().copied().map(with);
+        let possible: Vec<Layout> = all.filter(|of| of.n_holders().is_multiple_of(of.replicate)).collect();
+        let differs = |of: &&Layout| of.zero == Zero::Off || of.n_shards() > 1;
+        let sharded: Vec<Layout> = possible.iter().filter(differs).copied().collect();
+        if sharded.is_empty() {
+            return possible.into_iter().min_by_key(|of| of.zero).into_iter().collect();
+        }
+        sharded
+    }
+
+    /// Whether sequences are cut over a tensor group of so many ranks. One rank alone has nothing to cut, whatever the list says.
+    fn cut_sequences(&self, tp: u32) -> &[bool] {
+        if tp > 1 { &self.sequence_parallel } else { &[false] }
+    }
+
     fn executions(
         &self,
         problem: &Problem,
@@ -261,16 +281,16 @@ impl Space {
             nodes,
             products: None,
             ends,
+            launches: problem.execution.launches_with(layout.ep),
         };
-        for &zero in self.zero.iter().filter(|&&zero| zero == Zero::Off || layout.n_shards() > 1) {
-            if layout.pp > 1 && zero >= Zero::Gradients && schedule.splits_backward {
-                continue;
-            }
+        let sharded = self.sharded(layout);
+        let can_be_split = |layout: &&Layout| layout.pp == 1 || layout.zero < Zero::Gradients;
+        for &layout in sharded.iter().filter(|layout| !schedule.splits_backward || can_be_split(layout)) {
             for &products in &self.products {
                 for &recompute in &self.recompute {
                     for &offload in &self.offload {
-                        for &sequence_parallel in self.sequence_parallel.iter().filter(|&&on| !on || layout.tp > 1) {
-                            let layout = Layout { zero, sequence_parallel, ..layout };
+                        for &sequence_parallel in self.cut_sequences(layout.tp) {
+                            let layout = Layout { sequence_parallel, ..layout };
                             candidates.push(Candidate { layout, products, recompute, offload, ..blank });
                         }
                     }
@@ -278,11 +298,6 @@ impl Space {
             }
         }
     }
-}
-
-/// Copies of sharded states that a problem asks for, where so many ranks divide into them; one where they do not.
-const fn copies(asked: &Layout, n_holders: u32) -> u32 {
-    if n_holders.is_multiple_of(asked.replicate) { asked.replicate } else { 1 }
 }
 
 /// Whether the batch fills every data-parallel group with whole micro-batches of equal sequences; always for mixed lengths.
@@ -310,6 +325,7 @@ impl Candidate {
         problem.execution.offload = self.offload;
         problem.execution.formats = self.products;
         problem.execution.layers = self.layers(problem);
+        problem.execution.launches = self.launches;
         problem.cluster.n_nodes = self.nodes;
     }
 
@@ -330,6 +346,8 @@ impl Candidate {
         let recompute = self.recompute.written();
         let layers = self.layers(problem);
         let layers = if layers.is_empty() { String::new() } else { format!("layers = {layers:?}\n") };
+        let replicate =
+            if layout.replicate > 1 { format!("replicate = {}\n", layout.replicate) } else { String::new() };
         let nodes = match self.nodes == problem.cluster.n_nodes {
             true => String::new(),
             false => format!("[cluster]\nnodes = {}\n\n", self.nodes),
@@ -342,7 +360,7 @@ impl Candidate {
         };
         format!(
             "{nodes}[parallel]\ndp = {}\ncp = {}\ntp = {}\npp = {}\nep = {}\nschedule = \"{}\"\nchunks = {}\nzero = {}\n\
-             sequence_parallel = {}\n{layers}\n[training]\nbucket_tokens = {}\nrecompute = {recompute}\n\
+             {replicate}sequence_parallel = {}\n{layers}\n[training]\nbucket_tokens = {}\nrecompute = {recompute}\n\
              offload_ratio = {}\n{products}",
             layout.dp,
             layout.cp,

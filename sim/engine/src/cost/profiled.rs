@@ -53,7 +53,7 @@ impl Profiled {
     pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
         let roofline = Roofline::new(cluster);
         let mut network = roofline.network();
-        let [usual_inside, usual_across] = starts_are_usual(cluster);
+        let usual_across = starts_usually_across(cluster);
         for link in &profile.links {
             match link.port_gb_per_s {
                 Some(port) if link.crosses_nodes => {
@@ -62,8 +62,7 @@ impl Profiled {
                         network.across_alpha_s = link.alpha_s;
                     }
                 }
-                _ if usual_inside => network.inside_alpha_s = link.alpha_s,
-                _ => {}
+                _ => network.inside_alpha_s = (link.alpha_s + later_inside_s(cluster)).max(0.0),
             }
         }
         let lender = profile.lender();
@@ -79,16 +78,19 @@ impl Profiled {
     /// A message between two GPUs.
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
-        let [_, usual_across] = starts_are_usual(self.roofline.cluster());
+        let cluster = self.roofline.cluster();
+        let usual_across = starts_usually_across(cluster);
         let inside = if crosses { usual_across.then_some(1.0) } else { self.link_ratio(shape.n_ranks) }?;
+        let later_s = if crosses { 0.0 } else { later_inside_s(cluster) };
         let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
-            Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
+            Some(port) if crosses => cluster.nic_bandwidth.get() / (port * 1e9),
             _ => 1.0 / inside,
         };
         let bytes = hw::real(bytes);
-        let seconds = link.alpha_s + bytes / (link.gb_per_s * 1e9 * scale);
-        let outside = (bytes > link.bytes_max * 1.5 || (scale - 1.0).abs() > 0.01).then_some(0);
+        let seconds = (link.alpha_s + later_s).max(0.0) + bytes / (link.gb_per_s * 1e9 * scale);
+        let is_other = (scale - 1.0).abs() > 0.01 || later_s != 0.0;
+        let outside = (bytes > link.bytes_max * 1.5 || is_other).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &link.residuals, outside };
         Some(fitted.estimate(["message bytes or network", "", ""]))
     }
@@ -154,8 +156,7 @@ impl Profiled {
     /// slower or faster has the curve's shape, so a faster link never takes longer. PCIe and NVLink have no shape in common.
     fn link_ratio(&self, n_gpus: u32) -> Option<f64> {
         let cluster = self.roofline.cluster();
-        let [usual_inside, _] = starts_are_usual(cluster);
-        if !usual_inside || cluster.inside_link(n_gpus) != InsideLink::Own {
+        if cluster.inside_link(n_gpus) != InsideLink::Own {
             return None;
         }
         let Some(measured) = hw::catalog::gpu(&self.profile.gpu) else { return Some(1.0) };
@@ -167,8 +168,7 @@ impl Profiled {
     /// How much slower the ports of the cluster are than those over which a curve between nodes was measured; `None` where it says nothing of them.
     fn port_ratio(&self, curve: &CollectiveCurve) -> Option<f64> {
         let cluster = self.roofline.cluster();
-        let [_, usual_across] = starts_are_usual(cluster);
-        let measured = curve.port_gb_per_s.filter(|_| usual_across)?;
+        let measured = curve.port_gb_per_s.filter(|_| starts_usually_across(cluster))?;
         Some(measured * 1e9 / cluster.nic_bandwidth.get())
     }
 
@@ -279,10 +279,10 @@ impl Profiled {
     }
 
     /// An exchange by a measured curve, where so many GPUs of a node say its link inside.
-    fn by_curve(&self, (kind, bytes): (Collective, u64), shape: GroupShape, n_inside: u32) -> Option<Estimate> {
+    fn by_curve(&self, (kind, moved): (Collective, u64), shape: GroupShape, n_inside: u32) -> Option<Estimate> {
         let messages = |curve: &CollectiveCurve| curve.kind == "send_recv";
         if kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
-            return self.message(bytes, shape);
+            return self.message(moved, shape);
         }
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
         let crosses = shape.n_nodes > 1;
@@ -290,9 +290,9 @@ impl Profiled {
         let is_measured = |name: &str| self.profile.collectives.iter().filter(of_place).any(|curve| curve.kind == name);
         let (name, bytes, factor) = if kind == Collective::RingShift && !is_measured("ring_shift") {
             let n = f64::from(shape.n_ranks);
-            ("all_gather", hw::real(bytes) * n, 1.0 / (n - 1.0).max(1.0))
+            ("all_gather", hw::real(moved) * n, 1.0 / (n - 1.0).max(1.0))
         } else {
-            (kind.name(), hw::real(bytes), 1.0)
+            (kind.name(), hw::real(moved), 1.0)
         };
         let of_node = |curve: &&CollectiveCurve| {
             !crosses || curve.n_ranks / curve.n_nodes == shape.n_ranks / shape.n_nodes.max(1)
@@ -305,11 +305,28 @@ impl Profiled {
         let moves = |n: u32| f64::from(n - 1) / f64::from(n);
         let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
         let (seconds, outside) = over_link(curve, bytes, link);
-        let is_other = curve.n_ranks != shape.n_ranks || (crosses && !is_same(link));
+        let later_s = self.later_s(kind, moved, shape);
+        let is_other = curve.n_ranks != shape.n_ranks || (crosses && !is_same(link)) || later_s != 0.0;
         let outside = (outside || is_other).then_some(0);
-        let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
+        // No earlier start takes away what bytes take.
+        let least = (seconds - start_s(curve)).max(0.0) * factor * scale;
+        let seconds = Seconds::new((seconds * factor * scale + later_s).max(least));
+        let fitted = Fitted { seconds, residuals: &curve.residuals, outside };
         let found = fitted.estimate(["collective bytes or ranks", "", ""]);
         Some(if crosses { found } else { self.over_other_link(n_inside, found) })
+    }
+
+    /// How much later an exchange inside a node ends because its messages start later than usual: by all steps of the algorithm. Curves were
+    /// measured over usual starts, and keep their shape.
+    fn later_s(&self, kind: Collective, bytes: u64, shape: GroupShape) -> f64 {
+        let (cluster, network) = (self.roofline.cluster(), self.roofline.network());
+        let later_s = later_inside_s(cluster);
+        if shape.n_nodes > 1 || later_s == 0.0 {
+            return 0.0;
+        }
+        let usual = collective::Network { inside_alpha_s: network.inside_alpha_s - later_s, ..network };
+        let [with, without] = [&network, &usual].map(|of| collective::time(cluster, of, kind, bytes, shape).0);
+        with.get() - without.get()
     }
 
     /// An exchange by a curve of another link inside a node says so.
@@ -325,8 +342,13 @@ fn over_link(curve: &CollectiveCurve, bytes: f64, ratio: f64) -> (f64, bool) {
     if is_same(ratio) {
         return (seconds, outside);
     }
-    let start = curve.seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let start = start_s(curve);
     (start + (seconds - start).max(0.0) * ratio, outside)
+}
+
+/// The least that a curve has.
+fn start_s(curve: &CollectiveCurve) -> f64 {
+    curve.seconds.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// Whether a link is the one that was measured.
@@ -334,11 +356,14 @@ fn is_same(ratio: f64) -> bool {
     (ratio - 1.0).abs() < 1e-12
 }
 
-/// Whether messages of a cluster start as they usually do, inside a node and between nodes. Who says another time means it, whatever was
-/// measured elsewhere.
-fn starts_are_usual(cluster: &Cluster) -> [bool; 2] {
-    let [inside, across] = hw::catalog::usual_latencies();
-    [cluster.intra_node_latency == inside, cluster.inter_node_latency == across]
+/// Whether messages between nodes start as they usually do. Who says another time means it, whatever was measured elsewhere.
+fn starts_usually_across(cluster: &Cluster) -> bool {
+    cluster.inter_node_latency == hw::catalog::usual_latencies()[1]
+}
+
+/// How much later than usual a message inside a node starts, seconds; below 0 where it starts earlier.
+fn later_inside_s(cluster: &Cluster) -> f64 {
+    cluster.intra_node_latency.get() - hw::catalog::usual_latencies()[0].get()
 }
 
 const ATTENTION_AXES: [&str; 3] =

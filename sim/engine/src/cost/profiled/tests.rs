@@ -147,3 +147,26 @@ fn narrow_products_of_experts_are_those_of_the_library_one_by_one() {
     let op = Op::GroupedGemm { rows: vec![600], n: 256, k: 512, format: Format::Fp8, kind: PassKind::Forward };
     assert_eq!(wide.estimate(&op).source, Source::Datasheet);
 }
+
+/// An all-gather of eight ranks has one start-up and a fifth of one for each of the six further hops (`cost::collective`): 2.2 in all.
+#[test]
+fn later_starts_lengthen_an_exchange_inside_a_node_by_its_steps_and_no_start_is_a_jump() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let seconds = |start_us: f64, bytes: u64| {
+        let mut cluster = hw::catalog::cluster(&gpu, 1, 8);
+        cluster.intra_node_latency = Seconds::new(start_us * 1e-6);
+        let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+        let op = Op::Collective { kind: Collective::AllGather, bytes, shape };
+        Profiled::new(&profile(), &cluster).estimate(&op).time.get()
+    };
+    let usual_us = hw::catalog::usual_latencies()[0].get() * 1e6;
+    for bytes in [1000, 30_000, 1_000_000] {
+        let later = seconds(usual_us + 2.0, bytes) - seconds(usual_us, bytes);
+        assert!((later - 2.2 * 2e-6).abs() < 1e-10, "{later}");
+        let starts = [0.001, 0.1, 0.5, 0.999, 1.0, 1.001, 1.5, 2.0, 10.0, 100.0];
+        let all = starts.map(|start| seconds(start * usual_us, bytes));
+        assert!(all.windows(2).all(|pair| pair[0] <= pair[1]), "{all:?}");
+        // Close to the usual start lies close to what was measured.
+        assert!((seconds(1.001 * usual_us, bytes) - seconds(usual_us, bytes)).abs() < 1e-8);
+    }
+}

@@ -1,0 +1,149 @@
+//! Keys of a training scenario without effect: what is said to change nothing changes nothing, and what changes something is not said to.
+
+use std::path::Path;
+
+use input::diagnostic::{Code, Source};
+use reports::PolicyResult;
+use scenario::Overrides;
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
+
+const BASE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
+    [training]\nbatch_size = 16\n[workload]\ntokens = 2048\n[policies]\nrun = [\"megatron\"]\n";
+
+/// Sentences of S017, the whole result, and what of the costs is said to be fitted or assumed.
+fn told(set: &[&str]) -> (Vec<String>, Vec<PolicyResult>, Vec<String>) {
+    let source = Source { path: "idle.toml".to_owned(), text: BASE.to_owned() };
+    let set: Vec<String> = set.iter().map(|item| (*item).to_owned()).collect();
+    let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
+    let idle = checked.findings.iter().filter(|finding| finding.code == Code::NoEffect);
+    let idle = idle.map(|finding| finding.what.clone()).collect();
+    let scenario = super::training(checked);
+    let mut rows = pipeline::run(&scenario, &|_| {}).result.results;
+    rows.iter_mut().for_each(|row| row.measured = reports::Measured::default());
+    (idle, rows, scenario.free_parameters)
+}
+
+/// What a run gives, without the bytes of memory that its bucket could have held.
+fn given(rows: &[PolicyResult]) -> Vec<String> {
+    rows.iter().map(|row| format!("{:?} {:?} {:?}", row.status, row.metrics, row.interval)).collect()
+}
+
+fn check(beside: &[&str], key: &str, is_idle: bool) {
+    let with: Vec<&str> = beside.iter().copied().chain([key]).collect();
+    let ((_, before, _), (idle, after, _)) = (told(beside), told(&with));
+    let name = key.split('=').next().unwrap_or_default();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_said = idle.iter().any(|what| what.contains(&format!("`{name}")) || what.starts_with(&format!("`{last}`")));
+    assert_eq!(is_said, is_idle, "{beside:?} {key}: {idle:?}");
+    assert_eq!(given(&before) == given(&after), is_idle, "{beside:?} {key}");
+}
+
+#[test]
+fn keys_of_weights_are_idle_beside_adapters() {
+    let adapters = ["optimizer.trains=adapters", "parallel.zero=1"];
+    for key in [
+        "optimizer.rule=muon",
+        "optimizer.first_moment=bf16",
+        "optimizer.second_moment=bf16",
+        "optimizer.master=fp16",
+        "training.gradient_dtype=fp32",
+        "training.gradient_sync=each_micro_batch",
+        "parallel.replicate=2",
+        "overlap.parameter_gather=true",
+    ] {
+        check(&adapters, key, true);
+        check(&["parallel.zero=1"], key, false);
+    }
+    // Parameters that ZeRO 3 shards are gathered beside adapters too.
+    check(&["optimizer.trains=adapters", "parallel.zero=3"], "parallel.replicate=2", false);
+}
+
+#[test]
+fn keys_of_what_is_not_there_are_idle() {
+    check(&[], "overlap.stage=false", true);
+    check(&["parallel.pp=2"], "overlap.stage=false", false);
+    check(&["training.attention=flash"], "training.dropout=attention", true);
+    check(&["training.attention=flash"], "training.dropout=residual", false);
+    check(&["training.attention=unfused"], "training.dropout=none", false);
+    let units = ["cost.units={ forward_us = 1, input_us = 1, weight_us = 1 }"];
+    check(&units, "training.products=fp8", true);
+    check(&units, "cost.sustained_flops_ratio=0.5", true);
+    check(&[], "cost.sustained_flops_ratio=0.5", false);
+    // The head alone is narrow: no gather is, and its copy stands in for it.
+    let head = ["parallel.zero=1", "training.framework=megatron-core", "training.products={ head = \"fp8\" }"];
+    check(&head, "training.narrow_gather=true", false);
+}
+
+#[test]
+fn parameters_of_a_policy_are_idle_without_their_mode() {
+    let of = |policy: &str, more: &[&str]| {
+        let run = format!("policies.run=[\"{policy}\"]");
+        [run].into_iter().chain(more.iter().map(|item| (*item).to_owned())).collect::<Vec<String>>()
+    };
+    for (policy, layout, key, mode) in [
+        ("bytescale", "parallel.cp=8", "offload_ratio=0.7", "offload=fixed"),
+        ("malleus", "parallel.zero=1", "restart_s=100", "reaction=restart"),
+        ("hydraulis", "parallel.zero=1", "seconds=2", "dispatch=milp"),
+    ] {
+        let run = of(policy, &[layout]);
+        let beside: Vec<&str> = run.iter().map(String::as_str).collect();
+        let key = format!("policies.{policy}.{key}");
+        check(&beside, &key, true);
+        let mode = format!("policies.{policy}.{mode}");
+        let (idle, ..) = told(&beside.iter().copied().chain([key.as_str(), mode.as_str()]).collect::<Vec<_>>());
+        assert!(!idle.iter().any(|what| what.contains("changes nothing under")), "{idle:?}");
+    }
+}
+
+#[test]
+fn keys_of_one_layout_are_idle_beside_a_search() {
+    let lists = ["parallel.layout=search", "search.tp=[2]", "search.pp=[1,2]", "search.cp=[1]", "search.micro_batch=[1]"];
+    for key in [
+        "parallel.tp=4",
+        "parallel.pp=2",
+        "parallel.cp=2",
+        "parallel.zero=3",
+        "parallel.schedule=zb-1p",
+        "parallel.sequence_parallel=false",
+        "training.recompute=full",
+        "training.offload_ratio=0.5",
+        "training.bucket_tokens=4096",
+    ] {
+        check(&lists, key, true);
+    }
+    let both: Vec<&str> = lists.iter().copied().chain(["search.products=[\"bf16\"]"]).collect();
+    check(&both, "training.products=fp8", true);
+    check(&lists, "training.products=fp8", false);
+    // What the search takes as it is: copies of the states are a part of what it found.
+    let (idle, rows, _) = told(&lists.iter().copied().chain(["parallel.replicate=2", "search.zero=[1]"]).collect::<Vec<_>>());
+    assert!(idle.is_empty(), "{idle:?}");
+    assert_eq!(rows[0].chosen["replicate"], 2);
+}
+
+#[test]
+fn a_key_that_stands_for_the_launches_of_a_host_says_so() {
+    let core = ["training.framework=megatron-core", "parallel.zero=1"];
+    let (_, left_out, words) = told(&core);
+    assert!(!words.iter().any(|word| word.contains("launches of the card's host")), "{words:?}");
+    let with: Vec<&str> = core.iter().copied().chain(["training.host_overhead_per_layer_us=0"]).collect();
+    let (_, zero, words) = told(&with);
+    assert!(words.iter().any(|word| word.contains("launches of the card's host, which are not counted")), "{words:?}");
+    assert!(zero[0].metrics["iteration_time_s"] < left_out[0].metrics["iteration_time_s"]);
+}
+
+#[test]
+fn any_overlap_of_an_all_to_all_says_that_the_host_interleaves() {
+    let job = |ep: u32| {
+        [format!("parallel.ep={ep}"), "overlap.expert=0.01".to_owned(), "model.name=qwen3-30b-a3b".to_owned()]
+            .into_iter()
+            .chain(["training.framework=megatron-core", "cluster.nodes=2", "parallel.zero=1"].map(str::to_owned))
+            .collect::<Vec<String>>()
+    };
+    let words = |ep| {
+        let set = job(ep);
+        told(&set.iter().map(String::as_str).collect::<Vec<_>>()).2
+    };
+    assert!(words(8).iter().any(|word| word.contains("its launches take 2 times as long")), "{:?}", words(8));
+    assert!(!words(1).iter().any(|word| word.contains("its launches")), "{:?}", words(1));
+}
