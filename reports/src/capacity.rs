@@ -85,7 +85,7 @@ impl Capacity {
         });
         if let Some(headroom) = &self.headroom {
             all.push(headroom_words(headroom));
-            all.push(format!("What breaks first: {}.", headroom.breaks));
+            all.push(breaks_words(headroom, self.target_ratio));
         }
         all
     }
@@ -110,6 +110,20 @@ pub fn headroom_words(headroom: &Headroom) -> String {
         ),
         None => format!("{at} it keeps the limits at {} times the load. More was not tried.", ratio(headroom.meets)),
     }
+}
+
+/// What breaks first, and how many requests then meet every limit: one limit alone may still be met by more than the target asks.
+fn breaks_words(headroom: &Headroom, target_ratio: f64) -> String {
+    let load = headroom.loads.iter().find(|load| Some(load.factor) == headroom.fails);
+    let below = load.map_or_else(String::new, |load| {
+        format!(
+            " At {} times the load {} of requests meet every limit, and the target is {}.",
+            ratio(load.factor),
+            percent(load.attainment_ratio),
+            percent(target_ratio)
+        )
+    });
+    format!("What breaks first: {}.{below}", headroom.breaks)
 }
 
 /// Fleets as a table.
@@ -213,6 +227,7 @@ mod tests {
             "99.5 % within the limits",
             "neither it nor any other",
             "up to 1.50 times the load. At 1.53 times",
+            "wait for a place. At 1.53 times the load 98.0 % of requests meet every limit, and the target is 99.0 %.",
         ] {
             assert!(lead.contains(words), "{words}: {lead}");
         }

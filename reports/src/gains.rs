@@ -26,6 +26,39 @@ pub fn of_least(results: &[PolicyResult], baseline: &str, key: &str) -> BTreeMap
     results.iter().filter_map(|row| Some((row.policy.clone(), base? / value(row)?))).collect()
 }
 
+/// The same where each row has the baseline with its own limit or size, which stands behind the `@` of their names.
+pub fn of_own_metric(results: &[PolicyResult], baseline: &str, key: &str) -> BTreeMap<String, f64> {
+    of_pairs(results, baseline, key, |own, base| own / base)
+}
+
+/// The same for a metric of which less is better.
+pub fn of_own_least(results: &[PolicyResult], baseline: &str, key: &str) -> BTreeMap<String, f64> {
+    of_pairs(results, baseline, key, |own, base| base / own)
+}
+
+fn of_pairs(
+    results: &[PolicyResult],
+    baseline: &str,
+    key: &str,
+    gain: impl Fn(f64, f64) -> f64,
+) -> BTreeMap<String, f64> {
+    let value = |row: &PolicyResult| row.metrics.get(key).copied();
+    let of_row = |row: &PolicyResult| {
+        let of = row.policy.rsplit_once('@').map(|(_, of)| of);
+        let base = of.map_or_else(|| baseline.to_owned(), |of| format!("{baseline}@{of}"));
+        let base = results.iter().find(|other| other.policy == base)?;
+        Some((row.policy.clone(), gain(value(row)?, value(base)?)))
+    };
+    results.iter().filter_map(of_row).collect()
+}
+
+/// What gains of rows are relative to where each has the baseline with its own `what`, which their names tell behind an `@`; empty where all
+/// have one.
+pub fn relative_to(results: &[PolicyResult], baseline: &str, what: &str) -> String {
+    let has_own = results.iter().any(|row| row.policy.contains('@'));
+    if has_own { format!("{baseline} at the same {what}") } else { String::new() }
+}
+
 /// Names each row's runner-up: the cheapest other way that keeps the limits for as many requests, or else the one that keeps them for most.
 pub fn runners_up(rows: &mut [PolicyResult]) {
     let figures: Vec<Option<(f64, f64)>> = rows
@@ -46,5 +79,28 @@ pub fn runners_up(rows: &mut [PolicyResult]) {
             (None, None) => continue,
         };
         facts.notes.push(note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_held_against_the_baseline_of_its_own_size() {
+        let row = |policy: &str, rate: f64| PolicyResult {
+            policy: policy.to_owned(),
+            metrics: [("rate".to_owned(), rate)].into(),
+            ..PolicyResult::default()
+        };
+        let rows = [row("padded@14", 2.0), row("dynamic@14", 3.0), row("padded@16", 4.0), row("dynamic@16", 8.0)];
+        let gains: Vec<f64> = of_own_metric(&rows, "padded", "rate").into_values().collect();
+        assert_eq!(gains, [1.5, 2.0, 1.0, 1.0]);
+        assert!((of_own_least(&rows, "padded", "rate")["dynamic@16"] - 0.5).abs() < 1e-12);
+        assert_eq!(relative_to(&rows, "padded", "batch size"), "padded at the same batch size");
+        // One size needs no name of its own.
+        let alone = [row("padded", 2.0), row("dynamic", 3.0)];
+        assert!((of_own_metric(&alone, "padded", "rate")["dynamic"] - 1.5).abs() < 1e-12);
+        assert_eq!(relative_to(&alone, "padded", "batch size"), "");
     }
 }

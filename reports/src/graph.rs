@@ -11,7 +11,7 @@ pub(crate) fn pictures(run: &RunResult) -> Vec<(String, &'static str)> {
     vec![
         (
             epoch_by_cause(run),
-            "What an epoch takes and why. Parts overlap, so bars do not add up; the red line is the epoch. A gather adds up PCIe and NVLink, which run beside each other.",
+            "What an epoch takes and why. Parts overlap, so bars do not add up; the upright line is the epoch. A gather adds up PCIe and NVLink, which run beside each other.",
         ),
         (
             hits_over_alpha(run),

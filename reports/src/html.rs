@@ -10,13 +10,14 @@ use std::fmt::Write as _;
 pub(crate) use parts::{END, asked, contents, figure, page, table};
 
 use crate::curves::Curves;
-use crate::quantity::{duration, escape, figure_text, percent, ratio};
+use crate::quantity::{counted, duration, escape, figure_text, float, percent, ratio};
 use crate::svg::{
-    gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_areas, rank_bars, speedup_bars,
+    drawn, gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_areas, rank_bars,
+    shows_what_is_paid, speedup_bars,
 };
 use crate::table::{cells, footer, headings, headline, source_words};
 use crate::view::{self, View};
-use crate::{Ended, Picture, PolicyResult, RunResult, graph, serving, shown};
+use crate::{Ended, Picture, PolicyResult, RunResult, graph, serving, shown, views};
 
 /// Pictures of the time axis that a page holds at most; the others are in their trace files.
 const STEPS_MAX: usize = 48;
@@ -34,7 +35,7 @@ pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> S
     out.push_str("</header>\n");
     answer(&mut out, run);
     asked_of(&mut out, run);
-    served(&mut out, curves);
+    served(&mut out, run, curves);
     lengths(&mut out, pictures);
     graph_pictures(&mut out, run);
     let n_of_each = (STEPS_MAX / run.results.len().max(1)).max(1);
@@ -73,7 +74,7 @@ fn answer(out: &mut String, run: &RunResult) {
     }
     let chart = speedup_bars(run);
     let caption = match view::of(run) {
-        View::Columns => format!("Gain over {}. Above 1 is better.", run.baseline),
+        View::Columns => format!("Gain over {}. Above 1 is better.", run.against()),
         View::Requests => {
             format!("Goodput over that of {}. Without limits, all requests per second count.", run.baseline)
         }
@@ -100,14 +101,14 @@ fn answer(out: &mut String, run: &RunResult) {
 fn warnings(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
     let mut all = Vec::new();
-    if model.outside_hull_ratio.is_finite() && model.outside_hull_ratio > 0.0 {
+    if model.is_outside_hull() {
         let dimensions = model.outside_hull.join(", ");
         let of = if dimensions.is_empty() { String::new() } else { format!(" ({dimensions})") };
         all.push(format!("{} of the busy time lies outside what was measured{of}.", percent(model.outside_hull_ratio)));
     }
     let weak: f64 = model.shares.iter().filter(|share| share.source == "datasheet").map(|share| share.ratio).sum();
     if model.shares.is_empty() && model.source == "datasheet" {
-        all.push("All times come from datasheets. Nothing was measured.".to_owned());
+        all.push("The weakest cost comes from a datasheet.".to_owned());
     } else if weak > 0.25 {
         all.push(format!("{} of the time comes from datasheets, not from measurements.", percent(weak)));
     }
@@ -133,21 +134,29 @@ fn graph_pictures(out: &mut String, run: &RunResult) {
 }
 
 /// How requests fared, and how the fleet stood.
-fn served(out: &mut String, curves: &[Curves]) {
+fn served(out: &mut String, run: &RunResult, curves: &[Curves]) {
     if curves.is_empty() {
         return;
     }
+    let best = best(run).map(|best| best.policy.as_str());
+    let always: Vec<&str> = best.into_iter().chain([run.baseline.as_str()]).collect();
+    let shown = drawn(curves, &always);
     out.push_str("<section id=\"requests\" class=\"detail\">\n<h2>Requests</h2>\n");
+    if shown.len() < curves.len() {
+        let (n, all) = (shown.len(), curves.len());
+        let _ = writeln!(
+            out,
+            "<p>{n} of {all} policies are drawn, the best and the baseline among them. The table has all.</p>"
+        );
+    }
     figure(
         out,
-        &latency_curves(curves),
-        "Share of requests that had a latency or less, by policy. Red, dashed: the limit. A curve that does not reach the top goes on to the right. Where curves are equal, the later one lies on the wider one.",
+        &latency_curves(&shown),
+        "Share of requests that had a latency or less, by policy. Dashed: the limit. A curve that does not reach the top goes on to the right. Where curves are equal, the later one lies on the wider one.",
     );
-    figure(
-        out,
-        &load_curves(curves),
-        "Requests that wait and run, output tokens per second, and tokens in the cache over time. Replicas and dollars are what is paid, drawn where it changes.",
-    );
+    let paid = if shows_what_is_paid(&shown) { " Replicas and dollars are what is paid." } else { "" };
+    let words = "Requests that wait and run, output tokens per second, and tokens in the cache over time.";
+    figure(out, &load_curves(&shown), &format!("{words}{paid}"));
     out.push_str("</section>\n");
 }
 
@@ -181,6 +190,15 @@ fn fastest(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     timed.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
+/// The policy that the answer names.
+fn best(run: &RunResult) -> Option<&PolicyResult> {
+    match view::of(run) {
+        View::Steps => fastest(run).map(|(result, _)| result),
+        View::Requests => serving::best(run).map(|(result, _)| result),
+        View::Columns => shown::best(run).map(|(result, _)| result),
+    }
+}
+
 /// What dominates, or why there is no result.
 fn why(result: &PolicyResult) -> String {
     match (result.status, result.why.as_str()) {
@@ -190,26 +208,32 @@ fn why(result: &PolicyResult) -> String {
     }
 }
 
-const CAPTION: &str = "Iteration time: mean over the simulated steps. ± is how far its interval reaches; where it reaches further than the time itself, both \
-     ends are shown. Imbalance: the busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for \
-     communication alone. Peak memory: the fullest rank.";
+/// Sentences above the table of steps, of what its columns are; `bubble` and `imbalance` share one.
+fn caption(run: &RunResult) -> String {
+    let waits = match views::steps(run)[3].0 {
+        "bubble_ratio" => {
+            "Bubble: share of the ranks' time, from the first forward to the last backward, that is no work; recompute counts as waste."
+        }
+        _ => "Imbalance: work of the busiest data-parallel group over the mean.",
+    };
+    format!(
+        "Iteration time: mean over the simulated steps. ± is how far its interval reaches; where it reaches further than the time itself, \
+         both ends are shown. {waits} Exposed: share of the step in which a rank waits for communication alone. Peak memory: the fullest \
+         rank."
+    )
+}
 
 fn results(out: &mut String, run: &RunResult) {
     let words = match view::of(run) {
-        View::Columns => shown::CAPTION,
-        View::Requests => serving::CAPTION,
-        View::Steps => CAPTION,
+        View::Columns => shown::CAPTION.to_owned(),
+        View::Requests => serving::CAPTION.to_owned(),
+        View::Steps => caption(run),
     };
     // Not a caption of the table: on a narrow screen it would scroll away with it.
     let _ = writeln!(out, "<h3>Results</h3>\n<p class=\"faint\" id=\"columns\">{words}</p>");
     let mut rows = vec![headings(run)];
     rows.extend(run.results.iter().map(|result| cells(run, result)));
-    let best = match view::of(run) {
-        View::Steps => fastest(run).map(|(result, _)| result),
-        View::Requests => serving::best(run).map(|(result, _)| result),
-        View::Columns => shown::best(run).map(|(result, _)| result),
-    };
-    let best = best.and_then(|best| run.results.iter().position(|result| result.policy == best.policy));
+    let best = best(run).and_then(|best| run.results.iter().position(|result| result.policy == best.policy));
     table(out, &rows, best, "");
 }
 
@@ -226,18 +250,31 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
     };
     let is_shared = pictures.iter().all(|picture| sorted(picture) == sorted(first));
     for picture in if is_shared { std::slice::from_ref(first) } else { pictures } {
-        let tokens: u64 = picture.lengths.iter().sum();
-        let longest = picture.lengths.iter().max().copied().unwrap_or(0);
-        let mut caption = format!(
-            "{} sequences, {tokens} tokens, the longest {longest}. Few long sequences may hold most of the tokens.",
-            picture.lengths.len()
-        );
+        let mut caption = of_lengths(&sorted(picture));
         if !is_shared {
             caption = format!("{}: {caption}", picture.policy);
         }
         figure(out, &length_histogram(picture.lengths), &caption);
     }
     out.push_str("</section>\n");
+}
+
+/// How many sequences there are, and how much of their tokens the longest hold.
+fn of_lengths(sorted: &[u64]) -> String {
+    let tokens: u64 = sorted.iter().sum();
+    let n = sorted.len();
+    let many = counted(n as u64, "sequence");
+    match (sorted.first(), sorted.last()) {
+        (Some(least), Some(most)) if least == most => format!("{many} of {least} tokens each, {tokens} in all."),
+        (_, Some(most)) => {
+            let longest: u64 = sorted[n - n.div_ceil(10)..].iter().sum();
+            let share = percent(float(longest) / float(tokens.max(1)));
+            format!(
+                "{many}, {tokens} tokens, the longest {most}. The longest tenth of them hold {share} of the tokens."
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 fn section(out: &mut String, run: &RunResult, index: usize, pictures: &[&Picture<'_>]) {
@@ -274,17 +311,17 @@ fn pictures_of(out: &mut String, picture: &Picture<'_>) {
     };
     let words = format!(
         "{step} In each rank from top to bottom: compute, then the other streams that were used. Tasks that lie closer than can be seen are \
-         drawn as one. Large jobs show a sample of ranks, the busiest and the least busy among them. The trace file has every task."
+         drawn as one. Ranks stand in the order of pipelines, stage after stage. Large jobs show a sample of them, the busiest and the least busy among them. The trace file has every task."
     );
     figure(out, &gantt(picture), &words);
     figure(
         out,
         &rank_bars(picture),
-        "How each rank spends the step. Uneven blue is imbalance. The rest is idle, mostly waiting for other ranks.",
+        "How each rank spends the step. Uneven blue is imbalance. The rest is idle, mostly waiting for other ranks. The mean counts every rank.",
     );
     let limit = match picture.device_memory_bytes {
         0 => String::new(),
-        bytes => format!(" A device has {}.", crate::quantity::gib(crate::quantity::float(bytes))),
+        bytes => format!(" A device has {}.", crate::quantity::gib(float(bytes))),
     };
     let words = format!("Memory of the fullest rank by what holds it. Dashed: all memory of the emptiest rank.{limit}");
     figure(out, &memory_areas(picture), &words);

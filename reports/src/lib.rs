@@ -18,6 +18,7 @@ mod graph;
 pub mod html;
 pub mod json;
 pub mod junit;
+mod lanes;
 mod lost;
 pub mod markdown;
 mod nested;
@@ -54,7 +55,7 @@ pub const SCHEMA: &str = "skrull-sim/run/1";
 pub struct CostModelFacts {
     /// Profile name, or `roofline`.
     pub profile: String,
-    /// `measured`, `published` or `datasheet`.
+    /// The weakest source: `measured`, `published`, `datasheet`, …; `given by the scenario` where it states durations.
     pub source: String,
     /// What share of the time comes from where, the largest first: of computation in a step, of an average iteration in serving.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -68,6 +69,26 @@ pub struct CostModelFacts {
     /// Free parameters that were fitted and not measured, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub free_parameters: Vec<String>,
+}
+
+impl CostModelFacts {
+    /// Whether a share of the time that can be seen lies outside what was measured.
+    pub(crate) fn is_outside_hull(&self) -> bool {
+        self.outside_hull_ratio.is_finite() && self.outside_hull_ratio >= quantity::SHOWN_RATIO_MIN
+    }
+
+    /// Of a run whose durations the scenario states: nothing is asked of a profile, so nothing lies outside of what one measured.
+    #[must_use]
+    pub fn given(self) -> Self {
+        let source = "given by the scenario".to_owned();
+        Self { source, shares: Vec::new(), outside_hull_ratio: f64::NAN, outside_hull: Vec::new(), ..self }
+    }
+
+    /// Whether all costs are known to come from the weakest source: nothing is better than a roofline's datasheet, and nothing is weaker
+    /// than a measured profile's measurements.
+    pub(crate) fn is_one_source(&self) -> bool {
+        self.profile.starts_with("roofline") || !["published", "datasheet"].contains(&self.source.as_str())
+    }
 }
 
 /// A part of the time and where it comes from.
@@ -185,12 +206,22 @@ pub struct RunResult {
     pub columns: Vec<Column>,
     /// Policy that speed-ups are relative to.
     pub baseline: String,
+    /// The same in words where each row has a baseline of its own: `padded at the same batch size`; empty where all have one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub relative_to: String,
     /// Baseline's iteration time over the policy's, or in serving the policy's goodput over the baseline's; above 1 is better.
     #[serde(serialize_with = "finite_figures")]
     pub speedup_ratio: BTreeMap<String, f64>,
     /// What differs from run to run.
     #[serde(default)]
     pub measured: RunMeasured,
+}
+
+impl RunResult {
+    /// What speed-ups are relative to, in words.
+    pub fn against(&self) -> &str {
+        if self.relative_to.is_empty() { &self.baseline } else { &self.relative_to }
+    }
 }
 
 /// What differs from run to run beside the wall times of rows.

@@ -19,7 +19,7 @@ pub(crate) fn causes(result: &PolicyResult) -> Vec<(Cause, f64)> {
     Cause::ALL.into_iter().filter_map(lost).filter(|(_, seconds)| seconds.is_finite()).collect()
 }
 
-/// `no schedule is below 1.156 s (gap 13.7 %); lost: imbalance between ranks 75.9 ms, …`.
+/// `no schedule with these degrees is below 1.156 s (gap 13.7 %); lost: imbalance between ranks 75.9 ms, …`.
 pub(crate) fn words(result: &PolicyResult) -> Option<String> {
     let bound = bound_s(result)?;
     let gap = result.metrics.get("bound_gap_ratio").map_or_else(String::new, |gap| format!(" (gap {})", percent(*gap)));
@@ -31,7 +31,9 @@ pub(crate) fn words(result: &PolicyResult) -> Option<String> {
         .map(|&(cause, seconds)| format!("{} {}", cause.name(), duration(seconds, None)))
         .collect();
     let lost = if named.is_empty() { String::new() } else { format!("; lost: {}", named.join(", ")) };
-    Some(format!("no schedule is below {}{gap}{lost}", duration(bound, None)))
+    // Causes are of a step whose tensor, pipeline and expert degrees the bound takes as they are; other bounds hold for any placement.
+    let of = if named.is_empty() { "" } else { " with these degrees" };
+    Some(format!("no schedule{of} is below {}{gap}{lost}", duration(bound, None)))
 }
 
 /// What the planner knows of its plan, with its time.
@@ -57,7 +59,7 @@ mod tests {
         ];
         let metrics = metrics.map(|(key, value)| (key.to_owned(), value)).into();
         let result = PolicyResult { metrics, ..PolicyResult::default() };
-        let expected = "no schedule is below 1.000 s (gap 50.0 %); lost: pipeline bubbles 400.0 ms, kernels below their best \
+        let expected = "no schedule with these degrees is below 1.000 s (gap 50.0 %); lost: pipeline bubbles 400.0 ms, kernels below their best \
                         efficiency 200.0 ms, recompute 150.0 ms, imbalance between ranks 100.0 ms, offload stalls 100.0 ms";
         assert_eq!(words(&result).as_deref(), Some(expected));
         assert_eq!(words(&PolicyResult::default()), None);

@@ -51,6 +51,9 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
     match interval {
         Some([low, high]) if low.is_finite() && high.is_finite() => {
             let deviation = (high - seconds).max(seconds - low).max(0.0);
+            if deviation == 0.0 {
+                return format!("{value} {unit}");
+            }
             let digits = value.split('.').nth(1).filter(|rest| !rest.contains('e')).map_or(0, str::len);
             if 0.0 <= low && low <= seconds && deviation > seconds {
                 let [low, high] = [low, high].map(|end| significant(end * factor));
@@ -62,9 +65,26 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
     }
 }
 
-/// A ratio as a percentage: `18.2 %`.
+/// A ratio as a percentage: `18.2 %`; no zero has a sign.
 pub(crate) fn percent(ratio: f64) -> String {
-    if ratio.is_finite() && ratio.abs() < 1e4 { format!("{:.1} %", ratio * 100.0) } else { ABSENT.to_owned() }
+    if !ratio.is_finite() || ratio.abs() >= 1e4 {
+        return ABSENT.to_owned();
+    }
+    let shown = format!("{:.1} %", ratio * 100.0);
+    if shown == "-0.0 %" { "0.0 %".to_owned() } else { shown }
+}
+
+/// Least ratio that is not shown as zero per cent.
+pub(crate) const SHOWN_RATIO_MIN: f64 = 0.0005;
+
+/// A number of things: `1 GPU`, `2 GPUs`.
+pub(crate) fn counted(n: u64, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
+/// A number on an axis: large ones with a prefix, so that neighbours are written alike.
+pub(crate) fn amount(value: f64) -> String {
+    if value.abs() < 1e4 { significant(value) } else { rate(value) }
 }
 
 /// A ratio as it is: `1.40`.
@@ -177,6 +197,29 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
+/// Words of keys that people write in another way.
+const SPELLED: [(&str, &str); 9] = [
+    ("ttft", "TTFT"),
+    ("tpot", "TPOT"),
+    ("mfu", "MFU"),
+    ("usd", "USD"),
+    ("gpu", "GPU"),
+    ("gpus", "GPUs"),
+    ("kv", "KV"),
+    ("slo", "SLO"),
+    ("mtok", "Mtok"),
+];
+
+/// The key of a metric in words, without the unit that its figures are shown with: `time to answer`, `TTFT p99`.
+pub(crate) fn key_words(key: &str) -> String {
+    let (name, part) = key.split_once('.').map_or((key, None), |(name, part)| (name, Some(part)));
+    let is_rate = name.contains("_per_");
+    let unit = ["_s", "_ratio", "_bytes", "_facts"].into_iter().find(|unit| !is_rate && name.ends_with(unit));
+    let name = unit.map_or(name, |unit| &name[..name.len() - unit.len()]);
+    let spelled = |word: &str| SPELLED.iter().find(|(key, _)| *key == word).map_or(word, |(_, words)| words).to_owned();
+    name.split('_').chain(part).map(spelled).collect::<Vec<_>>().join(" ")
+}
+
 /// A metric in the unit that its key names.
 pub(crate) fn figure_text(key: &str, value: f64) -> String {
     match key {
@@ -216,6 +259,30 @@ mod tests {
         assert_eq!(duration(1.842, Some([1.75, 1.9])), "1.842 ± 0.092 s");
         // ± 43.8 would reach below zero.
         assert_eq!(duration(24.29e-3, Some([16.77e-3, 68.12e-3])), "24.29 (16.77 to 68.12) ms");
+    }
+
+    #[test]
+    fn nothing_is_zero_without_a_sign_and_without_a_deviation() {
+        assert_eq!([-1e-9, 0.0, -0.01].map(percent), ["0.0 %", "0.0 %", "-1.0 %"]);
+        assert_eq!(duration(0.0, Some([0.0, 0.0])), "0 s");
+        assert_eq!(duration(1.457, Some([1.457, 1.457])), "1.457 s");
+    }
+
+    #[test]
+    fn a_key_in_words_has_no_unit_that_figures_have() {
+        let keys = ["iteration_time_s", "ttft_s.p99", "tokens_per_s", "cost_usd_per_mtok", "peak_memory_bytes"];
+        let words = ["iteration time", "TTFT p99", "tokens per s", "cost USD per Mtok", "peak memory"];
+        assert_eq!(keys.map(key_words), words);
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "GPU")), ["0 GPUs", "1 GPU", "2 GPUs"]);
+    }
+
+    #[test]
+    fn neighbours_on_an_axis_are_written_alike() {
+        assert_eq!([200.0, 800_000.0, 1e6].map(amount), ["200.0", "800.0 k", "1.0 M"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
 
-use crate::quantity::{ABSENT, duration, escape, gib, percent, plain, rate, ratio, times, usd};
+use crate::quantity::{ABSENT, counted, duration, escape, gib, percent, plain, rate, ratio, times, usd};
 use crate::{PolicyResult, RunResult};
 
 /// Sentence above the table of the report.
@@ -40,6 +40,7 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
         _ if key.ends_with("_imbalance_ratio") => ratio(value),
         _ if key.ends_with("_ratio") => percent(value),
         _ if key.ends_with("_bytes") => gib(value),
+        _ if key.ends_with("_facts") => format!("{value:.0}"),
         _ if value.fract() == 0.0 && value.abs() < 1e6 => format!("{value:.0}"),
         _ if value.abs() < 1e4 => ratio(value),
         _ => rate(value),
@@ -73,11 +74,11 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let value = best.metrics.get(&column.key).map(|value| figure(&column.key, *value, None));
     let ends = ends(best, &column.key);
     let value = value.map_or_else(String::new, |value| format!(": {} {value}{ends}", escape(&column.heading)));
-    let value = value + &useful(best);
+    let value = value + &useful(best) + &shared_out(best);
     if best.policy == run.baseline {
         return format!("<strong>{name}</strong> is best{value}.");
     }
-    format!("<strong>{name}</strong> is best{value}, {}× {}.", ratio(gain), escape(&run.baseline))
+    format!("<strong>{name}</strong> is best{value}, {}× {}.", ratio(gain), escape(run.against()))
 }
 
 /// How much of a run of days is useful; nothing for what is no such run.
@@ -85,6 +86,15 @@ fn useful(result: &PolicyResult) -> String {
     const KEY: &str = "run_goodput_ratio";
     let share = result.metrics.get(KEY).map(|share| figure(KEY, *share, None) + &ends(result, KEY));
     share.map_or_else(String::new, |share| format!("; {share} of the run is useful"))
+}
+
+/// Which of the nodes train, where a search shared them out; nothing for everything else.
+fn shared_out(result: &PolicyResult) -> String {
+    let nodes = ["train_nodes", "n_nodes"].map(|key| result.chosen.get(key).and_then(serde_json::Value::as_u64));
+    match nodes {
+        [Some(train), Some(all)] => format!("; {train} of {} train", counted(all, "node")),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +110,7 @@ mod tests {
             ("busy_ratio", 0.5, "50.0 %"),
             ("tokens_per_s_per_gpu", 1234.0, "1.2 k"),
             ("n_gpus", 3.0, "3"),
+            ("mastered_facts", 3397.26, "3397"),
             ("context_tokens", 2_000_000.0, "2.0 M"),
             ("makespan_s", f64::NAN, "-"),
         ] {

@@ -21,7 +21,7 @@ pub use gantt::{gantt, gantt_until};
 pub use histogram::length_histogram;
 pub use lost::lost_bars;
 pub use memory::memory_areas;
-pub use panels::{latency_curves, load_curves};
+pub use panels::{drawn, latency_curves, load_curves, shows_what_is_paid};
 pub use scatter::scatter;
 
 use engine::task::Role;
@@ -64,10 +64,16 @@ pub(crate) const fn colour(role: Role) -> &'static str {
 
 /// Opening tag of a picture with its name for screen readers.
 pub(crate) fn open(height: u32, label: &str) -> String {
-    let label = escape(label);
+    open_above(height, 0, label)
+}
+
+/// The same with room above the place where the picture begins, for rows of a legend.
+pub(crate) fn open_above(height: u32, above: u32, label: &str) -> String {
+    let (label, all) = (escape(label), height + above);
+    let top = -i64::from(above);
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\" aria-label=\"{label}\" font-family=\"system-ui, sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 {top} {WIDTH} {all}\" width=\"{WIDTH}\" \
+         height=\"{all}\" role=\"img\" aria-label=\"{label}\" font-family=\"system-ui, sans-serif\" \
          font-size=\"13\" fill=\"currentColor\">\n"
     )
 }
@@ -94,18 +100,55 @@ pub(crate) fn bar([x, y, width, height]: [f64; 4], colour: &str, title: &str) ->
     if title.is_empty() { open + "/>" } else { format!("{open}><title>{title}</title></rect>") }
 }
 
-/// Square and word for each entry, from `x` at baseline `y`.
+/// Height of a row of a legend.
+const LEGEND_ROW: u32 = 22;
+
+/// Rows of a legend from `x`: how many entries each has. An entry that would reach beyond the picture begins the next row.
+fn legend_rows(entries: &[(&str, &str)], x: u32) -> Vec<usize> {
+    let (mut rows, mut at) = (vec![0], x);
+    for (name, _) in entries {
+        let width = legend_width(name);
+        let row = rows.last_mut().expect("one was begun");
+        if *row > 0 && at + width > WIDTH {
+            rows.push(1);
+            at = x + width;
+        } else {
+            *row += 1;
+            at += width;
+        }
+    }
+    rows
+}
+
+/// Pixels of an entry with the gap behind it.
+fn legend_width(name: &str) -> u32 {
+    34 + 8 * u32::try_from(name.chars().count()).expect("a legend name is short")
+}
+
+/// Pixels that a legend takes above its last row.
+pub(crate) fn legend_above(entries: &[(&str, &str)], x: u32) -> u32 {
+    let n_rows = legend_rows(entries, x).len();
+    LEGEND_ROW * (u32::try_from(n_rows).expect("few rows") - 1)
+}
+
+/// Square and word for each entry, from `x`, the last row at baseline `y` and others above it (`open_above`).
 pub(crate) fn legend(entries: &[(&str, &str)], x: u32, y: u32) -> String {
     let mut out = String::new();
-    let mut at = x;
-    for (name, colour) in entries {
-        let (top, text) = (y - 10, at + 17);
-        out.push_str(&format!(
-            "<rect x=\"{at}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"{colour}\" stroke=\"currentColor\" \
-             stroke-opacity=\".4\"/><text x=\"{text}\" y=\"{y}\">{}</text>\n",
-            escape(name)
-        ));
-        at += 34 + 8 * u32::try_from(name.chars().count()).expect("a legend name is short");
+    let mut baseline = i64::from(y) - i64::from(legend_above(entries, x));
+    let mut rest = entries;
+    for n in legend_rows(entries, x) {
+        let (row, later) = rest.split_at(n);
+        let mut at = x;
+        for (name, colour) in row {
+            let (top, text) = (baseline - 10, at + 17);
+            out.push_str(&format!(
+                "<rect x=\"{at}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"{colour}\" stroke=\"currentColor\" \
+                 stroke-opacity=\".4\"/><text x=\"{text}\" y=\"{baseline}\">{}</text>\n",
+                escape(name)
+            ));
+            at += legend_width(name);
+        }
+        (rest, baseline) = (later, baseline + i64::from(LEGEND_ROW));
     }
     out
 }
@@ -136,6 +179,16 @@ mod tests {
         assert_eq!(shown_ranks(3, 4, &[]), [0, 1, 2]);
         // 0, 1·10/4, 2·10/4, 3·10/4 and the asked-for 9.
         assert_eq!(shown_ranks(10, 4, &[9]), [0, 2, 5, 7, 9]);
+    }
+
+    #[test]
+    fn a_legend_stays_inside_the_picture() {
+        // An entry of 16 letters takes 34 + 8 · 16 = 162 pixels; six of them fit 1100 - 78, the seventh does not.
+        let entries = [("optimizer states", BLUE); 7];
+        assert_eq!((legend_rows(&entries, 78), legend_above(&entries, 78)), (vec![6, 1], 22));
+        let text = legend(&entries, 78, 16);
+        assert!(text.contains("y=\"-6\"") && text.matches("y=\"16\"").count() == 1, "{text}");
+        assert_eq!((legend_rows(&[], 78), legend_above(&[], 78)), (vec![0], 0));
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 
 use crate::chart::{self, Ink};
 use crate::html::{END, contents, figure, page, table};
-use crate::quantity::{escape, percent, significant};
+use crate::quantity::{escape, key_words, percent};
 use crate::rows::{Rows, aligned};
-use crate::svg::axis::Axis;
+use crate::shown;
+use crate::svg::axis::{Axis, tick};
 use crate::svg::{self, BLUE, MIDDLE, ORANGE, WIDTH, open, px};
 
 const LEFT: f64 = 90.0;
@@ -45,8 +46,8 @@ pub struct Swept {
     pub n_points: usize,
     /// Rows by status.
     pub statuses: Vec<(String, usize)>,
-    /// Objectives, in words.
-    pub objectives: Vec<String>,
+    /// Objectives: the key of a metric, and whether most of it is sought.
+    pub objectives: Vec<(String, bool)>,
     /// Candidates that no other one beats.
     pub front: Vec<Best>,
     /// Figures of every candidate.
@@ -66,15 +67,22 @@ impl Swept {
         let rows = format!("{} points; rows: {}", self.n_points, statuses.join(", "));
         match self.objectives.as_slice() {
             [] => format!("{rows}. No `[front]` says what is sought."),
-            all => format!("{rows}. {} of them no other one beats in {}.", self.front.len(), all.join(" and ")),
+            _ => format!("{rows}. {} of them no other one beats in {}.", self.front.len(), self.sought().join(" and ")),
         }
+    }
+
+    /// Objectives in words.
+    fn sought(&self) -> Vec<String> {
+        let words =
+            |(key, is_most): &(String, bool)| format!("{} {}", if *is_most { "most" } else { "least" }, key_words(key));
+        self.objectives.iter().map(words).collect()
     }
 
     fn front_rows(&self) -> Rows {
         let mut rows = vec![["point", "policy"].map(str::to_owned).to_vec()];
-        rows[0].extend(self.objectives.iter().cloned());
+        rows[0].extend(self.sought());
         let row = |best: &Best| {
-            let figures = best.figures.iter().map(|figure| significant(*figure));
+            let figures = best.figures.iter().zip(&self.objectives).map(|(value, (key, _))| figure_of(key, *value));
             [best.point.clone(), best.policy.clone()].into_iter().chain(figures).collect()
         };
         rows.extend(self.front.iter().take(ROWS_MAX).map(row));
@@ -85,7 +93,7 @@ impl Swept {
         let mut rows =
             vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
         rows.extend(self.effects.iter().map(|(key, metric, ratio, best, mean)| {
-            vec![key.clone(), metric.clone(), percent(*ratio), best.clone(), significant(*mean)]
+            vec![key.clone(), key_words(metric), percent(*ratio), best.clone(), figure_of(metric, *mean)]
         }));
         rows
     }
@@ -95,7 +103,7 @@ impl Swept {
 pub fn text(swept: &Swept, ink: Ink) -> String {
     let mut out = swept.lead() + "\n";
     let mut front = swept.front_rows();
-    if let [across, up, ..] = swept.objectives.as_slice()
+    if let [across, up, ..] = swept.sought().as_slice()
         && front.len() > 1
     {
         let points: Vec<[f64; 2]> = swept.figures.iter().map(|figures| first_two(figures)).collect();
@@ -111,6 +119,11 @@ pub fn text(swept: &Swept, ink: Ink) -> String {
         }
     }
     out
+}
+
+/// A figure in the unit of its key.
+fn figure_of(key: &str, value: f64) -> String {
+    shown::figure(key, value, None)
 }
 
 fn first_two(figures: &[f64]) -> [f64; 2] {
@@ -183,7 +196,11 @@ fn picture(swept: &Swept) -> String {
     let x = axis(pairs.iter().map(|pair| pair.0).collect(), LEFT, f64::from(WIDTH) - LEFT - 20.0);
     let y = axis(pairs.iter().map(|pair| pair.1).collect(), TOP + HEIGHT, -HEIGHT);
     let mut out = open(460, "Points of the sweep in two objectives");
-    frame(&mut out, (&x, &y), &swept.objectives);
+    let label = |at: usize| {
+        let key = swept.objectives[at].0.clone();
+        move |value: f64| tick(&figure_of(&key, value))
+    };
+    frame(&mut out, (&x, &y), &swept.sought(), (&label(0), &label(1)));
     let mut dot = |(at_x, at_y): (f64, f64), radius: u32, colour: &str| {
         let _ = writeln!(
             out,
@@ -199,12 +216,17 @@ fn picture(swept: &Swept) -> String {
 }
 
 /// Lines of a grid with their values, and what the axes count.
-fn frame(out: &mut String, (x, y): (&Axis, &Axis), names: &[String]) {
+fn frame(
+    out: &mut String,
+    (x, y): (&Axis, &Axis),
+    names: &[String],
+    (below, beside): (&dyn Fn(f64) -> String, &dyn Fn(f64) -> String),
+) {
     let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
-    for line in x.upright([TOP, bottom], ".12", |_, value| significant(value)) {
+    for line in x.upright([TOP, bottom], ".12", |_, value| below(value)) {
         let _ = writeln!(out, "{line}");
     }
-    out.push_str(&y.level([LEFT, right], significant));
+    out.push_str(&y.level([LEFT, right], beside));
     let _ = writeln!(out, "{}", svg::text((LEFT + x.length / 2.0, bottom + 40.0), MIDDLE, &names[0]));
     let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{}</text>", TOP - 14.0, escape(&names[1]));
 }
@@ -219,7 +241,7 @@ mod tests {
             name: "a<b".to_owned(),
             n_points: 3,
             statuses: vec![("ok".to_owned(), 2), ("wrong".to_owned(), 1)],
-            objectives: vec!["least cost_usd".to_owned(), "most rate".to_owned()],
+            objectives: vec![("cost_usd".to_owned(), false), ("ttft_s.p99".to_owned(), true)],
             front: vec![Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0, 2.0] }],
             figures: vec![vec![1.0, 2.0], vec![2.0, 1.0]],
             effects: vec![("x".to_owned(), "cost_usd".to_owned(), 1.0, "1".to_owned(), 1.0)],
@@ -228,6 +250,9 @@ mod tests {
         };
         let page = html(&swept);
         assert_eq!(page.matches("<circle").count(), 3, "two points, and one of the front on top");
+        for words in ["least cost USD", "most TTFT p99", "<td>$\u{a0}1.00</td>", "<td>2.000 s</td>", ">1 s</text>"] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
         assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
         assert!(
             text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"),

@@ -48,21 +48,25 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
     let mut first = format!("cost model: {} ({})", plain(&model.profile), source_words(run));
-    if model.outside_hull_ratio.is_finite() {
+    if model.is_outside_hull() {
         let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
-    }
-    if !model.outside_hull.is_empty() {
-        let _ = write!(first, " ({})", plain(&model.outside_hull.join(", ")));
+        if !model.outside_hull.is_empty() {
+            let _ = write!(first, " ({})", plain(&model.outside_hull.join(", ")));
+        }
     }
     let mut lines = vec![first];
     lines.extend(model.free_parameters.iter().map(|sentence| format!("free parameter: {}", plain(sentence))));
     lines
 }
 
-/// Where the costs come from, in words.
+/// Where the costs come from, in words. Without shares only the weakest source is known, which may be that of a single small cost.
 pub(crate) fn source_words(run: &RunResult) -> String {
     let model = &run.cost_model;
-    if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) }
+    match model.source.as_str() {
+        _ if !model.shares.is_empty() => sources(&model.shares),
+        source if model.is_one_source() => plain(source),
+        source => format!("weakest: {}", plain(source)),
+    }
 }
 
 /// Shares of the time by source; of the weak ones with what they are.
@@ -89,7 +93,7 @@ fn sources(shares: &[CostShare]) -> String {
 /// Scenario, seed and baseline in a line.
 pub(crate) fn headline(run: &RunResult) -> String {
     let ratio = if view::of(run) == View::Steps { "speed-up" } else { "gain" };
-    format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
+    format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(run.against()))
 }
 
 /// Renders the table with a final line feed, for files and pipes.

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use engine::Op;
-use engine::task::{Collective, Lane, Stream, TaskId};
+use engine::task::{Collective, Stream, TaskId};
 
 use crate::Picture;
 use crate::quantity::float;
@@ -151,11 +151,12 @@ fn names(writer: &mut Writer, picture: &Picture<'_>) {
     for task in &picture.graph.tasks {
         used[task.lane.index()][task.stream.index()] = true;
     }
+    let lanes = crate::lanes::names(picture.graph);
     for (rank, streams) in used.iter().enumerate().take(n_shown(picture)) {
         let _ = write!(
             writer.next(),
             "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"{}\"}}}}",
-            lane_name(&picture.graph.lanes[rank])
+            lanes[rank]
         );
         for stream in Stream::ALL.into_iter().filter(|stream| streams[stream.index()]) {
             let (tid, name) = (stream.index(), stream.name());
@@ -201,14 +202,6 @@ fn task(writer: &mut Writer, picture: &Picture<'_>, works: &[Work], index: usize
         let _ = write!(out, ",\"meeting\":{}", meeting.0);
     }
     out.push_str("}}");
-}
-
-/// Name of a lane for people: its first rank, and how many act alike.
-pub(crate) fn lane_name(lane: &Lane) -> String {
-    match lane.multiplicity {
-        1 => format!("rank {}", lane.rank.0),
-        n => format!("rank {} ×{n}", lane.rank.0),
-    }
 }
 
 /// Collectives are told apart, everything else by its class.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{duration, percent, plain, significant};
+use crate::quantity::{counted, duration, percent, plain, significant};
 use crate::rows::{Rows, aligned, markdown as table};
 use crate::{Aim, aim};
 
@@ -135,7 +135,7 @@ impl Tuned {
     pub fn lead(&self) -> Vec<String> {
         let Counts { settings, unfit, late, outdone, broke, within } = self.counts;
         let left = if self.is_complete { "cannot be better (by bounds in closed form)" } else { "were not looked at" };
-        let counted = format!(
+        let how_many = format!(
             "{settings} settings: {} were served, {within} within the limits; {unfit} do not fit, {late} cannot keep the limits, {outdone} {left}.",
             broke + within
         );
@@ -145,18 +145,14 @@ impl Tuned {
             } else {
                 "Stopped early: no setting kept the limits so far."
             };
-            return vec![none.to_owned(), counted];
+            return vec![none.to_owned(), how_many];
         };
+        let gpus = |setting: &Setting| counted(setting.n_gpus.into(), "GPU");
         let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
-        let ends = self.interval.map_or_else(String::new, |[low, high]| {
-            format!(
-                " ({} to {} over the interval of the costs)",
-                aim::figure(self.aim, low),
-                aim::figure(self.aim, high)
-            )
+        let ends = self.interval.map_or_else(String::new, |ends| {
+            format!(" ({} over the interval of the costs)", aim::ends(self.aim, ends))
         });
-        let mut all =
-            vec![format!("Best: {} on {} GPUs, {}{ends}.", words(&answer.values), answer.n_gpus, figure(answer))];
+        let mut all = vec![format!("Best: {} on {}, {}{ends}.", words(&answer.values), gpus(answer), figure(answer))];
         all.push(match self.broken_when_slow.as_str() {
             _ if self.limits.is_empty() => "It has no limits to keep.".to_owned(),
             _ if self.interval.is_none() => "It was not served at the slow end of the costs.".to_owned(),
@@ -169,7 +165,7 @@ impl Tuned {
             all.push(format!("As good, and listed later: {n_alike}."));
         }
         if let Some(second) = self.settings.get(1 + n_alike).filter(|setting| setting.figure.is_some()) {
-            all.push(format!("Next: {} on {} GPUs, {}.", words(&second.values), second.n_gpus, figure(second)));
+            all.push(format!("Next: {} on {}, {}.", words(&second.values), gpus(second), figure(second)));
         }
         all.push(match self.gap_ratio {
             _ if !self.is_complete => {
@@ -178,7 +174,7 @@ impl Tuned {
             Some(gap) if gap > 0.0 => format!("No setting is better by more than {}.", percent(gap)),
             _ => "No setting is better.".to_owned(),
         });
-        all.push(counted);
+        all.push(how_many);
         all
     }
 }

@@ -100,7 +100,9 @@ type Rows = Vec<Vec<String>>;
 
 fn plan_rows(report: &Report) -> Rows {
     let mut rows = vec![
-        ["plan", "predicted", "measured", "error", "operators, median", "90 %", "steady"].map(str::to_owned).to_vec(),
+        ["plan", "predicted", "measured", "error", "operators, median", "nine in ten", "steady"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     for plan in &report.plans {
         rows.push(vec![
@@ -122,7 +124,7 @@ fn all_points(report: &Report) -> Vec<Point> {
 
 fn class_rows(report: &Report) -> Rows {
     let mut rows = vec![
-        ["operators", "shapes", "predicted", "measured", "error", "median", "90 %", "in interval"]
+        ["operators", "shapes", "predicted", "measured", "error", "median", "nine in ten", "in interval"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -163,7 +165,7 @@ fn sentences(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     let errors = &report.errors;
     out.push(format!(
-        "step error {} mean, {} at most; operator error {} median, {} at 90 %",
+        "step error {} mean, {} at most; operator error {} median, nine in ten within {}",
         percent(errors.step_mean),
         percent(errors.step_max),
         percent(errors.operator_median),
@@ -284,7 +286,7 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     );
     html_table(
         &mut out,
-        "Steps: predicted with the interval of the calibration, and measured. Steady: the slowest time of the reference kernel during the plan's runs over its best time. 1 is a steady device.",
+        "Steps: predicted with the interval of the calibration, and measured. Operators: half of them are within the median error, nine in ten within the next figure. Steady: the slowest time of the reference kernel during the plan's runs over its best time. 1 is a steady device.",
         &plan_rows(report),
         "plan-",
     );
@@ -295,7 +297,7 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     out.push_str("</ul>\n</section>\n<section>\n<h2>Operators</h2>\n");
     html_table(
         &mut out,
-        "All plans together. Error: of the sum; median and 90 %: of |error| over shapes; in interval: share of shapes measured inside the predicted interval.",
+        "All plans together. Error: of the sum; median: of |error| over shapes; nine in ten: what so many of them stay within; in interval: share of shapes measured inside the predicted interval.",
         &class_rows(report),
         "class-",
     );

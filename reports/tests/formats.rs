@@ -40,15 +40,16 @@ skrull                    ok      1.316 ± 0.066 s     1.40×   319.1 k  22.8 % 
 
 deepspeed: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange
   9 %
-  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
+  heuristic plan in 1.000 ms; its own objective 1.250 s, no plan it may choose is below 1.000 s (gap 20.0 %)
 longalign-sorted: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context
   exchange 9 %
-  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
+  heuristic plan in 1.000 ms; its own objective 1.250 s, no plan it may choose is below 1.000 s (gap 20.0 %)
 skrull: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9
   %
-  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
+  heuristic plan in 1.000 ms; its own objective 1.250 s, no plan it may choose is below 1.000 s (gap 20.0 %)
 
-cost model: synthetic (datasheet); 12.5 % of busy time outside the measured hull (attention: document length)
+cost model: synthetic (weakest: datasheet); 12.5 % of busy time outside the measured hull (attention: document
+  length)
 free parameter: host time per kernel, fitted to nothing, for this picture only
 ";
     assert_eq!(table::render(&sample::run()), expected);
@@ -172,6 +173,114 @@ fn rank_bars_add_busy_and_exposed_to_the_step() {
     let text = svg::rank_bars(&picture("p", &(graph, timeline), &[]));
     assert!(text.contains("rank 0: computing 60.0 %, exposed communication 20.0 %, idle 20.0 %"), "{text}");
     assert!(text.contains("rank 1: computing 20.0 %, exposed communication 80.0 %, idle 0.0 %"), "{text}");
+}
+
+#[test]
+fn the_mean_counts_every_rank_of_a_lane() {
+    use engine::task::{LaneId, Op, Role, Stream, Task};
+    use hw::Time;
+    // One rank computes the whole step, and a lane of three computes 20 % of it: (1 + 3 · 0.2) / 4 = 40 %. A worker of the host is no rank.
+    let mut graph = TaskGraph::new(3);
+    graph.lanes[1].multiplicity = 3;
+    let (kernel, host) = (graph.add_op(Op::Elementwise { bytes: 1 }), graph.add_op(Op::Host { ns: 1 }));
+    let mut timeline = Timeline { memory: vec![Vec::new(); 3], ..Timeline::default() };
+    for (lane, op, role, end) in
+        [(0, kernel, Role::Forward, 100), (1, kernel, Role::Forward, 20), (2, host, Role::Sampling, 100)]
+    {
+        let (lane, stream) = (LaneId(lane), Stream::Compute);
+        graph.add_task(Task { op, lane, stream, role, micro_batch: 0, meeting: None }, &[]);
+        timeline.start.push(Time::from_ns(0));
+        timeline.end.push(Time::from_ns(end));
+    }
+    let step = (graph, timeline);
+    let bars = svg::rank_bars(&picture("p", &step, &[]));
+    assert!(bars.contains("mean computing, 40.0 %") && bars.contains("worker 0: computing 100.0 %"), "{bars}");
+    assert!(svg::gantt(&picture("p", &step, &[])).contains(">worker 0</text>"));
+}
+
+#[test]
+fn where_only_the_weakest_source_is_known_it_is_called_so() {
+    let mut run = sample::run();
+    let page = |run: &RunResult| html::render(run, &[], &[]);
+    assert!(page(&run).contains("The weakest cost comes from a datasheet."));
+    // A profile that was measured, durations of a scenario, and a roofline have one source.
+    for (profile, source) in
+        [("h100-sxm", "measured"), ("units", "given by the scenario"), ("roofline in closed form", "datasheet")]
+    {
+        (run.cost_model.profile, run.cost_model.source) = (profile.to_owned(), source.to_owned());
+        assert!(table::render(&run).contains(&format!("cost model: {profile} ({source})")), "{source}");
+    }
+    let share = |source: &str, ratio| reports::CostShare { what: "gemm".to_owned(), source: source.to_owned(), ratio };
+    run.cost_model.shares = vec![share("measured", 0.9), share("datasheet", 0.1)];
+    assert!(!page(&run).contains("The weakest cost"));
+}
+
+#[test]
+fn what_cannot_be_seen_outside_the_hull_is_not_said() {
+    let mut run = sample::run();
+    for ratio in [0.0, -1e-12, 0.0004, f64::NAN] {
+        run.cost_model.outside_hull_ratio = ratio;
+        let all = table::render(&run) + &html::render(&run, &[], &[]);
+        assert!(!all.contains("measured hull") && !all.contains("outside what was measured"), "{ratio}");
+    }
+}
+
+#[test]
+fn rows_with_baselines_of_their_own_are_relative_to_words() {
+    let run = RunResult { relative_to: "deepspeed at the same batch size".to_owned(), ..sample::run() };
+    assert!(table::render(&run).contains("speed-up relative to deepspeed at the same batch size"));
+    assert!(svg::speedup_bars(&run).contains("1× = deepspeed at the same batch size"));
+    let back = json::parse(&json::render(&run).unwrap()).unwrap();
+    assert_eq!(back, run);
+    assert!(!json::render(&sample::run()).unwrap().contains("relative_to"));
+}
+
+#[test]
+fn a_page_says_how_many_policies_its_curves_leave_out() {
+    let curve = |policy: &str| reports::curves::Curves {
+        policy: policy.to_owned(),
+        latencies_s: [vec![0.1, 0.2], vec![0.1, 0.2], vec![0.1, 0.2]],
+        ..reports::curves::Curves::default()
+    };
+    let row = |policy: &str, per_s: f64| PolicyResult {
+        policy: policy.to_owned(),
+        metrics: [("requests_per_s".to_owned(), per_s)].into(),
+        ..PolicyResult::default()
+    };
+    let names: Vec<String> = (0..8).map(|at| format!("p{at}")).collect();
+    let run = RunResult {
+        kind: "serving".to_owned(),
+        baseline: "p0".to_owned(),
+        results: names.iter().enumerate().map(|(at, name)| row(name, hw::real(at as u64))).collect(),
+        ..RunResult::default()
+    };
+    let curves: Vec<_> = names.iter().map(|name| curve(name)).collect();
+    let page = html::render(&run, &[], &curves);
+    assert!(page.contains("6 of 8 policies are drawn, the best and the baseline among them."));
+    assert!(
+        page.contains("data-name=\"p7\"") && page.contains("data-name=\"p0\"") && !page.contains("data-name=\"p6\"")
+    );
+    assert!(!page.contains("is what is paid") && !page.contains("are what is paid"), "nothing paid is drawn");
+    assert!(!html::render(&run, &[], &curves[..6]).contains("policies are drawn"));
+}
+
+#[test]
+fn the_caption_explains_the_column_that_stands_there() {
+    let mut run = sample::run();
+    let page = html::render(&run, &[], &[]);
+    assert!(page.contains("Imbalance: work of the busiest data-parallel group") && !page.contains("Bubble:"));
+    run.results[0].metrics.insert("bubble_ratio".to_owned(), 0.2);
+    let page = html::render(&run, &[], &[]);
+    assert!(page.contains("Bubble: share") && !page.contains("Imbalance: work"));
+}
+
+#[test]
+fn equal_lengths_are_not_called_uneven() {
+    let step = sample::step(2, 2, true);
+    let page = |lengths: &[u64]| html::render(&sample::run(), &[picture("skrull", &step, lengths)], &[]);
+    assert!(page(&[512; 4]).contains("4 sequences of 512 tokens each, 2048 in all."));
+    // Of ten sequences the longest one is a tenth: 91 of 100 tokens.
+    assert!(page(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 91]).contains("The longest tenth of them hold 91.0 % of the tokens."));
 }
 
 #[test]

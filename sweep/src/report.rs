@@ -17,10 +17,6 @@ fn words<'a>(point: impl IntoIterator<Item = (&'a String, &'a Value)>) -> String
     point.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn objective(objective: &Objective) -> String {
-    format!("{} {}", if objective.is_most { "most" } else { "least" }, objective.metric)
-}
-
 /// What the rows say.
 pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     let all = candidates(rows, &sweep.objectives);
@@ -30,12 +26,15 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
         let candidate = &all[index];
         Best { point: words(&candidate.point), policy: candidate.policy.clone(), figures: candidate.figures.clone() }
     };
-    let failure = |row: &Row| Some((words(&row.point) + " " + &row.policy, row.why.clone()?));
+    let seed = |row: &Row| row.seed.map_or_else(String::new, |seed| format!(" seed={seed}"));
+    let failure = |row: &Row| {
+        Some((format!("{}{} {}", words(&row.point), seed(row), row.policy).trim().to_owned(), row.why.clone()?))
+    };
     Swept {
         scenario: sweep.scenario.clone(),
         n_points,
         statuses: statuses.into_iter().map(|(status, n)| (status.to_owned(), n)).collect(),
-        objectives: sweep.objectives.iter().map(objective).collect(),
+        objectives: sweep.objectives.iter().map(|sought| (sought.metric.clone(), sought.is_most)).collect(),
         front: front(&all, &sweep.objectives).into_iter().map(best).collect(),
         effects: effects(&all, &sweep.objectives)
             .into_iter()

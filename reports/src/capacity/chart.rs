@@ -3,13 +3,17 @@
 use std::fmt::Write as _;
 
 use super::{Capacity, Headroom};
-use crate::quantity::escape;
-use crate::svg::axis::Axis;
-use crate::svg::{BLUE, SERIES, VERMILION, WIDTH, legend, open, px};
+use crate::quantity::{escape, float_of, percent, shortened, significant};
+use crate::svg::axis::{Axis, tick};
+use crate::svg::{BLUE, SERIES, VERMILION, WIDTH, legend, legend_above, open, open_above, px};
 
 const LEFT: f64 = 76.0;
 const TOP: f64 = 40.0;
 const HEIGHT: f64 = 340.0;
+/// Pixels of a letter of a fleet's name, of a row of names, and how many rows below its point a name may stand.
+const LETTER: f64 = 6.6;
+const ROW: f64 = 15.0;
+const ROWS_MAX: usize = 4;
 /// Attainments from the lowest that is shown up to 1.
 fn upward(values: impl Iterator<Item = f64>) -> Axis {
     let low = values.filter(|value| value.is_finite()).fold(1.0, f64::min);
@@ -23,7 +27,7 @@ fn frame(out: &mut String, x: &Axis, y: &Axis, names: (&str, &str), show: impl F
     for line in x.upright([TOP, bottom], ".12", |_, value| show(value)) {
         let _ = writeln!(out, "{line}");
     }
-    out.push_str(&y.level([x.start, right], |value| format!("{:.0} %", value * 100.0)));
+    out.push_str(&y.level([x.start, right], |value| tick(&percent(value))));
     let (middle, below) = (x.start + x.length / 2.0, bottom + 40.0);
     let _ = writeln!(out, "<text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{}</text>", names.0);
     let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", 8.0, TOP - 14.0, names.1);
@@ -50,11 +54,17 @@ pub fn front(capacity: &Capacity) -> String {
     let x = Axis { from: 0.0, to: most * 1.05, start: LEFT, length: f64::from(WIDTH) - LEFT - 60.0 };
     let low = capacity.points.iter().map(|point| point.attainment_interval[0].min(point.attainment_ratio));
     let y = upward(low.chain([capacity.target_ratio]));
-    let mut out = open(450, "Price per million tokens against attainment of every limit");
-    let digits = if x.step() < 0.1 { 2 } else { usize::from(x.step() < 1.0) };
-    frame(&mut out, &x, &y, ("dollars per million output tokens", "within every limit"), |usd| {
-        format!("{usd:.digits$}")
-    });
+    let mut gpus: Vec<&str> = Vec::new();
+    for point in &capacity.points {
+        if !gpus.contains(&point.gpu.as_str()) {
+            gpus.push(&point.gpu);
+        }
+    }
+    let entries: Vec<(&str, &str)> =
+        gpus.iter().enumerate().map(|(index, gpu)| (*gpu, SERIES[index % SERIES.len()])).collect();
+    let about = "Price per million tokens against attainment of every limit";
+    let mut out = open_above(450, legend_above(&entries, 220), about);
+    frame(&mut out, &x, &y, ("dollars per million output tokens", "within every limit"), |usd| tick(&significant(usd)));
     target(&mut out, &x, &y, capacity.target_ratio);
     let mut on_front: Vec<_> = capacity.points.iter().filter(|point| point.is_on_front).collect();
     on_front.sort_by(|a, b| a.usd_per_mtok.total_cmp(&b.usd_per_mtok));
@@ -64,11 +74,7 @@ pub fn front(capacity: &Capacity) -> String {
         .collect();
     let _ =
         writeln!(out, "<path d=\"M{}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\".5\"/>", path.join("L"));
-    let mut gpus: Vec<&str> = Vec::new();
     for (index, point) in capacity.points.iter().enumerate() {
-        if !gpus.contains(&point.gpu.as_str()) {
-            gpus.push(&point.gpu);
-        }
         let colour = SERIES[gpus.iter().position(|gpu| *gpu == point.gpu).unwrap_or(0) % SERIES.len()];
         let (px_x, px_y) = (px(x.at(point.usd_per_mtok)), px(y.at(point.attainment_ratio)));
         let [left, right] = point.usd_per_mtok_interval.map(|usd| px(x.at(usd)));
@@ -81,19 +87,29 @@ pub fn front(capacity: &Capacity) -> String {
         );
     }
     names(&mut out, &on_front, &x, &y);
-    let entries: Vec<(&str, &str)> =
-        gpus.iter().enumerate().map(|(index, gpu)| (*gpu, SERIES[index % SERIES.len()])).collect();
     out.push_str(&legend(&entries, 220, 20));
     out.push_str("</svg>\n");
     out
 }
 
-/// Names of the fleets on the front, below their points so that they do not lie on the line.
+/// Names of the fleets on the front, below their points so that they do not lie on the line. One that would lie on another goes a row down,
+/// and is left out where that is too far from its point: the table has it.
 fn names(out: &mut String, on_front: &[&super::Point], x: &Axis, y: &Axis) {
+    let mut taken: Vec<(f64, f64, f64)> = Vec::new();
     for point in on_front {
-        let (at_x, at_y) = (x.at(point.usd_per_mtok) + 10.0, y.at(point.attainment_ratio) + 16.0);
-        let name = escape(&crate::quantity::shortened(&point.name, 32));
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" font-size=\"12\">{name}</text>", px(at_x), px(at_y));
+        let name = shortened(&point.name, 32);
+        let width = LETTER * float_of(name.chars().count());
+        let left = (x.at(point.usd_per_mtok) + 10.0).min(f64::from(WIDTH) - 4.0 - width);
+        let first = y.at(point.attainment_ratio) + ROW;
+        let is_free = |row: &f64| {
+            let crosses =
+                |&(from, to, at): &(f64, f64, f64)| left < to && from < left + width && (row - at).abs() < ROW;
+            *row < TOP + HEIGHT && !taken.iter().any(crosses)
+        };
+        let Some(row) = (0..ROWS_MAX).map(|n| first + ROW * float_of(n)).find(is_free) else { continue };
+        taken.push((left, left + width, row));
+        let name = escape(&name);
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" font-size=\"12\">{name}</text>", px(left), px(row));
     }
 }
 
@@ -108,7 +124,7 @@ pub fn load_lines(headroom: &Headroom, target_ratio: f64) -> String {
     let y =
         upward(loads.iter().map(|load| load.attainment_interval[0].min(load.attainment_ratio)).chain([target_ratio]));
     let mut out = open(450, "Attainment of every limit against load");
-    frame(&mut out, &x, &y, ("times the load of the trace", "within every limit"), |factor| format!("{factor:.1}"));
+    frame(&mut out, &x, &y, ("times the load of the trace", "within every limit"), |factor| tick(&significant(factor)));
     target(&mut out, &x, &y, target_ratio);
     let place = |factor: f64, ratio: f64| format!("{} {}", px(x.at(factor)), px(y.at(ratio)));
     let line = |of: &dyn Fn(usize) -> f64| (0..loads.len()).map(|i| place(loads[i].factor, of(i))).collect::<Vec<_>>();
@@ -124,4 +140,26 @@ pub fn load_lines(headroom: &Headroom, target_ratio: f64) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::Point;
+
+    #[test]
+    fn names_of_equal_points_stand_below_each_other() {
+        let point = Point { name: "2 x gpu".to_owned(), usd_per_mtok: 1.0, attainment_ratio: 0.9, ..Point::default() };
+        let (x, y) = (
+            Axis { from: 0.0, to: 2.0, start: LEFT, length: 900.0 },
+            Axis { from: 0.0, to: 1.0, start: TOP + HEIGHT, length: -HEIGHT },
+        );
+        let mut out = String::new();
+        names(&mut out, &[&point; 6], &x, &y);
+        // 0.9 lies at 40 + 34 = 74; four rows of 15 pixels follow, and two names find no place.
+        for row in ["y=\"89\"", "y=\"104\"", "y=\"119\"", "y=\"134\""] {
+            assert_eq!(out.matches(row).count(), 1, "{row}: {out}");
+        }
+        assert_eq!(out.matches("<text").count(), 4);
+    }
 }

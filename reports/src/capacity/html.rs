@@ -10,7 +10,8 @@ use crate::quantity::escape;
 /// Renders the report.
 pub fn render(capacity: &Capacity) -> String {
     let name = escape(&capacity.scenario);
-    let style = "td:nth-child(2){text-align:right}td:last-child{text-align:left}";
+    // Fleets have a number in their second column and words in the last one, unlike the tables of other pages.
+    let style = "#front :is(th,td):nth-child(2){text-align:right}#front :is(th,td):last-child{text-align:left}";
     let mut out = page(&format!("Capacity: {} – skrull-sim", capacity.scenario), style);
     let _ = write!(
         out,
@@ -48,7 +49,8 @@ pub fn render(capacity: &Capacity) -> String {
             &load_lines(headroom, capacity.target_ratio),
             "Share of requests within every limit when the same requests come faster, with the interval of the costs; dashed: the target.",
         );
-        let _ = writeln!(out, "<p>What breaks first: {}.</p>\n</section>", escape(&headroom.breaks));
+        let breaks = super::breaks_words(headroom, capacity.target_ratio);
+        let _ = writeln!(out, "<p>{}</p>\n</section>", escape(&breaks));
     }
     if !capacity.sensitivity.is_empty() {
         out.push_str("<section id=\"changes\" class=\"detail\">\n<h2>If prices or load change</h2>\n");

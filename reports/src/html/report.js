@@ -18,6 +18,7 @@
   }
   function show(value, unit) {
     if (unit === "ratio") return (value * 100).toFixed(1) + " %";
+    if (unit === "10^s") return show(10 ** value, "s");
     if (unit === "usd") return "$ " + digits(value);
     if (unit !== "s") return digits(value) + (unit ? " " + unit : "");
     const size = Math.abs(value);

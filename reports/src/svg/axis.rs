@@ -82,6 +82,8 @@ hw::words! {
     pub(crate) enum Unit: word {
         /// Seconds.
         Seconds = "s",
+        /// Powers of ten of seconds: the axis counts exponents.
+        PowersOfSeconds = "10^s",
         /// A share, shown in per cent.
         Ratio = "ratio",
         /// Gibibytes.

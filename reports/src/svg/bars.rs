@@ -9,15 +9,16 @@ use engine::task::Stream;
 use hw::Time;
 
 use super::{BLUE, END, MIDDLE, ORANGE, VERMILION, WIDTH, legend, open, px, shown_ranks, text};
-use crate::quantity::escape;
+use crate::lanes::{self, Stands};
 use crate::quantity::{float, float_of, percent, ratio, shortened};
-use crate::trace::lane_name;
 use crate::{Picture, RunResult};
 
 const RANKS_MAX: usize = 128;
 const LEFT: f64 = 78.0;
 const TOP: f64 = 34.0;
 const PLOT_HEIGHT: f64 = 200.0;
+/// Room that the figure beside a bar takes.
+const FIGURE_WIDTH: f64 = 48.0;
 
 /// How one rank spends the step, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +67,8 @@ fn covered_ns(mut intervals: Vec<(Time, Time)>) -> u64 {
     covered
 }
 
-/// Stacked bars per rank: busy, exposed communication, idle; a line at the mean of busy.
+/// Stacked bars per rank, by number: busy, exposed communication, idle; a line at the mean of busy over all ranks. Workers of the host
+/// follow, and count in no mean.
 pub fn rank_bars(picture: &Picture<'_>) -> String {
     let all = spent(picture);
     let span = float(picture.timeline.span().as_ns());
@@ -75,7 +77,9 @@ pub fn rank_bars(picture: &Picture<'_>) -> String {
     }
     let busiest = (0..all.len()).max_by_key(|&rank| (all[rank].busy_ns, all.len() - rank));
     let idlest = (0..all.len()).min_by_key(|&rank| (all[rank].busy_ns, rank));
-    let ranks = shown_ranks(all.len(), RANKS_MAX, &busiest.into_iter().chain(idlest).collect::<Vec<_>>());
+    let mut ranks = shown_ranks(all.len(), RANKS_MAX, &busiest.into_iter().chain(idlest).collect::<Vec<_>>());
+    let (lanes, stands, names) = (&picture.graph.lanes, lanes::stands(picture.graph), lanes::names(picture.graph));
+    ranks.sort_by_key(|&lane| (stands[lane] != Stands::Ranks, lanes[lane].rank.0, lane));
     let mut out = open(282, &format!("Busy, communicating and idle time of each rank under {}", picture.policy));
     let entries = [("computing", BLUE), ("exposed communication", ORANGE), ("idle", "none")];
     out.push_str(&legend(&entries, 78, 16));
@@ -87,19 +91,23 @@ pub fn rank_bars(picture: &Picture<'_>) -> String {
         let x = LEFT + pitch * float_of(index) + (pitch - width) / 2.0;
         let busy = float(all[rank].busy_ns) / span;
         let exposed = float(all[rank].exposed_ns) / span;
-        bar(&mut out, (x, width), (busy, exposed), &lane_name(&picture.graph.lanes[rank]));
+        bar(&mut out, (x, width), (busy, exposed), &names[rank]);
         if index % label_every == 0 {
             let attributes = format!("{MIDDLE} font-size=\"12\"");
-            let number = picture.graph.lanes[rank].rank.0.to_string();
+            let number = match stands[rank] {
+                Stands::Ranks => lanes[rank].rank.0.to_string(),
+                Stands::Worker(number) => format!("w{number}"),
+            };
             let _ = writeln!(out, "{}", text((x + width / 2.0, 252.0), &attributes, &number));
         }
     }
-    let mean = all.iter().map(|spent| float(spent.busy_ns)).sum::<f64>() / float_of(all.len()) / span;
+    let mean = mean_busy(picture, &all, &stands) / span;
+    let below = if stands.iter().all(|lane| *lane == Stands::Ranks) { "rank" } else { "rank; w: worker of the host" };
     let _ = writeln!(
         out,
         "<path d=\"M{LEFT} {}H{}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>\
          <text x=\"{}\" y=\"16\" text-anchor=\"end\">dashed: mean computing, {}</text>\
-         <text x=\"{}\" y=\"274\" text-anchor=\"middle\">rank</text>\n</svg>",
+         <text x=\"{}\" y=\"274\" text-anchor=\"middle\">{below}</text>\n</svg>",
         px(TOP + PLOT_HEIGHT * (1.0 - mean)),
         WIDTH - 12,
         WIDTH - 12,
@@ -107,6 +115,18 @@ pub fn rank_bars(picture: &Picture<'_>) -> String {
         WIDTH / 2
     );
     out
+}
+
+/// Mean time in which a rank computes, nanoseconds: a lane counts as often as it has ranks.
+fn mean_busy(picture: &Picture<'_>, all: &[Spent], stands: &[Stands]) -> f64 {
+    let (mut busy, mut n_ranks) = (0.0, 0.0);
+    for ((lane, spent), _) in
+        picture.graph.lanes.iter().zip(all).zip(stands).filter(|(_, stands)| **stands == Stands::Ranks)
+    {
+        busy += f64::from(lane.multiplicity) * float(spent.busy_ns);
+        n_ranks += f64::from(lane.multiplicity);
+    }
+    busy / f64::max(n_ranks, 1.0)
 }
 
 fn percent_axis(out: &mut String) {
@@ -159,25 +179,30 @@ pub fn speedup_bars(run: &RunResult) -> String {
         return String::new();
     }
     let n_bars = u32::try_from(bars.len()).expect("fewer than 2^32 policies");
-    let mut out = open(n_bars * 28 + 36, &format!("Speed-up of each policy relative to {}", run.baseline));
+    let mut out = open(n_bars * 28 + 36, &format!("Speed-up of each policy relative to {}", run.against()));
     let (left, room) = (220.0, f64::from(WIDTH) - 220.0 - 90.0);
+    let line = left + room / largest;
     for (index, (name, value)) in bars.iter().enumerate() {
         let top = 8.0 + 28.0 * float_of(index);
         let width = room * value / largest;
         out.push_str(&text((left - 8.0, top + 15.0), END, &shortened(name, 28)));
         out.push_str(&super::bar([left, top, width, 20.0], BLUE, ""));
-        let _ = writeln!(out, "{}", text((left + width + 8.0, top + 15.0), "", &format!("{}×", ratio(*value))));
+        // A figure that would lie on the dashed line stands behind it.
+        let beside = left + width + 8.0;
+        let is_struck = (beside - 2.0..beside + FIGURE_WIDTH).contains(&line);
+        let beside = if is_struck { line + 8.0 } else { beside };
+        let _ = writeln!(out, "{}", text((beside, top + 15.0), "", &format!("{}×", ratio(*value))));
     }
-    let x = left + room / largest;
     let bottom = 8 + 28 * n_bars;
+    let words = format!("1× = {}", shortened(run.against(), 48));
+    // In the middle below its line, but not beyond the picture.
+    let half = 3.8 * float_of(words.chars().count());
+    let middle = line.min(f64::from(WIDTH) - 8.0 - half);
     let _ = writeln!(
         out,
-        "<path d=\"M{} 2V{bottom}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">1× = {}</text>\n</svg>",
-        px(x),
-        px(x),
-        bottom + 18,
-        escape(&shortened(&run.baseline, 28))
+        "<path d=\"M{} 2V{bottom}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>{}\n</svg>",
+        px(line),
+        text((middle, f64::from(bottom) + 18.0), MIDDLE, &words)
     );
     out
 }

@@ -10,11 +10,9 @@ use engine::task::{Role, Stream};
 use hw::Time;
 
 use super::axis::{Axis, Plot, Unit};
-use super::{END, WIDTH, colour, legend, open, px, shown_ranks, text};
-use crate::Picture;
-use crate::quantity::escape;
-use crate::quantity::float;
-use crate::trace::lane_name;
+use super::{END, WIDTH, colour, legend, legend_above, open_above, px, shown_ranks, text};
+use crate::quantity::{escape, float, float_of};
+use crate::{Picture, lanes};
 
 /// Ranks that are drawn at most, besides the busiest and the least busy.
 const RANKS_MAX: usize = 32;
@@ -23,7 +21,9 @@ const STROKES_MAX: usize = 16_000;
 /// Finest detail, pixels.
 const RESOLUTION_PX: f64 = 0.3;
 
-const LEFT: f64 = 112.0;
+/// Where the plot begins at least, and pixels that a letter of a lane's name takes.
+const LEFT_MIN: f64 = 112.0;
+const LETTER: f64 = 7.4;
 const TOP: u32 = 34;
 /// Height that the bands share, pixels.
 const BANDS_HEIGHT: f64 = 760.0;
@@ -62,6 +62,10 @@ pub fn gantt_until(picture: &Picture<'_>, until: Time) -> String {
 /// The lanes that are drawn and the tasks on each, in start order.
 struct Lanes {
     ranks: Vec<usize>,
+    /// A name for each.
+    names: Vec<String>,
+    /// Where the plot begins: names stand left of it.
+    left: f64,
     streams: Vec<Stream>,
     tasks: Vec<Vec<usize>>,
     span_ns: u64,
@@ -92,15 +96,24 @@ impl Lanes {
             }
         }
         tasks.iter_mut().for_each(|lane| lane.sort_by_key(|&index| (picture.timeline.start[index], index)));
-        Self { ranks, streams, tasks, span_ns: picture.timeline.span().as_ns().max(1) }
+        let all = lanes::names(graph);
+        let names: Vec<String> = ranks.iter().map(|&rank| all[rank].clone()).collect();
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let left = LEFT_MIN.max(16.0 + LETTER * float_of(longest));
+        Self { ranks, names, left, streams, tasks, span_ns: picture.timeline.span().as_ns().max(1) }
+    }
+
+    /// Pixels of the plot.
+    fn width(&self) -> f64 {
+        f64::from(WIDTH) - self.left - 12.0
     }
 
     fn strokes(&self, picture: &Picture<'_>, resolution: f64) -> Vec<Vec<Stroke>> {
-        let scale = (f64::from(WIDTH) - LEFT - 12.0) / float(self.span_ns);
+        let scale = self.width() / float(self.span_ns);
         let stroke_of = |&index: &usize| {
             let (start, end) = (picture.timeline.start[index], picture.timeline.end[index]);
             let length = float((end - start).as_ns()) * scale;
-            Stroke { x: LEFT + float(start.as_ns()) * scale, length, role: picture.graph.tasks[index].role }
+            Stroke { x: self.left + float(start.as_ns()) * scale, length, role: picture.graph.tasks[index].role }
         };
         self.tasks.iter().map(|lane| merged(lane.iter().map(stroke_of), resolution)).collect()
     }
@@ -182,42 +195,42 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
     let bottom = f64::from(TOP) + band.pitch * float(lanes.ranks.len() as u64);
     let height = hw::whole(bottom + 40.0);
     let height = u32::try_from(height).expect("the bands share a bounded height");
-    let mut out = open(height, &format!("When each rank's streams are busy under {}", picture.policy));
     let mut roles: Vec<Role> = picture.graph.tasks.iter().map(|task| task.role).collect();
     roles.sort_unstable();
     roles.dedup();
     let entries: Vec<_> = roles.iter().map(|&role| (role.name(), colour(role))).collect();
+    let about = format!("When each rank's streams are busy under {}", picture.policy);
+    let mut out = open_above(height, legend_above(&entries, 78), &about);
     out.push_str(&legend(&entries, 78, 16));
     let mut ink = String::new();
-    for (index, &rank) in lanes.ranks.iter().enumerate() {
+    for (index, name) in lanes.names.iter().enumerate() {
         let y = f64::from(TOP) + (float(index as u64) + 0.5) * band.pitch;
         let size = px((band.pitch * 0.75).clamp(8.0, 13.0));
         let attributes = format!("{END} font-size=\"{size}\"");
-        let _ = writeln!(out, "{}", text((104.0, y + 2.0), &attributes, &lane_name(&picture.graph.lanes[rank])));
+        let _ = writeln!(out, "{}", text((lanes.left - 8.0, y + 2.0), &attributes, name));
         for (stream_index, &stream) in lanes.streams.iter().enumerate() {
             let place = band.place(index, lanes, stream_index);
-            let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream.name());
-            lane(&mut ink, &strokes[index * lanes.streams.len() + stream_index], place, &name);
+            let name = format!("{name}, {}", stream.name());
+            lane(&mut ink, &strokes[index * lanes.streams.len() + stream_index], place, (lanes, &name));
         }
     }
     let span_s = float(lanes.span_ns) / 1e9;
-    let x = Axis { from: 0.0, to: span_s, start: LEFT, length: f64::from(WIDTH) - LEFT - 12.0 };
+    let x = Axis { from: 0.0, to: span_s, start: lanes.left, length: lanes.width() };
     let edges = [f64::from(TOP), bottom];
     let plot = Plot { x: &x, x_unit: Unit::Seconds, edges, y: None, is_zoomable: true };
-    out.push_str(&plot.draw(&axis(lanes.span_ns, bottom), true, &ink));
+    out.push_str(&plot.draw(&axis(lanes, bottom), true, &ink));
     out.push_str("</svg>\n");
     out
 }
 
 /// A faint track and a path per role.
-fn lane(out: &mut String, strokes: &[Stroke], (top, height): (f64, f64), name: &str) {
-    let width = f64::from(WIDTH) - LEFT - 12.0;
+fn lane(out: &mut String, strokes: &[Stroke], (top, height): (f64, f64), (lanes, name): (&Lanes, &str)) {
     let _ = writeln!(
         out,
         "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\".07\"/>",
-        px(LEFT),
+        px(lanes.left),
         px(top),
-        px(width),
+        px(lanes.width()),
         px(height)
     );
     let middle = px(top + height / 2.0);
@@ -242,13 +255,13 @@ fn lane(out: &mut String, strokes: &[Stroke], (top, height): (f64, f64), name: &
 }
 
 /// Vertical lines at round times, labelled below.
-fn axis(span_ns: u64, bottom: f64) -> String {
+fn axis(lanes: &Lanes, bottom: f64) -> String {
     let mut out = String::new();
-    let step = tick_ns(span_ns);
-    let scale = (f64::from(WIDTH) - LEFT - 12.0) / float(span_ns);
-    for tick in 0..=span_ns / step {
+    let step = tick_ns(lanes.span_ns);
+    let scale = lanes.width() / float(lanes.span_ns);
+    for tick in 0..=lanes.span_ns / step {
         let ns = tick * step;
-        let x = px(LEFT + float(ns) * scale);
+        let x = px(lanes.left + float(ns) * scale);
         let label = label_of(ns, step);
         let _ = writeln!(
             out,

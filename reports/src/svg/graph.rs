@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::axis::{Axis, tick};
 use super::panels::{grid, line};
-use super::{BLUE, MIDDLE, ORANGE, SERIES, VERMILION, WIDTH, bar, legend, open, px, text};
+use super::{BLUE, MIDDLE, ORANGE, SERIES, VERMILION, WIDTH, bar, legend, legend_above, open, open_above, px, text};
 use crate::quantity::{duration, escape, float_of, gib};
 use crate::{PolicyResult, RunResult};
 
@@ -49,10 +49,14 @@ fn rows<'a>(run: &'a RunResult, begin: &str, end: &str) -> Vec<Curve<'a>> {
     all.filter(|(_, points)| points.len() > 1).take(SERIES.len()).collect()
 }
 
-fn names(out: &mut String, rows: &[Curve<'_>]) {
-    let entries: Vec<(&str, &str)> =
-        rows.iter().zip(SERIES).map(|((row, _), colour)| (row.policy.as_str(), colour)).collect();
-    out.push_str(&legend(&entries, 150, 20));
+/// Entries of the legend.
+fn names<'a>(rows: &'a [Curve<'a>]) -> Vec<(&'a str, &'static str)> {
+    rows.iter().zip(SERIES).map(|((row, _), colour)| (row.policy.as_str(), colour)).collect()
+}
+
+/// A label of an axis that counts things: none between two whole numbers.
+fn whole(value: f64) -> String {
+    if (value - value.round()).abs() < 1e-9 { format!("{:.0}", value.round()) } else { String::new() }
 }
 
 fn width() -> f64 {
@@ -62,13 +66,15 @@ fn width() -> f64 {
 /// Lines over one axis, with a dashed mark for each where it has one.
 fn lines(
     label: &str,
-    below: &str,
+    [below, beside]: [&str; 2],
     shown: &[Curve<'_>],
     (x, y): (&Axis, &Axis),
     words: (&dyn Fn(f64) -> String, &dyn Fn(f64) -> String),
     mark: &dyn Fn(&PolicyResult) -> Option<(f64, String)>,
 ) -> String {
-    let mut out = open(330, label);
+    let entries = names(shown);
+    let mut out = open_above(330, legend_above(&entries, 150) + 18, label);
+    let _ = writeln!(out, "{}", text((8.0, 20.0), "", beside));
     grid(&mut out, (x, y), words.0, words.1);
     let _ = writeln!(out, "{}", text((x.start + x.length / 2.0, 322.0), MIDDLE, below));
     for (index, (row, points)) in shown.iter().enumerate() {
@@ -91,7 +97,7 @@ fn lines(
             escape(&text)
         );
     }
-    names(&mut out, shown);
+    out.push_str(&legend(&entries, 150, 2));
     out.push_str("</svg>\n");
     out
 }
@@ -111,7 +117,7 @@ pub fn hits_over_alpha(run: &RunResult) -> String {
     };
     lines(
         "Hit rate over the share of the cache for rows",
-        "share of the cache for rows; the rest holds features",
+        ["share of the cache for rows; the rest holds features", "transactions that are saved"],
         &shown,
         (&x, &y),
         (&percent, &percent),
@@ -135,10 +141,10 @@ pub fn epoch_over_workers(run: &RunResult) -> String {
     };
     lines(
         "Time of an epoch over workers",
-        "workers of each GPU",
+        ["workers of each GPU", "time of an epoch"],
         &shown,
         (&x, &y),
-        (&|value| format!("{value:.0}"), &|value| duration(value, None)),
+        (&whole, &|value| duration(value, None)),
         &mark,
     )
 }
@@ -271,6 +277,12 @@ mod tests {
             bar.rsplit("width=\"").next().and_then(|rest| rest.split('"').next()?.parse::<f64>().ok()).expect("a width")
         };
         assert!((width(ORANGE) / width(BLUE) - 3.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn an_axis_of_workers_counts_whole_ones() {
+        // One to three workers have a line at every half.
+        assert_eq!([0.0, 0.5, 1.0, 1.5, 2.0].map(whole), ["0", "", "1", "", "2"]);
     }
 
     #[test]

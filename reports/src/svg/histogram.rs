@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Axis;
+use super::axis::{Axis, tick};
 use super::{BLUE, MIDDLE, ORANGE, WIDTH, bar, legend, open, px, text};
 use crate::quantity::{float, float_of, percent, power_of_two};
 
@@ -31,6 +31,8 @@ pub fn length_histogram(lengths: &[u64]) -> String {
         let exponent = first + u32::try_from(index).expect("at most 64 bins");
         pair(&mut out, bin, (left, pitch), exponent, &y);
     }
+    let end = LEFT + pitch * float_of(bins.len());
+    let _ = writeln!(out, "{}", text((end, y.start + 18.0), MIDDLE, &power_of_two(last + 1)));
     let words = "length in tokens, from one label to the next";
     let _ = writeln!(out, "{}\n</svg>", text((f64::from(WIDTH) / 2.0, 288.0), MIDDLE, words));
     out
@@ -55,10 +57,10 @@ fn grid(out: &mut String, y: &Axis) {
         let _ = writeln!(
             out,
             "<path d=\"M{LEFT} {at}H{}\" stroke=\"currentColor\" stroke-opacity=\".2\"/>\
-             <text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{:.0} %</text>",
+             <text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{}</text>",
             WIDTH - 28,
             LEFT - 8.0,
-            share * 100.0
+            tick(&percent(share))
         );
     }
 }
@@ -84,6 +86,14 @@ mod tests {
     fn a_long_sequence_is_few_sequences_and_many_tokens() {
         // Three of 1 and one of 5: lengths 1, 2 to 3, 4 to 7.
         assert_eq!(bins(&[1, 1, 1, 5], 0, 3), [[0.75, 0.375], [0.0, 0.0], [0.25, 0.625]]);
+    }
+
+    #[test]
+    fn every_bin_has_both_its_ends() {
+        let picture = length_histogram(&[1, 2, 5]);
+        for label in ["1", "2", "4", "8"] {
+            assert!(picture.contains(&format!(">{label}</text>")), "{label}: {picture}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use engine::cause::Cause;
 
-use super::{BLUE, END, ORANGE, VERMILION, WIDTH, bar, legend, open, text};
+use super::{BLUE, END, ORANGE, VERMILION, WIDTH, bar, legend, legend_above, open_above, text};
 use crate::RunResult;
 use crate::lost::{bound_s, causes};
 use crate::quantity::{duration, float_of, shortened};
@@ -27,7 +27,7 @@ const fn colour(cause: Cause) -> &'static str {
 
 const LEFT: f64 = 220.0;
 const RIGHT: f64 = 110.0;
-const TOP: u32 = 52;
+const TOP: u32 = 30;
 const PITCH: u32 = 28;
 
 struct Row<'a> {
@@ -53,14 +53,12 @@ pub fn lost_bars(run: &RunResult) -> String {
         return String::new();
     }
     let n_rows = u32::try_from(rows.len()).expect("fewer than 2^32 policies");
-    let mut out = open(TOP + n_rows * PITCH + 8, "Lower bound and causes of lost time of each policy");
     let used = |cause: Cause| rows.iter().any(|row| row.causes.iter().any(|(of, _)| *of == cause));
-    let entries: Vec<(&str, &str)> =
-        Cause::ALL.into_iter().filter(|&cause| used(cause)).map(|cause| (cause.name(), colour(cause))).collect();
-    let (first, second) = entries.split_at(entries.len().min(3));
-    let first: Vec<(&str, &str)> = [("lower bound", BLUE)].into_iter().chain(first.iter().copied()).collect();
-    out.push_str(&legend(&first, 20, 16));
-    out.push_str(&legend(second, 20, 38));
+    let causes = Cause::ALL.into_iter().filter(|&cause| used(cause)).map(|cause| (cause.name(), colour(cause)));
+    let entries: Vec<(&str, &str)> = [("lower bound", BLUE)].into_iter().chain(causes).collect();
+    let about = "Lower bound and causes of lost time of each policy";
+    let mut out = open_above(TOP + n_rows * PITCH + 8, legend_above(&entries, 20), about);
+    out.push_str(&legend(&entries, 20, 16));
     let scale = (f64::from(WIDTH) - LEFT - RIGHT) / longest;
     for (index, row) in rows.iter().enumerate() {
         let top = f64::from(TOP) + f64::from(PITCH) * float_of(index);

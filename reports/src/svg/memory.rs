@@ -8,10 +8,9 @@ use engine::TaskGraph;
 use engine::task::Moment;
 
 use super::axis::{Axis, Plot, Unit, tick};
-use super::{SERIES, VERMILION, WIDTH, legend, open, px};
-use crate::Picture;
+use super::{SERIES, VERMILION, WIDTH, legend, legend_above, open_above, px};
 use crate::quantity::{duration, escape, float, gib_of};
-use crate::trace::lane_name;
+use crate::{Picture, lanes};
 
 /// Moments that are drawn at most; of the others the highest total of its neighbours stays.
 const POINTS_MAX: usize = 600;
@@ -20,6 +19,24 @@ const OWNERS_MAX: usize = 6;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 52.0;
 const PLOT_HEIGHT: f64 = 220.0;
+
+/// Colours by what holds memory, so that one thing looks alike in the pictures of all policies.
+const COLOURS: [(&str, &str); 12] = [
+    ("parameters", SERIES[0]),
+    ("in use", SERIES[0]),
+    ("activations", SERIES[1]),
+    ("gradients", SERIES[2]),
+    ("optimizer states", SERIES[3]),
+    ("optimizer", SERIES[3]),
+    ("logits", SERIES[4]),
+    ("reserved", SERIES[5]),
+    ("other", "#44AA99"),
+    ("whole parameters and gradients", "#332288"),
+    ("recomputed layer", "#B8860B"),
+    ("exchange buffers", "#882255"),
+];
+/// Colours of everything else, no more than owners have areas.
+const FURTHER: [&str; OWNERS_MAX] = ["#DDCC77", "#7B3294", "#A6761D", "#117733", "#661100", "#999933"];
 
 /// What is held from a moment on, by label: seconds, bytes.
 pub(crate) struct Held {
@@ -118,13 +135,12 @@ pub fn memory_areas(picture: &Picture<'_>) -> String {
     let x = Axis { from: 0.0, to: span_s, start: LEFT, length: f64::from(WIDTH) - LEFT - 12.0 };
     let to = if is_near { highest.max(limit) } else { highest } * 1.06;
     let y = Axis { from: 0.0, to, start: TOP + PLOT_HEIGHT, length: -PLOT_HEIGHT };
-    let name = |lane: usize| lane_name(&graph.lanes[lane]);
-    let mut out = open(330, &format!("Memory of {} by owner over time under {}", name(fullest), picture.policy));
+    let lanes = lanes::names(graph);
     let (mut ink, mut entries) = areas(&held, &labels, &names, &x, &y);
     if emptiest != fullest {
         let least = thinned(by_owner(graph, timeline, emptiest), span_s);
         let totals: Vec<(f64, f64)> = least.iter().map(|held| (held.at_s, gib(held.total()))).collect();
-        let label = format!("{} in all", name(emptiest));
+        let label = format!("{} in all", lanes[emptiest]);
         let line = path(&totals, &x, &y);
         let _ = writeln!(
             ink,
@@ -141,6 +157,8 @@ pub fn memory_areas(picture: &Picture<'_>) -> String {
         entries.push(("device memory".to_owned(), VERMILION));
     }
     let entries: Vec<(&str, &str)> = entries.iter().map(|(name, colour)| (name.as_str(), *colour)).collect();
+    let about = format!("Memory of {} by owner over time under {}", lanes[fullest], picture.policy);
+    let mut out = open_above(330, legend_above(&entries, 70), &about);
     out.push_str(&legend(&entries, 70, 16));
     let _ = writeln!(out, "<text x=\"8\" y=\"{}\">GiB</text>", TOP - 8.0);
     let edges = [TOP, TOP + PLOT_HEIGHT];
@@ -168,7 +186,10 @@ fn areas(
     if n_own < labels.len() {
         groups.push(("other".to_owned(), &labels[n_own..]));
     }
-    for ((name, of), colour) in groups.into_iter().zip(SERIES) {
+    let mut used: Vec<&'static str> = Vec::new();
+    for (name, of) in groups {
+        let colour = colour(&name, &used);
+        used.push(colour);
         let add = |(held, below): (&Held, &i64)| below + of.iter().map(|&label| held.bytes[label]).sum::<i64>();
         let above: Vec<i64> = held.iter().zip(&below).map(add).collect();
         let edge = |levels: &[i64]| -> Vec<(f64, f64)> {
@@ -188,6 +209,13 @@ fn areas(
         below = above;
     }
     (ink, entries)
+}
+
+/// Colour of what holds memory: its own where it has one, else one that is not taken yet.
+fn colour(name: &str, used: &[&'static str]) -> &'static str {
+    let own = COLOURS.iter().find(|(known, _)| *known == name).map(|(_, colour)| *colour);
+    let free = || FURTHER.into_iter().find(|colour| !used.contains(colour)).unwrap_or(FURTHER[0]);
+    own.unwrap_or_else(free)
 }
 
 fn gib(bytes: i64) -> f64 {
@@ -245,6 +273,18 @@ mod tests {
     fn a_line_keeps_its_level_until_the_next_point() {
         let corners = stairs(&[(0.0, 1.0), (5.0, 3.0)], 10.0);
         assert_eq!(corners, [(0.0, 1.0), (5.0, 1.0), (5.0, 3.0), (10.0, 3.0)]);
+    }
+
+    #[test]
+    fn an_owner_has_one_colour_in_every_picture() {
+        let none: [&str; 0] = [];
+        assert_eq!((colour("logits", &none), colour("logits", &[SERIES[4]])), (SERIES[4], SERIES[4]));
+        // Two that are not known differ from each other.
+        assert_ne!(colour("caches", &none), colour("rows", &[colour("caches", &none)]));
+        let own: std::collections::BTreeSet<&str> = COLOURS.iter().map(|(_, colour)| *colour).collect();
+        // Two names are two ways to say one thing each.
+        assert_eq!(own.len(), COLOURS.len() - 2);
+        assert!(FURTHER.iter().all(|colour| !own.contains(colour)));
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 
 use engine::validation::Point;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
+use super::{BLUE, ORANGE, VERMILION, legend, legend_above, open_above, px};
 use crate::quantity::duration;
 
 const LEFT: f64 = 90.0;
-const TOP: f64 = 34.0;
-const SIDE: f64 = 460.0;
+const TOP: f64 = 58.0;
+/// Width and height of the plot; both axes have the same range, so that the diagonal joins equal times.
+const WIDE: f64 = 990.0;
+const HIGH: f64 = 460.0;
 /// Points that are drawn at most, evenly spread over all.
 const POINTS_MAX: usize = 3000;
 const COLOURS: [&str; 8] = [BLUE, ORANGE, "#009E73", VERMILION, "#CC79A7", "#56B4E9", "#8C8C8C", "#B8860B"];
@@ -27,18 +29,17 @@ pub fn scatter(points: &[Point]) -> String {
         return String::new();
     }
     let (low, high) = (low.log10() - 0.1, high.log10() + 0.1);
-    let place = |seconds: f64| (seconds.max(1e-12).log10() - low) / (high - low) * SIDE;
-    let x = |seconds: f64| LEFT + place(seconds);
-    let y = |seconds: f64| TOP + SIDE - place(seconds);
-    let mut out = open(560, "Predicted against measured times of operations");
-    axes(&mut out, low, high, &x, &y);
+    let place = |seconds: f64| (seconds.max(1e-12).log10() - low) / (high - low);
+    let x = |seconds: f64| LEFT + place(seconds) * WIDE;
+    let y = |seconds: f64| TOP + HIGH - place(seconds) * HIGH;
     let mut classes: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut ink = String::new();
     for point in &drawn {
         let next = COLOURS[classes.len() % COLOURS.len()];
         let colour = *classes.entry(point.class).or_insert(next);
         let at = x(point.time.measured_s);
         let _ = writeln!(
-            out,
+            ink,
             "<path d=\"M{} {}V{}\" stroke=\"{colour}\" stroke-opacity=\".35\"/><circle cx=\"{}\" cy=\"{}\" r=\"3\" fill=\"{colour}\" fill-opacity=\".8\"/>",
             px(at),
             px(y(point.low_s)),
@@ -48,17 +49,17 @@ pub fn scatter(points: &[Point]) -> String {
         );
     }
     let entries: Vec<(&str, &str)> = classes.into_iter().collect();
-    out.push_str(&legend(&entries, 90, 16));
-    out.push_str("</svg>\n");
-    out
+    let mut out = open_above(560, legend_above(&entries, 90), "Predicted against measured times of operations");
+    axes(&mut out, low, high, &x, &y);
+    out + &ink + &legend(&entries, 90, 16) + "</svg>\n"
 }
 
 /// Frame, the diagonal, and a line for every factor of ten.
 fn axes(out: &mut String, low: f64, high: f64, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
-    let (right, bottom) = (LEFT + SIDE, TOP + SIDE);
+    let (right, bottom) = (LEFT + WIDE, TOP + HIGH);
     let _ = writeln!(
         out,
-        "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{SIDE}\" height=\"{SIDE}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\".4\"/>\
+        "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{WIDE}\" height=\"{HIGH}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\".4\"/>\
          <path d=\"M{LEFT} {bottom}L{right} {TOP}\" stroke=\"currentColor\" stroke-opacity=\".6\" stroke-dasharray=\"5 4\"/>"
     );
     for power in -9_i32..=3 {
@@ -80,11 +81,10 @@ fn axes(out: &mut String, low: f64, high: f64, x: &dyn Fn(f64) -> f64, y: &dyn F
     let _ = writeln!(
         out,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">measured</text>\
-         <text x=\"{}\" y=\"{}\" fill-opacity=\".7\">predicted, with its interval; on the dashed line both are equal</text>",
-        px(LEFT + SIDE / 2.0),
+         <text x=\"8\" y=\"{}\">predicted, with its interval; on the dashed line both are equal</text>",
+        px(LEFT + WIDE / 2.0),
         px(bottom + 36.0),
-        px(f64::from(WIDTH) - 520.0),
-        px(TOP + 20.0)
+        px(TOP - 14.0)
     );
 }
 

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{HEIGHT, LEFT, TOP, frame};
-use crate::quantity::{escape, shortened, significant};
-use crate::svg::axis::Axis;
-use crate::svg::{SERIES, WIDTH, legend, open, px};
+use crate::quantity::{amount, duration, escape, shortened, significant};
+use crate::svg::axis::{Axis, tick};
+use crate::svg::{SERIES, WIDTH, legend, legend_above, open_above, px};
 
 /// Lines that are drawn.
 const LINES_MAX: usize = SERIES.len();
@@ -41,8 +41,11 @@ pub fn picture(lines: &[Line]) -> String {
     }
     let x = Axis { from: 0.0, to: across * 1.05, start: LEFT, length: f64::from(WIDTH) - LEFT - 20.0 };
     let y = Axis { from: 0.0, to: up * 1.05, start: TOP + HEIGHT, length: -HEIGHT };
-    let mut out = open(460, "Throughput against latency over rates");
-    frame(&mut out, (&x, &y), &["output tokens a second".to_owned(), "time to first token, p99, seconds".to_owned()]);
+    let shown: Vec<String> = lines.iter().map(|line| shortened(&line.name, 24)).collect();
+    let entries: Vec<(&str, &str)> = shown.iter().map(String::as_str).zip(SERIES).collect();
+    let mut out = open_above(460, legend_above(&entries, 320), "Throughput against latency over rates");
+    let names = ["output tokens a second".to_owned(), "time to first token, p99".to_owned()];
+    frame(&mut out, (&x, &y), &names, (&|value| tick(&amount(value)), &|value| tick(&duration(value, None))));
     for (line, colour) in lines.iter().zip(SERIES) {
         let place = |at: &At| format!("{} {}", px(x.at(at.throughput)), px(y.at(at.latency_s)));
         let path: Vec<String> = line.points.iter().map(place).collect();
@@ -57,8 +60,6 @@ pub fn picture(lines: &[Line]) -> String {
             );
         }
     }
-    let names: Vec<String> = lines.iter().map(|line| shortened(&line.name, 24)).collect();
-    let entries: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(SERIES).collect();
     out.push_str(&legend(&entries, 320, 20));
     out.push_str("</svg>\n");
     out

@@ -121,6 +121,7 @@ pub fn run() -> RunResult {
             policy("skrull", 1.316, 1.06, 0.094),
         ],
         baseline: "deepspeed".to_owned(),
+        relative_to: String::new(),
         speedup_ratio: BTreeMap::from([
             ("deepspeed".to_owned(), 1.0),
             ("longalign-sorted".to_owned(), 1.842 / 1.574),

@@ -145,9 +145,10 @@ impl TimedStep {
                 let all = Span::from_ns(computed.as_ns() + sent.as_ns());
                 if all > slowest.0 {
                     let [computed, sent] = [computed, sent].map(|span| span.to_seconds().get());
+                    let gpus = if times.n_gpus == 1 { "GPU" } else { "GPUs" };
                     let n_gpus = times.n_gpus;
                     let words = format!(
-                        "stage {stage} of replica {index} ({n_gpus} GPUs) computes {computed:.3} s and is in messages for {sent:.3} s"
+                        "stage {stage} of replica {index} ({n_gpus} {gpus}) computes {computed:.3} s and is in messages for {sent:.3} s"
                     );
                     slowest = (all, words);
                 }

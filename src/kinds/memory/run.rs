@@ -6,8 +6,7 @@ use engine::cost::Source;
 use engine::verdict::Refused;
 use planner::train::rematerialisation::batches::{Batches, Compiler};
 use planner::train::rematerialisation::words::{self, Judged};
-use reports::views;
-use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult, gains, views};
 use serde_json::json;
 
 use crate::kinds::{self, Kind, Planned, Run};
@@ -55,21 +54,14 @@ fn result(
     results: Vec<PolicyResult>,
     source: Source,
 ) -> RunResult {
-    let rate = |row: &PolicyResult| row.metrics.get(views::MEMORY[0].0).copied();
-    // Gains are relative to the baseline with the same batch size.
     let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.head.baseline).unwrap_or(0);
-    let per_size = scenario.choices.len();
-    let gain = |(at, row): (usize, &PolicyResult)| {
-        let base = &results[at / per_size * per_size + baseline];
-        Some((row.policy.clone(), rate(row)? / rate(base)?))
-    };
-    let speedup_ratio = results.iter().enumerate().filter_map(gain).collect();
     let profile = kinds::profile_name(scenario.profile.as_ref());
     RunResult {
         cost_model: kinds::costs(profile, source.name(), &scenario.free_parameters),
         columns: views::columns(&views::MEMORY),
+        speedup_ratio: gains::of_own_metric(&results, &scenario.head.baseline, views::MEMORY[0].0),
+        relative_to: gains::relative_to(&results, &scenario.head.baseline, "batch size"),
         results,
-        speedup_ratio,
         baseline: asked[baseline].0.clone(),
         ..kinds::blank(&scenario.head)
     }
@@ -79,7 +71,11 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
     let begun = Instant::now();
     let batches = play(scenario, choice, size);
     let planner_wall_s = begun.elapsed().as_secs_f64();
-    let (fits, why) = words::why(&scenario.steps, &batches, size);
+    let (fits, mut why) = words::why(&scenario.steps, &batches, size);
+    // Words are of what is in use, figures of what the allocator takes for it.
+    if scenario.steps.fragmentation > 1.0 {
+        why += &format!("; figures are {} times that, for fragmentation", scenario.steps.fragmentation);
+    }
     let row = PolicyResult {
         policy: name.to_owned(),
         status: if fits { Ended::Ok } else { Ended::OutOfMemory },

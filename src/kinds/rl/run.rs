@@ -126,7 +126,9 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
         },
         ..PolicyResult::default()
     };
-    result.chosen.extend(split.map(|split| ("train_nodes".to_owned(), split.plan.into())));
+    let n_nodes = sides.scenario.training.problem.cluster.n_nodes;
+    let shared_out = split.map(|split| [("train_nodes", split.plan), ("n_nodes", n_nodes)]);
+    result.chosen.extend(shared_out.into_iter().flatten().map(|(key, n)| (key.to_owned(), n.into())));
     result.metrics.insert("n_updates".to_owned(), hw::real(trained.n_updates as u64));
     let of_update =
         ["mfu_ratio", "peak_memory_bytes"].map(|key| Some((key.to_owned(), *trained.metrics.values.get(key)?)));

@@ -103,6 +103,8 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     facts.shares = kinds::shares(&provenance);
+    let is_given = scenario.problem.execution.unit_times.is_some();
+    let facts = if is_given { facts.given() } else { facts };
     let is_by_cost = scenario.objective == Objective::Usd;
     let priced = results.iter_mut().filter(|_| is_by_cost);
     priced.for_each(|row| row.metrics.extend(chosen::tokens_per_usd(&row.metrics)));

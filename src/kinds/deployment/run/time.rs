@@ -2,7 +2,6 @@
 //!
 //! Rows are decided in parallel and collected by index, so the number of threads changes nothing outside `measured`.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::profile::Profile;
@@ -11,8 +10,7 @@ use planner::deploy::RentalError;
 use planner::deploy::objective::Objective;
 use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
 use rayon::prelude::*;
-use reports::views;
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult, gains, views};
 use serde_json::json;
 
 use crate::kinds::{self, Kind, Planned, Run};
@@ -40,7 +38,8 @@ impl Kind for Rental {
         };
         Run::from(RunResult {
             cost_model: costs(self, &rated, &profiles),
-            speedup_ratio: gains(self, &results, &columns[0].key),
+            speedup_ratio: gains::of_own_least(&results, &self.head.baseline, &columns[0].key),
+            relative_to: gains::relative_to(&results, &self.head.baseline, "limit"),
             columns,
             results,
             ..kinds::blank(&self.head)
@@ -116,20 +115,4 @@ fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<Pol
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
     })
-}
-
-/// Gains relative to the baseline with the same limit.
-fn gains(scenario: &Rental, results: &[PolicyResult], key: &str) -> BTreeMap<String, f64> {
-    let worth = |row: &PolicyResult| row.metrics.get(key).copied();
-    let rows = || results.iter().zip(&scenario.choices);
-    let mut gains = BTreeMap::new();
-    for (row, choice) in rows() {
-        let same = |(_, other): &(&PolicyResult, &RentalChoice)| {
-            other.choice.limit == choice.choice.limit
-                && other.name.split('@').next() == Some(scenario.head.baseline.as_str())
-        };
-        let base = rows().find(same).and_then(|(row, _)| worth(row));
-        gains.extend(base.zip(worth(row)).map(|(base, own)| (row.policy.clone(), base / own)));
-    }
-    gains
 }
