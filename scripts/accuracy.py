@@ -58,16 +58,19 @@ def entries(body):
 
 
 def row_of(output, group, columns):
-    """The cells of a group by the head of its table; `by group` is what its first two cells say, or the first one of two tables with one key."""
+    """The cells of a group by the head of its table. A group is called by its first two cells, or by the head of the first cell and the cell."""
     head = []
     for line in output.splitlines():
         if not line.startswith("|"):
             head = []
         elif not head:
             head = cells(line)
+            # Errors of memory stand behind those of steps, with the same names.
+            at = head.index("memory mean") if "memory mean" in head else len(head)
+            head = head[: at + 1] + [f"memory {name}" for name in head[at + 1 :]]
         else:
             row = cells(line)
-            if " ".join(row[:2]) == group or (head[0] == group.split(" ", 1)[0] and row[0] == group.split(" ", 1)[-1]):
+            if group in (" ".join(row[:2]), f"{head[0]} {row[0]}"):
                 where = [next((head.index(name) for name in (column, *ALIASES.get(column, ())) if name in head), None) for column in columns]
                 return [row[at] if at is not None else "-" for at in where]
     return None
