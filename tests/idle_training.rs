@@ -98,7 +98,8 @@ fn parameters_of_a_policy_are_idle_without_their_mode() {
 
 #[test]
 fn keys_of_one_layout_are_idle_beside_a_search() {
-    let lists = ["parallel.layout=search", "search.tp=[2]", "search.pp=[1,2]", "search.cp=[1]", "search.micro_batch=[1]"];
+    let lists =
+        ["parallel.layout=search", "search.tp=[2]", "search.pp=[1,2]", "search.cp=[1]", "search.micro_batch=[1]"];
     for key in [
         "parallel.tp=4",
         "parallel.pp=2",
@@ -116,7 +117,8 @@ fn keys_of_one_layout_are_idle_beside_a_search() {
     check(&both, "training.products=fp8", true);
     check(&lists, "training.products=fp8", false);
     // What the search takes as it is: copies of the states are a part of what it found.
-    let (idle, rows, _) = told(&lists.iter().copied().chain(["parallel.replicate=2", "search.zero=[1]"]).collect::<Vec<_>>());
+    let (idle, rows, _) =
+        told(&lists.iter().copied().chain(["parallel.replicate=2", "search.zero=[1]"]).collect::<Vec<_>>());
     assert!(idle.is_empty(), "{idle:?}");
     assert_eq!(rows[0].chosen["replicate"], 2);
 }

@@ -31,7 +31,6 @@ use crate::recipe::split::Split;
 use crate::recipe::{self, Recipe};
 use crate::run::{Run, Shape, Worker, Workers};
 
-
 /// A run that can be played.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -99,7 +99,8 @@ mod tests {
     fn shown(text: &str) -> Vec<Shown> {
         let value: toml::Table = format!("list = {text}").parse().expect("a list");
         let list = value["list"].as_array().expect("a list").iter().map(Shown::of_text).collect::<Vec<_>>();
-        let spanned = toml_span::parse(&format!("list = {text}")).map(|mut value| value.take()).expect("a list");
+        let line = format!("list = {text}");
+        let spanned = toml_span::parse(&line).map(|mut value| value.take()).expect("a list");
         let ValueInner::Table(table) = spanned else { panic!("a table") };
         let of_scenario: Vec<Shown> =
             table["list"].as_array().expect("a list").iter().map(|value| Shown::of(value.as_ref())).collect();

@@ -141,7 +141,7 @@ fn row_line(scored: &Scored) -> String {
     format!("  {row:>4}  step {step:>7}  memory {:>7}  {card} {model} {format} {layout} {variant}", memory.join(" "))
 }
 
-/// Groups and every row as Markdown, for `docs/accuracy-training.md`.
+/// Groups and every row as Markdown, for `docs/accuracy-training-rows.md`.
 pub fn markdown(score: &Score) -> String {
     let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
     text += "| by | group | rows | step mean | median | worst | bias | in interval | memory mean | median | worst |\n";

@@ -88,10 +88,10 @@ fn peers(problem: &Problem) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::dispatcher::Dispatcher;
     use crate::layout::{Layout, Zero};
     use crate::problem::Execution;
     use crate::workload::Workload;
+    use engine::dispatcher::Dispatcher;
 
     /// Buffers in MiB of a run of `dp` replicas on nodes of eight cards by Megatron-Core.
     fn mib(card: &str, model: &str, dp: u32, change: impl Fn(&mut Problem)) -> u64 {
