@@ -52,14 +52,17 @@ fn an_idle_engine_takes_its_start_and_its_tokenizer_whoever_sends() {
         assert_eq!(tokenize, engine_constants::tokenize());
         // The mean of 500 exponential draws is known to 4.5 % of it.
         let scatter = 4.0 * 0.045 * mean;
+        let without = ttft_s(engine, true, &["engine.start_ms=0", "engine.tokenize_us_per_token=0"]);
+        let with = ttft_s(engine, true, &[]);
+        assert!((with - without - mean - tokens).abs() < scatter, "{engine}: {with} and {without}");
+        // A tokenizer alone has no draws. Behind it a request that follows another one finds an idle engine, as one that comes by itself does.
         for is_open in [true, false] {
-            let without = ttft_s(engine, is_open, &["engine.start_ms=0", "engine.tokenize_us_per_token=0"]);
-            let with = ttft_s(engine, is_open, &[]);
-            assert!((with - without - mean - tokens).abs() < scatter, "{engine}, open {is_open}: {with} and {without}");
-            // A tokenizer alone has no draws.
             let tokenized = ttft_s(engine, is_open, &["engine.start_ms=0", "engine.tokenize_us_per_token=50"]);
             assert!((tokenized - without - 0.05).abs() < 1e-6, "{engine}, open {is_open}: {tokenized} and {without}");
         }
+        // Behind a short start it may miss an iteration.
+        let held = ttft_s(engine, false, &[]);
+        assert!((held - with).abs() < 0.2 * mean, "{engine}: {held} held and {with} open");
     }
 }
 

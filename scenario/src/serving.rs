@@ -8,6 +8,7 @@ mod clients;
 mod costs;
 mod dataset;
 pub mod dynamics;
+mod efforts;
 mod engine;
 mod experts;
 mod fleet;
@@ -43,7 +44,6 @@ use ::engine::formats::Formats;
 use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
-use planner::effort::compared;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::engine_reduces;
@@ -60,7 +60,6 @@ use self::engine::EngineSection;
 
 use crate::cluster::Tuning;
 use crate::cost::Cost;
-use crate::effort;
 use crate::{Head, Overrides, expect};
 pub use adapters::AdapterChoice;
 use best::Usual;
@@ -527,7 +526,7 @@ fn put_together(
     silent::without_experts(reader, serving, places);
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, serving, has_groups));
-    tell_efforts(reader, serving);
+    efforts::tell(reader, serving);
     all_checks(reader, serving, places, before);
     if is_played(serving) && reader.n_errors() == before {
         silent::without_intricate_layers(serving);
@@ -550,22 +549,6 @@ fn all_checks(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places, b
     check(reader, serving, before);
     if is_played && reader.n_errors() == before {
         silent::check(reader, serving, places);
-    }
-}
-
-/// Tells how long comparisons of many ways may take.
-fn tell_efforts(reader: &mut Reader<'_>, serving: &Serving) {
-    let n_requests = serving.requests.len() as u64;
-    let fleets = serving.capacity.iter().map(|capacity| (capacity.question.candidates.len(), None, "fleets"));
-    let lists = serving.best.iter().chain(&serving.tune);
-    let settings = lists.map(|best| (serving.ways_of(best).count(), best.at.clone(), "settings"));
-    for (n, at, ways) in fleets.chain(settings) {
-        let n = n as u64;
-        let what = format!("{n} {ways} of {n_requests} requests");
-        let help = format!("list fewer {ways}, lower `trace.requests`");
-        if let Some(finding) = effort::told(compared(n, n_requests), (at, &what, &help)) {
-            reader.find(finding);
-        }
     }
 }
 

@@ -151,7 +151,7 @@ fn us(time: Seconds) -> f64 {
 }
 
 /// A parameter that is no measurement, as a sentence.
-pub(super) fn assumed(key: &str, value: f64) -> String {
+fn assumed(key: &str, value: f64) -> String {
     format!("`{key}` = {value}: fitted or assumed, not measured")
 }
 
@@ -305,9 +305,10 @@ fn enough_tokens(
     }
 }
 
-/// What an engine takes of the memory when nobody says otherwise.
-fn plain_memory(preset: Option<&EnginePreset>) -> MemoryRule {
-    preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory)
+/// What an engine takes of the memory: a share that is written, or what it takes by itself.
+fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> MemoryRule {
+    let usual = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
+    section.some_number("memory_ratio", 0.01..=1.0).map_or(usual, |share| usual.with_share(share))
 }
 
 /// Reads the section; defaults of a named engine are those on the scenario's GPU, and those of clients where there are some.
@@ -323,8 +324,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
     let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
-    let plain = plain_memory(preset);
-    let memory = section.some_number("memory_ratio", 0.01..=1.0).map_or(plain, |share| plain.with_share(share));
+    let memory = memory_rule(&mut section, preset);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.some_count("graph_max", 0..=65_536);
@@ -337,16 +337,15 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
-    let detokenize_us_per_sequence = detokenize(&mut section, preset);
-    let start = start::start(&mut section, &constants, has_clients);
+    let (detokenize_us_per_sequence, start) =
+        (detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
     let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
-    let usual = usual_frontend(preset, [tensor_degree, operation.expert_degree]);
-    let frontend = frontend(&mut section, usual, false);
-    let fewest = if is_usual[0] { 1 } else { sequences_max };
-    enough_tokens(&mut section, (tokens_max, tokens_at), (fewest, operation.tokens_per_sequence()), preset);
+    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), false);
+    let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
+    enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
     section.finish();
     let limits = Limits {
         sequences_max,
@@ -445,6 +444,15 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
 }
 
 impl Serving {
+    /// How long requests are on the way, as sentences, where they are.
+    pub(super) fn starts_in_words(&self) -> impl Iterator<Item = String> + use<> {
+        let given = [
+            ("engine.start_ms", self.start_of_engine().get() * 1e3),
+            ("engine.tokenize_us_per_token", us(self.engine.start.tokenize)),
+        ];
+        given.into_iter().filter(|(_, value)| *value > 0.0).map(|(key, value)| assumed(key, value))
+    }
+
     /// Whether iterations of a choice are made to hold its longest prompt: prompts are not cut, and the engine does not start with fewer tokens (vLLM V0:
     /// `max_num_batched_tokens` below `max_model_len`), or neither the scenario nor the engine says how many an iteration has.
     fn raises_tokens(&self, choice: &ServingChoice) -> bool {

@@ -33,7 +33,7 @@ pub fn start(section: &mut Section<'_>, constants: &EngineConstants, has_clients
 
 impl Serving {
     /// Mean time to the queue of one engine: what is written comes before what a profile was calibrated to, and that before the named engine's.
-    fn start_of_engine(&self) -> Seconds {
+    pub(super) fn start_of_engine(&self) -> Seconds {
         let asked = &self.engine.start;
         let calibrated = self.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
         let calibrated = calibrated.filter(|_| asked.has_clients && !asked.is_written);
@@ -47,15 +47,5 @@ impl Serving {
         let n_starts = self.engine.preset.filter(|_| is_split).map_or(1, |preset| preset.split.n_starts);
         let mean = self.start_of_engine() * f64::from(n_starts);
         Start { mean, tokenize: self.engine.start.tokenize, seed: self.head.seed }
-    }
-
-    /// Both times, as sentences, where they are not zero.
-    pub fn starts_in_words(&self) -> Vec<String> {
-        let given = [
-            ("engine.start_ms", self.start_of_engine().get() * 1e3),
-            ("engine.tokenize_us_per_token", self.engine.start.tokenize.get() * 1e6),
-        ];
-        let given = given.into_iter().filter(|(_, value)| *value > 0.0);
-        given.map(|(key, value)| super::engine::assumed(key, value)).collect()
     }
 }

@@ -3,6 +3,8 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+pub mod split;
+
 use std::num::NonZeroU32;
 
 use engine::Model;
@@ -14,11 +16,12 @@ use hw::{Bytes, Format, Gpu};
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
 use crate::memory_rule::MemoryRule;
-use crate::replica::{FirstToken, PromptRank};
+use crate::replica::PromptRank;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 use crate::step_cost::prompt_exchange::PromptExchange;
+use split::{AT_ONCE, IN_TURN, SplitServing};
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
@@ -88,33 +91,6 @@ pub struct EnginePreset {
 /// Memory of a process beside weights, activations and keys and values, GiB: what vLLM 0.19 kept on an RTX 4090
 /// (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090).
 pub const RESERVED_GIB: f64 = 1.15;
-
-/// How a request goes through replicas that compute prompts and replicas that decode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SplitServing {
-    /// Who gives its first token.
-    pub first_token: FirstToken,
-    /// Engines whose starts it waits for, one after another. That the second start takes as long as the first is an assumption.
-    pub n_starts: u32,
-    /// Where this stands.
-    pub source: &'static str,
-}
-
-/// Dynamo's router asks one engine after the other, and streams all tokens from the one that decodes.
-const IN_TURN: SplitServing = SplitServing {
-    first_token: FirstToken::Decode,
-    n_starts: 2,
-    source: "ai-dynamo/dynamo @ 007ddea7b6f7, PrefillRouter::generate in lib/llm/src/kv_router/prefill_router.rs: it waits for the answer of the engine \
-             that computes the prompt, and only then asks the one that decodes, whose tokens the client gets",
-};
-
-/// The router asks both at once, because the first has announced where it hands over.
-const AT_ONCE: SplitServing = SplitServing {
-    n_starts: 1,
-    source: "ai-dynamo/dynamo @ 007ddea7b6f7, PrefillRouter::generate in lib/llm/src/kv_router/prefill_router.rs: with the bootstrap information of SGLang \
-             it asks both engines at once; the client gets the tokens of the one that decodes",
-    ..IN_TURN
-};
 
 /// Parts of a model whose 8-bit floats an engine multiplies in 16 bits on a card without such units: weights stay narrow (Marlin kernels).
 ///

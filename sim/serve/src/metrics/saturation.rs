@@ -52,8 +52,9 @@ impl Queue {
         if middle == first {
             return None;
         }
-        let wait = |(found, start): (Option<Latencies>, Tick)| Some(found?.queue_s - start.to_seconds());
-        let waits: Vec<f64> = super::latencies(requests, served).zip(start.drawn(requests)).filter_map(wait).collect();
+        let starts: Vec<Tick> = start.drawn(requests).collect();
+        let wait = |(found, start): (Option<Latencies>, &Tick)| Some(found?.queue_s - start.to_seconds());
+        let waits: Vec<f64> = super::latencies(requests, served).zip(&starts).filter_map(wait).collect();
         let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
         if waits.is_empty() || n_steps == 0 {
             return None;
@@ -63,7 +64,7 @@ impl Queue {
         let mean_s = waits.iter().sum::<f64>() / hw::real(waits.len() as u64);
         Some(Self {
             busy: busiest(served),
-            waiting: [middle, last].map(|at| waiting((requests, served), start, at)),
+            waiting: [middle, last].map(|at| waiting((requests, served), &starts, at)),
             wait_steps: mean_s / step_s,
             n_later: requests.list.iter().filter(|request| request.arrival > middle).count() as u64,
         })
@@ -84,8 +85,8 @@ impl Queue {
 }
 
 /// Requests that are in the queue by a moment and have not begun.
-fn waiting((requests, served): (&Requests, &Served), start: &Start, at: Time) -> u64 {
-    let all = requests.list.iter().zip(&served.records.list).zip(start.drawn(requests));
+fn waiting((requests, served): (&Requests, &Served), starts: &[Tick], at: Time) -> u64 {
+    let all = requests.list.iter().zip(&served.records.list).zip(starts);
     let waits = all.filter(|((request, record), start)| {
         let left = record.scheduled().or_else(|| record.ended());
         // Who was refused never waited.
