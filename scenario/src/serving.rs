@@ -26,6 +26,7 @@ mod policies;
 pub mod published;
 pub mod requests;
 pub mod scaling;
+mod schedule;
 pub mod settings;
 mod silent;
 pub mod start;
