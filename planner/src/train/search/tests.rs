@@ -12,7 +12,7 @@ use train::problem::{Execution, GradientSync, Problem, Recompute};
 use super::bound::{Dropped, Judge, of_order};
 use super::space::{self, Objective, Space};
 use super::*;
-use crate::train::policy::Reads;
+use crate::train::policy::{Reads, Value};
 
 /// A small model on two nodes of four GPUs with little memory, so that some layouts do not fit.
 fn problem(lengths: Vec<u64>, execution: Execution, memory_gib: f64) -> Problem {
@@ -57,7 +57,9 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
     let cost = Roofline::new(&problem.cluster);
     let topology = Topology::of(&problem.cluster);
     let policy = crate::train::policies::named(policy).expect("listed");
-    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+    // The one policy that tries changes tries few.
+    let parameters = [("tries".to_owned(), Value::Number(3.0))].into();
+    let context = PlanContext { cost: &cost, parameters };
     let mut judge = Judge::new(problem, policy, &context);
     let mut best = f64::INFINITY;
     let mut n_fit = 0;
@@ -100,8 +102,8 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
 #[test]
 fn policies_that_look_at_the_whole_layout_are_searched_without_losing_the_best() {
     let lengths: Vec<u64> = (0..16).map(|k| 256 + 173 * (k * k % 11)).collect();
-    for policy in ["chunkflow", "hydraulis", "malleus", "bytescale", "hybrid_cp", "flexsp", "improved"] {
-        let is_pool = ["bytescale", "hybrid_cp", "flexsp"].contains(&policy);
+    for policy in ["chunkflow", "hydraulis", "malleus", "bytescale", "hybrid-cp", "flexsp", "improved"] {
+        let is_pool = ["bytescale", "hybrid-cp", "flexsp"].contains(&policy);
         let base = problem(lengths.clone(), Execution::default(), 60.0);
         let exchange = if policy == "flexsp" { ContextExchange::Ulysses } else { ContextExchange::Gather };
         let problem = Problem { layout: Layout { exchange, ..base.layout }, ..base };
@@ -111,6 +113,7 @@ fn policies_that_look_at_the_whole_layout_are_searched_without_losing_the_best()
             cp: if is_pool { vec![1, 2, 4, 8] } else { vec![1] },
             pp: if policy == "improved" { vec![2] } else { vec![1, 2] },
             micro_batch: if policy == "improved" { vec![1] } else { vec![1, 2] },
+            recompute: vec![Recompute::Off, Recompute::Full],
             zero: vec![Zero::Parameters, Zero::Off, Zero::OptimizerStates],
             head_layers: vec![0],
             ..space(&problem)
