@@ -306,8 +306,7 @@ mod tests {
         assert_eq!(limited.lead()[1], "It was not served at the slow end of the costs.");
         let served = Tuned { interval: Some([3.0, 5.0]), ..limited };
         assert!(
-            served.lead()[0].contains("(3.000 requests/s to 5.000 requests/s over")
-                && served.lead()[1].starts_with("It keeps")
+            served.lead()[0].contains("(3.000 to 5.000 requests/s over") && served.lead()[1].starts_with("It keeps")
         );
         let none = Tuned { settings: vec![setting("1", None)], ..tuned };
         assert_eq!(none.lead()[0], "No setting keeps the limits.");

@@ -275,7 +275,7 @@ impl Profiled {
         }
         let one = GroupShape { n_nodes: 1, ..*shape };
         let inside = self.by_curve((*kind, *bytes), one, shape.n_ranks.div_ceil(shape.n_nodes))?;
-        (inside.time > self.roofline.elementary(op).time).then_some(inside)
+        (inside.time > self.roofline.elementary(op).time).then(|| inside.borrowed("collective over nodes"))
     }
 
     /// An exchange by a measured curve, where so many GPUs of a node say its link inside.
