@@ -84,7 +84,10 @@ def play(command, binary, folders):
     found = next((path for path in (folder / words[2] for folder in [*folders, ROOT]) if path.exists()), None)
     if found is None:
         return None, f"absent: {words[2]}", False
-    done = subprocess.run([binary, "score", str(found), *words[3:]], capture_output=True, text=True, cwd=ROOT)
+    try:
+        done = subprocess.run([binary, "score", str(found), *words[3:]], capture_output=True, text=True, cwd=ROOT)
+    except OSError as why:
+        return None, f"cannot start {binary}: {why.strerror}", True
     if done.returncode:
         return None, f"failed: {command}\n{done.stderr.strip()}", True
     return without_empty_tables(done.stdout), None, False
