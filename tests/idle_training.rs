@@ -48,7 +48,6 @@ fn keys_of_weights_are_idle_beside_adapters() {
         "optimizer.second_moment=bf16",
         "optimizer.master=fp16",
         "training.gradient_dtype=fp32",
-        "training.gradient_sync=each_micro_batch",
         "parallel.replicate=2",
         "overlap.parameter_gather=true",
     ] {
@@ -139,7 +138,10 @@ fn any_overlap_of_an_all_to_all_says_that_the_host_interleaves() {
     let job = |ep: u32| {
         [format!("parallel.ep={ep}"), "overlap.expert=0.01".to_owned(), "model.name=qwen3-30b-a3b".to_owned()]
             .into_iter()
-            .chain(["training.framework=megatron-core", "cluster.nodes=2", "parallel.zero=1"].map(str::to_owned))
+            .chain(
+                ["training.framework=megatron-core", "cluster.nodes=2", "parallel.zero=1", "cluster.memory_gib=400"]
+                    .map(str::to_owned),
+            )
             .collect::<Vec<String>>()
     };
     let words = |ep| {

@@ -53,21 +53,21 @@ fn a_plan_file_says_what_to_rent_and_what_holds_it_back() {
 #[test]
 fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
     for (name, policy, limit, bound, second) in [
-        ("cloud/milp-example", "cost-efficiency@8", "what holds it back: budget of 8 $/h", "at least", "runner-up"),
-        ("cloud/milp-example", "cost-efficiency-bisection@8", "what holds it back: budget", "at least", "runner-up"),
-        ("cloud/milp-example", "melange@8", "what holds it back: budget of 8 $/h", "at least", "runner-up"),
-        ("cloud/thunderserve-4x4", "thunderserve", "limit: rate of the prefill groups", "at most", "runner-up"),
-        ("cloud/thunderserve-4x4", "distserve", "limit: rate of the prefill groups", "at most", "looked at"),
-        ("cloud/thunderserve-4x4", "hexgen", "limit: the target per token", "at most", "both phases on"),
-        ("cloud/helix-24", "helix", "what holds it back: cut through node", "at most", "runner-up"),
+        ("cloud/milp-example", "cost-efficiency@8", "what holds it back: budget of 8 $/h", "is below", "runner-up"),
+        ("cloud/milp-example", "cost-efficiency-bisection@8", "what holds it back: budget", "is below", "runner-up"),
+        ("cloud/milp-example", "melange@8", "what holds it back: budget of 8 $/h", "is below", "runner-up"),
+        ("cloud/thunderserve-4x4", "thunderserve", "limit: rate of the prefill groups", "is above", "runner-up"),
+        ("cloud/thunderserve-4x4", "distserve", "limit: rate of the prefill groups", "is above", "looked at"),
+        ("cloud/thunderserve-4x4", "hexgen", "limit: the target per token", "is above", "both phases on"),
+        ("cloud/helix-24", "helix", "what holds it back: cut through node", "is above", "runner-up"),
         (
             "serving/qwen-1m",
             "best",
             "all were tried, and the bound is what no cut of the prompts beats",
-            "at least",
+            "is below",
             "runner-up",
         ),
-        ("serving/flash-llm", "flash-llm", "all were tried, so the bound is the answer", "at most", "runner-up"),
+        ("serving/flash-llm", "flash-llm", "all were tried, so the bound is the answer", "is above", "runner-up"),
     ] {
         let job = checked(name, &[]).scenario.expect("a good scenario");
         let planned = job.plan(policy).expect("a decision").expect("a plan");
@@ -102,7 +102,7 @@ fn a_plan_of_phases_is_a_deployment_of_replicas_and_routes() {
         let routes = deployment["routes"].as_array().expect("a list");
         let shares: f64 = routes.iter().filter_map(|route| route["share_ratio"].as_f64()).sum();
         assert!((shares - 1.0).abs() < 1e-9, "{shares}");
-        assert!(planned.words.contains("requests/s, at most"), "{}", planned.words);
+        assert!(planned.words.contains("requests/s, no plan it may choose is above"), "{}", planned.words);
     }
 }
 

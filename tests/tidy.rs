@@ -172,7 +172,7 @@ fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
     }
 }
 
-/// Sources that a line names: `a/b.rs`, `a/{b,c}.rs`. Angle brackets stand for any name.
+/// Sources that a line names, one by one or several of a folder in braces. Angle brackets stand for any name.
 fn named_sources(line: &str) -> Vec<String> {
     let words = line.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs") && !word.contains(['<', ' ']));
     words.flat_map(spread).collect()
@@ -202,7 +202,7 @@ fn sources_that_comments_name_are_there() {
     }
     assert!(unknown.is_empty(), "sources that are not there: {unknown:#?}");
     assert_eq!(
-        named_sources("/// of `a/{b,c}.rs` and `d.rs`, not `e` or `kinds/<kind>/run.rs`"),
+        named_sources("of `a/{b,c}.rs` and `d.rs`, not `e` or `kinds/<kind>/run.rs`"),
         ["a/b.rs", "a/c.rs", "d.rs"]
     );
 }

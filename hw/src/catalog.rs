@@ -191,9 +191,9 @@ pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
 
 /// Where a cluster's figures come from.
 pub fn cluster_source(name: &str) -> Option<String> {
-    let why = |port: &PortEntry| format!("; {}", port.why);
-    let said = |entry: &ClusterEntry| entry.port.as_ref().map_or_else(String::new, why);
-    CLUSTERS.get(name).map(|entry| format!("{}{}, {}", entry.source, said(entry), entry.date))
+    let ClusterEntry { source, port, date, .. } = CLUSTERS.get(name)?;
+    let why = port.as_ref().map_or_else(String::new, |port| format!("; {}", port.why));
+    Some(format!("{source}{why}, {date}"))
 }
 
 #[cfg(test)]

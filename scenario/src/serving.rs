@@ -464,8 +464,7 @@ pub fn of_requests(
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
-    let n_joined = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.domain().min(cluster.n_gpus()));
-    let usual = Usual::of(&choices, n_joined, fleet.has_price(), &slo);
+    let usual = Usual::of(&choices, cluster.as_ref().map(|(cluster, ..)| cluster), fleet.has_price(), &slo);
     let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
@@ -477,8 +476,7 @@ pub fn of_requests(
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
     crate::cluster::warn_of_collectives(reader, collectives_at, &cluster, costs.cost.profile.as_ref());
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);
-    free_parameters.extend(costs.free_parameters());
-    free_parameters.extend(cluster.joined());
+    free_parameters.extend(costs.free_parameters().into_iter().chain(cluster.joined()));
     let ServingCost { cost, law, attention_flops_ratio } = costs;
     let mut serving = Serving {
         head: Head { baseline: policies.baseline, expectations, ..head },
@@ -543,13 +541,13 @@ const fn is_played(serving: &Serving) -> bool {
 
 /// Checks between sections, and what is not heeded where they hold.
 fn all_checks(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places, before: usize) {
-    let is_played = is_played(serving);
-    if is_played && reader.n_errors() == before {
+    if is_played(serving) && reader.n_errors() == before {
         silent::formats(reader, serving, places);
     }
     check(reader, serving, before);
-    if is_played && reader.n_errors() == before {
+    if is_played(serving) && reader.n_errors() == before {
         silent::check(reader, serving, places);
+        fleet::idle(serving).into_iter().for_each(|finding| reader.find(finding));
     }
 }
 

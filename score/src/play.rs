@@ -57,8 +57,8 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     let (figures, source) = played(setup, engine, costs, Case::Expected);
     let [low, high] = [Case::Low, Case::High].map(|case| played(setup, engine, costs, case).0);
     let latency = |key: &str| {
-        let at = |figures: &BTreeMap<String, f64>| figures.get(key).copied().unwrap_or(0.0);
-        Latency { mean: at(&figures), interval: unexplained::around(key, &figures, [at(&low), at(&high)]) }
+        let [low, mean, high] = [&low, &figures, &high].map(|of| of.get(key).copied().unwrap_or(0.0));
+        Latency { mean, interval: unexplained::around(key, &figures, [low, high]) }
     };
     let count = |n: f64| u32::try_from(hw::whole(n)).unwrap_or(u32::MAX);
     Predicted {

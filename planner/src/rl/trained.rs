@@ -43,12 +43,8 @@ impl Trained {
         let forward_s =
             if rules.n_forwards > 0 { forward::forward_s(problem, &decision.plan, cost)? } else { Default::default() };
         // Kernels of a forward are those of an update, so both are left as open.
-        let ends = |at: [f64; 3]| {
-            let [low, high] = metrics.parts.interval_of(problem, at);
-            [low, at[1], high]
-        };
-        let (n_updates, update_s) = (updates.len(), ends([low, metrics.step_s(), high]));
-        let forward_s = if forward_s[1] > 0.0 { ends(forward_s) } else { forward_s };
+        let (n_updates, update_s) = (updates.len(), with_ends(&metrics, problem, [low, metrics.step_s(), high]));
+        let forward_s = if forward_s[1] > 0.0 { with_ends(&metrics, problem, forward_s) } else { forward_s };
         Ok(Self { first: updates.swap_remove(0), n_updates, metrics, update_s, forward_s, decided })
     }
 
@@ -58,6 +54,12 @@ impl Trained {
         let (update_s, forward_s) = (self.update_s, self.forward_s);
         Trainer { problem, plan: &decision.plan, update_s, forward_s, cost }
     }
+}
+
+/// A time with the ends that costs leave open.
+fn with_ends(metrics: &Metrics, problem: &Problem, at: [f64; 3]) -> [f64; 3] {
+    let [low, high] = metrics.parts.interval_of(problem, at);
+    [low, at[1], high]
 }
 
 /// Counts references in the memory of an update.

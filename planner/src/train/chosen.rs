@@ -19,7 +19,7 @@ use train::{Plan, Problem};
 
 use super::compression::{self, Question};
 use super::policies;
-use super::policy::{PlanContext, PlanError, Policy, Value};
+use super::policy::{PlanContext, PlanError, Value};
 use super::search::space::Space;
 use super::search::{self, Each, Effort, Found};
 use crate::proof::Decision;
@@ -133,7 +133,7 @@ pub fn decide(
         problem = best.best.plan.candidate.problem(&problem);
         found = Some(best);
     }
-    let mut decision = policy.plan(&problem, &context).map_err(|error| named(policy, error))?;
+    let mut decision = policy.plan(&problem, &context).map_err(|error| error.of(policy.card().name))?;
     decision.plan.policy.clone_from(&choice.name);
     if !policy.weighs_stragglers() {
         decision.notes.extend(unweighed(&problem));
@@ -154,14 +154,6 @@ pub fn decide(
         decision.notes.extend(named::front_words(found));
     }
     Ok(Decided { problem, decision, found })
-}
-
-/// A limit of a policy with the policy's name; what no plan could do is the problem's.
-pub(crate) fn named(policy: &dyn Policy, error: PlanError) -> PlanError {
-    match error {
-        PlanError::Unsupported(why) => PlanError::Unsupported(format!("`{}`: {why}", policy.card().name)),
-        other => other,
-    }
 }
 
 /// What a policy that does not weigh stragglers says of them.

@@ -131,6 +131,16 @@ pub enum PlanError {
     Budget(String),
 }
 
+impl PlanError {
+    /// A limit of a policy with the policy's name; what no plan could do is the problem's.
+    pub(crate) fn of(self, policy: &str) -> Self {
+        match self {
+            Self::Unsupported(why) => Self::Unsupported(format!("`{policy}`: {why}")),
+            other => other,
+        }
+    }
+}
+
 impl From<PlanError> for Refused {
     fn from(error: PlanError) -> Self {
         match error {

@@ -25,8 +25,8 @@ use train::problem::Problem;
 use train::{Plan, lower};
 
 use crate::proof::{self, Aim, Bound, Decision, Status};
+use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
-use crate::train::{chosen, orders};
 use bound::{Dropped, Judge, Least};
 use engine::stop;
 use space::{Candidate, Objective, Space};
@@ -109,7 +109,7 @@ struct Dropouts {
 
 impl Dropouts {
     fn refuse(&mut self, policy: &dyn Policy, why: PlanError) {
-        *self.refused.entry(chosen::named(policy, why).to_string()).or_default() += 1;
+        *self.refused.entry(why.of(policy.card().name).to_string()).or_default() += 1;
     }
 
     fn n_refused(&self) -> usize {

@@ -3,6 +3,7 @@
 //! `skrull-sim tune` asks, of many ways, with usual lists for keys that it leaves out.
 
 use engine::play::Case;
+use hw::Cluster;
 use planner::deploy::tune::Seeks;
 use reports::expect::{Expectation, Holds};
 use serve::metrics::Slo;
@@ -143,7 +144,8 @@ pub struct Usual<'s> {
 
 impl<'s> Usual<'s> {
     /// What follows from the other sections.
-    pub fn of(choices: &[ServingChoice], n_joined: u32, has_price: bool, slo: &'s Slo) -> Self {
+    pub fn of(choices: &[ServingChoice], cluster: Option<&Cluster>, has_price: bool, slo: &'s Slo) -> Self {
+        let n_joined = cluster.map_or(1, |cluster| cluster.domain().min(cluster.n_gpus()));
         Self { policy: choices.first().map(|choice| choice.batcher.name()), n_joined, has_price, slo }
     }
 

@@ -1,8 +1,7 @@
 //! `[[trace.schedule]]` with `repeat_s`: rates of arrivals that hold from some second on.
 
-use serve::arrivals::Schedule;
+use serve::arrivals::{ARRIVAL_S_MAX, Schedule};
 
-use super::requests::WINDOW_S_MAX;
 use input::diagnostic::Code;
 use input::reader::Section;
 
@@ -17,7 +16,7 @@ pub fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     let mut pieces: Vec<(f64, f64)> = Vec::new();
     let mut wrong = None;
     section.each_table("schedule", &mut |mut table| {
-        let from_s = table.number("from_s", 0.0, 0.0..=WINDOW_S_MAX);
+        let from_s = table.number("from_s", 0.0, 0.0..=ARRIVAL_S_MAX);
         let per_s = table.number("rate_per_s", 0.0, 0.0..=1e9);
         let is_next = pieces.last().map_or(from_s == 0.0, |(before, _)| *before < from_s);
         if !is_next {
@@ -26,7 +25,7 @@ pub fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
         pieces.push((from_s, per_s));
         table.finish();
     });
-    let repeat_s = Some(section.number("repeat_s", 0.0, 1.0..=WINDOW_S_MAX)).filter(|period| *period > 0.0);
+    let repeat_s = Some(section.number("repeat_s", 0.0, 1.0..=ARRIVAL_S_MAX)).filter(|period| *period > 0.0);
     let last = *pieces.last()?;
     if repeat_s.is_some_and(|period| period <= last.0) {
         wrong = Some((section.at(), "`trace.repeat_s` lies after the start of the last piece"));

@@ -11,7 +11,7 @@ use serve::kv::lending::Borrow;
 use serve::replica::batcher::Reserve;
 use serve::replica::{Gather, Limits, Role};
 
-use super::{Serving, ServingChoice, ServingGroup, fleet};
+use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
@@ -166,7 +166,6 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_rank(serving, places));
     found.extend(idle_servers(serving, places));
     found.extend(idle_watermark(serving, places));
-    found.extend(fleet::idle(serving));
     found.extend(published(serving, places));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {

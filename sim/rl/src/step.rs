@@ -153,8 +153,9 @@ pub fn step(
 
 /// Time of a batch over what is expected, at every end of the costs: at least what tokens of an engine leave open.
 fn slowness(alone: &[Generated; 3]) -> [f64; 3] {
-    let over = |at: usize| if alone[1].seconds > 0.0 { alone[at].seconds / alone[1].seconds } else { 1.0 };
-    [over(0).min(TPOT[0]), 1.0, over(2).max(TPOT[1])]
+    let [low, expected, high] = alone.each_ref().map(|of| of.seconds);
+    let [low, high] = [low, high].map(|end| if expected > 0.0 { end / expected } else { 1.0 });
+    [low.min(TPOT[0]), 1.0, high.max(TPOT[1])]
 }
 
 /// What a trainer keeps beside an engine on the same GPUs, its states or a reference, has room.

@@ -45,8 +45,11 @@ impl Profiled {
         let is_measured =
             |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks && curve.n_nodes == 1;
         let curve = self.profile.collectives.iter().find(is_measured)?;
-        let (seconds, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
-        let outside = outside.then_some(0);
+        let (measured, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
+        // One kernel reads what all others have, so it starts once. No earlier start takes away what bytes take.
+        let later_s = super::later_inside_s(self.roofline.cluster());
+        let seconds = (measured + later_s).max(measured - super::start_s(curve));
+        let outside = (outside || later_s != 0.0).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
         Some(self.own(fitted.estimate(["collective bytes or ranks", "", ""])))
     }
