@@ -222,7 +222,7 @@ mod tests {
         check(&format!("{run} llama3_405b\n"), &of_405b);
         check(&format!("{run} llama3_405b --compile.no_enable\n"), &["compile = false"]);
         let of_16b =
-            ["name = \"deepseek-v2-lite\"", "ep = 8", "dispatcher = \"flex\"", "compile = false", "loss = \"native\""];
+            ["name = \"deepseek-v2-lite\"", "ep = 8", "dispatcher = \"hybridep\"", "compile = false", "loss = \"native\""];
         check(&format!("{run} deepseek_v3_16b_hybridep\n"), &of_16b);
     }
 
