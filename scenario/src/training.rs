@@ -156,7 +156,7 @@ fn free_parameters(
 /// What becomes of the launches of a framework's host, as sentences: a key that stands for them, and an overlap that makes them longer.
 fn of_host(asked: &Asked, problem: &Problem, is_searched: bool) -> Vec<String> {
     let execution = &problem.execution;
-    let mut words = Vec::new();
+    let mut words: Vec<String> = problem.cluster.joined().into_iter().collect();
     if execution.framework == Framework::Formulas || execution.unit_times.is_some() {
         return words;
     }
@@ -192,27 +192,22 @@ pub fn of_sequences(
     overrides: &Overrides,
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
-    let (given, asked) = (no_effect::Given::of(reader), Asked::of(reader));
-    let collectives_at = cluster::collectives_at(reader);
+    let (given, asked, collectives_at) =
+        (no_effect::Given::of(reader), Asked::of(reader), cluster::collectives_at(reader));
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
-    let lists = search::search(reader.section("search"), machine.map(|cluster| &cluster.gpu));
+    let card = machine.map(|cluster| &cluster.gpu);
+    let lists = search::search(reader.section("search"), card);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout));
     let overlap = training::overlap(reader.section("overlap"));
-    let execution = &mut training.execution;
-    (execution.optimizer, execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
-    let (experts, compressed) = training::experts(
-        reader.section("experts"),
-        machine.map(|machine| machine.gpu.capability()).unwrap_or_default(),
-    );
+    (training.execution.optimizer, training.execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
+    let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
-    // Sequences from elsewhere say how many steps there are.
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
-    let card = machine.map(|cluster| &cluster.gpu);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
@@ -220,8 +215,7 @@ pub fn of_sequences(
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
     cluster::warn_of_collectives(reader, collectives_at, &cluster, cost.profile.as_ref());
-    let mut free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
-    free_parameters.extend(cluster.joined());
+    let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &training, &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));

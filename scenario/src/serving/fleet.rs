@@ -316,7 +316,7 @@ pub fn idle(serving: &Serving) -> Vec<Finding> {
     if !goes_by_shares && let Some(group) = groups.iter().find(|group| group.shares.is_some()) {
         tell(&group.at, "`fleet.group.share` changes nothing".to_owned(), &format!("it needs {routers}"));
     }
-    if !types.is_empty() && !(goes_by_shares && has_shares) {
+    if !(types.is_empty() || goes_by_shares && has_shares) {
         let help = format!("it needs a list in `fleet.group.share`, and {routers}");
         tell(types_at, "`[[fleet.type]]` changes nothing".to_owned(), &help);
     }

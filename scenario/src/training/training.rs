@@ -171,13 +171,13 @@ fn delayed_weights(section: &mut Section<'_>) -> bool {
 }
 
 /// Reads `[experts]` on such cards: traffic, and how similar tokens are merged where they are.
-pub fn experts(mut section: Section<'_>, card: Capability) -> (ExpertTraffic, Option<compression::Given>) {
+pub fn experts(mut section: Section<'_>, card: Option<Capability>) -> (ExpertTraffic, Option<compression::Given>) {
     let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
     let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
     // `flex` is what Megatron-Core calls both of the others; the card says which one stands behind it.
     let dispatcher = match section.word("dispatcher", 0, &["alltoall", "flex", "deepep", "hybridep"]) {
         0 => Dispatcher::AllToAll,
-        1 => Dispatcher::flex(card),
+        1 => Dispatcher::flex(card.unwrap_or_default()),
         2 => Dispatcher::DeepEp,
         _ => Dispatcher::HybridEp,
     };

@@ -221,8 +221,13 @@ mod tests {
         let of_405b = ["name = \"llama-3.1-405b\"", "tensor = 0.45", "products = \"fp8\"", "compile = true"];
         check(&format!("{run} llama3_405b\n"), &of_405b);
         check(&format!("{run} llama3_405b --compile.no_enable\n"), &["compile = false"]);
-        let of_16b =
-            ["name = \"deepseek-v2-lite\"", "ep = 8", "dispatcher = \"hybridep\"", "compile = false", "loss = \"native\""];
+        let of_16b = [
+            "name = \"deepseek-v2-lite\"",
+            "ep = 8",
+            "dispatcher = \"hybridep\"",
+            "compile = false",
+            "loss = \"native\"",
+        ];
         check(&format!("{run} deepseek_v3_16b_hybridep\n"), &of_16b);
     }
 

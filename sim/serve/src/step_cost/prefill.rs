@@ -51,7 +51,7 @@ impl Prefill {
     pub(super) fn of(writer: &Writer<'_>, tokens_max: u32, cost: &dyn CostModel, case: Case) -> Self {
         let deployment = writer.deployment;
         // Time per pair falls with the keys where attention is not to all of them, time per token does not bend.
-        let per = if deployment.model.is_plain() { Rates::PerPair } else { Rates::PerToken };
+        let per = if deployment.model.is_plain() { Rates::Pairs } else { Rates::Tokens };
         let PromptKernel { flops_ratio, sparse } = deployment.prompt_attention;
         let Some(SparseAttention { threshold, .. }) = sparse else {
             return Self::Table(PrefillTable::new(tokens_max, (per, 0), |chunk| writer.prefill(chunk)));
@@ -63,7 +63,7 @@ impl Prefill {
         let sides = Self::Sides {
             threshold,
             dense: PrefillTable::new(tokens_max, (per, 0), |chunk| dense.prefill(chunk)),
-            sparse: PrefillTable::new(tokens_max, (Rates::PerChunk, threshold + 1), |chunk| writer.prefill(chunk)),
+            sparse: PrefillTable::new(tokens_max, (Rates::Chunks, threshold + 1), |chunk| writer.prefill(chunk)),
         };
         writer.source.set(writer.source.get().max(dense.source.get()));
         sides
@@ -86,11 +86,11 @@ impl Prefill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rates {
     /// Ticks per query-key pair: all pairs are computed.
-    PerPair,
+    Pairs,
     /// Ticks per new token: of many keys, each token computes about as many.
-    PerToken,
+    Tokens,
     /// Ticks of the whole chunk: what is paid for every one outweighs its tokens, and the rest grows evenly with them.
-    PerChunk,
+    Chunks,
 }
 
 /// A start, and ticks per query-key pair or token over new and earlier tokens.
@@ -143,9 +143,9 @@ impl Rates {
     /// What a chunk has of it.
     const fn of(self, chunk: Chunk) -> u64 {
         match self {
-            Self::PerPair => Document::chunk(chunk.past as u64, chunk.new as u64).pairs,
-            Self::PerToken => chunk.new as u64,
-            Self::PerChunk => 1,
+            Self::Pairs => Document::chunk(chunk.past as u64, chunk.new as u64).pairs,
+            Self::Tokens => chunk.new as u64,
+            Self::Chunks => 1,
         }
     }
 }
@@ -158,7 +158,7 @@ impl PrefillTable {
         let small = |n: u64| u32::try_from(n).expect("knots stay below 2^32");
         let chunk = |beyond: u64, new: u64| Chunk { past: small(past_min(keys_min, new) + beyond), new: small(new) };
         let ticks = |chunk| Tick::unrounded(at(chunk));
-        let start = if per == Rates::PerChunk { 0.0 } else { ticks(chunk(0, 1)) };
+        let start = if per == Rates::Chunks { 0.0 } else { ticks(chunk(0, 1)) };
         for row in 0..n_rows {
             for column in 0..n_columns {
                 let beyond = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
