@@ -8,6 +8,7 @@
 
 pub mod borrowed;
 mod engine;
+mod links;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
@@ -22,6 +23,7 @@ use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::cost::{collective, curve};
 use crate::task::{Collective, Document, Op, Pass, PassKind};
+use links::{begun, is_same, later_inside_s, over_link, own_link_ratio, starts_usually_across};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
@@ -46,6 +48,8 @@ pub struct Profiled {
     roofline: Roofline,
     /// How near the card is that lent the profile, where another one did.
     lender: Option<Source>,
+    /// What `own_link_ratio` finds, once for all estimates.
+    own_link: Option<f64>,
 }
 
 impl Profiled {
@@ -65,8 +69,8 @@ impl Profiled {
                 _ => network.inside_alpha_s = (link.alpha_s + later_inside_s(cluster)).max(0.0),
             }
         }
-        let lender = profile.lender();
-        Self { profile: profile.clone(), roofline: roofline.with_network(network), lender }
+        let (lender, own_link) = (profile.lender(), own_link_ratio(profile, cluster));
+        Self { profile: profile.clone(), roofline: roofline.with_network(network), lender, own_link }
     }
 
     /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.
@@ -152,17 +156,9 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// How much slower the link among so many GPUs of a node is than the one over which curves were measured; `None` where they say nothing of it. A link that is only
-    /// slower or faster has the curve's shape, so a faster link never takes longer. PCIe and NVLink have no shape in common.
+    /// How much slower the link among so many GPUs of a node is than the one over which curves were measured; `None` where they say nothing of it.
     fn link_ratio(&self, n_gpus: u32) -> Option<f64> {
-        let cluster = self.roofline.cluster();
-        if cluster.inside_link(n_gpus) != InsideLink::Own {
-            return None;
-        }
-        let Some(measured) = hw::catalog::gpu(&self.profile.gpu) else { return Some(1.0) };
-        let usual = hw::catalog::gpu(&cluster.gpu.name).unwrap_or_else(|| cluster.gpu.clone());
-        let is_same_kind = measured.has_own_link() == usual.has_own_link();
-        is_same_kind.then(|| measured.intra_node_bandwidth.get() / cluster.gpu.intra_node_bandwidth.get())
+        self.own_link.filter(|_| self.roofline.cluster().inside_link(n_gpus) == InsideLink::Own)
     }
 
     /// How much slower the ports of the cluster are than those over which a curve between nodes was measured; `None` where it says nothing of them.
@@ -308,9 +304,7 @@ impl Profiled {
         let later_s = self.later_s(kind, moved, shape);
         let is_other = curve.n_ranks != shape.n_ranks || (crosses && !is_same(link)) || later_s != 0.0;
         let outside = (outside || is_other).then_some(0);
-        // No earlier start takes away what bytes take.
-        let least = (seconds - start_s(curve)).max(0.0) * factor * scale;
-        let seconds = Seconds::new((seconds * factor * scale + later_s).max(least));
+        let seconds = Seconds::new(begun(curve, seconds, factor * scale, later_s));
         let fitted = Fitted { seconds, residuals: &curve.residuals, outside };
         let found = fitted.estimate(["collective bytes or ranks", "", ""]);
         Some(if crosses { found } else { self.over_other_link(n_inside, found) })
@@ -333,37 +327,6 @@ impl Profiled {
     fn over_other_link(&self, n_gpus: u32, found: Estimate) -> Estimate {
         if self.link_ratio(n_gpus).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
     }
-}
-
-/// Seconds of an exchange by a curve where the link is so many times as slow, and whether they lie outside of what was measured. The start, the least
-/// that the curve has, is not the link's.
-fn over_link(curve: &CollectiveCurve, bytes: f64, ratio: f64) -> (f64, bool) {
-    let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, bytes);
-    if is_same(ratio) {
-        return (seconds, outside);
-    }
-    let start = start_s(curve);
-    (start + (seconds - start).max(0.0) * ratio, outside)
-}
-
-/// The least that a curve has.
-fn start_s(curve: &CollectiveCurve) -> f64 {
-    curve.seconds.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-/// Whether a link is the one that was measured.
-fn is_same(ratio: f64) -> bool {
-    (ratio - 1.0).abs() < 1e-12
-}
-
-/// Whether messages between nodes start as they usually do. Who says another time means it, whatever was measured elsewhere.
-fn starts_usually_across(cluster: &Cluster) -> bool {
-    cluster.inter_node_latency == hw::catalog::usual_latencies()[1]
-}
-
-/// How much later than usual a message inside a node starts, seconds; below 0 where it starts earlier.
-fn later_inside_s(cluster: &Cluster) -> f64 {
-    cluster.intra_node_latency.get() - hw::catalog::usual_latencies()[0].get()
 }
 
 const ATTENTION_AXES: [&str; 3] =

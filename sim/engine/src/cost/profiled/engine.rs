@@ -2,7 +2,7 @@
 
 use hw::{Dtype, Format, GroupShape, Seconds};
 
-use super::{Fitted, Profiled};
+use super::{Fitted, Profiled, links};
 use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
 use crate::cost::mixed::{self, MixedChunk, MixingKernel};
@@ -45,12 +45,12 @@ impl Profiled {
         let is_measured =
             |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks && curve.n_nodes == 1;
         let curve = self.profile.collectives.iter().find(is_measured)?;
-        let (measured, outside) = super::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
-        // One kernel reads what all others have, so it starts once. No earlier start takes away what bytes take.
-        let later_s = super::later_inside_s(self.roofline.cluster());
-        let seconds = (measured + later_s).max(measured - super::start_s(curve));
+        let (measured, outside) = links::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
+        // One kernel reads what all others have, so it starts once.
+        let later_s = links::later_inside_s(self.roofline.cluster());
+        let seconds = Seconds::new(links::begun(curve, measured, 1.0, later_s));
         let outside = (outside || later_s != 0.0).then_some(0);
-        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        let fitted = Fitted { seconds, residuals: &curve.residuals, outside };
         Some(self.own(fitted.estimate(["collective bytes or ranks", "", ""])))
     }
 
