@@ -43,7 +43,7 @@ pub struct Client {
 }
 
 /// Every client; the first that knows a run is its.
-pub static CLIENTS: [Client; 5] = [
+pub static CLIENTS: [Client; 6] = [
     Client {
         name: "aiperf-dataset",
         known_by: &["nvidia_Llama-3.1-8B-Instruct-FP8.csv"],
@@ -78,6 +78,16 @@ pub static CLIENTS: [Client; 5] = [
         prompts: None,
         source: "ai-dynamo/aiconfigurator @ 8745c7714, src/aiconfigurator/eval/benchmarks/genai_perf_runner.py: --request-count 10 times \
                  the concurrency after a warm-up of 2 times, standard deviations of lengths 0, ignore_eos",
+    },
+    Client {
+        name: "vllm-bench",
+        known_by: &["vllm bench serve; "],
+        since: "",
+        requests_per_place: 4,
+        shortest: 1.0,
+        bytes_per_token: WHOLE_VOCABULARY,
+        prompts: None,
+        source: "calibrate/vllm/runs.py, which starts vLLM's own client with neighbours of the vocabulary as prompts; a warm-up ends before",
     },
     Client {
         name: "inferencex",
@@ -199,6 +209,13 @@ mod tests {
         let outputs: Vec<u32> = requests.list.iter().map(|request| request.output).collect();
         assert_eq!(prompts, [991, 866, 936, 1011, 886, 1014, 922, 828, 840, 855]);
         assert_eq!(outputs[..5], [906, 889, 907, 959, 877]);
+    }
+
+    #[test]
+    fn own_runs_of_vllm_have_four_requests_for_each_in_flight() {
+        let client = of("vllm bench serve; silicon_concurrency=16; measured=2026-11-28", "2026-11-28");
+        let requests = client.requests([1024, 256], 16, u32::MAX);
+        assert_eq!((client.name, requests.tokens()), ("vllm-bench", (64 * 1024, 64 * 256)));
     }
 
     #[test]

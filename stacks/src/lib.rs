@@ -137,6 +137,11 @@ impl Machine {
         )
     }
 
+    /// GPUs of a node: as the command line says, else as usual.
+    pub(crate) fn per_node(&self) -> u32 {
+        self.gpus_per_node.unwrap_or_else(|| self.usual_node())
+    }
+
     /// Whether an override states one of these keys.
     pub(crate) fn states(&self, keys: &[&str]) -> bool {
         self.stated.iter().any(|stated| keys.contains(&stated.as_str()))

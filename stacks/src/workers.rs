@@ -253,7 +253,7 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
 
 /// The machine of all groups: nodes that no two groups share.
 fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
-    let per_node = u64::from(machine.gpus_per_node.unwrap_or_else(|| machine.usual_node())).max(1);
+    let per_node = u64::from(machine.per_node()).max(1);
     let gpus = workers.iter().map(|worker| worker.server.n_gpus().saturating_mul(worker.replicas));
     let all = gpus.map(|n| n.div_ceil(per_node)).fold(0, u64::saturating_add).max(1);
     if let Some(gpu) = &machine.gpu {

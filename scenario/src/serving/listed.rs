@@ -17,10 +17,7 @@ const CALLED: [&str; 4] = ["format", "kernel", "borrow", "name"];
 impl Shown {
     /// A value of a scenario.
     pub fn of(value: &ValueInner<'_>) -> Self {
-        let text = |value: &toml_span::Value<'_>| match Self::of(value.as_ref()) {
-            Self::Word(word) => word,
-            Self::Table(keys) => keys.iter().map(|(key, word)| format!("{key}-{word}")).collect::<Vec<_>>().join("-"),
-        };
+        let text = |value: &toml_span::Value<'_>| Self::of(value.as_ref()).own();
         match value {
             ValueInner::String(text) => Self::Word(text.to_string()),
             ValueInner::Integer(number) => Self::Word(number.to_string()),
@@ -35,10 +32,7 @@ impl Shown {
 
     /// The same value in the text that a plan carries.
     pub fn of_text(value: &toml::Value) -> Self {
-        let text = |value: &toml::Value| match Self::of_text(value) {
-            Self::Word(word) => word,
-            Self::Table(keys) => keys.iter().map(|(key, word)| format!("{key}-{word}")).collect::<Vec<_>>().join("-"),
-        };
+        let text = |value: &toml::Value| Self::of_text(value).own();
         match value {
             toml::Value::String(text) => Self::Word(text.clone()),
             toml::Value::Float(number) => Self::Word(number.to_string()),
@@ -65,6 +59,7 @@ impl Shown {
         format!("{}{}", called.unwrap_or_else(|| "table".to_owned()), products.unwrap_or_default())
     }
 
+    /// All of it.
     fn own(&self) -> String {
         match self {
             Self::Word(word) => word.clone(),

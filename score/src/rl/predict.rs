@@ -14,7 +14,7 @@ use rl::cycle::{self, CASES, Parts, Placement};
 use rl::orchestrator::Orchestrator;
 use rl::{forward, generation, weights};
 use serve::fleet::Fleet;
-use serve::metrics::unexplained::TPOT;
+use serve::metrics::unexplained::slowness;
 use serve::router::{self, RouterKind};
 use train::lower::training::lower;
 use train::metrics::unexplained::{self, Kernels};
@@ -77,11 +77,11 @@ fn predict_step(step: &Step, costs: &Costs<'_>) -> Predicted {
     let answers = step.rollouts.draw(SEED);
     let mut trainer = Trainer::of(step, &answers, costs);
     let generator = Generator::of(step, answers, costs);
-    let slowness = generator.slowness();
+    let slowness = slowness(generator.alone_s);
     let mut found = [0.0; 3];
     for (end, seconds) in found.iter_mut().enumerate() {
         let parts = &mut trainer.parts[end];
-        parts.generation = generator.alone_s * slowness[end];
+        parts.generation = generator.alone_s[1] * slowness[end];
         *seconds = generator.step_s(parts, slowness[end]);
     }
     let [low, seconds, high] = found;
@@ -100,9 +100,8 @@ struct Generator<'s> {
     step: &'s Step,
     answers: Vec<u32>,
     fleet: Fleet,
-    /// Time of a batch alone, as expected and at both ends of the costs.
-    alone_s: f64,
-    ends: [f64; 2],
+    /// Time of a batch alone, at the low end of the costs, as expected and at the high end.
+    alone_s: [f64; 3],
     source: Source,
 }
 
@@ -111,15 +110,9 @@ impl<'s> Generator<'s> {
         let fleets = CASES.map(|case| play::fleet(&step.generator, ENGINE, costs.engine, case));
         let requests = generation::requests(&step.rollouts, &answers, 1, Seconds::ZERO, step.block_tokens());
         let alone = |fleet: &Fleet| generation::alone(fleet, &requests, in_turn(), SEED).seconds;
-        let [low, alone_s, high] = [0, 1, 2].map(|end: usize| alone(&fleets[end].0));
+        let alone_s = fleets.each_ref().map(|(fleet, _)| alone(fleet));
         let [_, (fleet, source), _] = fleets;
-        Self { step, answers, fleet, alone_s, ends: [low, high], source }
-    }
-
-    /// Time over what is expected at the low end, as expected, and at the high end.
-    fn slowness(&self) -> [f64; 3] {
-        let [low, high] = self.ends.map(|end| end / self.alone_s);
-        [low.min(TPOT[0]), 1.0, high.max(TPOT[1])]
+        Self { step, answers, fleet, alone_s, source }
     }
 
     /// Time between two updates where the engine takes so many times as long. An engine that is slower by a factor and gets its batches later by the same factor

@@ -295,7 +295,7 @@ fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
         ("megatron_bridge.csv", "card=GB300", 0.09, 0.95),
         ("simumax_b200.csv", "", 0.10, 0.95),
         ("simumax_a100.csv", "", 0.09, 0.95),
-        ("torchtitan.csv", "", 0.09, 0.95),
+        ("torchtitan.csv", "", 0.09, 0.87),
     ] {
         let Some(Score { rows, .. }) = score(file, only) else { return };
         let rows = left_out::launched(rows.into_iter().map(|scored| scored.row).collect());

@@ -52,9 +52,10 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let asked = sound.and_then(|()| model(cells, &label.model, n_layers)).and_then(|model| {
         let has_halves = label.card == PCIE_CARD;
         let n_gpus = degrees.n_gpus();
-        let machine = match has_halves {
-            true => Machine::on_nodes_of(PCIE_HALF, &label.card, n_gpus)?,
-            false => Machine::of(&label.card, n_gpus)?,
+        let machine = if has_halves {
+            Machine::on_nodes_of(PCIE_HALF, &label.card, n_gpus)?
+        } else {
+            Machine::of(&label.card, n_gpus)?
         };
         let mut problem = machine.problem(model, &degrees, execution())?;
         if has_halves {

@@ -9,7 +9,7 @@ use engine::play::Case;
 use engine::verdict::Refused;
 use hw::{Bytes, BytesPerSecond, Seconds};
 use serve::fleet::Fleet;
-use serve::metrics::unexplained::TPOT;
+use serve::metrics::unexplained;
 use serve::router::RouterKind;
 use train::plan::Plan;
 use train::problem::Problem;
@@ -125,7 +125,8 @@ pub fn step(
     (engines, alone): (&Engines, &[Generated; 3]),
 ) -> Result<Step, Refused> {
     shared_memory(rules, trainer.problem, engines.bytes_per_gpu)?;
-    let (mut parts, mut step_s, slowness) = ([Parts::default(); 3], [0.0; 3], slowness(alone));
+    let (mut parts, mut step_s, slowness) =
+        ([Parts::default(); 3], [0.0; 3], unexplained::slowness(alone.each_ref().map(|of| of.seconds)));
     for (index, case) in CASES.into_iter().enumerate() {
         let of = &alone[index];
         if of.n_refused > 0 {
@@ -149,13 +150,6 @@ pub fn step(
     let of_engines = engines.fleets[1].groups.iter().map(|group| group.n_replicas * group.gpus_per_replica).sum();
     let n_gpus = [trainer.problem.layout.n_ranks(), of_engines];
     Ok(Step { parts, step_s, generated: alone[1], n_gpus, placement: rules.placement })
-}
-
-/// Time of a batch over what is expected, at every end of the costs: at least what tokens of an engine leave open.
-fn slowness(alone: &[Generated; 3]) -> [f64; 3] {
-    let [low, expected, high] = alone.each_ref().map(|of| of.seconds);
-    let [low, high] = [low, high].map(|end| if expected > 0.0 { end / expected } else { 1.0 });
-    [low.min(TPOT[0]), 1.0, high.max(TPOT[1])]
 }
 
 /// What a trainer keeps beside an engine on the same GPUs, its states or a reference, has room.

@@ -146,7 +146,7 @@ fn sizes(
         (Some(_), None, _) | (None, Some(_), None) | (Some(_), Some(_), None) => {}
         // The machine says how many replicas there are.
         (None, Some(micro_batch), Some(accumulation)) if machine.nodes.is_some() => {
-            let per_node = u64::from(machine.gpus_per_node.unwrap_or_else(|| machine.usual_node()));
+            let per_node = u64::from(machine.per_node());
             let n_gpus = machine.nodes.map_or(0, u64::from).saturating_mul(per_node);
             let dp = (n_gpus / job.degrees.iter().product::<u64>().max(1)).max(1);
             job.batch = Some(micro_batch.saturating_mul(accumulation).saturating_mul(dp));

@@ -52,10 +52,7 @@ impl Degrees {
 
     fn count_gpus(&mut self, flags: &mut Flags<'_>, gpus: Option<u32>, machine: &Machine) {
         let group = self.group();
-        let given = machine
-            .nodes
-            .map(|nodes| nodes.saturating_mul(machine.gpus_per_node.unwrap_or_else(|| machine.usual_node())))
-            .or(gpus);
+        let given = machine.nodes.map(|nodes| nodes.saturating_mul(machine.per_node())).or(gpus);
         if let Some(given) = given {
             if !given.is_multiple_of(group) {
                 let what = format!(
@@ -276,7 +273,7 @@ pub(super) fn machine(
 ) {
     if machine.is_named() {
         // A named machine fixes the GPUs of its nodes.
-        let per_node = machine.gpus_per_node.unwrap_or_else(|| machine.usual_node());
+        let per_node = machine.per_node();
         return out.set("cluster", "nodes", machine.nodes.unwrap_or(degrees.gpus.div_ceil(per_node)), "");
     }
     match &machine.gpu {

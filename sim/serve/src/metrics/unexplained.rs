@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Of the time to the first token.
 const TTFT: [f64; 2] = [0.6, 3.0];
 /// Of the time of further tokens.
-pub const TPOT: [f64; 2] = [0.85, 1.35];
+const TPOT: [f64; 2] = [0.85, 1.35];
 
 /// Metrics that are a time to the first token, and those that are a time of further ones.
 const FIRST: [&str; 3] = ["ttft_s.mean", "ttft_s.p99", "tool_ttft_s.mean"];
@@ -29,9 +29,22 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
     [low.min(least[0]), high.max(least[1])]
 }
 
+/// Time of a batch of answers over what is expected, at the low end, as expected and at the high end: at least what further tokens leave open. Given are its
+/// seconds there.
+pub fn slowness([low, expected, high]: [f64; 3]) -> [f64; 3] {
+    let [low, high] = [low, high].map(|end| if expected > 0.0 { end / expected } else { 1.0 });
+    [low.min(TPOT[0]), 1.0, high.max(TPOT[1])]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_is_as_slow_as_its_costs_say_or_its_tokens_leave_open() {
+        assert_eq!(slowness([8.0, 10.0, 12.0]), [0.8, 1.0, 1.35]);
+        assert_eq!(slowness([0.0; 3]), [0.85, 1.0, 1.35]);
+    }
 
     #[test]
     fn a_latency_has_the_widths_of_its_parts_and_nothing_else_is_wider() {

@@ -1,8 +1,11 @@
 //! How far a measured step may lie from its prediction: what costs leave open by what they rest on.
 //!
-//! It is the interval of every step that is predicted, and `score` counts how many measured steps lie inside (`docs/accuracy-training.md`). A step is a sum of kernels, exchanges and a host. Each is off by a share of its own, and they do not err together, so their parts of the step add
-//! up as squares do. Kernels of the card's own tables are known best, then those of another card of its generation. Other lent kernels, and those by the
-//! datasheet, are known less, and exchanges that nothing hides least: they depend on a fabric and a library that no row states.
+//! It is the interval of every step that is predicted, and `score` counts how many measured steps lie inside (`docs/accuracy-training.md`). A step is
+//! a sum of kernels by kind (products, attention, norms, …), exchanges and a host. Each is off by a share of its own: a kind of kernels has a library
+//! and tables of its own. They do not err together, so their parts of the step add up as squares do. Kernels of the card's own tables are known best,
+//! then those of another card of its generation. Other lent kernels, and those by the datasheet, are known less, and exchanges that nothing hides
+//! least: they depend on a fabric and a library that no row states. How far releases of libraries lie apart was seen of whole steps, so all kernels
+//! have it together.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +21,9 @@ pub enum Kernels {
     /// Those of the library's choice, as in tables.
     #[default]
     Usual,
-    /// The same of libraries of another age than the tables': tests run in nightly and in older containers.
+    /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and the first releases of Bridge are older
+    /// than every table.
     OfOtherAge,
-    /// The same of releases of Bridge that are older than every table.
-    OfFirstReleases,
     /// The same of a release that nobody states, or of later releases of Bridge.
     OfSomeRelease,
     /// Deterministic ones, and those of an attention that is unfused, has sinks, or meets compressed tokens, which no table has.
@@ -48,9 +50,6 @@ const OTHER_AGE: f64 = 0.155;
 /// The same where a release is not known. Where recipes of Bridge agree too, prints of one setting by its releases from 26.02 on lie 3.9 % apart in the mean (110
 /// pairs), which is 5.7 % for nine of ten.
 const SOME_RELEASE: f64 = 0.057;
-/// The same of the first releases, whose libraries are older than every table. Their prints lie 11.4 % from other ones of the same recipe in the mean (five pairs
-/// of releases 25.09 and 25.11). Without the part of later releases that is 22.7 % for nine of ten.
-const FIRST_RELEASES: f64 = 0.227;
 /// By how much more where another card of the generation lent them. Nine products of ten of H100 and H200 lie within 11 to 22 % of each other, three
 /// engines and three formats each, and 16 % in the middle (aiconfigurator, `gemm_perf`, from 512 rows on).
 const WITHIN_GENERATION: f64 = 0.16;
@@ -67,8 +66,8 @@ const TOGETHER: f64 = 0.25;
 /// Shares of a step by what they rest on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// Kernels by the source of their times.
-    kernels: BTreeMap<Source, f64>,
+    /// Kernels by their kind and the source of their times.
+    kernels: BTreeMap<(&'static str, Source), f64>,
     /// Exchanges that nothing hides.
     exchanges: f64,
     /// A host that launches.
@@ -87,34 +86,24 @@ impl Parts {
     pub(super) fn from(shares: &Shares, work: &Work) -> Self {
         let of_host = work.classes.get("host").copied().unwrap_or(0.0);
         let of_kernels: f64 = work.classes.values().sum::<f64>() - of_host;
-        let mut kernels = BTreeMap::<Source, f64>::new();
-        for (_, source, seconds) in work.provenance.seconds().filter(|(what, ..)| *what != "host") {
-            *kernels.entry(source).or_default() += seconds;
-        }
+        let kernels = work.provenance.seconds().filter(|(what, _, seconds)| *what != "host" && *seconds > 0.0);
+        let mut kernels: BTreeMap<_, _> = kernels.map(|(what, source, seconds)| ((what, source), seconds)).collect();
         let all: f64 = kernels.values().sum();
-        kernels.retain(|_, seconds| *seconds > 0.0);
         kernels.values_mut().for_each(|seconds| *seconds *= of_kernels * shares.busy / all);
         Self { kernels, exchanges: shares.exposed, host: of_host * shares.busy, waiting: shares.waiting() }
     }
 
     /// Half of the width that is left open, as the logarithm of a factor.
     pub fn half_width(&self, kernels_are: Kernels, host_off: f64) -> f64 {
+        let by_kind = self.kernels.iter().map(|((_, source), part)| (off(*source), *part));
+        let all_kernels = self.kernels.values().sum();
         let mut parts = vec![(EXCHANGE, self.exchanges), (host_off, self.host)];
-        let age = match kernels_are {
-            Kernels::Usual => Some(0.0),
-            // Releases change one library at a time, so each kind of kernels has its own age.
-            Kernels::OfOtherAge => Some(OTHER_AGE),
-            Kernels::OfFirstReleases => Some(FIRST_RELEASES),
-            Kernels::OfSomeRelease => Some(SOME_RELEASE),
+        match kernels_are {
+            Kernels::Usual => parts.extend(by_kind),
+            Kernels::OfOtherAge => parts.extend(by_kind.chain([(OTHER_AGE, all_kernels)])),
+            Kernels::OfSomeRelease => parts.extend(by_kind.chain([(SOME_RELEASE, all_kernels)])),
             // What ran is in no table: all of it is off together.
-            Kernels::Unlisted => None,
-        };
-        match age {
-            Some(age) => {
-                let by_source = self.kernels.iter();
-                parts.extend(by_source.map(|(source, part)| (joined(&[(off(*source), 1.0), (age, 1.0)]), *part)));
-            }
-            None => parts.push((LENT, self.kernels.values().sum())),
+            Kernels::Unlisted => parts.push((LENT, all_kernels)),
         }
         // Ranks wait for what is off elsewhere, so waiting is as far off as the rest.
         let at_work = 1.0 - self.waiting;
