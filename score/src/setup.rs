@@ -373,10 +373,11 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
     let sizes = sizes.asked(sizes.tokens_max, graphs(asked, config.tensor_degree).1);
     let reserve = sizes.reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
-    let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
+    let kept = Bytes::from_gib(RESERVED_GIB);
+    let beside = kept + capacity::activations(&config, u64::from(part.limits.tokens_max));
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
-    let found =
-        capacity::by_rule(&config, rule, [beside, reserve]).map_err(|refused| Reason::Memory { what: refused.why })?;
+    let found = capacity::by_rule(&config, rule, [beside, reserve, kept])
+        .map_err(|refused| Reason::Memory { what: refused.why })?;
     let published = asked.split.and_then(|split| split.side(part.role)?.kv_tokens);
     let most = published.map_or(u32::MAX, |tokens| tokens.saturating_mul(found.n_ranks) / part.limits.block_tokens);
     let blocks = found.blocks(part.limits.block_tokens).min(most);

@@ -254,7 +254,7 @@ pub fn frontend(section: &mut Section<'_>, usual: Frontend, is_way: bool) -> Fro
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
     let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
     if is_way && us_per_token <= 0.0 {
-        section.idle(&["api_servers"], "`stream_us_per_token` above 0");
+        section.idle(&["stream_interval", "api_servers"], "`stream_us_per_token` above 0");
     }
     let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
     Frontend::new(us_per_token, [interval, processes])
@@ -417,7 +417,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
         asked.reserve(gpu, degree, deployment.n_gpus())
     };
-    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve)];
+    let kept = group.reserved.unwrap_or(serving.reserved);
+    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve), kept];
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);

@@ -27,6 +27,7 @@ pub struct Places {
     max_context: Option<Place>,
     dataset: Option<Place>,
     prompt_rank: Option<Place>,
+    stream_interval: Option<Place>,
     api_servers: Option<Place>,
     intricate: Option<Place>,
     first_token: Option<Place>,
@@ -49,6 +50,7 @@ impl Places {
             max_context: at("engine", "max_context"),
             dataset: at("trace", "dataset_prompts"),
             prompt_rank: at("engine", "prompt_rank"),
+            stream_interval: at("engine", "stream_interval"),
             api_servers: at("engine", "api_servers"),
             intricate: at("engine", "host_us_per_intricate_layer"),
             first_token: at("fleet", "first_token"),
@@ -264,14 +266,17 @@ fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`prompt_rank` changes nothing").help(help))
 }
 
-/// Servers share what handing tokens on takes, in any way of serving.
-fn idle_servers(serving: &Serving, places: &Places) -> Option<Finding> {
-    let at = places.api_servers.clone()?;
+/// Servers share what handing tokens on takes, and clients get several tokens at once to save it, in any way of serving.
+fn idle_servers(serving: &Serving, places: &Places) -> Vec<Finding> {
     if serving.choices.iter().any(|choice| choice.limits.frontend.takes_time()) {
-        return None;
+        return Vec::new();
     }
-    let help = "it needs `stream_us_per_token` above 0";
-    Some(Finding::warning(Code::NoEffect, at, "`engine.api_servers` changes nothing").help(help))
+    let written = [("api_servers", &places.api_servers), ("stream_interval", &places.stream_interval)];
+    let idle = |(key, place): (&str, &Option<Place>)| {
+        let finding = Finding::warning(Code::NoEffect, place.clone()?, format!("`engine.{key}` changes nothing"));
+        Some(finding.help("it needs `stream_us_per_token` above 0"))
+    };
+    written.into_iter().filter_map(idle).collect()
 }
 
 /// Blocks stay free of prompts that take all of theirs at once.

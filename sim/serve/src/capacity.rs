@@ -142,19 +142,23 @@ pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Byt
 }
 
 /// Memory of a deployment by an engine's rule: `beside` is what the process and the activations take, `reserve` what an engine with a reserve
-/// of its own leaves.
+/// of its own leaves, and `kept` what the process alone keeps. A rule that leaves less than that leaves that.
 ///
 /// # Errors
 /// As `of`.
 pub fn by_rule(
     deployment: &ReplicaConfig<'_>,
     rule: MemoryRule,
-    [beside, reserve]: [Bytes; 2],
+    [beside, reserve, kept]: [Bytes; 3],
 ) -> Result<Capacity, Refused> {
+    let memory = deployment.cluster.gpu.memory.as_f64();
     match rule {
         MemoryRule::OfDevice(share) => of(deployment, share, beside),
-        MemoryRule::Static(share) => of(deployment, share, Bytes(0)),
-        MemoryRule::Reserve => of(deployment, 1.0, reserve),
+        MemoryRule::Static(share) => {
+            let more = (kept.as_f64() - memory * (1.0 - share)).max(0.0);
+            of(deployment, share, Bytes::from_f64(more))
+        }
+        MemoryRule::Reserve => of(deployment, 1.0, Bytes(reserve.0.max(kept.0))),
         MemoryRule::OfFree(share) => of(deployment, 1.0, beside)
             .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
     }
@@ -210,6 +214,25 @@ mod tests {
 
     use super::*;
     use engine::encoder::Split;
+
+    #[test]
+    fn no_rule_gives_away_what_the_process_keeps() {
+        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let deployment = ReplicaConfig::new(&model, &cluster, 1);
+        let memory = cluster.gpu.memory.as_f64();
+        let kv = |rule: MemoryRule, kept_gib: f64| {
+            let kept = Bytes::from_gib(kept_gib);
+            by_rule(&deployment, rule, [kept, Bytes::from_gib(4.0), kept]).expect("there is room").kv.as_f64()
+        };
+        let whole = memory - weights(&deployment).as_f64();
+        for (rule, left) in [(MemoryRule::Static(0.8), 0.2 * memory), (MemoryRule::Reserve, 4.0 * hw::GIB)] {
+            for kept_gib in [1.0, 30.0] {
+                let expected = whole - left.max(kept_gib * hw::GIB);
+                assert!((kv(rule, kept_gib) / expected - 1.0).abs() < 1e-6, "{rule:?} {kept_gib}");
+            }
+        }
+    }
 
     fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, Refused> {
         let model = engine::model::embedded(name).expect("listed");

@@ -374,12 +374,15 @@ impl StepTable {
         encoder.map_or(self.source, |encoder| self.source.max(encoder.source))
     }
 
-    /// Ticks of the launches of an iteration: none where a graph holds it. Chunks beside decoding sequences take no kernel away.
+    /// Least ticks of an iteration whose kernels are launched, with the drafts that no launch waits for beside: none where a graph holds it. Chunks beside
+    /// decoding sequences take no kernel away.
     fn launches(&self, load: &StepLoad) -> Tick {
         let n_decode = self.lanes.largest(load.n_decode);
         let tokens = u64::from(n_decode) * u64::from(self.tokens_per_sequence()) + u64::from(load.n_chunk_tokens);
         let is_held = load.n_chunks > 0 && self.graphs.hold_prompts(tokens);
-        if is_held { Tick::ZERO } else { self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode)) }
+        let launched = self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode));
+        // Tokens are drafted before they are verified, so drafting hides no launch of the model behind it.
+        if is_held || launched == Tick::ZERO { Tick::ZERO } else { launched + self.drafts_of(load) }
     }
 
     /// Whether kernels of a batch that only decodes are launched one by one.
@@ -464,15 +467,13 @@ impl StepTable {
             return Round { ticks, stage_ticks: ticks };
         }
         let per_sequence = u64::from(self.tokens_per_sequence());
-        let n_real = self.lanes.largest(load.n_decode);
-        let n_decode = if load.n_chunks == 0 { self.graphs.padded(n_real) } else { n_real };
+        let n_decode = self.padded(load);
         let decode_tokens = u64::from(n_decode) * per_sequence;
         let n_sampled = self.lanes.largest(load.n_sampled).max(n_decode);
         let sampled = u64::from(n_sampled) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
-        // So it has the drafts of every micro-batch, as the head's tokens are there.
-        let drafts = self.drafts(n_decode, load.n_chunk_tokens) * u64::from(self.lanes.in_flight(load.n_decode).max(1));
+        let drafts = self.drafts_of(load);
         let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
         let exchanged = self.exchanged(load, n_decode);
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters + exchanged;
@@ -501,6 +502,18 @@ impl StepTable {
         (0..self.lanes.stages as usize).map(micro_batch).collect()
     }
 
+    /// Sequences of the fullest lane that decode, with the idle ones that a graph adds.
+    fn padded(&self, load: &StepLoad) -> u32 {
+        let n_real = self.lanes.largest(load.n_decode);
+        if load.n_chunks == 0 { self.graphs.padded(n_real) } else { n_real }
+    }
+
+    /// Ticks of drafting in an iteration. The last stage has the drafts of every micro-batch, as the head's tokens are there.
+    fn drafts_of(&self, load: &StepLoad) -> Tick {
+        let n_batches = u64::from(self.lanes.in_flight(load.n_decode).max(1));
+        self.drafts(self.padded(load), load.n_chunk_tokens) * n_batches
+    }
+
     /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
     fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> Tick {
         let Some(drafting) = &self.drafting else { return Tick::ZERO };
@@ -510,9 +523,11 @@ impl StepTable {
             return on_chunks;
         }
         let n = u64::from(n_decode);
-        let pass =
-            draft.map_or(Tick::ZERO, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0));
-        on_chunks + (drafting.per_draft + pass) * self.n_drafts()
+        let pass = |draft: &Self| {
+            let kernels = draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0);
+            kernels.max(draft.host.launched(false, !draft.graphs.hold(n_decode)))
+        };
+        on_chunks + (drafting.per_draft + draft.map_or(Tick::ZERO, |draft| pass(draft))) * self.n_drafts()
     }
 
     fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {

@@ -213,8 +213,8 @@ impl<'a> ReplicaConfig<'a> {
 
     /// The draft model by itself on one of the tensor groups.
     pub fn of_draft(&self) -> Option<Self> {
-        let (dtype, context_max) = (self.dtype, self.context_max);
-        let draft = Self { dtype, context_max, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
+        let (dtype, context_max, graph_max) = (self.dtype, self.context_max, self.graph_max);
+        let draft = Self { dtype, context_max, graph_max, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
         if !self.draft_is_own {
             return Some(draft);
         }

@@ -304,6 +304,26 @@ fn batches_beyond_the_largest_graph_take_at_least_their_launches() {
     assert_eq!(latent, Tick::from_seconds(Seconds::new(4.0 * 6.22e-3)));
 }
 
+/// A draft model's passes come one after another and before the pass that verifies them, so launches add up.
+#[test]
+fn drafts_beyond_the_largest_graph_are_launched_too() {
+    let cluster = a100();
+    let [model, draft] = ["llama-3-8b", "qwen2.5-0.5b"].map(|name| engine::model::embedded(name).expect("listed"));
+    let config = ReplicaConfig { graph_max: 0, draft: Some(&draft), ..ReplicaConfig::new(&model, &cluster, 1) };
+    let speculation = Speculation { n_drafts: 4, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+    let table =
+        StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected).speculating(&speculation);
+    let load = StepLoad { n_decode: 1, n_sampled: 1, ..StepLoad::default() };
+    // 32 layers are read for 10 ms on an A100, so they hide their own launches; those of 24 layers are 6.2 ms, four times.
+    let verified = table.device(&load, std::iter::empty::<Chunk>()).ticks - table.drafts_of(&load);
+    let launched = |layers: u32| Tick::from_seconds(Seconds::new(f64::from(layers) * 8.23e-3 / 32.0));
+    let of_draft = launched(24) * 4;
+    assert_eq!(table.drafts_of(&load), of_draft);
+    assert_eq!(table.step(&load, std::iter::empty()), verified.max(launched(32)) + of_draft);
+    let law = table.law(1);
+    assert_eq!(law.fixed.max(law.least), table.step(&load, std::iter::empty()));
+}
+
 #[test]
 fn a_prompt_takes_at_least_as_long_as_its_kernels_are_launched() {
     let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
