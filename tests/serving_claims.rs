@@ -306,3 +306,29 @@ fn what_is_said_of_a_choice_its_policies_and_its_schedule_is_said_once_and_fits(
     );
     assert!(!runs && found.contains("S100") && !found.contains("S013"), "{found}");
 }
+
+/// SGLang leaves a share of a card, and more where more is reserved. What is reserved holds activations too.
+#[test]
+fn no_engine_takes_memory_that_is_reserved() {
+    let text = format!("{BASE}{CARD}").replacen("\"vllm\"\nversion = \"0.19.0\"", "\"sglang\"", 1);
+    let text = text.replacen("\"vllm-v1\"", "\"sglang\"", 1);
+    let peak = |reserved_gib: u32| {
+        let reserved = format!("cluster.reserved_gib={reserved_gib}");
+        rows(&text, &[&reserved, "trace.rate_per_s=1000"])[0].metrics["peak_memory_bytes"]
+    };
+    let less = peak(40) - peak(50);
+    assert!((less / (10.0 * hw::GIB) - 1.0).abs() < 0.01, "{less} bytes");
+    assert_eq!(peak(1).to_bits(), peak(2).to_bits(), "the share leaves more than that");
+}
+
+#[test]
+fn tokens_that_clients_get_at_once_save_what_handing_them_on_takes_and_nothing_else() {
+    let base = format!("{BASE}{CARD}").replacen("\"vllm-v1\"", "\"a\"", 1);
+    let way = |more: &str| {
+        format!("{base}[[policies.variant]]\nname = \"a\"\npolicy = \"vllm-v1\"\nstream_interval = 10\n{more}")
+    };
+    for (more, is_idle) in [("", true), ("stream_us_per_token = 50\n", false)] {
+        let (found, runs) = words(&way(more), &[]);
+        assert!(runs && found.contains("S017") == is_idle, "{more}: {found}");
+    }
+}

@@ -6,8 +6,8 @@ TOKENIZER is a folder with a `tokenizer.json`. OUT gets `runs.csv`, one row for 
 the engine's own times behind them. A row is written as soon as it is measured, so a run that is stopped keeps what it has. OUT also gets a
 file with requests one by one for every run (`vllm bench serve --save-detailed`), for `skrull-sim validate --measured`, and the server's log.
 
-The load is a number of requests in flight. Lengths are fixed, ends of text are ignored, prefixes are not shared. A server warms up by
-every shape that it is asked for, before the first run that counts.
+The load is a number of requests in flight. Lengths are fixed, ends of text are ignored, prefixes are not shared. A server warms up on three
+lengths of prompts before the first run that counts.
 
 Settings, from the environment:
 

@@ -252,10 +252,10 @@ fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
 /// for `[engine]` all ways have to be known (`silent.rs`).
 pub fn frontend(section: &mut Section<'_>, usual: Frontend, is_way: bool) -> Frontend {
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
-    let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
     if is_way && us_per_token <= 0.0 {
         section.idle(&["stream_interval", "api_servers"], "`stream_us_per_token` above 0");
     }
+    let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
     let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
     Frontend::new(us_per_token, [interval, processes])
 }
@@ -417,8 +417,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
         asked.reserve(gpu, degree, deployment.n_gpus())
     };
-    let kept = group.reserved.unwrap_or(serving.reserved);
-    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve), kept];
+    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve), kept_of(serving, group)];
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
@@ -481,10 +480,15 @@ impl Serving {
     }
 }
 
+/// What the process keeps of a GPU's memory, as asked.
+fn kept_of(serving: &Serving, group: &ServingGroup) -> Bytes {
+    group.reserved.unwrap_or(serving.reserved)
+}
+
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of the largest one need more, they
 /// take it.
 pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Bytes {
-    let reserved = group.reserved.unwrap_or(serving.reserved);
+    let reserved = kept_of(serving, group);
     let (_, tokens_max) = serving.sizes_max(choice, group);
     let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
     if activations > reserved { activations } else { reserved }

@@ -151,11 +151,11 @@ pub fn by_rule(
     rule: MemoryRule,
     [beside, reserve, kept]: [Bytes; 3],
 ) -> Result<Capacity, Refused> {
-    let memory = deployment.cluster.gpu.memory.as_f64();
     match rule {
         MemoryRule::OfDevice(share) => of(deployment, share, beside),
         MemoryRule::Static(share) => {
-            let more = (kept.as_f64() - memory * (1.0 - share)).max(0.0);
+            let left = deployment.cluster.gpu.memory.as_f64() * (1.0 - share);
+            let more = (kept.as_f64() - left).max(0.0);
             of(deployment, share, Bytes::from_f64(more))
         }
         MemoryRule::Reserve => of(deployment, 1.0, Bytes(reserve.0.max(kept.0))),

@@ -96,15 +96,18 @@ impl Parts {
     /// Half of the width that is left open, as the logarithm of a factor.
     pub fn half_width(&self, kernels_are: Kernels, host_off: f64) -> f64 {
         let by_kind = self.kernels.iter().map(|((_, source), part)| (off(*source), *part));
-        let all_kernels = self.kernels.values().sum();
+        let together = match kernels_are {
+            Kernels::Usual => 0.0,
+            Kernels::OfOtherAge => OTHER_AGE,
+            Kernels::OfSomeRelease => SOME_RELEASE,
+            Kernels::Unlisted => LENT,
+        };
         let mut parts = vec![(EXCHANGE, self.exchanges), (host_off, self.host)];
-        match kernels_are {
-            Kernels::Usual => parts.extend(by_kind),
-            Kernels::OfOtherAge => parts.extend(by_kind.chain([(OTHER_AGE, all_kernels)])),
-            Kernels::OfSomeRelease => parts.extend(by_kind.chain([(SOME_RELEASE, all_kernels)])),
-            // What ran is in no table: all of it is off together.
-            Kernels::Unlisted => parts.push((LENT, all_kernels)),
+        // What ran is in no table, so no kind of it is known by one.
+        if kernels_are != Kernels::Unlisted {
+            parts.extend(by_kind);
         }
+        parts.push((together, self.kernels.values().sum()));
         // Ranks wait for what is off elsewhere, so waiting is as far off as the rest.
         let at_work = 1.0 - self.waiting;
         if at_work > 0.0 { joined(&parts) / at_work } else { 0.0 }
@@ -153,6 +156,23 @@ mod tests {
         // 0.06 · 0.7 = 0.042 and 0.4 · 0.14 = 0.056: 0.07 together.
         let found = joined(&[(OWN, 0.7), (LENT, 0.0), (EXCHANGE, 0.14), (HOST, 0.0)]);
         assert!((found - 0.07).abs() < 1e-12, "{found}");
+    }
+
+    #[test]
+    fn kinds_of_kernels_err_apart_and_the_age_of_libraries_is_one_part_of_all() {
+        let kernels = [(("matrix products", Source::Measured), 0.3), (("attention", Source::Measured), 0.4)].into();
+        let parts = Parts { kernels, ..Parts::default() };
+        let squares = |of_kinds: f64, age: f64| (0.25 * of_kinds * of_kinds + 0.49 * age * age).sqrt();
+        for (kernels_are, expected) in [
+            // 0.3² and 0.4² are 0.25, and 0.7² is 0.49.
+            (Kernels::Usual, squares(OWN, 0.0)),
+            (Kernels::OfOtherAge, squares(OWN, OTHER_AGE)),
+            (Kernels::OfSomeRelease, squares(OWN, SOME_RELEASE)),
+            (Kernels::Unlisted, squares(0.0, LENT)),
+        ] {
+            let found = parts.half_width(kernels_are, HOST);
+            assert!((found - expected).abs() < 1e-12, "{kernels_are:?}: {found} for {expected}");
+        }
     }
 
     #[test]
