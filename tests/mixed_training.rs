@@ -150,6 +150,14 @@ fn the_search_is_no_slower_than_what_is_given_and_no_faster_than_its_bound() {
     assert!(seconds(search) >= bound, "{} against {bound}", seconds(search));
 }
 
+/// Two pipelines over both zones, whose micro-batches do not come out even, are a plan of the search too.
+#[test]
+fn a_batch_that_replicas_do_not_divide_has_no_worse_plan_than_what_is_given() {
+    let result = run("mixed-training/two-zones", &["training.batch_size=257"]);
+    let [given, search] = ["given", "search"].map(|policy| row(&result, policy).metrics["iteration_time_s"]);
+    assert!(search <= given, "{search} against {given}");
+}
+
 #[test]
 fn what_crosses_zones_is_paid_by_the_gigabyte() {
     // Two pipelines of 128 micro-batches of 8,192 tokens, 4,096 values of two bytes each, there and back, at 0.02 dollars a gigabyte.

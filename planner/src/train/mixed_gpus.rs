@@ -164,13 +164,18 @@ impl Search<'_> {
         Bound { value, limit: "every card computes all the time".to_owned() }
     }
 
-    /// Plans whose stages lie on one group each.
+    /// Plans whose stages lie on one group each. Replicas divide the micro-batches, or else the GPUs of a group: other numbers leave GPUs idle and
+    /// have micro-batches that do not come out even.
     fn by_stage(&self) -> Vec<Pipelines> {
         let mut plans = Vec::new();
         for order in orders(self.job.groups.len()) {
             let n_gpus = |group: &usize| self.job.groups[*group].cluster.n_gpus();
             let most = order.iter().map(n_gpus).min().unwrap_or(0).min(self.job.n_micro_batches);
-            for n_replicas in (1..=most).filter(|n| self.job.n_micro_batches.is_multiple_of(*n)) {
+            let comes_out = |n: &u32| {
+                self.job.n_micro_batches.is_multiple_of(*n)
+                    || order.iter().any(|group| n_gpus(group).is_multiple_of(*n))
+            };
+            for n_replicas in (1..=most).filter(comes_out) {
                 let mut heads: Vec<Vec<(usize, Speed, u32)>> = vec![Vec::new()];
                 for &group in &order {
                     heads = heads.iter().flat_map(|head| self.longer(head, group, n_replicas)).collect();
@@ -203,7 +208,12 @@ impl Search<'_> {
             MixedStage { layers, slots: vec![slot; n_replicas as usize], sizes: None }
         };
         let stages = of_stages.iter().zip(layers).map(stage).collect();
-        Some(Pipelines { stages, micro_batches: vec![self.job.n_micro_batches / n_replicas; n_replicas as usize] })
+        // Replicas are alike, so their micro-batches differ by one at most.
+        let n_replicas = n_replicas as usize;
+        Some(Pipelines {
+            stages,
+            micro_batches: shared(self.job.n_micro_batches, &vec![1.0; n_replicas], &vec![0.0; n_replicas])?,
+        })
     }
 
     /// Plans whose replicas lie on one group each, all groups together.

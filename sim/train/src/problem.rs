@@ -344,10 +344,22 @@ impl Problem {
         self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
     }
 
-    /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then; PyTorch's modules have
-    /// rules of their own.
+    /// When gradients are reduced in fact. Under ZeRO 3 no rank has room for whole ones, so none wait for the end of the step.
+    pub fn gradient_sync(&self) -> GradientSync {
+        match self.execution.gradient_sync {
+            GradientSync::AtEnd if self.gradients_cannot_wait() => GradientSync::Overlapped,
+            given => given,
+        }
+    }
+
+    /// Whether a reduction at the end of a step is out of the question: ranks keep shares of parameters, and gradients are as large.
+    pub fn gradients_cannot_wait(&self) -> bool {
+        self.layout.zero == Zero::Parameters && self.execution.trains_weights()
+    }
+
+    /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then.
     pub fn shards_gradients(&self) -> bool {
-        let waits = self.execution.gradient_sync == GradientSync::AtEnd && self.execution.framework.torch().is_none();
+        let waits = self.gradient_sync() == GradientSync::AtEnd;
         match self.layout.zero {
             Zero::Off | Zero::OptimizerStates => false,
             Zero::Gradients => !waits,

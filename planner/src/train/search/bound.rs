@@ -374,7 +374,7 @@ impl<'a> Judge<'a> {
         };
         let mut seconds = 0.0;
         for &(shared, _) in parameters {
-            if problem.execution.gradient_sync == GradientSync::AtEnd {
+            if problem.gradient_sync() == GradientSync::AtEnd {
                 let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
                 seconds += time(kind, shared * hw::real(problem.execution.gradient_dtype.bytes()));
             }

@@ -208,11 +208,10 @@ impl Space {
             Placement::Loop => self.chunks.iter().copied().filter(|&chunks| chunks > 1).collect(),
             Placement::V | Placement::Bidirectional => vec![2],
         };
-        // One stage has no order of passes to choose, and none that goes there and back.
+        // One stage has no order of passes to choose: it runs a micro-batch after the other, whatever the list names.
         if pp == 1 {
-            let plain = || train::schedule::named("1f1b");
-            let linear = self.schedules.iter().copied().find(|schedule| schedule.placement == Placement::Linear);
-            return linear.or_else(plain).map(|schedule| (schedule, 1, [0, 0])).into_iter().collect();
+            let plain = train::schedule::named("1f1b").expect("the table has 1F1B");
+            return vec![(plain, 1, [0, 0])];
         }
         let all = self.schedules.iter().flat_map(|&schedule| chunks(schedule).into_iter().map(move |n| (schedule, n)));
         all.filter(|(schedule, chunks)| schedule.placement.n_stages(pp as usize, *chunks as usize) as u64 <= n_layers)
@@ -284,7 +283,7 @@ impl Space {
             launches: problem.execution.launches_with(layout.ep),
         };
         let sharded = self.sharded(layout);
-        let can_be_split = |layout: &&Layout| layout.pp == 1 || layout.zero < Zero::Gradients;
+        let can_be_split = |layout: &&Layout| layout.zero < Zero::Gradients;
         for &layout in sharded.iter().filter(|layout| !schedule.splits_backward || can_be_split(layout)) {
             for &products in &self.products {
                 for &recompute in &self.recompute {

@@ -389,3 +389,34 @@ fn experts_and_hybrids_of_megatron_core_are_searched_without_losing_the_best() {
         check_space(&problem, "megatron", &few);
     }
 }
+
+/// PyTorch leaves a product out of what it computes again, and reduces gradients in a way of its own.
+#[test]
+fn layouts_of_pytorch_are_searched_without_losing_the_best() {
+    use train::problem::{Casts, Framework, TorchModules};
+    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let framework = Framework::Fsdp2(modules);
+    for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
+        let execution = Execution { framework, gradient_sync, ..Execution::default() };
+        let base = problem(vec![1024; 16], execution, 40.0);
+        let few = Space {
+            schedules: ["1f1b", "interleaved"].into_iter().filter_map(train::schedule::named).collect(),
+            recompute: vec![Recompute::Off, Recompute::Full],
+            zero: vec![Zero::Off, Zero::Gradients, Zero::Parameters],
+            micro_batch: vec![1, 2],
+            offload: vec![0.0],
+            ..space(&base)
+        };
+        check_space(&base, "megatron", &few);
+    }
+}
+
+#[test]
+fn one_stage_runs_a_micro_batch_after_the_other_whatever_comes_first_in_the_list() {
+    let problem = problem(vec![1024; 16], Execution::default(), 40.0);
+    for names in [["zb-1p", "1f1b"], ["gpipe", "1f1b"], ["zb-v", "interleaved"]] {
+        let schedules = names.into_iter().filter_map(train::schedule::named).collect();
+        let all = Space { schedules, pp: vec![1], ..space(&problem) }.candidates(&problem);
+        assert!(!all.is_empty() && all.iter().all(|of| of.schedule.name == "1f1b"), "{names:?}");
+    }
+}

@@ -185,19 +185,10 @@ fn held<'a>(problem: &Problem, stage: &Stage, contents: impl Iterator<Item = &'a
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
 pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
-    let after = |stage: &Stage, kind: PassKind| {
-        let mut ops =
-            layer::repeated(&layer::after_attention(&problem.shard(), share.tokens, kind, None), stage.n_dense);
-        if stage.n_expert > 0 {
-            let experts = layer::after_attention(&problem.shard(), share.tokens, kind, Some(&load));
-            ops.extend(layer::repeated(&experts, stage.n_expert));
-        }
-        ops
-    };
     let kind = if kind == PassKind::Backward { problem.execution.backward() } else { kind };
     let is_own = !problem.execution.trains_weights() || !problem.model.is_hybrid();
     if kind == PassKind::Weight && is_own {
-        return pass::weight_ops(problem, stage, share.tokens, after);
+        return pass::weight_ops(problem, load, stage, share.tokens);
     }
     let n_layers = stage.n_layers();
     // With a ring, `sharded` is one of the hops; together they see every key.
@@ -239,7 +230,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     if problem.layout.exchange == ContextExchange::Ulysses {
         ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
     }
-    ops.extend(after(stage, kind));
+    ops.extend(pass::after_attention(problem, load, stage, share.tokens, kind));
     ops.extend(blocking(problem, load, stage, share.tokens, kind));
     ops
 }

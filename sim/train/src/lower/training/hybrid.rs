@@ -39,7 +39,6 @@ impl Builder<'_> {
 
     /// What makes the gradients of weights of some layers, and of the head where the piece has it.
     pub(super) fn weight_ops(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
-        let after = |stage: &Stage, kind| self.after_attention(problem, stage, share.tokens, kind);
         match self.hybrid_layers(problem, piece, share, PassKind::Weight) {
             Some(mut layers) if problem.execution.trains_weights() => {
                 if piece.last {
@@ -47,7 +46,7 @@ impl Builder<'_> {
                 }
                 layers
             }
-            _ => pass::weight_ops(problem, piece, share.tokens, after),
+            _ => pass::weight_ops(problem, self.load, piece, share.tokens),
         }
     }
 }

@@ -172,7 +172,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         let first = part.problem.rank(Position::default()).0 + part.first_rank;
         members.extend((0..layout.dp).map(|group| hw::Rank(first + group * layout.tp * layout.pp)));
     }
-    let n_pieces = match problem.execution.gradient_sync {
+    let n_pieces = match problem.gradient_sync() {
         GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
         GradientSync::AtEnd => 1,
     };

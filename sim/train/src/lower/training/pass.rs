@@ -6,6 +6,7 @@
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, torch};
 use crate::activation::Activation;
+use crate::experts::ExpertLoad;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
@@ -307,7 +308,7 @@ impl Builder<'_> {
                     return builder.launched(problem, ops, stage, PassKind::Forward);
                 }
                 let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, Pass::Forward);
-                ops.extend(builder.after_attention(problem, stage, tokens, PassKind::Forward));
+                ops.extend(after_attention(problem, builder.load, stage, tokens, PassKind::Forward));
                 let before = layer::before_attention(&problem.shard(), tokens, PassKind::Forward);
                 ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
                 builder.launched(problem, builder.slowed(problem, ops, begun.len()), stage, PassKind::Forward)
@@ -317,22 +318,6 @@ impl Builder<'_> {
         }
         self.end_exchanges(frame, column, stage, PassKind::Forward, begun);
         leads
-    }
-
-    /// What follows attention in all layers of a stage.
-    pub(super) fn after_attention(&self, problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-        let shard = problem.shard();
-        let dense = if stage.is_repeated && shard.framework.torch().is_some() {
-            layer::read_by_backward(&shard, tokens)
-        } else {
-            layer::after_attention(&shard, tokens, kind, None)
-        };
-        let mut ops = layer::repeated(&dense, stage.n_dense);
-        if stage.n_expert > 0 {
-            let experts = layer::after_attention(&problem.shard(), tokens, kind, Some(&self.load));
-            ops.extend(layer::repeated(&experts, stage.n_expert));
-        }
-        ops
     }
 
     fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
@@ -350,7 +335,7 @@ impl Builder<'_> {
         let problem = self.at(frame.pp);
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
-        let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
+        let in_pieces = (early || is_last && makes_gradients) && problem.gradient_sync() != GradientSync::AtEnd;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         // What streams back starts with the backward, not before the slots ahead of it have ended.
@@ -477,7 +462,7 @@ impl Builder<'_> {
                 ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
                 if !problem.model.is_hybrid() {
-                    ops.extend(builder.after_attention(problem, &one_layer(piece), share.tokens, kind));
+                    ops.extend(after_attention(problem, builder.load, &one_layer(piece), share.tokens, kind));
                 }
                 ops
             });
@@ -495,7 +480,7 @@ impl Builder<'_> {
                 }
                 let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, pass_of(kind));
                 ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n_layers));
-                ops.extend(builder.after_attention(problem, &all_but_one_layer(piece), tokens, kind));
+                ops.extend(after_attention(problem, builder.load, &all_but_one_layer(piece), tokens, kind));
                 builder.launched(problem, builder.slowed(problem, ops, begun.len()), piece, kind)
             });
             self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
@@ -564,19 +549,30 @@ const fn all_but_one_layer(piece: &Stage) -> Stage {
     Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
 }
 
+/// What follows attention in all layers of a stage.
+pub(super) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    let shard = problem.shard();
+    let dense = if stage.is_repeated && shard.framework.torch().is_some() {
+        layer::read_by_backward(&shard, tokens)
+    } else {
+        layer::after_attention(&shard, tokens, kind, None)
+    };
+    let mut ops = layer::repeated(&dense, stage.n_dense);
+    if stage.n_expert > 0 {
+        let experts = layer::after_attention(&shard, tokens, kind, Some(&load));
+        ops.extend(layer::repeated(&experts, stage.n_expert));
+    }
+    ops
+}
+
 /// GEMM of the weight gradients of some layers, and of the head where the piece has it.
-pub(super) fn weight_ops(
-    problem: &Problem,
-    piece: &Stage,
-    tokens: u64,
-    after_attention: impl Fn(&Stage, PassKind) -> Ops,
-) -> Ops {
+pub(super) fn weight_ops(problem: &Problem, load: ExpertLoad, piece: &Stage, tokens: u64) -> Ops {
     if !problem.execution.trains_weights() {
         return Vec::new();
     }
     let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
     let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
     ops.extend(layer::repeated(&before, piece.n_layers()));
-    ops.extend(after_attention(piece, PassKind::Weight));
+    ops.extend(after_attention(problem, load, piece, tokens, PassKind::Weight));
     ops
 }

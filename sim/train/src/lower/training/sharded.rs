@@ -6,6 +6,7 @@
 use hw::Bytes;
 
 use super::{Builder, Frame, stage_index};
+use crate::layout::Zero;
 use crate::memory;
 use crate::problem::Problem;
 use crate::stage::Stage;
@@ -106,10 +107,13 @@ fn of_other_streams(problem: &Problem, held: &[Stage]) -> Bytes {
     if !memory::gradients_come_late(problem) {
         return Bytes::ZERO;
     }
+    // Gradients that wait for the end of a step are made beside their passes.
+    let is_cut = problem.layout.zero < Zero::Gradients || problem.shards_gradients();
+    let shares = if is_cut { memory::states(problem, held).gradients } else { Bytes::ZERO };
     let [layer, tables] = engine::memory::gathered_elements(&problem.shard(), held).map(hw::real);
     let gathered = tables * hw::real(problem.dtype.bytes()) + layer * problem.gathered_bytes();
     let buffers = if problem.layout.n_shards() > 1 { gathered } else { 0.0 };
-    memory::states(problem, held).gradients + Bytes::from_f64(buffers)
+    shares + Bytes::from_f64(buffers)
 }
 
 fn signed(bytes: Bytes) -> i64 {

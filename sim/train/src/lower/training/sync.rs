@@ -129,7 +129,7 @@ impl Builder<'_> {
         if self.is_alone() {
             return;
         }
-        let n_pieces = match self.problem.execution.gradient_sync {
+        let n_pieces = match self.problem.gradient_sync() {
             GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
             GradientSync::AtEnd => 1,
         };
@@ -139,7 +139,7 @@ impl Builder<'_> {
             for (chunk, stage) in self.chunks(lane) {
                 for (index, piece) in (0_u32..).zip(stage.pieces(n_pieces)) {
                     let made = self.pieces[lane.index()][chunk].get(index as usize).copied();
-                    let behind = self.problem.execution.gradient_sync != GradientSync::AtEnd;
+                    let behind = self.problem.gradient_sync() != GradientSync::AtEnd;
                     let preds = made.filter(|_| behind).map_or_else(|| end.clone(), |task| vec![task]);
                     let chunk = u32::try_from(chunk).expect("chunks fit u32");
                     synced.extend(self.reduce(
