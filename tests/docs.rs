@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Lines of the README: one screen.
 const README_LINES_MAX: usize = 40;
@@ -122,6 +123,35 @@ fn sentences_are_short() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// A line of output without what differs from machine to machine: how long planning took.
+fn comparable(line: &str) -> String {
+    match line.split_once("plan in ") {
+        Some((before, after)) => {
+            let rest = after.split_once("; ").map_or("", |(_, rest)| rest);
+            format!("{before}plan in …; {rest}")
+        }
+        None => line.to_owned(),
+    }
+}
+
+#[test]
+fn the_tour_shows_what_the_quickstart_prints() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-tour-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let ran = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .args(["run", "--no-progress"])
+        .current_dir(&folder)
+        .output()
+        .expect("the binary runs");
+    std::fs::remove_dir_all(&folder).expect("it was made above");
+    let printed = String::from_utf8(ran.stdout).expect("text");
+    let page = read(&super::root().join("docs/tour.md"));
+    let shown =
+        page.split("$ skrull-sim run\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a first block");
+    let [shown, printed] = [shown, &printed].map(|text| text.trim().lines().map(comparable).collect::<Vec<_>>());
+    assert_eq!(shown, printed, "docs/tour.md shows other figures than the quickstart prints");
 }
 
 #[test]

@@ -73,6 +73,13 @@ fn keys_of_other_kinds_and_ways_are_answered() {
             "classification.question_types=12",
             "`classification.question_types` changes nothing",
         ),
+        ("multi-task/example", "training.recompute='full'", "`training.recompute` changes nothing"),
+        (
+            "multi-task/example",
+            "training.host_overhead_per_layer_us=50",
+            "`training.host_overhead_per_layer_us` changes nothing",
+        ),
+        ("multi-task/example", "training.zero=1", "`training.zero` changes nothing"),
         ("multi-task/example", "cost.strict_hull=true", "unknown key `cost.strict_hull`"),
         ("compiler/llama-1b-codealpaca", "cost.strict_hull=true", "unknown key `cost.strict_hull`"),
     ] {
@@ -80,6 +87,9 @@ fn keys_of_other_kinds_and_ways_are_answered() {
     }
     for (name, set) in [
         ("multi-task/example", "training.forward_ratio=0.5"),
+        ("multi-task/qwen-val", "training.recompute='full'"),
+        ("multi-task/qwen-val", "training.host_overhead_per_layer_us=50"),
+        ("multi-task/qwen-val", "training.zero=1"),
         ("curriculum/gradual-qwen2-7b", "classification.sharing='questions'"),
     ] {
         assert_eq!(found(name, set), Vec::<String>::new(), "{name} {set}");

@@ -63,8 +63,8 @@ pub fn read(
     let work = work::read(&mut top);
     top.finish();
     let cluster = cluster::cluster(reader.section("cluster"));
-    let is_measured = work.as_ref().is_none_or(|work| work.calls.iter().any(|call| !call.times.is_empty()));
-    let training = training(reader.section("training"), is_measured);
+    let has = work.as_ref().map_or(Has::ALL, Has::of);
+    let training = training(reader.section("training"), &has);
     let run = policies(reader.section("policies"), head.seed);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
@@ -72,7 +72,7 @@ pub fn read(
     let ((cluster, reserved), work) = cluster.zip(work)?;
     let mut free_parameters = training.1;
     free_parameters.extend(cluster.joined());
-    if is_measured {
+    if has.measured {
         let ratio = training.0.forward_ratio;
         free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));
     }
@@ -92,10 +92,45 @@ pub fn read(
     })
 }
 
+/// What the flows have that keys of `[training]` act on.
+struct Has {
+    /// Calls with `times_ms`.
+    measured: bool,
+    /// Calls whose time follows from their shapes.
+    computed: bool,
+    /// Layers with attention: others compute nothing again.
+    attention: bool,
+    parameters: bool,
+}
+
+impl Has {
+    /// Nothing is idle in a file that cannot be read.
+    const ALL: Self = Self { measured: true, computed: true, attention: true, parameters: true };
+
+    fn of(work: &work::WorkSection) -> Self {
+        let operators = || work.calls.iter().filter_map(|call| work.operators.get(call.operator));
+        Self {
+            measured: work.calls.iter().any(|call| !call.times.is_empty()),
+            computed: work.calls.iter().any(|call| call.times.is_empty()),
+            attention: operators().any(|operator| matches!(operator.body, Body::Transformer { .. })),
+            parameters: operators().any(|operator| operator.parameters > 0),
+        }
+    }
+}
+
 /// `[training]`: how an iteration is executed, and what of it was assumed.
-fn training(mut section: Section<'_>, is_measured: bool) -> (Execution, Vec<String>) {
-    if !is_measured {
+fn training(mut section: Section<'_>, has: &Has) -> (Execution, Vec<String>) {
+    if !has.measured {
         section.idle(&["forward_ratio"], "measured times: `times_ms` of a flow");
+    }
+    if !has.computed {
+        section.idle(&["host_overhead_per_layer_us"], "an item of a flow without `times_ms`: measured times have it");
+    }
+    if !has.attention {
+        section.idle(&["recompute"], "an operator with `heads`: others keep what they need");
+    }
+    if !has.parameters {
+        section.idle(&["zero"], "an operator with parameters");
     }
     let recompute = recompute::read(&mut section);
     let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;

@@ -240,7 +240,7 @@ pub fn of_sequences(
     }
     let host_words = of_host(&asked, &problem, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
-    no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
+    no_effect::warn(reader, &given, &problem, search.as_ref(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
         profile: if of_card.is_some() && !asked.profile { Some(of_framework(&problem)) } else { cost.profile },

@@ -5,7 +5,8 @@
 use engine::model::Experts;
 use engine::shard::Shard;
 use hw::Format;
-use train::layout::{ContextExchange, Zero};
+use planner::train::search::space::Space;
+use train::layout::{ContextExchange, Layout, Zero};
 use train::muon::TensorMode;
 use train::problem::{AttentionKernel, Dropout, Framework, GradientSync, Loss, Module, Recompute};
 use train::schedule::Placement;
@@ -26,11 +27,21 @@ struct Key {
     is_idle: fn(&Problem) -> bool,
     /// What it would need.
     needs: &'static str,
-    /// Whether that is left to the search of a layout, where there is one.
-    is_of_layout: bool,
+    hangs_on: HangsOn,
 }
 
-const KEYS: [Key; 30] = [
+/// What of a problem decides whether a key has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HangsOn {
+    /// Model, framework and formats, which a search of layouts leaves as they are.
+    Model,
+    /// The stage of ZeRO: a search tries a list of them.
+    Sharding,
+    /// More of the layout. A search decides it.
+    Layout,
+}
+
+const KEYS: [Key; 31] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -115,7 +126,7 @@ const KEYS: [Key; 30] = [
         |problem| problem.layout.tp == 1 && problem.layout.sequence_parallel,
         "a tensor group, which `tp = 1` does not have",
     ),
-    of_layout(
+    of_sharding(
         "parallel",
         "replicate",
         |problem| {
@@ -138,6 +149,12 @@ const KEYS: [Key; 30] = [
             !execution.trains_weights() && execution.gradient_sync == GradientSync::EachMicroBatch
         },
         "gradients of the model's own weights, which `optimizer.trains = \"adapters\"` does not have",
+    ),
+    of_sharding(
+        "training",
+        "gradient_sync",
+        |problem| problem.execution.gradient_sync == GradientSync::AtEnd && problem.gradients_cannot_wait(),
+        "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward",
     ),
     of_layout(
         "overlap",
@@ -217,11 +234,15 @@ const COSTS: [(&str, &[&str]); 6] = [
 type IsIdle = fn(&Problem) -> bool;
 
 const fn of_model(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
-    Key { section, name, is_idle, needs, is_of_layout: false }
+    Key { section, name, is_idle, needs, hangs_on: HangsOn::Model }
 }
 
 const fn of_layout(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
-    Key { section, name, is_idle, needs, is_of_layout: true }
+    Key { section, name, is_idle, needs, hangs_on: HangsOn::Layout }
+}
+
+const fn of_sharding(section: &'static str, name: &'static str, is_idle: IsIdle, needs: &'static str) -> Key {
+    Key { section, name, is_idle, needs, hangs_on: HangsOn::Sharding }
 }
 
 const fn has_no_experts(problem: &Problem) -> bool {
@@ -384,8 +405,15 @@ fn costs(reader: &Reader<'_>) -> Vec<(String, Place)> {
 }
 
 /// Warns of every key that changes nothing, of the file and of the policies that run.
-pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_searched: bool, policies: &[PolicyChoice]) {
+pub fn warn(
+    reader: &mut Reader<'_>,
+    given: &Given,
+    problem: &Problem,
+    search: Option<&Space>,
+    policies: &[PolicyChoice],
+) {
     let asked: Vec<Problem> = policies.iter().map(|choice| choice.problem(problem)).collect();
+    let sharded = search.map_or_else(Vec::new, |space| each_sharding(&asked, &space.zero));
     let has_times = problem.execution.unit_times.is_some();
     let costs: &[(String, Place)] = if has_times { &given.costs } else { &[] };
     for (key, at) in costs {
@@ -394,15 +422,19 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
     }
     for (index, value, at) in &given.keys {
         let key = &KEYS[*index];
-        let is_left_open = is_searched && key.is_of_layout;
+        let is_idle = match (search, key.hangs_on) {
+            (Some(_), HangsOn::Layout) => false,
+            (Some(_), HangsOn::Sharding) => sharded.iter().all(key.is_idle),
+            (None, _) | (_, HangsOn::Model) => asked.iter().all(key.is_idle),
+        };
         let key_and_value = format!("{}.{} = {value}", key.section, key.name);
         let is_said = costs.iter().any(|(said, _)| *said == key_and_value);
-        if !is_said && !is_left_open && !is_default(key, value) && asked.iter().all(key.is_idle) {
+        if !is_said && is_idle && !is_default(key, value) {
             let what = format!("`{key_and_value}` changes nothing");
             reader.warn(Code::NoEffect, at.clone(), what, format!("it needs {}", key.needs));
         }
     }
-    if is_searched {
+    if search.is_some() {
         searched::warn(reader, &given.of_one_layout, policies);
     } else {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
@@ -417,6 +449,12 @@ pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_search
         modules(reader, &format!("recompute of policy {}", choice.name), None, asked);
     }
     tables(reader, given, policies);
+}
+
+/// Problems with every stage of ZeRO that a search tries.
+fn each_sharding(problems: &[Problem], stages: &[Zero]) -> Vec<Problem> {
+    let with = |problem: &Problem, zero| Problem { layout: Layout { zero, ..problem.layout }, ..problem.clone() };
+    problems.iter().flat_map(|problem| stages.iter().map(move |&zero| with(problem, zero))).collect()
 }
 
 /// Whether the value is what an absent key means, where the key has no say.

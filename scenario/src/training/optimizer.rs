@@ -43,9 +43,6 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
     let master = section.one_of("master", base.master, &MASTERS);
     let first = section.one_of("first_moment", base.moments[0], &MOMENTS);
-    if rule == Rule::Muon && !trains_adapters {
-        section.idle(&["second_moment"], "`rule = \"adam\"`: Muon keeps one moment of a matrix");
-    }
     if rule != Rule::Muon && !trains_adapters {
         section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
     }
