@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::branches::fits;
 use super::cut::{Dollar, Part, Piece};
 use super::uses::uses;
-use super::{UNKNOWN, Unreadable, Values, arithmetic};
+use super::{UNKNOWN, Unreadable, Values};
 
 /// Comparisons of numbers in a test, and their signs in a sum.
 const COMPARISONS: [(&str, &str); 6] =
@@ -25,7 +25,7 @@ impl Known<'_> {
         Ok(match first.plain().as_str() {
             "true" | ":" => Some(Some(true)),
             "false" => Some(Some(false)),
-            "((" => Some(self.sum(rest)),
+            "((" => Some(self.sum(rest)?),
             "test" => Some(self.all(rest)?),
             open @ ("[" | "[[") => {
                 let close = if open == "[" { "]" } else { "]]" };
@@ -115,18 +115,19 @@ impl Known<'_> {
     }
 
     /// A comparison of two sums, or a sum that is not zero.
-    fn sum(&self, pieces: &[Piece]) -> Option<bool> {
-        let [Piece { parts, .. }] = pieces else { return None };
-        let [Part::Dollar { what: Dollar::Sum { text }, .. }] = &parts[..] else { return None };
+    fn sum(&self, pieces: &[Piece]) -> Result<Option<bool>, Unreadable> {
+        let [Piece { parts, .. }] = pieces else { return Ok(None) };
+        let [Part::Dollar { what: Dollar::Sum { text }, at, .. }] = &parts[..] else { return Ok(None) };
         if self.is_uncertain(pieces) {
-            return None;
+            return Ok(None);
         }
-        let value = |text: &str| arithmetic::sum(text, &|name: &str| self.values.number(name));
-        let found = COMPARISONS.iter().find_map(|(_, sign)| Some((text.split_once(sign)?, *sign)));
-        match found {
-            Some(((left, right), sign)) => Some(compares(value(left)?, sign, value(right)?)),
-            None => value(text).map(|value| value != 0),
-        }
+        let value = |text: &str| self.values.sum(text, *at, 0);
+        Ok(match compared(text) {
+            Some((left, sign, right)) => {
+                value(left)?.zip(value(right)?).map(|(left, right)| compares(left, sign, right))
+            }
+            None => value(text)?.map(|value| value != 0),
+        })
     }
 }
 
@@ -137,6 +138,15 @@ fn is_like(word: &str, pattern: &str, piece: &Piece) -> Option<bool> {
         Part::Plain { is_quoted, .. } | Part::Dollar { is_quoted, .. } => *is_quoted,
     });
     if is_plain || is_quoted { Some(word == pattern) } else { fits(word, pattern) }
+}
+
+/// Both sides of a comparison of sums, with its sign. Two signs of the same direction move bits.
+fn compared(text: &str) -> Option<(&str, &'static str, &str)> {
+    COMPARISONS.iter().find_map(|(_, sign)| {
+        let (left, right) = text.split_once(sign)?;
+        let is_shift = sign.len() == 1 && right.starts_with(sign);
+        (!is_shift).then_some((left, *sign, right))
+    })
 }
 
 fn compares(left: i64, sign: &str, right: i64) -> bool {

@@ -140,16 +140,23 @@ impl Values {
                 (Some(_), None) => Vec::new(),
                 (None, None) => unknown(),
             },
-            Dollar::Sum { text } => {
-                let known = |name: &str| self.number(name);
-                match arithmetic::sum(text, &known) {
-                    Some(number) => {
-                        vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
-                    }
-                    None => unknown(),
+            Dollar::Sum { text } => match self.sum(text, at, depth + 1)? {
+                Some(number) => {
+                    vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
                 }
-            }
+                None => unknown(),
+            },
         })
+    }
+
+    /// The value of a sum, in which a shell substitutes first: names with defaults, sums inside of it.
+    pub(super) fn sum(&self, text: &str, at: usize, depth: usize) -> Result<Option<i64>, Unreadable> {
+        let letters = self.text(text, at, depth)?;
+        if letters.len() > LETTERS_MAX {
+            return Err(Unreadable::Long);
+        }
+        let filled: String = letters.iter().map(|(letter, _)| *letter).collect();
+        Ok(arithmetic::sum(&filled, &|name: &str| self.number(name)))
     }
 
     /// The text of a default, with its own substitutions.
