@@ -132,8 +132,9 @@ fn feed_forward(flags: &mut Flags<'_>, out: &mut Document, hidden: u64, is_gated
 }
 
 fn groups(flags: &mut Flags<'_>, out: &mut Document, n_heads: u64) -> u64 {
-    let given = flags.count("num-query-groups", 1..=MOST).filter(|_| flags.is("group-query-attention"));
-    let n_groups = given.unwrap_or(n_heads);
+    let given = flags.count("num-query-groups", 1..=MOST);
+    // Without a number there is one group (`--num-query-groups` of megatron/training/arguments.py).
+    let n_groups = if flags.is("group-query-attention") { given.unwrap_or(1) } else { n_heads };
     if !n_heads.is_multiple_of(n_groups) {
         let what = format!("{n_groups} query groups do not divide {n_heads} heads");
         flags.wrong("num-query-groups", what, format!("allowed are {}", divisors(n_heads)));

@@ -55,6 +55,20 @@ fn a_misspelt_word_is_shown_with_the_nearest() {
 }
 
 #[test]
+fn query_groups_without_a_number_are_one() {
+    let groups = [
+        ("", 16),
+        ("--group-query-attention", 1),
+        ("--group-query-attention --num-query-groups 4", 4),
+        ("--num-query-groups 4", 16),
+    ];
+    for (flags, n) in groups {
+        let found = found(flags);
+        assert!(found.scenario.contains(&format!("num_key_value_heads = {n} ")), "{flags}: {}", found.scenario);
+    }
+}
+
+#[test]
 fn windows_are_read_layer_by_layer() {
     let part = |flags: &str, part: &str| {
         let found = found(flags);
