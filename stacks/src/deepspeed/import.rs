@@ -54,6 +54,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         job.key(("parallel", "sequence_parallel"), false, "tensor_parallel: activations are whole on every rank");
     }
     formats(&mut flags, &mut job);
+    states(&mut flags, &mut job, stage);
     let is_several = accumulation.is_some_and(|steps| steps > 1);
     let sync = match (flags.is("zero_optimization.overlap_comm"), stage) {
         // Above ZeRO 1 a rank keeps its part of the gradients alone.
@@ -174,10 +175,42 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
     let words = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "bf16")];
-    let usual = if is_fp16 { "bf16" } else { "fp32" };
+    let usual = if is_fp16 || narrow_masters(flags).is_some() { "bf16" } else { "fp32" };
     let given = flags.find("data_types.grad_accum_dtype").is_some();
     let gradients = if given { flags.word("data_types.grad_accum_dtype", &words).unwrap_or(usual) } else { usual };
     job.word(("training", "gradient_dtype"), gradients, "data_types.grad_accum_dtype");
+}
+
+/// The key by which master weights and gradients have 16 bits.
+fn narrow_masters(flags: &Flags<'_>) -> Option<&'static str> {
+    let names = ["bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads"];
+    names.into_iter().find(|name| flags.is(name) && !is_auto(flags, name))
+}
+
+/// States of the optimizer in 16 bits. PyTorch's modules have no master weights beside their parameters.
+fn states(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+    const MOMENTS: &str = "bf16.bf16_optimizer_states";
+    match narrow_masters(flags) {
+        Some(name) if stage == 3 => {
+            flags
+                .not_modelled(name, "parameters of stage 3 are counted in 32 bits, with no master weights beside them");
+        }
+        Some(name) => job.word(("optimizer", "master"), "fp16", remark_of_masters(name)),
+        None => {}
+    }
+    if flags.is(MOMENTS) && !is_auto(flags, MOMENTS) {
+        for moment in ["first_moment", "second_moment"] {
+            job.word(("optimizer", moment), "bf16", MOMENTS);
+        }
+    }
+}
+
+/// bf16 has as many bytes as fp16, and is no word for masters.
+fn remark_of_masters(name: &str) -> &'static str {
+    match name {
+        "fp16.fp16_master_weights_and_grads" => "fp16.fp16_master_weights_and_grads",
+        _ => "bf16.bf16_master_weights_and_grads: bf16 has as many bytes",
+    }
 }
 
 /// Every key of an object, those inside others with their names in front; where each stands, as far as its name tells.
@@ -238,6 +271,49 @@ mod tests {
         // Places are those of the names in the text.
         let at = found.findings.iter().find(|finding| finding.what.contains("made_up")).and_then(|one| one.at.clone());
         assert_eq!(at.map(|at| &CONFIG[at]), Some("\"key\""));
+    }
+
+    /// Keys of the scenario of a configuration with some parts, and what is said of them.
+    fn check(parts: &str, lines: &[&str], said: &[&str]) {
+        let text = format!(
+            "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, {parts}}}"
+        );
+        let found = found(&text);
+        for line in lines {
+            assert!(found.scenario.contains(line), "{line} of {parts}: {}", found.scenario);
+        }
+        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        for what in said {
+            assert!(words.contains(what), "{what} of {parts}: {words:?}");
+        }
+        assert_eq!(words.iter().any(|what| what.contains("_master_weights_")), !said.is_empty(), "{parts}: {words:?}");
+    }
+
+    #[test]
+    fn states_of_sixteen_bits_are_read_or_named() {
+        let both =
+            "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, \"bf16_optimizer_states\": true}";
+        let moments = ["gradient_dtype = \"bf16\"", "first_moment = \"bf16\"", "second_moment = \"bf16\""];
+        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &moments, &[]);
+        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
+        let named = ["`bf16.bf16_master_weights_and_grads true` is not modelled"];
+        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 3}}"), &moments, &named);
+        let fp16 = "\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}";
+        check(&format!("{fp16}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
+        let off = both.replace("grads\": true", "grads\": false");
+        check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"fp32\""], &[]);
+    }
+
+    #[test]
+    fn optimizers_other_than_adam_are_named() {
+        for name in ["OneBitAdam", "ZeroOneAdam", "onebitadam", "Lion"] {
+            let parts = format!("\"bf16\": {{\"enabled\": true}}, \"optimizer\": {{\"type\": \"{name}\"}}");
+            let text = format!(
+                "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, {parts}}}"
+            );
+            let what = format!("`optimizer.type {name}` is not modelled");
+            assert!(found(&text).findings.iter().any(|finding| finding.what == what), "{name}");
+        }
     }
 
     #[test]
