@@ -32,9 +32,17 @@ const ALIKE: [(&str, &str); 5] = [
     ("experimental.enable-async-tensor-parallel", "compile.enable-async-tensor-parallel"),
 ];
 
-/// Whether a text starts the script of torchtitan with its variables.
+/// Whether a text starts the script of torchtitan with its variables, or with options of its own.
 pub(crate) fn is_script(text: &str) -> bool {
-    text.contains(SCRIPT) && VARIABLES[1..].iter().any(|(name, ..)| text.contains(&format!("{name}=")))
+    let has_variables = VARIABLES[1..].iter().any(|(name, ..)| text.contains(&format!("{name}=")));
+    text.contains(SCRIPT) && (has_variables || text.contains("--module") || names_known(text))
+}
+
+/// Whether a text has `--config` with a configuration that torchtitan ships.
+fn names_known(text: &str) -> bool {
+    let words =
+        text.split("--config").skip(1).filter_map(|rest| rest.trim_start_matches(['=', ' ']).split_whitespace().next());
+    words.map(stem).any(|name| KNOWN.iter().any(|[known, ..]| *known == name))
 }
 
 /// Puts the variables of the script into the launch as the flags that they stand for, where nothing else says them.
@@ -195,6 +203,13 @@ mod tests {
         );
         let file = "CONFIG_FILE=./train_configs/llama3_70b.toml ./run_train.sh --training.local_batch_size 1\n";
         check(file, &["tp = 8", "recompute = \"full\"", "bucket_tokens = 8192", "tokens = 8192"]);
+        for options in ["--module llama3 --config llama3_8b", "--config=llama3_8b"] {
+            check(
+                &format!("NGPU=4 ./run_train.sh {options}\n"),
+                &["name = \"llama-3-8b\"", "gpus_per_node = 4", "tokens = 8192"],
+            );
+        }
+        assert_eq!(crate::recognise("./run_train.sh --config mine.yaml\n"), None);
         // What its caller sets is the script's own.
         let (_, said) = read("CONFIG=$1 ./run_train.sh\n");
         assert!(said.iter().any(|what| what.contains("`llama3_debugmodel` is not in the catalogue")), "{said:?}");

@@ -245,8 +245,12 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         job.key(("training", "recompute_layers"), n, "--activation_checkpoint.selective_ac_option");
     }
     let is_narrow = flags.text("training.dtype").is_some_and(|word| word == "bfloat16");
+    const REDUCED: &str = "training.mixed-precision-reduce";
     let gradients = if is_narrow { "bf16" } else { "fp32" };
-    job.word(("training", "gradient_dtype"), gradients, "--training.dtype, --training.mixed_precision_reduce");
+    job.word(("training", "gradient_dtype"), gradients, "--training.dtype");
+    if flags.text(REDUCED).is_some_and(|word| is_narrow != (word == "bfloat16")) {
+        flags.not_modelled(REDUCED, "gradients are reduced in the format in which they are kept, `--training.dtype`");
+    }
     // Copies of parameters are reduced with every micro-batch where no pipeline cuts the batch.
     let is_several = job.batch.zip(job.dp).is_some_and(|(batch, dp)| batch > dp.saturating_mul(job.micro_batch));
     let is_copied = job.keys.iter().any(|(_, name, value, _)| *name == "zero" && value == "0");
