@@ -517,10 +517,12 @@ mod tests {
             ("vllm/vllm-openai:v0.11.0", "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned()),
             ("vllm/vllm-openai:v0.11.0", format!("command: [\"/bin/sh\", \"-c\"]\n        {list}")),
             ("vllm/vllm-openai:v0.11.0", format!("command: [sh, -c]\n        {}\n        env:\n        - name: MODEL\n          value: Qwen/Qwen3-32B\n        - name: TP\n          value: \"2\"", list.replace("Qwen/Qwen3-32B -tp 2", "$MODEL -tp $(TP)"))),
+            ("vllm/vllm-openai:v0.11.0", format!("command: [sh, -c]\n        {}\n        env:\n        - {{name: TP, value: \"2\"}}\n        - {{ name: OTHER, value: x }}", list.replace("-tp 2", "-tp $TP"))),
             ("lmsysorg/sglang:v0.5.5", "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]".to_owned()),
         ] {
             let text = format!(
                 "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: 2\n  template:\n    spec:\n      \
+                 initContainers:\n      - name: first\n        image: vllm/vllm-openai:v0.9.0\n        args: [\"--model\", \"llama-3-8b\"]\n      \
                  containers:\n      - name: side\n        image: busybox:1.36\n        command: [sleep, infinity]\n      \
                  - name: engine\n        image: {image}\n        {lines}\n"
             );

@@ -159,8 +159,8 @@ fn opened_items<'a>(indentation: usize, body: &'a str, open: &mut Vec<(usize, St
         while open.last().is_some_and(|(outer, key)| *outer > indentation || (*outer == indentation && key == "-")) {
             open.pop();
         }
-        if key_and_value(rest).is_none() {
-            // An item that is a word alone: a key without a name holds it.
+        if rest.trim_start().starts_with('{') || key_and_value(rest).is_none() {
+            // An item that is a word or keys in braces: a key without a name holds it.
             return (indentation + 1, body);
         }
         if open.len() < DEPTH_MAX {
@@ -240,11 +240,19 @@ pub(crate) fn listed(entry: &Entry) -> Vec<String> {
     serde_json::from_str(text).unwrap_or_else(|_| items(inner).into_iter().map(|word| unquoted(word.trim())).collect())
 }
 
+/// Keys and values of an item in braces: `{name: A, value: "1"}`.
+pub(crate) fn in_braces(text: &str) -> Vec<(String, String)> {
+    let Some(inner) = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else { return Vec::new() };
+    let pairs = items(inner).into_iter().filter_map(|item| key_and_value(item.trim()));
+    pairs.map(|(key, value)| (unquoted(key), unquoted(value))).collect()
+}
+
 /// Items of a list in one line: commas between quotes are part of a word.
 fn items(inner: &str) -> Vec<&str> {
     let (mut items, mut start, mut quote) = (Vec::new(), 0, None);
     for (at, letter) in inner.char_indices() {
-        let begins_word = inner[start..at].trim().is_empty();
+        let before = inner[start..at].trim_end();
+        let begins_word = before.is_empty() || before.ends_with(':');
         match quote {
             Some(open) if letter == open => quote = None,
             None if begins_word && (letter == '"' || letter == '\'') => quote = Some(letter),
@@ -291,6 +299,17 @@ mod tests {
         assert_eq!(listed("a: [\n  \"one two\",\n  three,\n]\nb: 1\n"), ["one two", "three"]);
         assert_eq!(listed("a: []"), [""; 0]);
         check("a: [0]*3+[1]*5\nb: 1", &[("a", "[0]*3+[1]*5"), ("b", "1")]);
+    }
+
+    #[test]
+    fn items_in_braces_are_keys_and_values() {
+        check(
+            "a:\n- {name: X, value: \"1, 2\"}\nb: 1",
+            &[("a", ""), ("a/-", "{name: X, value: \"1, 2\"}"), ("b", "1")],
+        );
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(in_braces("{name: X, value: \"1, 2\"}"), [pair("name", "X"), pair("value", "1, 2")]);
+        assert_eq!(in_braces("name: X"), []);
     }
 
     #[test]

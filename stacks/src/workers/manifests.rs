@@ -55,7 +55,8 @@ const KEYS: [&str; 4] = ["args", "command", "env", "image"];
 /// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
 fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
     let mut found: Vec<(&[String], Container)> = Vec::new();
-    for entry in entries {
+    // What runs before the containers serves nothing.
+    for entry in entries.iter().filter(|entry| !entry.path.iter().any(|key| key == "initContainers")) {
         let outer = entry.path.split_last().map_or(&[][..], |(_, outer)| outer);
         let has_dash = document.get(entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
         if has_dash && outer.last().is_some_and(|key| key == "-") {
@@ -86,7 +87,7 @@ impl Container {
     /// Reads one of its keys.
     fn read(&mut self, key: &str, entry: &Entry) {
         let words = match key {
-            "env" => return take(&mut self.variables, entry.key(), &entry.value),
+            "env" => return self.set(entry),
             "image" => return self.image.clone_from(&entry.value),
             "args" => &mut self.args,
             _ => &mut self.command,
@@ -94,6 +95,14 @@ impl Container {
         words.extend(yaml::listed(entry));
         let start = self.place.as_ref().map_or(entry.at.start, |place| place.start);
         self.place = Some(start..entry.at.end);
+    }
+
+    /// Takes a part of a variable, or a whole one in braces.
+    fn set(&mut self, entry: &Entry) {
+        take(&mut self.variables, entry.key(), &entry.value);
+        for (key, value) in yaml::in_braces(&entry.value) {
+            take(&mut self.variables, &key, &value);
+        }
     }
 
     /// The server that it starts. Without a command its image says what that is.
