@@ -192,6 +192,11 @@ impl<'t> Flags<'t> {
         self.given.iter().rev().find(|flag| flag.name == name)
     }
 
+    /// Of several names of one option the one that is given last, which counts.
+    pub(crate) fn last_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        self.given.iter().rev().find_map(|flag| names.iter().copied().find(|name| *name == flag.name))
+    }
+
     /// Where a flag stands.
     pub fn at(&self, name: &str) -> Option<Range<usize>> {
         self.find(name).map(|flag| flag.at.clone())

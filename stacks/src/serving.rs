@@ -59,6 +59,8 @@ pub(crate) struct Server {
     pub(crate) dp: u64,
     /// Such servers beside each other.
     pub(crate) copies: u64,
+    /// Nodes of one of them, where the command says so.
+    pub(crate) nodes: Option<u64>,
     /// GPUs that share the experts, where they are not cut.
     pub(crate) ep: Option<u64>,
     /// Whether the experts are cut over those GPUs in truth, and whole in the scenario alone.
@@ -84,6 +86,7 @@ impl Server {
             pp: 1,
             dp: 1,
             copies: 1,
+            nodes: None,
             ep: None,
             cuts_experts: false,
             keys: Vec::new(),
@@ -93,13 +96,11 @@ impl Server {
         }
     }
 
-    /// A whole number of a flag as a key of `[engine]`.
+    /// A whole number of a flag, by any of its names, as a key of `[engine]`.
     pub(crate) fn count(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str], most: u64) {
-        for name in names {
-            if let Some(n) = flags.count(name, 1..=most) {
-                self.keys.push((key, n.to_string(), format!("--{name}")));
-                return;
-            }
+        let Some(name) = flags.last_of(names) else { return };
+        if let Some(n) = flags.count(name, 1..=most) {
+            self.keys.push((key, n.to_string(), format!("--{name}")));
         }
     }
 
@@ -110,44 +111,34 @@ impl Server {
     }
 
     /// A whole number, or one with a letter: thousands of `8k`, powers of two of `8K`.
-    pub(crate) fn size(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str], most: u64) {
-        for name in names {
-            let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == *name) else { continue };
-            if let Some(number) = with_letter(&flag.value()) {
-                flag.values = vec![number.to_string()];
-            }
-            self.count(flags, key, &[name], most);
-            return;
+    pub(crate) fn size(&mut self, flags: &mut Flags<'_>, key: &'static str, name: &str, most: u64) {
+        if let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == name)
+            && let Some(number) = with_letter(&flag.value())
+        {
+            flag.values = vec![number.to_string()];
         }
+        self.count(flags, key, &[name], most);
     }
 
     /// The largest of a list of whole numbers.
     pub(crate) fn largest(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str]) {
-        for name in names {
-            let Some(text) = flags.text(name) else { continue };
-            let numbers = text.split([' ', ',', '[', ']']).filter_map(|word| word.parse::<u64>().ok());
-            if let Some(most) = numbers.max() {
-                self.keys.push((key, most.to_string(), format!("--{name}")));
-                return;
-            }
+        let Some(name) = flags.last_of(names) else { return };
+        let Some(text) = flags.text(name) else { return };
+        let numbers = text.split([' ', ',', '[', ']']).filter_map(|word| word.parse::<u64>().ok());
+        if let Some(most) = numbers.max() {
+            self.keys.push((key, most.to_string(), format!("--{name}")));
         }
     }
 
     /// A share of memory.
     pub(crate) fn share(&mut self, flags: &mut Flags<'_>, names: &[&str]) {
-        for name in names {
-            let Some(share) = flags.number(name) else { continue };
-            if !(0.01..=1.0).contains(&share) {
-                flags.wrong(
-                    name,
-                    format!("`--{name} {share}` is no share of memory"),
-                    "allowed are numbers from 0.01 to 1".to_owned(),
-                );
-                continue;
-            }
-            self.keys.push(("memory_ratio", share.to_string(), format!("--{name}")));
-            return;
+        let Some(name) = flags.last_of(names) else { return };
+        let Some(share) = flags.number(name) else { return };
+        if (0.01..=1.0).contains(&share) {
+            return self.keys.push(("memory_ratio", share.to_string(), format!("--{name}")));
         }
+        let what = format!("`--{name} {share}` is no share of memory");
+        flags.wrong(name, what, "allowed are numbers from 0.01 to 1".to_owned());
     }
 
     /// Any key.
@@ -194,15 +185,15 @@ impl Server {
         if !is_hybrid {
             return;
         }
-        let name = names.iter().find(|name| flags.find(name).is_some()).copied().unwrap_or("ep-size");
+        let name = flags.last_of(names).unwrap_or("ep-size");
         self.ep = Some(self.tp);
         self.cut_experts(flags, name, "give a degree as wide as the tensor degree, or leave it out");
     }
 
-    /// The first of several names of a degree.
+    /// A degree, by any of its names.
     pub(crate) fn degree(flags: &mut Flags<'_>, names: &[&str]) -> Option<u64> {
-        let found = names.iter().find(|name| flags.find(name).is_some())?;
-        flags.count(found, 1..=4096)
+        let name = flags.last_of(names)?;
+        flags.count(name, 1..=4096)
     }
 
     /// The scenario of it.
@@ -276,8 +267,12 @@ impl Server {
         self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
     }
 
-    /// GPUs of a node where nobody says them: as many as up to those of a usual host that all replicas fill.
+    /// GPUs of a node where nobody says them: those of one server on its nodes, else as many as up to those of a usual host that all replicas fill.
     fn per_node(&self, machine: &Machine) -> u64 {
+        let of_server = self.n_gpus() / self.copies.max(1);
+        if let Some(nodes) = self.nodes.filter(|nodes| of_server.is_multiple_of(*nodes)) {
+            return of_server / nodes;
+        }
         let (n_gpus, one) = (self.n_gpus(), self.tp.saturating_mul(self.pp).max(1));
         let is_filled = |n: &u64| n_gpus.is_multiple_of(*n) && (n.is_multiple_of(one) || one.is_multiple_of(*n));
         (1..=u64::from(machine.usual_node())).rev().find(is_filled).unwrap_or(1)

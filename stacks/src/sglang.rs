@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::Machine;
 use crate::adapters;
-use crate::flags::{Flags, Table};
+use crate::flags::{Flag, Flags, Table};
 use crate::launch::Launch;
 use crate::serving::{Drafter, Server, format, with_whole_names};
 
@@ -23,10 +23,11 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
-    let given = flags.text("model-path").or_else(|| flags.text("model"));
+    let given = flags.last_of(&["model-path", "model"]).and_then(|name| flags.text(name));
     server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
+    server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
     let ranks = attention(&mut server, &mut flags);
     // Groups of attention share both limits.
     server.share_of_count(&mut flags, "max_sequences", "max-running-requests", ranks);
@@ -54,6 +55,8 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     }
     if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
         server.key("graph_max", 0, "--disable-cuda-graph");
+    } else if is_without_graphs(&flags) {
+        server.key("graph_max", 0, "--deepep-mode normal");
     } else {
         server.largest(&mut flags, "graph_max", &["cuda-graph-bs-decode", "cuda-graph-bs"]);
         server.count(&mut flags, "graph_max", &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"], 65_536);
@@ -125,17 +128,56 @@ fn drafted(flags: &mut Flags<'_>, name: &str) -> Option<u64> {
     flags.count(&format!("speculative-{name}"), 1..=64)
 }
 
+/// Ways in which tokens travel to experts that spread these over the whole tensor group, whatever degree is asked for (`_A2A_EP_SPANNING_BACKENDS` in
+/// `srt/arg_groups/overrides.py`).
+const SPREADING: [&str; 10] = [
+    "ascend_fuseep",
+    "deepep",
+    "deepep_v2",
+    "flashinfer",
+    "flashinfer_megamoe",
+    "megamoe",
+    "mooncake",
+    "mori",
+    "nixl",
+    "pplx",
+];
+
+/// How tokens travel to experts: by name, or by switches of their own. Waterfill is a part of DeepEP, or of MegaMoE where that is named.
+fn exchange(flags: &Flags<'_>) -> Option<&'static str> {
+    let named = flags.find("moe-a2a-backend").map(Flag::value).unwrap_or_default();
+    let found = SPREADING.into_iter().find(|known| *known == named);
+    let is_deepep = flags.is("enable-deepep-moe") || flags.is("enable-waterfill");
+    if is_deepep && found != Some("megamoe") { Some("deepep") } else { found }
+}
+
+/// Whether DeepEP runs with kernels that no graph holds (`handle_a2a_moe` in `srt/arg_groups/moe_hook.py`).
+fn is_without_graphs(flags: &Flags<'_>) -> bool {
+    let is_normal = flags.find("deepep-mode").is_some_and(|flag| flag.value() == "normal");
+    is_normal && exchange(flags) == Some("deepep")
+}
+
+/// The degree of experts: as wide as the tensor group where their exchange spreads them over it, or where a switch of older releases asks for it.
+fn expert_degree(server: &Server, flags: &mut Flags<'_>) -> Option<u64> {
+    let asked = Server::degree(flags, &EP);
+    let is_spread = exchange(flags).is_some() || flags.is("enable-ep-moe");
+    if is_spread && server.has_experts() != Some(false) { Some(server.tp) } else { asked }
+}
+
+/// Names of the degree of experts.
+const EP: [&str; 3] = ["ep-size", "ep", "expert-parallel-size"];
+
 /// Groups of attention in the tensor group, and replicas beside each other: `--attn-dp-size`, or `--dp-size` with `--enable-dp-attention` as it was called
 /// before. Gives the number of groups.
 fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
     let dp = Server::degree(flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
-    let ep = Server::degree(flags, &["ep-size", "ep", "expert-parallel-size"]);
+    let ep = expert_degree(server, flags);
     let own = Server::degree(flags, &["attn-dp-size", "attention-data-parallel-size"]).unwrap_or(1);
     let (name, groups) =
         if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
     if groups == 1 {
         (server.dp, server.ep) = (dp, ep);
-        server.hybrid_experts(flags, &["ep-size", "ep", "expert-parallel-size"]);
+        server.hybrid_experts(flags, &EP);
         return 1;
     }
     if !server.tp.is_multiple_of(groups) {
@@ -143,8 +185,7 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
         flags.wrong(name, what, "allowed are divisors of the tensor degree".to_owned());
     }
     // Without a degree of their own, experts stay cut over the tensor group.
-    let has_backend = flags.find("moe-a2a-backend").is_some_and(|flag| flag.value() != "none");
-    if ep != Some(server.tp) && !has_backend {
+    if ep != Some(server.tp) && server.has_experts() != Some(false) {
         server.cut_experts(flags, name, "give `--ep-size` as wide as `--tp-size`");
     }
     server.ep = Some(server.tp);

@@ -1,5 +1,7 @@
 //! TensorRT-LLM: `trtllm-serve MODEL --tp_size …`, or the YAML of its options, becomes a serving scenario; meanings are in `tables/trtllm.tsv`.
 
+mod in_place;
+
 use std::sync::LazyLock;
 
 use crate::batching::CHUNKS;
@@ -7,6 +9,7 @@ use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
 use crate::{Imported, Machine};
+use in_place::Written;
 
 /// Options of TensorRT-LLM; keys inside others have their path.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
@@ -50,35 +53,16 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 /// Names of the flag that gives a file of options.
 const FILES: [&str; 2] = ["config", "extra-llm-api-options"];
 
-/// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`); options of a file that it does not write stay unread.
+/// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`). Options of a file that it does not write stay unread.
 pub(crate) fn with_options(mut launch: Launch, text: &str) -> Launch {
     let Some(asked) = launch.flags.iter().position(|flag| FILES.contains(&flag.name.as_str())) else { return launch };
     let name = launch.flags[asked].value();
-    let Some((start, body)) = written(text, &name) else { return launch };
-    let Ok(mut options) = launch::of_all_yaml(body) else { return launch };
-    options.flags.iter_mut().for_each(|flag| flag.at = flag.at.start + start..flag.at.end + start);
+    let Some(written) = Written::of(text, &name) else { return launch };
+    let Some(mut options) = written.options(text) else { return launch };
     launch.flags.remove(asked);
     // The file overwrites the command (`trtllm-serve --help`, 1.2): the last counts.
     launch.flags.append(&mut options.flags);
     launch
-}
-
-/// What a script writes into a file of this name with `cat`, and at which byte it begins.
-fn written<'a>(text: &'a str, name: &str) -> Option<(usize, &'a str)> {
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        start += line.len();
-        let Some((command, mark)) = line.trim().split_once("<<") else { continue };
-        let target = command.strip_prefix("cat").and_then(|rest| rest.trim().strip_prefix('>'));
-        if target.is_none_or(|target| target.trim() != name) {
-            continue;
-        }
-        let mark = mark.trim().trim_matches(['\'', '"', '-']);
-        let body = text.get(start..)?;
-        let n: usize = body.split_inclusive('\n').take_while(|line| line.trim() != mark).map(str::len).sum();
-        return Some((start, body.get(..n)?));
-    }
-    None
 }
 
 /// Most iterations for which prompts wait.
@@ -118,7 +102,7 @@ fn experts(server: &mut Server, flags: &mut Flags<'_>) {
     }
     // Attention is data-parallel over what is otherwise the tensor group.
     if server.ep.unwrap_or(1) != server.tp && server.has_experts() != Some(false) {
-        let name = EP.iter().find(|name| flags.find(name).is_some()).copied().unwrap_or("enable-attention-dp");
+        let name = flags.last_of(&EP).unwrap_or("enable-attention-dp");
         server.cut_experts(flags, name, "give a degree of experts as wide as the tensor degree");
     }
     server.ep = Some(server.tp);
@@ -143,6 +127,12 @@ fn waits(server: &mut Server, flags: &mut Flags<'_>) {
     }
 }
 
+/// Format of keys and values: their own option counts, else the algorithm beside that of the weights (`sync_quant_config_with_kv_cache_config_dtype` in
+/// tensorrt_llm/llmapi/llm_args.py).
+fn kv_format(flags: &mut Flags<'_>) -> Option<&'static str> {
+    format(flags, "kv-cache-config.dtype").or_else(|| format(flags, "quant-config.kv-cache-quant-algo"))
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
@@ -155,6 +145,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.tp = Server::degree(&mut flags, &["tp-size", "tensor-parallel-size"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);
     experts(&mut server, &mut flags);
+    server.nodes = Server::degree(&mut flags, &["gpus-per-node"]).map(|per_node| server.n_gpus().div_ceil(per_node));
     server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
     chunks(&mut server, &flags);
@@ -182,7 +173,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("disable-overlap-scheduler") {
         server.key("loop", "\"serial\"", "disable_overlap_scheduler");
     }
-    server.formats = [format(&mut flags, "quant-config.quant-algo"), format(&mut flags, "kv-cache-config.dtype")];
+    server.formats = [format(&mut flags, "quant-config.quant-algo"), kv_format(&mut flags)];
     if flags.is("speculative-config.decoding-type") {
         let n = flags.count("speculative-config.max-draft-len", 1..=64);
         let n = n.or_else(|| flags.count("speculative-config.num-nextn-predict-layers", 1..=64));

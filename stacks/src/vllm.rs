@@ -87,16 +87,19 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
+    server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
     experts(&mut server, &mut flags);
-    server.count(&mut flags, "max_sequences", &["max-num-active-seqs", "max-num-seqs"], 65_536);
-    server.size(&mut flags, "max_tokens", &["max-num-scheduled-tokens", "max-num-batched-tokens"], 1 << 20);
+    let sequences = narrower(&flags, "max-num-active-seqs", "max-num-seqs");
+    server.count(&mut flags, "max_sequences", &[sequences], 65_536);
+    let tokens = narrower(&flags, "max-num-scheduled-tokens", "max-num-batched-tokens");
+    server.size(&mut flags, "max_tokens", tokens, 1 << 20);
     // 0 is none.
     if flags.find("long-prefill-token-threshold").is_none_or(|flag| flag.value() != "0") {
         server.count(&mut flags, "chunk_tokens", &["long-prefill-token-threshold"], 1 << 20);
     }
     // What fits decides where nothing is said.
     if !flags.find("max-model-len").is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
-        server.size(&mut flags, "max_context", &["max-model-len"], 100_000_000);
+        server.size(&mut flags, "max_context", "max-model-len", 100_000_000);
     }
     if let Some(share) = flags.number("watermark") {
         server.key("watermark_ratio", share, "--watermark");
@@ -128,6 +131,11 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// The narrower of two limits, where it is given.
+fn narrower<'n>(flags: &Flags<'_>, narrow: &'n str, wide: &'n str) -> &'n str {
+    if flags.find(narrow).is_some() { narrow } else { wide }
 }
 
 /// Keys of the JSON of `--compilation-config` that say how many sequences are captured.

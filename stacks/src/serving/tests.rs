@@ -4,6 +4,12 @@ use input::diagnostic::Code;
 
 use crate::{Machine, import, recognise};
 
+/// The scenario that a command becomes.
+fn scenario(text: &str) -> String {
+    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+    import(recognise(text).expect("a known stack"), text, &machine).scenario
+}
+
 /// Keys of the scenario that a command becomes.
 fn check(text: &str, expected: &[&str], codes: &[Code]) {
     let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
@@ -277,6 +283,99 @@ fn chunks_of_tensorrt_llm_are_cut_by_the_tokens_of_an_iteration() {
     check(&waits, &["run = [\"sarathi\"]"], &[Code::NotModelled, Code::MissingFlag]);
     let whole = text.replace("true", "false");
     check(&whole, &["run = [\"trtllm\"]"], &[Code::MissingFlag]);
+}
+
+/// Exchanges that spread experts over the tensor group do so whatever degree is asked for; DeepEP's kernels for prompts stand in no graph.
+#[test]
+fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
+    let server = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8";
+    let named = &[Code::MissingFlag, Code::NotModelled];
+    let normal = &["ep = 8 ", "graph_max = 0 "];
+    for options in ["", "--ep-size 2"] {
+        check(&format!("{server} {options} --moe-a2a-backend deepep --deepep-mode normal"), normal, named);
+    }
+    check(&format!("{server} --enable-deepep-moe --deepep-mode normal"), normal, &[Code::MissingFlag]);
+    for exchange in ["mooncake", "nixl", "deepep_v2", "flashinfer"] {
+        let found = scenario(&format!("{server} --moe-a2a-backend {exchange} --deepep-mode normal"));
+        assert!(found.contains("ep = 8 ") && !found.contains("graph_max"), "{exchange}: {found}");
+    }
+    for options in ["--moe-a2a-backend deepep --deepep-mode auto", "--enable-ep-moe", "--enable-waterfill"] {
+        let found = scenario(&format!("{server} {options}"));
+        assert!(found.contains("ep = 8 ") && !found.contains("graph_max"), "{options}: {found}");
+    }
+    for options in ["--moe-a2a-backend none --deepep-mode normal", "--deepep-mode normal"] {
+        let found = scenario(&format!("{server} {options}"));
+        assert!(!found.contains("ep = ") && !found.contains("graph_max"), "{options}: {found}");
+    }
+    // A model without experts has none to spread.
+    let dense = "python -m sglang.launch_server --model-path llama-3-8b --tp 2 --moe-a2a-backend deepep";
+    assert!(!scenario(dense).contains("ep = "));
+}
+
+#[test]
+fn memory_of_layers_with_a_window_is_named_where_it_changes() {
+    check(
+        "vllm serve openai/gpt-oss-120b --disable-hybrid-kv-cache-manager",
+        &[],
+        &[Code::MissingFlag, Code::NotModelled],
+    );
+    check("vllm serve openai/gpt-oss-120b --no-disable-hybrid-kv-cache-manager", &[], &[Code::MissingFlag]);
+}
+
+/// The file of options overwrites the command, and of several names the last given counts.
+#[test]
+fn the_last_given_name_of_an_option_counts() {
+    let file = "tensor_parallel_size: 8\nmax_batch_size: 64\nkv_cache_config:\n  free_gpu_memory_fraction: 0.5\n";
+    let server = "trtllm-serve Qwen/Qwen3-32B --tp_size 2 --max_batch_size 16 --kv_cache_free_gpu_memory_fraction 0.9";
+    let lines = &["tp = 8 ", "max_sequences = 64 ", "memory_ratio = 0.5 "];
+    check(&format!("cat >o.yaml <<END\n{file}END\n{server} --config o.yaml\n"), lines, &[Code::MissingFlag]);
+    let experts = "moe_expert_parallel_size: 8\n";
+    check(
+        &format!(
+            "cat >o.yaml <<END\n{experts}END\ntrtllm-serve deepseek-ai/DeepSeek-R1 --tp_size 8 --ep_size 4 --config o.yaml\n"
+        ),
+        &["ep = 8 "],
+        &[Code::MissingFlag],
+    );
+    check("vllm serve llama-3-8b -tp 2 --tensor-parallel-size 4", &["tp = 4 "], &[Code::MissingFlag]);
+    // Two limits are no two names: the narrower counts.
+    check(
+        "vllm serve llama-3-8b --max-num-active-seqs 8 --max-num-seqs 64",
+        &["max_sequences = 8 "],
+        &[Code::MissingFlag],
+    );
+}
+
+#[test]
+fn a_server_over_several_nodes_has_its_share_of_gpus_on_each() {
+    for command in ["vllm serve llama-3-8b -tp 8", "python -m sglang.launch_server --model-path llama-3-8b --tp 8"] {
+        check(&format!("{command} --nnodes 2"), &["nodes = 2 ", "gpus_per_node = 4"], &[Code::MissingFlag]);
+        check(&format!("{command} --nnodes 1"), &["nodes = 1 ", "gpus_per_node = 8"], &[Code::MissingFlag]);
+    }
+    let trtllm = "trtllm-serve llama-3-8b --tp_size 8 --gpus_per_node 4";
+    check(trtllm, &["nodes = 2 ", "gpus_per_node = 4"], &[Code::MissingFlag]);
+}
+
+#[test]
+fn files_of_options_are_read_however_a_script_writes_them() {
+    for line in ["cat << EOF > o.yaml", "tee o.yaml << EOF", "cat > \"$CFG\" << EOF", "cat <<EOF | tee \"$CFG\""] {
+        let text = format!(
+            "CFG=o.yaml\nTP=4\n{line}\ntensor_parallel_size: $TP\nEOF\ntrtllm-serve Qwen/Qwen3-32B --extra_llm_api_options $CFG\n"
+        );
+        check(&text, &["tp = 4 "], &[Code::MissingFlag]);
+    }
+}
+
+#[test]
+fn the_format_of_keys_and_values_has_two_options_in_tensorrt_llm() {
+    let of = |lines: &str, part: &str, codes: &[Code]| {
+        check(&format!("model: Qwen/Qwen3-32B\ntensor_parallel_size: 2\nmax_batch_size: 8\n{lines}"), &[part], codes);
+    };
+    let algorithm = "quant_config:\n  kv_cache_quant_algo: FP8\n";
+    of(algorithm, "weights = { kv = \"fp8\" }", &[Code::MissingFlag]);
+    of(&format!("{algorithm}kv_cache_config:\n  dtype: auto\n"), "{ kv = \"fp8\" }", &[Code::MissingFlag]);
+    of(&format!("{algorithm}kv_cache_config:\n  dtype: nvfp4\n"), "{ kv = \"nvfp4\" }", &[Code::MissingFlag]);
+    of(&algorithm.replace("FP8", "MADE_UP"), "tp = 2 ", &[Code::NotModelled, Code::MissingFlag]);
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! Texts in place that a script writes into files: `cat >FILE <<END`, `cat <<END >FILE`, `tee FILE <<END`.
+
+use std::ops::Range;
+
+use crate::launch::{self, Launch};
+use crate::shell::{UNKNOWN, commands};
+
+/// A text that a script writes into a file.
+pub(crate) struct Written<'t> {
+    /// As it stands in the script.
+    body: &'t str,
+    /// Where it stands.
+    at: Range<usize>,
+    /// Whether a quote around its mark keeps the shell from it.
+    is_quoted: bool,
+}
+
+impl<'t> Written<'t> {
+    /// What a script writes into a file of this name.
+    pub(crate) fn of(text: &'t str, name: &str) -> Option<Self> {
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            start += line.len();
+            let Some((targets, mark)) = targets_and_mark(line) else { continue };
+            if !targets.iter().any(|target| is_named(target, name, text)) {
+                continue;
+            }
+            let end = mark.trim_matches(QUOTES);
+            let body = text.get(start..)?;
+            let n: usize = body.split_inclusive('\n').take_while(|line| line.trim() != end).map(str::len).sum();
+            return Some(Self { body: body.get(..n)?, at: start..start + n, is_quoted: mark.contains(QUOTES) });
+        }
+        None
+    }
+
+    /// Its keys as options. A line into which the shell puts values has no place of its own: the text's place stands for it.
+    pub(crate) fn options(&self, script: &str) -> Option<Launch> {
+        let is_plain = self.is_quoted || !self.body.contains(['$', '`']);
+        if is_plain {
+            let mut options = launch::of_all_yaml(self.body).ok()?;
+            options
+                .flags
+                .iter_mut()
+                .for_each(|flag| flag.at = flag.at.start + self.at.start..flag.at.end + self.at.start);
+            return Some(options);
+        }
+        let filled = value(&self.body.replace('"', "\\\""), script)?;
+        launch::of_all_yaml(&filled).ok().map(|options| options.moved_to(&self.at))
+    }
+}
+
+/// Quotes of a shell.
+const QUOTES: [char; 2] = ['\'', '"'];
+
+/// Files that a line with a text in place may write, and the mark that ends the text.
+fn targets_and_mark(line: &str) -> Option<(Vec<&str>, &str)> {
+    let (before, behind) = line.split_once("<<").filter(|(_, behind)| !behind.starts_with('<'))?;
+    let behind = behind.trim_start_matches('-').trim_start();
+    let mark = behind.split([' ', '\t', '\n', '>', '|', ';']).next().filter(|mark| !mark.is_empty())?;
+    let rest = &behind[mark.len()..];
+    let targets: Vec<&str> = [before, rest].into_iter().flat_map(targets).collect();
+    Some((targets, mark))
+}
+
+/// Files behind `>` and behind `tee`.
+fn targets(part: &str) -> Vec<&str> {
+    let of_sign = part.split('>').skip(1).filter_map(|behind| behind.split_whitespace().next());
+    let of_tee =
+        part.split_once("tee ").and_then(|(_, behind)| behind.split_whitespace().find(|word| !word.starts_with('-')));
+    of_sign.chain(of_tee).collect()
+}
+
+/// Whether a word of a script is the name of a file, which may stand in a variable.
+fn is_named(target: &str, name: &str, script: &str) -> bool {
+    if !target.contains('$') {
+        return target.trim_matches(QUOTES) == name;
+    }
+    let is_unknown = name.chars().all(|letter| letter == UNKNOWN);
+    !is_unknown && value(target.trim_matches('"'), script).is_some_and(|value| value == name)
+}
+
+/// A text between double quotes, with what the variables of a script are at its end.
+fn value(text: &str, script: &str) -> Option<String> {
+    let commands = commands(&format!("{script}\n: \"{text}\"\n")).ok()?;
+    Some(commands.last()?.get(1)?.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_written_in_several_ways() {
+        for line in [
+            "cat >o.yaml <<END",
+            "cat << 'END' > o.yaml",
+            "cat <<END >o.yaml",
+            "cat > \"$CFG\" << END",
+            "cat << END > ${DIR}/../o.yaml",
+            "tee o.yaml << END",
+            "tee o.yaml >/dev/null <<-END",
+            "cat <<END | sudo tee \"$CFG\" >/dev/null",
+        ] {
+            let script = format!("DIR=x\nCFG=o.yaml\n{line}\na: 1\n  b: 2\nEND\nrun\n");
+            let name = if line.contains("..") { "x/../o.yaml" } else { "o.yaml" };
+            let written = Written::of(&script, name).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(written.body, "a: 1\n  b: 2\n", "{line}");
+            assert_eq!(&script[written.at], written.body, "{line}");
+        }
+        for line in ["cat >other.yaml <<END", "cat <<END", "run o.yaml <<END", "cat <<< \"o.yaml\""] {
+            let script = format!("{line}\na: 1\nEND\n");
+            assert!(Written::of(&script, "o.yaml").is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_shell_puts_values_into_a_text_whose_mark_has_no_quotes() {
+        let values = |mark: &str| {
+            let script = format!("N=4\ncat >o.yaml <<{mark}\na: $N\nb: \"${{M:-x}}\"\nc: $((N * 2))\nEND\n");
+            let written = Written::of(&script, "o.yaml").expect("a text");
+            let options = written.options(&script).expect("YAML");
+            options.flags.iter().map(|flag| flag.value()).collect::<Vec<_>>()
+        };
+        assert_eq!(values("END"), ["4", "x", "8"]);
+        assert_eq!(values("'END'")[0], "$N");
+    }
+}
