@@ -33,6 +33,8 @@ mod serving;
 pub mod settings;
 pub mod sglang;
 pub mod shell;
+#[cfg(test)]
+mod tables;
 pub mod targets;
 pub mod torchtitan;
 pub mod trtllm;

@@ -1,0 +1,267 @@
+//! Every row of a table that says `sets` is read: with its flag the scenario is another, or something is said of the flag.
+
+use serde_json::{Value, json};
+
+use crate::flags::{Effect, Known, Table};
+use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trtllm, verl, vllm};
+
+/// Values that are tried where a flag is no choice of a few words.
+const VALUES: [&str; 16] = [
+    "",
+    "0",
+    "1",
+    "2",
+    "4",
+    "64",
+    "0.5",
+    "true",
+    "false",
+    "fp8",
+    "float8",
+    "mtp",
+    "null",
+    "llama-3-8b",
+    "0:1",
+    "a=b c=d",
+];
+
+/// A stack's table, files in which its flags have a meaning, and how such a file says one flag more.
+struct Rows {
+    stack: Stack,
+    table: &'static Table,
+    files: &'static [&'static str],
+    with: fn(&str, &str, &str) -> String,
+}
+
+/// A command with one flag more.
+fn option(file: &str, name: &str, value: &str) -> String {
+    format!("{file} --{name} {value}\n")
+}
+
+/// A command with one override more.
+fn assignment(file: &str, name: &str, value: &str) -> String {
+    format!("{file} {name}={value}\n")
+}
+
+/// A file of YAML with one key more.
+fn yaml(file: &str, name: &str, value: &str) -> String {
+    let name = name.replace('-', "_");
+    match name.split_once('.') {
+        Some((section, key)) => format!("{file}\n{section}:\n  {key}: {value}\n"),
+        None => format!("{file}\n{name}: {value}\n"),
+    }
+}
+
+/// A file of JSON with one key more.
+fn json(file: &str, name: &str, value: &str) -> String {
+    let mut whole: Value = serde_json::from_str(file).expect("JSON");
+    let mut part = &mut whole;
+    for key in name.split('.') {
+        if !part[key].is_object() && !part[key].is_null() {
+            part[key] = json!(null);
+        }
+        part = &mut part[key];
+    }
+    *part = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    whole.to_string()
+}
+
+/// The scenario of a file, and what is said.
+fn read(stack: Stack, text: &str) -> (String, Vec<String>) {
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let Imported { scenario, findings } = import(stack, text, &machine);
+    (scenario, findings.into_iter().map(|finding| finding.what).collect())
+}
+
+/// Whether one of its values changes one of the files.
+fn is_read(rows: &Rows, known: &Known) -> bool {
+    let words: Vec<&str> = known.allowed.split(' ').collect();
+    let values = if known.allowed.is_empty() { &VALUES[..] } else { &words };
+    rows.files.iter().any(|file| {
+        let before = read(rows.stack, file);
+        values.iter().any(|value| read(rows.stack, &(rows.with)(file, known.name, value)) != before)
+    })
+}
+
+fn check(rows: &Rows) {
+    let sets = rows.table.rows().iter().filter(|known| matches!(known.effect, Effect::Sets(_)));
+    let idle: Vec<&str> = sets.filter(|known| !is_read(rows, known)).map(|known| known.name).collect();
+    assert_eq!(idle, [""; 0], "{}: rows say `sets` and nothing reads them", rows.stack.name());
+}
+
+/// A command of Megatron-LM with some flags.
+macro_rules! megatron {
+    ($flags:literal) => {
+        concat!(
+            "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 ",
+            "--seq-length 4096 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 64 ",
+            $flags
+        )
+    };
+}
+
+/// A command of torchtitan with some options.
+macro_rules! torchtitan {
+    ($options:literal) => {
+        concat!("torchrun --nproc_per_node=8 -m torchtitan.train ", $options)
+    };
+}
+
+/// A command of verl with some overrides.
+macro_rules! verl {
+    ($overrides:literal) => {
+        concat!(
+            "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B data.max_prompt_length=1024 ",
+            "data.max_response_length=1024 data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=64 ",
+            "actor_rollout_ref.rollout.name=vllm trainer.n_gpus_per_node=8 ",
+            $overrides
+        )
+    };
+}
+
+#[test]
+fn rows_of_vllm_are_read() {
+    check(&Rows {
+        stack: Stack::Vllm,
+        table: &vllm::FLAGS,
+        files: &[
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8",
+            "vllm serve deepseek-ai/DeepSeek-V3 --enable-lora --spec-tokens 2",
+            "vllm serve",
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_sglang_are_read() {
+    check(&Rows {
+        stack: Stack::Sglang,
+        table: &sglang::FLAGS,
+        files: &[
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --pp 2",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --enable-lora --speculative-algorithm EAGLE",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --moe-a2a-backend deepep",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 8",
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_tensorrt_llm_are_read() {
+    check(&Rows {
+        stack: Stack::Trtllm,
+        table: &trtllm::FLAGS,
+        files: &[
+            "model: deepseek-ai/DeepSeek-V3\ntensor_parallel_size: 8",
+            "model: deepseek-ai/DeepSeek-V3\ntensor_parallel_size: 8\nenable_attention_dp: true\nattention_dp_config:\n  enable_balance: true",
+            "model: deepseek-ai/DeepSeek-V3\nbatch_wait_timeout_iters: 2\nbatch_wait_max_tokens_ratio: 0.25",
+            "model: deepseek-ai/DeepSeek-V3\nspeculative_config:\n  decoding_type: Eagle",
+            "model: deepseek-ai/DeepSeek-V3\nspeculative_config:\n  decoding_type: MADE_UP",
+        ],
+        with: yaml,
+    });
+}
+
+#[test]
+fn rows_of_deepspeed_are_read() {
+    check(&Rows {
+        stack: Stack::Deepspeed,
+        table: &deepspeed::import::KEYS,
+        files: &[
+            "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}}",
+            "{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2, \"zero_optimization\": {\"stage\": 2}}",
+        ],
+        with: json,
+    });
+}
+
+#[test]
+fn rows_of_torchtitan_are_read() {
+    check(&Rows {
+        stack: Stack::Torchtitan,
+        table: &torchtitan::import::FLAGS,
+        files: &[
+            torchtitan!("--config llama3_8b"),
+            torchtitan!("--config llama3_8b --training.seq_len 4096 --compile.enable"),
+            torchtitan!("--config llama3_8b --parallelism.pipeline_parallel_degree 4"),
+            torchtitan!("--config llama3_8b --parallelism.pipeline_parallel_degree 4 --training.seq_len 4096"),
+            torchtitan!(
+                "--config llama3_8b --parallelism.tensor_parallel_degree 2 --parallelism.context_parallel_degree 2 --compile.enable"
+            ),
+            torchtitan!("--config llama3_8b --model.converters float8 --ac.mode selective"),
+            torchtitan!("--config llama3_8b --model.converters float8 --activation_checkpoint.mode selective"),
+            torchtitan!("--config deepseek_v3_16b --parallelism.expert_parallel_degree 8"),
+            torchtitan!("--model.name llama3 --model.flavor 8b"),
+            torchtitan!("--model.name llama3"),
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_megatron_are_read() {
+    check(&Rows {
+        stack: Stack::Megatron,
+        table: &megatron::FLAGS,
+        files: &[
+            megatron!(""),
+            megatron!("--pipeline-model-parallel-size 2"),
+            megatron!("--pipeline-model-parallel-size 2 --num-layers 7"),
+            megatron!("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"),
+            megatron!("--tensor-model-parallel-size 2 --context-parallel-size 2"),
+            megatron!("--position-embedding-type rope --swiglu --disable-bias-linear"),
+            megatron!("--swiglu --grad-reduce-in-bf16"),
+            megatron!("--num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type flex"),
+            megatron!("--num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
+            megatron!("--multi-latent-attention"),
+            megatron!("--hybrid-layer-pattern M*M-M*M-"),
+            megatron!("--use-distributed-optimizer --use-precision-aware-optimizer"),
+            megatron!("--use-distributed-optimizer --main-params-dtype fp16"),
+            megatron!("--use-megatron-fsdp"),
+            megatron!("--data-parallel-sharding-strategy optim_grads_params"),
+            megatron!("--optimizer muon"),
+            megatron!("--optimizer-cpu-offload"),
+            megatron!("--fp8-format hybrid"),
+            megatron!("--fp4-format e2m1"),
+            megatron!("--cross-entropy-loss-fusion"),
+            megatron!("--cuda-graph-impl local"),
+            megatron!("--recompute-granularity full --recompute-num-layers 2"),
+            megatron!("--transformer-impl local"),
+            "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000 --fp16",
+            "torchrun --nproc-per-node 8 pretrain_gpt.py --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1",
+            "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --tokenizer-model llama-3-8b",
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_verl_are_read() {
+    check(&Rows {
+        stack: Stack::Verl,
+        table: &verl::KEYS,
+        files: &[
+            verl!("actor_rollout_ref.actor.use_dynamic_bsz=True"),
+            verl!("actor_rollout_ref.actor.use_dynamic_bsz=False"),
+            verl!(
+                "actor_rollout_ref.model.path=XiaomiMiMo/MiMo-7B-RL actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.strategy=megatron"
+            ),
+            verl!(
+                "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.model.lora.rank=8 actor_rollout_ref.actor.strategy=megatron"
+            ),
+            verl!("actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.strategy=megatron"),
+            verl!(
+                "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.use_kl_loss=True"
+            ),
+            verl!(
+                "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=0.5"
+            ),
+            verl!(
+                "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True"
+            ),
+        ],
+        with: assignment,
+    });
+}
