@@ -1,6 +1,7 @@
 //! Variables of containers: a name and a value that stand in the file, put into words and before scripts.
 
 use crate::shell::quoted;
+use crate::yaml::{self, Entry};
 
 /// Names with their values.
 pub(crate) type Variables = Vec<(String, String)>;
@@ -15,6 +16,14 @@ pub(crate) fn take(variables: &mut Variables, key: &str, value: &str) {
             }
         }
         _ => {}
+    }
+}
+
+/// Takes a part of a variable, or a whole one in braces (`- {name: A, value: "1"}`).
+pub(crate) fn take_entry(variables: &mut Variables, entry: &Entry) {
+    take(variables, entry.key(), &entry.value);
+    for (key, value) in yaml::in_braces(&entry.value) {
+        take(variables, &key, &value);
     }
 }
 

@@ -6,7 +6,7 @@ use input::diagnostic::{Code, Finding};
 
 use crate::flags::{Flag, is_flag, named as flag_named};
 use crate::launch::Launch;
-use crate::variables::{Variables, assigned, filled, take};
+use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::workers::{LABEL, Replicas, Worker, fleet};
 use crate::yaml::{self, Entry};
 use crate::{Imported, Machine, sglang, vllm};
@@ -216,10 +216,10 @@ fn words_of(container: &[Key<'_>], key: &str) -> Vec<Placed> {
 fn variables(keys: &[Key<'_>]) -> Variables {
     let mut found = Variables::new();
     for key in keys {
-        if let [list, _, own] = key.path
+        if let [list, _] | [list, _, _] = key.path
             && ["env", "envs"].contains(&list.as_str())
         {
-            take(&mut found, own, &key.entry.value);
+            take_entry(&mut found, key.entry);
         }
     }
     found
@@ -321,6 +321,7 @@ mod tests {
             format!("{shell}{args}{env}"),
             format!("{exec}{env}"),
             format!("{direct}{env}"),
+            format!("{direct}          env:\n          - {{name: MODEL_PATH, value: \"/models/llama-3-8b\"}}\n"),
         ] {
             let found = deployed("", &container);
             assert!(found.scenario.contains("llama-3-8b") && found.scenario.contains("tp = 2"), "{}", found.scenario);

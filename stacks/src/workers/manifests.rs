@@ -7,7 +7,7 @@ use input::diagnostic::Finding;
 use super::Replicas;
 use crate::launch::{self, Begins, Launch};
 use crate::shell::quoted;
-use crate::variables::{Variables, assigned, filled, take};
+use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::yaml::{self, Entry};
 
 /// Documents of a file, whose lengths are those of the file.
@@ -87,7 +87,7 @@ impl Container {
     /// Reads one of its keys.
     fn read(&mut self, key: &str, entry: &Entry) {
         let words = match key {
-            "env" => return self.set(entry),
+            "env" => return take_entry(&mut self.variables, entry),
             "image" => return self.image.clone_from(&entry.value),
             "args" => &mut self.args,
             _ => &mut self.command,
@@ -95,14 +95,6 @@ impl Container {
         words.extend(yaml::listed(entry));
         let start = self.place.as_ref().map_or(entry.at.start, |place| place.start);
         self.place = Some(start..entry.at.end);
-    }
-
-    /// Takes a part of a variable, or a whole one in braces.
-    fn set(&mut self, entry: &Entry) {
-        take(&mut self.variables, entry.key(), &entry.value);
-        for (key, value) in yaml::in_braces(&entry.value) {
-            take(&mut self.variables, &key, &value);
-        }
     }
 
     /// The server that it starts. Without a command its image says what that is.
