@@ -151,6 +151,8 @@ pub struct Changes {
     pub n_retried: u64,
     /// Replicas lost.
     pub n_outages: u64,
+    /// Replicas that were lost again and again before a token came, and for which nobody waits any more.
+    pub n_given_up: u64,
     /// Replicas that scaling started.
     pub n_started: u64,
     /// Replicas that scaling stopped.

@@ -86,6 +86,9 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
         let changes = &served.changes;
         insert("n_retried".to_owned(), hw::real(changes.n_retried));
         insert("n_outages".to_owned(), hw::real(changes.n_outages));
+        if changes.n_given_up > 0 {
+            insert("n_given_up".to_owned(), hw::real(changes.n_given_up));
+        }
         insert("n_started".to_owned(), hw::real(changes.n_started));
         insert("n_stopped".to_owned(), hw::real(changes.n_stopped));
     }

@@ -91,6 +91,10 @@ pub fn of(
         ("n_refused", "requests refused"),
         ("n_timed_out", "requests whose clients gave up"),
         ("n_retried", "requests computed again as replicas were lost"),
+        (
+            "n_given_up",
+            "replicas given up, as each failed a thousand times in a row before it had gained a token (`failures.mtbf_s`)",
+        ),
         ("n_preempted", "preemptions as blocks ran out"),
         ("n_adapter_loads", "loads of adapters"),
     ] {

@@ -34,6 +34,18 @@ pub(in crate::fleet) enum State {
     Gone,
 }
 
+/// Losses in a row, with work under way and nothing gained, after which a replica is not waited for any more: what it has to do takes longer than it
+/// lives. A chance of one in a hundred would have come by then, but for 4 times in 100,000.
+const VAIN_MAX: u32 = 1000;
+
+/// Losses of a replica since it gained something.
+#[derive(Clone, Copy, Debug, Default)]
+struct Vain {
+    n: u32,
+    /// What there was at the last loss.
+    gained: u64,
+}
+
 /// The place of a replica.
 struct Place {
     state: State,
@@ -44,6 +56,7 @@ struct Place {
     since: Option<Tick>,
     /// Draws its failures.
     stream: Option<Stream>,
+    vain: Vain,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +109,7 @@ impl Control {
                 paid: Tick::ZERO,
                 since: is_up.then_some(Tick::ZERO),
                 stream: fleet.failures_of(group_of[index]).map(stream),
+                vain: Vain::default(),
             }
         };
         let is_active = fleet.is_dynamic();
@@ -116,7 +130,14 @@ impl Control {
         } else {
             control.places = group_of
                 .iter()
-                .map(|_| Place { state: State::Up, epoch: 0, paid: Tick::ZERO, since: Some(Tick::ZERO), stream: None })
+                .map(|_| Place {
+                    state: State::Up,
+                    epoch: 0,
+                    paid: Tick::ZERO,
+                    since: Some(Tick::ZERO),
+                    stream: None,
+                    vain: Vain::default(),
+                })
                 .collect();
         }
         let is_up = |(place, _): &(&Place, u32)| place.since.is_some();
@@ -317,6 +338,7 @@ impl Run<'_, '_> {
             return;
         }
         self.control.changes.n_outages += 1;
+        let back_after = back_after.filter(|_| !self.is_lost_in_vain(replica));
         let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
         let is_scaled = group.is_some_and(|group| group.scaling.is_some());
         let state = match (back_after, is_scaled) {
@@ -338,6 +360,24 @@ impl Run<'_, '_> {
         self.ends.set(replica, crate::fleet::ends::IDLE);
         self.send_back(lost, now);
         self.try_again(now);
+    }
+
+    /// Whether a replica that comes back would be lost again before it gains anything; counts the loss. Gains are tokens, or prompts that are handed on;
+    /// a request that ends anywhere counts too.
+    fn is_lost_in_vain(&mut self, replica: u32) -> bool {
+        if self.stations.is_some() || self.replicas[replica as usize].is_idle() {
+            return false;
+        }
+        let of = &self.replicas[replica as usize];
+        let own = if of.role() == Role::Prefill { self.split.moved.n } else { of.counts.output_tokens };
+        let gained = own + self.n_ended();
+        let vain = &mut self.control.places[replica as usize].vain;
+        let n = if vain.gained == gained { vain.n + 1 } else { 1 };
+        *vain = Vain { n, gained };
+        if n == VAIN_MAX {
+            self.control.changes.n_given_up += 1;
+        }
+        n >= VAIN_MAX
     }
 
     /// Sequences whose keys and values are lost where they come from are not waited for any more.

@@ -105,6 +105,25 @@ fn failing(mtbf: f64, mttr: f64) -> Option<Failures> {
     Some(Failures { mtbf: Seconds::new(mtbf), mttr: Seconds::new(mttr), seed: 5 })
 }
 
+/// Iterations take 10 ms. One replica lives for half a millisecond, so that no token ever comes: it is given up, and what it had is refused. One that
+/// lives for 5 ms gives a token in one life of seven, and goes on from there.
+#[test]
+fn a_replica_that_fails_before_it_gains_a_token_is_given_up() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 20, 400)]);
+    let serve = |mtbf: f64, spans| {
+        let mut fleet = fleet(1);
+        (fleet.groups[0].failures, fleet.groups[0].engine.spans) = (failing(mtbf, 0.001), spans);
+        fleet.serve(&requests, named("least-loaded").as_mut())
+    };
+    for spans in [Spans::Closed, Spans::Stepwise] {
+        let lost = serve(0.0005, spans);
+        assert_eq!((lost.changes.n_given_up, lost.changes.n_outages, lost.n_refused), (1, 1000, 1));
+        let slow = serve(0.005, spans);
+        assert_eq!((slow.changes.n_given_up, slow.n_refused, slow.counts[0].output_tokens), (0, 0, 400));
+        assert!(slow.changes.n_outages > 1000, "{:?}", slow.changes);
+    }
+}
+
 /// Prefill, decode and colocated replicas that fail all the time, with few blocks and slow links.
 fn troubled(spans: Spans) -> Fleet {
     let mut engine = engine(8);
