@@ -1,5 +1,8 @@
 //! Several tasks through one model: what needs a whole scenario with another key.
 
+use std::path::Path;
+
+use input::diagnostic;
 use reports::RunResult;
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
@@ -28,6 +31,22 @@ fn the_nearest_devices_are_never_taken_where_the_first_free_ones_end_sooner() {
         let seconds = |name: &str| result.results.iter().find(|row| row.policy == name).expect("it runs").metrics["iteration_time_s"];
         assert!(seconds("spindle") <= seconds("spindle-consecutive"), "{gpu}: {}", seconds("spindle"));
     }
+}
+
+/// A task of one sample takes 8 ms on one GPU alone. The other one takes 3.2 ms on four beside it: both are done after 8 ms.
+const LONG_LAYER: &str = "kind = \"multi-task\"\n[cluster]\ngpu = \"a100-sxm-80g\"\nnodes = 1\ngpus_per_node = 8\n\
+    [[operator]]\nname = \"o\"\nlayers = 1\nhidden = 1024\n\
+    [[task]]\nname = \"a\"\nbatch = 1\nflow = [{ operator = \"o\", tokens = 300, times_ms = [[1, 8.0]] }]\n\
+    [[task]]\nname = \"b\"\nbatch = 8\nflow = [{ operator = \"o\", tokens = 300, times_ms = [[1, 8.0], [4, 3.2], [8, 1.6]] }]\n\
+    [policies]\nrun = [\"sequential\", \"spindle\"]\n";
+
+#[test]
+fn no_part_of_a_wave_holds_devices_and_waits() {
+    let source = diagnostic::Source { path: "long-layer.toml".to_owned(), text: LONG_LAYER.to_owned() };
+    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    let result = checked.scenario.expect("a scenario of several tasks").run(&|_| {});
+    let seconds = |at: usize| result.results[at].metrics["planned_s"];
+    assert!((seconds(0) - 9.6e-3).abs() < 1e-9 && (seconds(1) - 8e-3).abs() < 1e-9, "{} {}", seconds(0), seconds(1));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!
 //! The paper leaves open in which order parts are taken; `Preference` says it. Two steps are ours: before (b), parts that did not fit may run on
 //! a smaller size than they were cut for; and in (c) the length is not always that of the shortest part, but of the lengths at which a
-//! part ends or a layer beyond the shortest part ends the one that gets most work done per device and second.
+//! part ends or a layer beyond the shortest part ends the one that gets most work done per device and second. `Preference::starts_all` leaves out
+//! those that end before a layer of every part has.
 
 use engine::random;
 use train::multi_task::Work;
@@ -34,6 +35,8 @@ pub struct Preference {
     pub order: Order,
     /// Number of the disturbance: weights of parts are multiplied by seeded draws; 0 leaves them as they are.
     pub disturbance: u64,
+    /// Whether a wave is as long as the longest layer in it at least, so that no part holds devices and runs nothing.
+    pub starts_all: bool,
 }
 
 /// A `MetaOp`'s parts that are left to run.
@@ -55,7 +58,7 @@ struct Taken {
 
 struct Packer<'a> {
     work: &'a Work,
-    order: Order,
+    preference: Preference,
     random: Option<random::Stream>,
     left: Vec<Left>,
 }
@@ -74,7 +77,7 @@ pub fn pack(work: &Work, level: &[(usize, Vec<Part>)], preference: Preference, b
     let left =
         level.iter().map(|(meta_op, parts)| Left { meta_op: *meta_op, parts: parts.clone(), first: 0 }).collect();
     let random = (preference.disturbance > 0).then(|| random::stream(preference.disturbance, "waves"));
-    let mut packer = Packer { work, order: preference.order, random, left };
+    let mut packer = Packer { work, preference, random, left };
     let mut slots = Vec::new();
     let Begin { mut wave, mut start_s } = begin;
     while packer.left.iter().any(|left| !left.parts.is_empty()) {
@@ -136,7 +139,7 @@ impl Packer<'_> {
             .iter()
             .map(|of| {
                 let devices = f64::from(self.devices(of));
-                let (first, second) = match self.order {
+                let (first, second) = match self.preference.order {
                     Order::Longest => (of_meta_op(&time, of.left), devices),
                     Order::Widest => (devices, of_meta_op(&time, of.left)),
                     Order::MostWork => (of_meta_op(&area, of.left), devices),
@@ -201,13 +204,15 @@ impl Packer<'_> {
 
     /// The length at which a wave gets most done per second; the shortest part ends within all that are tried.
     fn length_s(&self, taken: &[Taken]) -> f64 {
-        let shortest = taken.iter().map(|of| self.seconds(of)).fold(f64::INFINITY, f64::min);
+        let longest_layer = taken.iter().map(|of| self.layer_s(of)).fold(0.0, f64::max);
+        let least = if self.preference.starts_all { longest_layer } else { 0.0 };
+        let shortest = taken.iter().map(|of| self.seconds(of)).fold(f64::INFINITY, f64::min).max(least);
         let beyond = |of: &Taken| {
             let whole = self.fitting(of, shortest);
             let until = if f64::from(whole) * self.layer_s(of) < shortest { whole + 1 } else { whole };
             f64::from(until) * self.layer_s(of)
         };
-        let lengths = taken.iter().flat_map(|of| [beyond(of), self.seconds(of)]);
+        let lengths = taken.iter().flat_map(|of| [beyond(of), self.seconds(of)]).filter(|length_s| *length_s >= least);
         let done = |length_s: f64| -> f64 {
             let worth = taken.iter().map(|of| f64::from(self.fitting(of, length_s)) * self.worth(of));
             worth.sum::<f64>() / length_s
