@@ -233,6 +233,13 @@ fn an_interval_of_checkpoints_that_nobody_wrote_is_one_that_storage_keeps_up_wit
         pipeline::run(&scenario, &|_| {}).result.results[0].metrics.clone()
     };
     let own = useful(&[]);
+    let written_s = own["checkpoint_bytes"] / 388e9;
+    assert!(own["checkpoint_interval_s"] >= written_s, "{} against {written_s}", own["checkpoint_interval_s"]);
+    assert!(
+        (own["checkpoint_best_interval_s"] / written_s - 1.0).abs() < 1e-6,
+        "{}",
+        own["checkpoint_best_interval_s"]
+    );
     for factor in [0.8, 1.0, 1.3] {
         let every_s = format!("checkpoint.every_s={}", own["checkpoint_interval_s"] * factor);
         let given = useful(&[&every_s])["run_goodput_ratio"];

@@ -227,7 +227,7 @@ impl LongRun {
         let times = checkpoint_times(problem, &self.checkpoint);
         let between_s = self.between_s(problem.cluster.n_gpus());
         // A checkpoint stands behind a whole step, and begins when the one before it is safe.
-        let least_s = step_s.max(times.behind_s - times.stall_s);
+        let least_s = step_s.max(times.behind_s);
         let best_s =
             if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
         let n_steps = match self.checkpoint.every_s {
