@@ -324,6 +324,9 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
     let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
+    if kv_blocks > 0 {
+        section.idle(&["memory_ratio"], "blocks that follow from memory: leave `kv_blocks` out");
+    }
     let memory = memory_rule(&mut section, preset);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
@@ -388,7 +391,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
 pub struct Memory {
     /// Blocks of device memory.
     pub kv_blocks: u32,
-    /// Blocks that the whole device would hold beside the weights.
+    /// Blocks that the whole device would hold beside the weights and what is reserved.
     pub kv_blocks_max: u32,
     /// Blocks that a sequence takes besides those of its tokens.
     pub blocks_per_sequence: u32,
@@ -426,7 +429,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
-    let rest = Bytes(gpu.memory.0.saturating_sub(capacity.weights.0));
+    let rest = Bytes(gpu.memory.0.saturating_sub(capacity.weights.0 + kept_of(serving, group).0));
     let kv_blocks_max = Capacity { kv: rest, ..capacity }.blocks(block_tokens);
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
@@ -494,7 +497,7 @@ pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGro
     if activations > reserved { activations } else { reserved }
 }
 
-/// Says that there are more blocks than a device would hold, had it nothing else but the weights.
+/// Says that there are more blocks than a device would hold, had it nothing else but the weights and what is reserved.
 fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
     let mut groups = serving.plain().flat_map(|choice| {
         serving.groups_of(choice).into_iter().map(move |group| (group, memory_of(serving, choice, group)))
@@ -504,7 +507,9 @@ fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
         Some((group.cluster.gpu.name.clone(), memory.kv_blocks, memory.kv_blocks_max))
     };
     let Some((gpu, asked, most)) = groups.find_map(beyond) else { return };
-    let what = format!("`kv_blocks` = {asked} are more than the {most} that `{gpu}` would hold beside the weights");
+    let what = format!(
+        "`kv_blocks` = {asked} are more than the {most} that `{gpu}` would hold beside the weights and what is reserved"
+    );
     reader.find(Finding::warning(Code::NoRoomForCache, None, what).help("leave it out: blocks follow from memory"));
 }
 
