@@ -29,9 +29,6 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
         let failed = |error| Failure::Machine(format!("error: cannot remove `{}`: {error}", plan.display()));
         std::fs::remove_file(&plan).map_err(failed)?;
     }
-    if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
-        write(&plan, &format!("{:#}\n", planned.json))?;
-    }
     print(&match args.format {
         Format::Json => json + "\n",
         Format::Markdown => markdown(&found),
@@ -40,6 +37,10 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
             format!("{}\n\n{rows}\n\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
         }
     })?;
+    // A fleet without a plan has its answer all the same.
+    if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
+        write(&plan, &format!("{:#}\n", planned.json))?;
+    }
     match found.chosen {
         Some(_) => Ok(()),
         None => Err(Failure::Gate("error: no fleet that was tried meets the limits".to_owned())),

@@ -274,15 +274,18 @@ fn engine(replica: &Replica, is_station: bool, at: u32) -> Vec<Refusal> {
     let options = &replica.engine;
     let mut found = Vec::new();
     let mut refuse = |why: String| found.push(Refusal::Engine { replica: at, why });
-    let is_known =
-        if is_station { options.batcher == STATION_BATCHER } else { batcher::named(&options.batcher).is_some() };
+    let policy = batcher::named(&options.batcher);
+    let is_known = if is_station { options.batcher == STATION_BATCHER } else { policy.is_some() };
     if !is_known {
         refuse(format!("no batching policy is called `{}`", options.batcher));
     }
     if options.sequences_max == 0 || options.tokens_max == 0 || options.block_tokens == 0 {
         refuse("sequences, tokens and blocks must be above 0".to_owned());
     }
-    if !is_station && replica.role != Role::Prefill && options.tokens_max < options.sequences_max {
+    // Where the budget is that of prompts, sequences that decode need no room in it.
+    let needs_room =
+        !is_station && replica.role != Role::Prefill && policy.is_none_or(|policy| policy.counts_decoding());
+    if needs_room && options.tokens_max < options.sequences_max {
         let (tokens, sequences) = (options.tokens_max, options.sequences_max);
         refuse(format!("{sequences} sequences have a token each in batches of {tokens}"));
     }
