@@ -1,5 +1,8 @@
 //! Curricula of fine-tuning through the shell: what dominates their cost, what is calibrated, what is planned within a budget.
 
+use std::path::Path;
+use std::process::Command;
+
 use input::diagnostic;
 use reports::{PolicyResult, RunResult};
 use scenario::{self, Overrides};
@@ -72,7 +75,7 @@ fn the_papers_growth_is_met_only_by_fitting_and_the_fit_is_named() {
     let text = std::fs::read_to_string(bare).expect("a scenario");
     let text = text.replace("[calibrate]\nmastered_growth_ratio = 0.24\n", "");
     let source = diagnostic::Source { path: "bare.toml".to_owned(), text };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = kinds::check(source, Path::new(""), &Overrides::default());
     let run = checked.scenario.expect("the section may be absent").run(&|_| {});
     assert!((growth(&run) - 0.24).abs() > 0.01, "{}", growth(&run));
     assert!(run.cost_model.free_parameters.iter().all(|words| !words.contains("fitted so that")));
@@ -112,6 +115,25 @@ fn no_policy_masters_more_than_its_bound_and_facts_are_conserved() {
         let [low, high] = row.interval["total_s"];
         assert!(low <= row.metrics["total_s"] && row.metrics["total_s"] <= high, "{}", row.policy);
     }
+}
+
+/// The shipped budget does not pay `gradual`, which masters most without one.
+#[test]
+fn the_report_calls_best_what_keeps_the_budget() {
+    let run = run(&[]);
+    let shares = run.results.iter().map(|row| (row.metrics["budget_ratio"], row.policy.as_str()));
+    let beyond: Vec<&str> = shares.filter(|(share, _)| *share > 1.0).map(|(_, policy)| policy).collect();
+    assert!(beyond.contains(&"gradual") && !beyond.contains(&"planned"), "{beyond:?}");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-curriculum");
+    let done = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .args(["run", NAME, "--quiet", "--out"])
+        .arg(&folder)
+        .output()
+        .expect("the program starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let page = std::fs::read_to_string(folder.join("report.html")).expect("a report");
+    let said = page.split("</strong> is best").next().and_then(|before| before.rsplit("<strong>").next());
+    assert!(said.is_some_and(|best| !beyond.contains(&best)), "{said:?}");
 }
 
 #[test]

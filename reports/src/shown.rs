@@ -47,11 +47,20 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
     }
 }
 
-/// The policy with the largest gain, the first of equals, and the gain.
+/// The policy with the largest gain, the first of equals, and the gain. What keeps its budget goes before what does not.
 pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     let gain = |result: &PolicyResult| run.speedup_ratio.get(&result.policy).copied().filter(|gain| gain.is_finite());
     let ranked = run.results.iter().filter(|result| result.status.is_ok()).filter_map(|r| Some((r, gain(r)?)));
-    ranked.reduce(|best, next| if next.1 > best.1 { next } else { best })
+    let is_better = |best: &(&PolicyResult, f64), next: &(&PolicyResult, f64)| {
+        let [kept, keeps] = [best, next].map(|(result, _)| keeps_budget(result));
+        (keeps, next.1) > (kept, best.1)
+    };
+    ranked.reduce(|best, next| if is_better(&best, &next) { next } else { best })
+}
+
+/// Whether a result takes no more than its budget, where it has one.
+fn keeps_budget(result: &PolicyResult) -> bool {
+    result.metrics.get("budget_ratio").is_none_or(|share| *share <= 1.0)
 }
 
 /// The ends of a figure's interval in brackets; nothing where it has none.

@@ -64,10 +64,11 @@ pub const STEP_BY_COST: [(&str, &str); 6] = [
 ];
 
 /// Fine-tuning in stages.
-pub const CURRICULUM: [(&str, &str); 6] = [
+pub const CURRICULUM: [(&str, &str); 7] = [
     ("mastered_facts", "mastered"),
     ("mastered_gain_facts", "over retests"),
     ("total_s", "time"),
+    ("budget_ratio", "of budget"),
     ("classification_ratio", "classifying"),
     ("cost_usd", "cost"),
     ("n_stages", "stages"),

@@ -245,6 +245,9 @@ impl Asked {
         }
         put("facts", facts.iter().sum());
         put("total_s", total_s);
+        if self.search.budget_s.is_finite() {
+            put("budget_ratio", total_s / self.search.budget_s);
+        }
         put("classification_s", plan.classification_s);
         put("training_s", plan.training_s);
         put("evaluation_s", plan.evaluation_s);

@@ -45,7 +45,12 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
     let outside = results.iter().filter_map(|row| row.metrics.get("outside_hull_ratio").copied());
     let outside_hull_ratio = outside.fold(0.0, f64::max);
     let mut columns = views::CURRICULUM.to_vec();
-    columns.retain(|(key, _)| *key != "cost_usd" || scenario.asked.usd_per_gpu_hour.is_some());
+    let asked = &scenario.asked;
+    columns.retain(|(key, _)| match *key {
+        "cost_usd" => asked.usd_per_gpu_hour.is_some(),
+        "budget_ratio" => asked.search.budget_s.is_finite(),
+        _ => true,
+    });
     RunResult {
         cost_model: CostModelFacts {
             outside_hull_ratio,
