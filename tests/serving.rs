@@ -252,11 +252,12 @@ fn what_engines_would_not_do_is_warned_of() {
 #[test]
 fn what_a_serving_scenario_says_and_nothing_heeds_is_warned_of() {
     const LATE: [&str; 2] = ["trace.timeout_s=5", "trace.first_token_timeout_s=9"];
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["engine.api_servers=4"], "`engine.api_servers` changes nothing"),
         (&["engine.stream_interval=10"], "`engine.stream_interval` changes nothing"),
         (&["engine.tiers={ host_gib = 8 }"], "`tiers` change nothing"),
         (&["engine.prompt_rank=\"drawn\""], "`prompt_rank` changes nothing"),
+        (&["engine.kv_blocks=2000", "engine.memory_ratio=0.5"], "`engine.memory_ratio` changes nothing"),
         (&["trace.priority=2"], "`priority` changes nothing"),
         (&["engine.scheduling=\"priority\""], "`scheduling = \"priority\"` changes nothing"),
         (&["engine.eviction=\"lfu\""], "`eviction = \"lfu\"` orders prefixes"),
