@@ -126,6 +126,25 @@ fn answers_of_several_batches_share_the_engine_where_it_is_what_holds_the_step()
 }
 
 #[test]
+fn far_behind_the_engine_gives_what_it_gives_of_a_large_batch() {
+    let base = ["generate.fleet.replicas=1", "rollouts.orchestrator=none", "rollouts.forward_passes=0"];
+    let step = |n_prompts: u32, behind: &str, key: &str| {
+        let own = [format!("rollouts.prompts={n_prompts}"), format!("rollouts.off_policy={behind}")];
+        let set = [&base[..], &[&own[0], &own[1]]].concat();
+        let run = run("rl/one-step-behind", &set);
+        run.results.iter().map(|row| row.metrics[key]).collect::<Vec<f64>>()
+    };
+    let steps = step(16, "[1,2,4,16,100000]", "step_s");
+    assert!(steps.windows(2).all(|pair| pair[1] <= 1.005 * pair[0]), "{steps:?}");
+    // A large batch ends with a tail as every batch does; what 64 more prompts take has none.
+    let [few, many] = [64, 128].map(|n| step(n, "0", "generation_s")[0]);
+    let of_sixteen = (many - few) / 4.0;
+    // Other answers are drawn of the same distribution.
+    let last = steps.last().expect("a step");
+    assert!(*last > 0.93 * of_sixteen && *last < 1.1 * of_sixteen, "{steps:?} s, {of_sixteen} s of a large batch");
+}
+
+#[test]
 fn a_gpu_may_be_slow_in_the_later_updates_of_a_step() {
     let path = scenario::find("rl/one-step-behind").expect("shipped").0.text;
     let slow = |from: u32| {

@@ -90,8 +90,9 @@ mod tests {
             let in_turn = parts.step(Placement::Split, off_policy);
             prop_assert!(step_s(&rules(Batches::InTurn), generation, training) <= in_turn);
             // A batch beside others takes longer, the sooner the next one comes.
-            let beside = |every: f64| generation * (1.0 + crowd * generation / every);
-            let (streamed, _) = cycle::streamed(&parts, off_policy, &beside);
+            let beside = |_: u32, every: f64| generation * (1.0 + crowd * generation / every);
+            let shared = cycle::Crowd { generation: &beside, further: &|_| generation * crowd / 4.0 };
+            let (streamed, _) = cycle::streamed(&parts, off_policy, shared);
             let streamed = if off_policy > 0 { streamed } else { in_turn };
             prop_assert!(step_s(&rules(Batches::Streamed), generation, training) <= streamed * (1.0 + 1e-9));
         }

@@ -10,9 +10,10 @@ use engine::task::TaskGraph;
 use engine::timeline::Timeline;
 use hw::Seconds;
 use hw::topology::Topology;
-use rl::cycle::{self, CASES, Parts, Placement};
+use rl::cycle::{CASES, Parts, Placement};
+use rl::generation::{self, Shared};
 use rl::orchestrator::Orchestrator;
-use rl::{forward, generation, weights};
+use rl::{forward, weights};
 use serve::fleet::Fleet;
 use serve::metrics::unexplained::slowness;
 use serve::router::{self, RouterKind};
@@ -115,24 +116,22 @@ impl<'s> Generator<'s> {
         Self { step, answers, fleet, alone_s, source }
     }
 
-    /// Time between two updates where the engine takes so many times as long. An engine that is slower by a factor and gets its batches later by the same factor
-    /// does the same, later by that factor.
+    /// Time between two updates where the engine takes so many times as long.
     fn step_s(&self, parts: &Parts, slowness: f64) -> f64 {
         let Step { placement, off_policy, .. } = *self.step;
         if placement == Placement::Colocated || off_policy == 0 {
             return parts.step(placement, off_policy);
         }
-        let generation = |every: f64| slowness * self.beside_s(every / slowness);
-        cycle::streamed(parts, off_policy, &generation).0
-    }
-
-    /// Longest time of a batch where one comes every so many seconds, once as many are under way as there will be.
-    fn beside_s(&self, every_s: f64) -> f64 {
-        let n_batches = 2 * (self.step.off_policy + 2);
-        let every = Seconds::new(every_s);
-        let requests =
-            generation::requests(&self.step.rollouts, &self.answers, n_batches, every, self.step.block_tokens());
-        generation::beside(&self.fleet, &requests, n_batches, every_s, in_turn(), SEED)
+        let (rollouts, block_tokens) = (&self.step.rollouts, self.step.block_tokens());
+        let shared = Shared {
+            rollouts,
+            answers: &self.answers,
+            fleet: &self.fleet,
+            router: in_turn(),
+            seed: SEED,
+            block_tokens,
+        };
+        shared.step(parts, off_policy, slowness).0
     }
 }
 

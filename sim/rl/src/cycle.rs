@@ -80,25 +80,42 @@ impl Parts {
     }
 }
 
+/// Engines that several batches share.
+#[derive(Clone, Copy)]
+pub struct Crowd<'a> {
+    /// How long the answers of a batch take when one comes every so many seconds, with so many batches under way at most. It falls with that time.
+    pub generation: &'a dyn Fn(u32, f64) -> f64,
+    /// Seconds that a further batch adds where answers always wait, with so many batches under way.
+    pub further: &'a dyn Fn(u32) -> f64,
+}
+
 /// Least time between two updates where batches run beside one another in the engine, and the generation of a batch then.
 ///
-/// `generation` says how long the answers of a batch take when one comes every so many seconds. They share the engine, so it falls with that time.
-/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change.
-pub fn streamed(parts: &Parts, off_policy: u32, generation: &dyn Fn(f64) -> f64) -> (f64, f64) {
-    let trainer = parts.trainer();
-    let in_time = |step: f64| {
-        let engine = generation(step) + parts.weights * f64::from(off_policy.min(1));
-        engine + trainer <= step * f64::from(off_policy + 1)
-    };
-    let (mut low, mut high) = (trainer, parts.apart(off_policy).max(trainer));
-    if in_time(low) {
-        return (low, generation(low));
+/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change. Two limits hold: a batch and its trainer fit the
+/// steps that its weights may be behind, and the engine gets no more batches than it can make. The second one stands alone once enough batches are under way.
+/// So few are tried first, and a distance beyond that is not played.
+pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) {
+    let (trainer, weights) = (parts.trainer(), parts.weights * f64::from(off_policy.min(1)));
+    let is_in_time = |n: u32, step: f64, generation: f64| generation + weights + trainer <= step * f64::from(n);
+    let most = off_policy + 1;
+    let (mut n, mut low) = (most.min(2), trainer);
+    loop {
+        low = low.max((crowd.further)(n) + weights);
+        let generation = (crowd.generation)(n, low);
+        if is_in_time(n, low, generation) {
+            return (low, generation);
+        }
+        if n == most {
+            break;
+        }
+        n = n.saturating_mul(2).min(most);
     }
+    let mut high = parts.apart(off_policy).max(low);
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);
-        if in_time(middle) { high = middle } else { low = middle }
+        if is_in_time(n, middle, (crowd.generation)(n, middle)) { high = middle } else { low = middle }
     }
-    (high, generation(high))
+    (high, (crowd.generation)(n, high))
 }
 
 /// Halvings of what is searched: to a thousandth of it.
@@ -151,14 +168,30 @@ mod tests {
     #[test]
     fn batches_beside_one_another_take_the_step_that_their_throughput_allows() {
         // A batch alone takes 10 s. Of several, the engine gives one every 4 s.
-        let generation = |step: f64| if step >= 10.0 { 10.0 } else { 10.0 + (10.0 - step) * 2.0 };
+        let generation = |_: u32, step: f64| if step >= 10.0 { 10.0 } else { 10.0 + (10.0 - step) * 2.0 };
+        let crowd = Crowd { generation: &generation, further: &|_| 4.0 };
         let parts = Parts { generation: 10.0, training: 2.0, ..Parts::default() };
         // With k = 2: (30 − 2 s + 2) / 3 = s, so s = 6.4, where 10 s would be the step of batches in turn.
-        let (step, took) = streamed(&parts, 2, &generation);
+        let (step, took) = streamed(&parts, 2, crowd);
         assert!((step - 6.4).abs() < 0.02, "{step}");
         assert!((took - (10.0 + (10.0 - step) * 2.0)).abs() < 1e-9);
+        // Far behind, it is what the engine gives.
+        assert_eq!(streamed(&parts, 100, crowd).0, 4.0);
         // A trainer that is slower than everything sets the pace.
         let slow = Parts { training: 50.0, ..parts };
-        assert_eq!(streamed(&slow, 2, &generation).0, 50.0);
+        assert_eq!(streamed(&slow, 2, crowd).0, 50.0);
+    }
+
+    #[test]
+    fn a_distance_beyond_what_the_engine_needs_is_not_played() {
+        let most = std::cell::Cell::new(0);
+        let generation = |n: u32, _: f64| {
+            most.set(most.get().max(n));
+            30.0
+        };
+        let parts = Parts { generation: 10.0, training: 2.0, weights: 0.5, ..Parts::default() };
+        // The engine stops half a second for each of its batches of 4 s.
+        assert_eq!(streamed(&parts, 100_000, Crowd { generation: &generation, further: &|_| 4.0 }).0, 4.5);
+        assert_eq!(most.get(), 8, "33 s are eight steps");
     }
 }

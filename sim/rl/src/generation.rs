@@ -7,6 +7,7 @@ use serve::fleet::{Fleet, Rules, Served};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 
+use crate::cycle::{self, Crowd, Parts};
 use crate::rollouts::Rollouts;
 
 /// What generating a batch shows.
@@ -27,6 +28,7 @@ pub fn requests(rollouts: &Rollouts, answers: &[u32], n_batches: u32, every: Sec
     let n_blocks = rollouts.prompt / block_tokens.max(1);
     let mut requests = Requests { prefix_tokens: block_tokens, ..Requests::default() };
     for batch in 0..n_batches {
+        engine::stop::pause();
         let arrival = Time::ZERO + Span::from_seconds(every * f64::from(batch));
         for prompt in answers.chunks(rollouts.n_answers.max(1) as usize) {
             let first = u32::try_from(requests.prefix_ids.len()).expect("fewer than 2^32 blocks");
@@ -60,6 +62,54 @@ pub fn beside(fleet: &Fleet, requests: &Requests, n_batches: u32, every_s: f64, 
         of_batch(fleet, &served, first..first + size, every_s * f64::from(batch)).seconds
     };
     (n_batches / 2..n_batches).map(took).fold(0.0, f64::max)
+}
+
+/// Engines that batches share, one that comes every so often.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    /// What is generated.
+    pub rollouts: &'a Rollouts,
+    /// Tokens of every answer of a batch.
+    pub answers: &'a [u32],
+    /// Who generates.
+    pub fleet: &'a Fleet,
+    /// Which replica takes an answer.
+    pub router: &'static RouterKind,
+    /// Seed of the router.
+    pub seed: u64,
+    /// Tokens of a block of keys and values.
+    pub block_tokens: u32,
+}
+
+/// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.
+const BATCHES_PER_PLACE: u32 = 3;
+
+impl Shared<'_> {
+    /// The step where engines take so many times as long, and how long a batch takes there. An engine that is slower by a factor and gets its batches later by the
+    /// same factor does the same, later by that factor.
+    pub fn step(&self, parts: &Parts, off_policy: u32, slowness: f64) -> (f64, f64) {
+        let generation = |n: u32, every_s: f64| slowness * self.generation_s(n, every_s / slowness);
+        let further = |n: u32| slowness * self.further_s(n);
+        cycle::streamed(parts, off_policy, Crowd { generation: &generation, further: &further })
+    }
+
+    fn batches(&self, n_batches: u32, every_s: f64) -> Requests {
+        requests(self.rollouts, self.answers, n_batches, Seconds::new(every_s), self.block_tokens)
+    }
+
+    /// How long the answers of a batch take when one comes every so many seconds, with so many under way at most.
+    fn generation_s(&self, n_under_way: u32, every_s: f64) -> f64 {
+        let n_batches = n_under_way * BATCHES_PER_PLACE;
+        let requests = self.batches(n_batches, every_s);
+        beside(self.fleet, &requests, n_batches, every_s, self.router, self.seed)
+    }
+
+    /// Seconds that a further batch adds to so many that come at once. Few and many batches end with the same last answers, so that these add nothing.
+    fn further_s(&self, n_under_way: u32) -> f64 {
+        let n = [n_under_way, n_under_way * BATCHES_PER_PLACE];
+        let [few_s, many_s] = n.map(|n| alone(self.fleet, &self.batches(n, 0.0), self.router, self.seed).seconds);
+        (many_s - few_s) / f64::from(n[1] - n[0])
+    }
 }
 
 fn of_batch(fleet: &Fleet, served: &Served, batch: std::ops::Range<usize>, came_s: f64) -> Generated {
@@ -163,5 +213,36 @@ mod tests {
         let alone = generated(&fleet, &answers).seconds;
         assert!((took(10.0) / alone - 1.0).abs() < 1e-9);
         assert!(took(alone / 2.0) > alone);
+    }
+
+    #[test]
+    fn no_step_is_shorter_than_the_engine_can_give_batches_and_none_grows_with_the_distance() {
+        let router = router::named("round-robin").expect("listed");
+        let answers = [3, 5, 8, 12, 20, 40, 9, 14];
+        let rollouts = Rollouts { n_prompts: 4, ..ROLLOUTS };
+        for sequences_max in [1, 3, 8, 20] {
+            let mut fleet = fleet(1, false);
+            fleet.groups[0].engine.limits.sequences_max = sequences_max;
+            // Hundreds of batches wait: those between the quarters have no idle engine before them and no emptier one behind.
+            let (mut router_of, all) = ((router.make)(0), requests(&rollouts, &answers, 400, Seconds::ZERO, 16));
+            let served = fleet.serve_by(&all, Rules::of(router_of.as_mut()));
+            let ends = served.records.list.iter().filter_map(|record| record.finished());
+            let mut ends: Vec<f64> = ends.map(|end| (end - Time::ZERO).to_seconds().get()).collect();
+            ends.sort_by(f64::total_cmp);
+            let given_s = (ends[300 * answers.len()] - ends[100 * answers.len()]) / 200.0;
+            let (rollouts, answers, fleet) = (&rollouts, &answers[..], &fleet);
+            let shared = Shared { rollouts, answers, fleet, router, seed: 0, block_tokens: 16 };
+            let alone = generated(fleet, answers).seconds;
+            let parts = Parts { generation: alone, training: 0.01, ..Parts::default() };
+            let mut before = parts.in_turn();
+            for off_policy in [1, 2, 3, 4, 8, 16, 64] {
+                let (step, _) = shared.step(&parts, off_policy, 1.0);
+                // Which answers meet in the engine differs a little from batch to batch.
+                assert!(step >= 0.99 * given_s, "{sequences_max}, {off_policy}: {step} s, {given_s} s given");
+                assert!(step <= 1.005 * before, "{sequences_max}, {off_policy}: {step} s after {before} s");
+                before = step;
+            }
+            assert!(before <= 1.02 * given_s, "{sequences_max}: {before} s far behind, {given_s} s given");
+        }
     }
 }

@@ -14,8 +14,8 @@ use serve::router::RouterKind;
 use train::plan::Plan;
 use train::problem::Problem;
 
-use crate::cycle::{self, Batches, CASES, Parts, Placement};
-use crate::generation::{self, Generated};
+use crate::cycle::{Batches, CASES, Parts, Placement};
+use crate::generation::{self, Generated, Shared};
 use crate::orchestrator::{Orchestrator, Share};
 use crate::reference::Reference;
 use crate::rollouts::Rollouts;
@@ -93,6 +93,14 @@ pub struct Engines {
     pub inward: BytesPerSecond,
 }
 
+impl Engines {
+    /// As expected, where batches of such answers share them.
+    const fn shared<'a>(&'a self, rollouts: &'a Rollouts, answers: &'a [u32]) -> Shared<'a> {
+        let [_, fleet, _] = &self.fleets;
+        Shared { rollouts, answers, fleet, router: self.router, seed: self.seed, block_tokens: self.block_tokens }
+    }
+}
+
 /// A step that was played.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
@@ -143,7 +151,8 @@ pub fn step(
         found.generation = alone[1].seconds * slowness[index];
         step_s[index] = found.step(rules.placement, rules.off_policy);
         if rules.placement == Placement::Split && rules.off_policy > 0 && rules.batches == Batches::Streamed {
-            (step_s[index], found.generation) = streamed(rollouts, answers, rules, &found, (engines, slowness[index]));
+            let shared = engines.shared(rollouts, answers);
+            (step_s[index], found.generation) = shared.step(&found, rules.off_policy, slowness[index]);
         }
         parts[index] = found;
     }
@@ -211,29 +220,6 @@ fn transfer_s(problem: &Problem, by: (Placement, Orchestrator), cost: &dyn CostM
 fn switch_s(trainer: &Trainer<'_>, orchestrator: Orchestrator, engine: Bytes, end: usize) -> f64 {
     weights::switch_s(trainer.problem, orchestrator, trainer.cost, end)
         + weights::out_and_back_s(engine, trainer.cost, CASES[end])
-}
-
-/// Batches that are played beside one another, per batch that may be under way: the first ones begin at an idle engine.
-const BATCHES_PER_PLACE: u32 = 3;
-
-/// The step where several batches are in engines that take so many times as long, and how long one of them takes there. An engine that is slower by a factor and
-/// gets its batches later by the same factor does the same, later by that factor.
-fn streamed(
-    rollouts: &Rollouts,
-    answers: &[u32],
-    rules: &Rules,
-    parts: &Parts,
-    (engines, slowness): (&Engines, f64),
-) -> (f64, f64) {
-    let n_batches = (rules.off_policy + 1) * BATCHES_PER_PLACE;
-    let took = |every_s: f64| {
-        let every_s = every_s / slowness;
-        let every = Seconds::new(every_s);
-        let requests = generation::requests(rollouts, answers, n_batches, every, engines.block_tokens);
-        let fleet = &engines.fleets[1];
-        slowness * generation::beside(fleet, &requests, n_batches, every_s, engines.router, engines.seed)
-    };
-    cycle::streamed(parts, rules.off_policy, &took)
 }
 
 impl Step {
