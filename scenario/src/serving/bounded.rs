@@ -18,6 +18,11 @@ impl Serving {
         self.is_plain() && is_own && choice.streams.is_empty()
     }
 
+    /// Whether a bound of a metric holds under a choice: a first token that waits for the frontend comes closer to the next one.
+    pub fn bounds(&self, choice: &ServingChoice, metric: &str) -> bool {
+        self.is_bounded(choice) && !(metric.starts_with("tpot_s") && choice.limits.frontend.takes_time())
+    }
+
     /// Whether one group serves whatever comes, with nothing else that happens to it.
     fn is_plain(&self) -> bool {
         let [group] = &self.groups[..] else { return false };

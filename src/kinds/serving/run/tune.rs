@@ -18,7 +18,7 @@ use serve::outlook::{self, Load, Outlook};
 use serve::step_cost::StepTable;
 
 use super::best::candidate;
-use super::figures;
+use super::{figures, interval_of};
 use crate::kinds;
 use scenario::serving::{Best, Operation, Serving, ServingChoice};
 
@@ -123,7 +123,8 @@ impl Settings<'_> {
         }
         let unknown = if aim.counts.is_least() { f64::NEG_INFINITY } else { f64::INFINITY };
         let price = self.scenario.groups[0].usd_per_gpu_hour;
-        Ok(self.best_of(at).and_then(|outlook| outlook.figure(&aim.metric, price)).unwrap_or(unknown))
+        let bounded = self.best_of(at).filter(|_| self.scenario.bounds(self.ways[at], &aim.metric));
+        Ok(bounded.and_then(|outlook| outlook.figure(&aim.metric, price)).unwrap_or(unknown))
     }
 
     /// Serves settings, those that may keep the limits.
@@ -148,7 +149,8 @@ impl Settings<'_> {
     /// The limit that a setting cannot keep, whatever happens.
     fn late(&self, at: usize) -> Option<String> {
         let (outlook, slo, price) = (self.best_of(at)?, &self.scenario.slo, self.scenario.groups[0].usd_per_gpu_hour);
-        self.best.within.iter().find_map(|limit| {
+        let mut bounded = self.best.within.iter().filter(|limit| self.scenario.bounds(self.ways[at], &limit.key));
+        bounded.find_map(|limit| {
             let Holds::Between(low, high) = limit.holds else { return None };
             outlook.misses(&limit.key, [low, high], slo, price)
         })
@@ -225,11 +227,13 @@ impl Settings<'_> {
         near.iter().map(change).collect()
     }
 
-    /// The figure of a setting with every cost at its low and at its high end, and the limit that breaks at the slow end.
+    /// The interval of the figure of a setting over the ends of the costs, and the limit that breaks at the slow end.
     fn ends(&self, at: usize) -> (Option<[f64; 2]>, String) {
         let [fast, slow] = [Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case).values);
         let of = |values: &BTreeMap<String, f64>| values.get(&self.best.aim.metric).copied();
-        let interval = of(&fast).zip(of(&slow)).map(|(a, b)| [a.min(b), a.max(b)]);
+        let expected = self.played.get(&at).and_then(|played| played.figure.as_ref().ok().copied());
+        let ends = expected.zip(of(&fast).zip(of(&slow)));
+        let interval = ends.map(|(expected, (fast, slow))| interval_of(expected, [fast, slow]));
         (interval, expect::broken(&self.best.within, &slow).unwrap_or_default())
     }
 }
