@@ -531,15 +531,19 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         };
         candidate.refused = candidate.refused.take().or_else(|| wrong.into_iter().next());
     }
-    let checkpoint = silent::narrower_checkpoint(&serving.model);
+    let checkpoint = silent::narrower_checkpoint(&serving.model)
+        .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));
+    // Lists of other degrees do not help policies that `run` serves.
+    let section = [("tune", serving.tune.is_some()), ("capacity", serving.capacity.is_some())];
+    let listed = section.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| {
+        format!(
+            "policies of `policies.run` have to fit too: write `engine.tp`, `[{name}]` tries its lists all the same"
+        )
+    });
+    let help: Vec<String> = checkpoint.into_iter().chain(listed).collect();
     for what in found {
         let finding = Finding::error(Code::NoRoomForCache, None, what);
-        reader.find(match checkpoint {
-            Some(path) => {
-                finding.help(format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"))
-            }
-            None => finding,
-        });
+        reader.find(if help.is_empty() { finding } else { finding.help(help.join("; ")) });
     }
     beyond_memory(reader, serving);
 }
